@@ -1,0 +1,1 @@
+"""Tilewright: a tile compiler in Python."""

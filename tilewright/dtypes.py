@@ -1,0 +1,215 @@
+"""The element types of tiles: one object per type, the same everywhere in the compiler.
+
+A :class:`DType` knows its name, its size, its numpy type and its MLIR type. The numpy and MLIR
+forms are made when first asked for, so that ``import tilewright`` loads neither.
+
+Two MLIR forms exist because MLIR's arithmetic is signless: ``u8.mlir`` is ``ui8``, the type that
+stands in memrefs, tiles and loaded vectors, and ``u8.arith`` is ``i8``, the type of a value that is
+computed with. For every other type the two are equal. tf32 is stored in four bytes like f32.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+    from xdsl.ir import Attribute
+
+Kind = Literal["float", "signed", "unsigned", "bool", "index"]
+
+
+class DType:
+    """An element type. There is one instance per type, so ``is`` and ``==`` agree."""
+
+    name: str
+    """Tilewright's name: ``f32``, ``u8``, ``i1``, ``index``."""
+    kind: Kind
+    bits: int
+    """Number of bits that carry the value (19 for tf32, 1 for i1)."""
+    itemsize: int
+    """Bytes of one element in memory."""
+
+    def __init__(self, name: str, kind: Kind, bits: int, itemsize: int, numpy_name: str):
+        self.name = name
+        self.kind = kind
+        self.bits = bits
+        self.itemsize = itemsize
+        self._numpy_name = numpy_name
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "float"
+
+    @property
+    def is_integer(self) -> bool:
+        """True for signed and unsigned integers and for index; false for i1."""
+        return self.kind in ("signed", "unsigned", "index")
+
+    @property
+    def is_signed(self) -> bool:
+        """True for floats, signed integers and index."""
+        return self.kind in ("float", "signed", "index")
+
+    @property
+    def is_unsigned(self) -> bool:
+        return self.kind == "unsigned"
+
+    @property
+    def is_bool(self) -> bool:
+        return self.kind == "bool"
+
+    @property
+    def is_index(self) -> bool:
+        return self.kind == "index"
+
+    @cached_property
+    def numpy(self) -> np.dtype[Any]:
+        """The numpy dtype of an array of this type (tf32 is held in float32)."""
+        import numpy
+
+        if self._numpy_name.startswith(("bfloat", "float8")):
+            import ml_dtypes
+
+            return numpy.dtype(getattr(ml_dtypes, self._numpy_name))
+        return numpy.dtype(self._numpy_name)
+
+    @cached_property
+    def mlir(self) -> Attribute:
+        """The MLIR type in memrefs, tiles, and vectors that are loaded or stored."""
+        from xdsl.dialects import builtin
+
+        if self.kind == "float":
+            return _mlir_floats()[self.name]
+        if self.kind == "index":
+            return builtin.IndexType()
+        if self.kind == "unsigned":
+            return builtin.IntegerType(self.bits, builtin.Signedness.UNSIGNED)
+        return builtin.IntegerType(self.bits)
+
+    @cached_property
+    def arith(self) -> Attribute:
+        """The MLIR type in arithmetic: signless integers, otherwise the same as :attr:`mlir`."""
+        from xdsl.dialects import builtin
+
+        return builtin.IntegerType(self.bits) if self.kind == "unsigned" else self.mlir
+
+    @cached_property
+    def exponent_bits(self) -> int:
+        """Width of a float's exponent; 0 for other types."""
+        return _FORMATS.get(self.name, (0, 0))[0]
+
+    @cached_property
+    def mantissa_bits(self) -> int:
+        """Width of a float's stored mantissa; 0 for other types."""
+        return _FORMATS.get(self.name, (0, 0))[1]
+
+    def __repr__(self) -> str:
+        return f"tw.{self.name}"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return from_name, (self.name,)
+
+
+_FORMATS = {
+    "f64": (11, 52),
+    "f32": (8, 23),
+    "tf32": (8, 10),
+    "f16": (5, 10),
+    "bf16": (8, 7),
+    "f8e4m3": (4, 3),
+    "f8e5m2": (5, 2),
+}
+
+f64: Final = DType("f64", "float", 64, 8, "float64")
+f32: Final = DType("f32", "float", 32, 4, "float32")
+tf32: Final = DType("tf32", "float", 19, 4, "float32")
+f16: Final = DType("f16", "float", 16, 2, "float16")
+bf16: Final = DType("bf16", "float", 16, 2, "bfloat16")
+f8e4m3: Final = DType("f8e4m3", "float", 8, 1, "float8_e4m3fn")
+f8e5m2: Final = DType("f8e5m2", "float", 8, 1, "float8_e5m2")
+i64: Final = DType("i64", "signed", 64, 8, "int64")
+i32: Final = DType("i32", "signed", 32, 4, "int32")
+i16: Final = DType("i16", "signed", 16, 2, "int16")
+i8: Final = DType("i8", "signed", 8, 1, "int8")
+u64: Final = DType("u64", "unsigned", 64, 8, "uint64")
+u32: Final = DType("u32", "unsigned", 32, 4, "uint32")
+u16: Final = DType("u16", "unsigned", 16, 2, "uint16")
+u8: Final = DType("u8", "unsigned", 8, 1, "uint8")
+i1: Final = DType("i1", "bool", 1, 1, "bool")
+index: Final = DType("index", "index", 64, 8, "int64")
+
+ALL: Final[tuple[DType, ...]] = (
+    *(f64, f32, tf32, f16, bf16, f8e4m3, f8e5m2),
+    *(i64, i32, i16, i8, u64, u32, u16, u8, i1, index),
+)
+"""Every type, widest floats first."""
+
+_BY_NAME = {dtype.name: dtype for dtype in ALL}
+_BY_NUMPY_NAME = {d._numpy_name: d for d in ALL if d not in (tf32, index)}  # pyright: ignore[reportPrivateUsage]
+
+
+def from_name(name: str) -> DType:
+    """The type called ``name``; KeyError lists the names when there is none."""
+    try:
+        return _BY_NAME[name]
+    except KeyError:
+        raise KeyError(f"no dtype is called {name!r}; there are {', '.join(_BY_NAME)}") from None
+
+
+def from_numpy(dtype: Any) -> DType:
+    """The type of the elements of a numpy array of ``dtype``.
+
+    Anything ``numpy.dtype`` accepts is accepted; the types of ``ml_dtypes`` are known by name.
+    Raises TypeError for types that no kernel can hold (complex, datetime, strings, records,
+    byte-swapped data).
+    """
+    import numpy
+
+    found = numpy.dtype(dtype)
+    if not found.isnative:
+        raise TypeError(f"numpy dtype {found} is byte-swapped; convert the array to native order")
+    try:
+        return _BY_NUMPY_NAME[found.name]
+    except KeyError:
+        names = ", ".join(_BY_NUMPY_NAME)
+        raise TypeError(f"numpy dtype {found} has no tile type; there are {names}") from None
+
+
+def from_mlir(attribute: Attribute) -> DType:
+    """The type that stands for an MLIR element type (``ui8`` gives u8, ``i8`` gives i8).
+
+    Raises TypeError for MLIR types that are no element type of a tile.
+    """
+    from xdsl.dialects import builtin
+
+    if isinstance(attribute, builtin.IntegerType):
+        if attribute.width.data == 1:
+            return i1
+        unsigned = attribute.signedness.data == builtin.Signedness.UNSIGNED
+        found = _BY_NAME.get(f"{'u' if unsigned else 'i'}{attribute.width.data}")
+    elif isinstance(attribute, builtin.IndexType):
+        found = index
+    else:
+        found = next((_BY_NAME[n] for n, t in _mlir_floats().items() if t == attribute), None)
+    if found is None:
+        raise TypeError(f"MLIR type {attribute} is no element type of a tile")
+    return found
+
+
+def _mlir_floats() -> dict[str, Attribute]:
+    from xdsl.dialects import builtin
+
+    return {
+        "f64": builtin.Float64Type(),
+        "f32": builtin.Float32Type(),
+        "tf32": builtin.FloatTF32Type(),
+        "f16": builtin.Float16Type(),
+        "bf16": builtin.BFloat16Type(),
+        "f8e4m3": builtin.Float8E4M3FNType(),
+        "f8e5m2": builtin.Float8E5M2Type(),
+    }
