@@ -1,0 +1,79 @@
+"""The XeTile dialect: tiles of matrices as values, and the ops of tile programs.
+
+`spec/xetile-rfc.md` defines it; `docs/xetile.md` lists what is read and what is printed.
+"""
+
+from xdsl.ir import Dialect
+
+from tilewright.dialects.xetile.attrs import (
+    CacheHint,
+    CacheHintAttr,
+    SgMapAttr,
+    TileAttr,
+    WgMapAttr,
+    XeMapAttr,
+)
+from tilewright.dialects.xetile.compute import (
+    BroadcastOp,
+    ConvertLayoutOp,
+    ReductionOp,
+    TileMmaOp,
+    TransposeOp,
+)
+from tilewright.dialects.xetile.init import InitTileOp, UpdateTileOffsetOp
+from tilewright.dialects.xetile.kinds import ATOMIC_KINDS, REDUCTION_KINDS
+from tilewright.dialects.xetile.memory import (
+    AtomicRmwOp,
+    LoadGatherOp,
+    LoadTileOp,
+    PrefetchTileOp,
+    StoreScatterOp,
+    StoreTileOp,
+)
+from tilewright.dialects.xetile.types import TileType
+
+XeTile = Dialect(
+    "xetile",
+    [
+        InitTileOp,
+        LoadTileOp,
+        StoreTileOp,
+        PrefetchTileOp,
+        UpdateTileOffsetOp,
+        TileMmaOp,
+        AtomicRmwOp,
+        TransposeOp,
+        ReductionOp,
+        BroadcastOp,
+        ConvertLayoutOp,
+        LoadGatherOp,
+        StoreScatterOp,
+    ],
+    [TileType, TileAttr, SgMapAttr, WgMapAttr, XeMapAttr, CacheHintAttr],
+)
+
+__all__ = [
+    "ATOMIC_KINDS",
+    "REDUCTION_KINDS",
+    "AtomicRmwOp",
+    "BroadcastOp",
+    "CacheHint",
+    "CacheHintAttr",
+    "ConvertLayoutOp",
+    "InitTileOp",
+    "LoadGatherOp",
+    "LoadTileOp",
+    "PrefetchTileOp",
+    "ReductionOp",
+    "SgMapAttr",
+    "StoreScatterOp",
+    "StoreTileOp",
+    "TileAttr",
+    "TileMmaOp",
+    "TileType",
+    "TransposeOp",
+    "UpdateTileOffsetOp",
+    "WgMapAttr",
+    "XeMapAttr",
+    "XeTile",
+]

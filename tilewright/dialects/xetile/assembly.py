@@ -1,0 +1,288 @@
+"""Reading and printing what the XeTile ops share.
+
+One canonical spelling is printed; the RFCs' spellings are read where the types make them
+unambiguous: bare `tile<...>` types, `float` element types, `into` / `to` / `=>` for `->`, type lists
+in parentheses, maps without a name in the attribute dictionary, operand ranges `%o:2`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    DenseArrayBase,
+    IndexType,
+    UnitAttr,
+    VectorType,
+    i64,
+)
+from xdsl.ir import Attribute, SSAValue
+from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.printer import Printer
+from xdsl.utils.exceptions import VerifyException
+
+from tilewright.dialects.xetile.types import TileType, parse_shape_and_element
+
+Index = int | SSAValue
+"""An offset, size or stride: a constant or an `index` value."""
+
+
+# --- Types -----------------------------------------------------------------------------------
+
+
+def parse_type(parser: Parser) -> Attribute:
+    """A type, or the RFCs' bare `tile<...>` and `vector<...xfloat>`."""
+    if parser.parse_optional_keyword("tile") is not None:
+        return TileType.new(TileType.parse_parameters(parser))
+    start = parser.pos
+    if parser.parse_optional_keyword("vector") is not None:
+        with parser.in_angle_brackets():
+            dims, element = parse_shape_and_element(parser)
+        if any(dim == DYNAMIC_INDEX for dim in dims):
+            parser.raise_error("vectors have static shapes", start, parser.pos)
+        return VectorType(element, dims)
+    return parser.parse_type()
+
+
+def parse_types(parser: Parser) -> list[Attribute]:
+    """`T, T, ...`, with or without parentheses."""
+    if parser.parse_optional_punctuation("(") is not None:
+        types: list[Attribute] = []
+        if parser.parse_optional_punctuation(")") is None:
+            types = parser.parse_comma_separated_list(
+                parser.Delimiter.NONE, lambda: parse_type(parser)
+            )
+            parser.parse_punctuation(")")
+        return types
+    return parser.parse_comma_separated_list(parser.Delimiter.NONE, lambda: parse_type(parser))
+
+
+def parse_optional_arrow(parser: Parser) -> bool:
+    """`->`, or the RFCs' `into`, `to`, `=>`."""
+    if parser.parse_optional_punctuation("->") is not None:
+        return True
+    if parser.parse_optional_keyword_in(("into", "to")) is not None:
+        return True
+    if parser.parse_optional_punctuation("=") is not None:
+        parser.parse_punctuation(">", " after '='")
+        return True
+    return False
+
+
+def parse_arrow(parser: Parser) -> None:
+    if not parse_optional_arrow(parser):
+        parser.raise_error("expected '->' before the result type")
+
+
+# --- Index lists -----------------------------------------------------------------------------
+
+
+@dataclass
+class IndexList:
+    """A parsed `[8, %x, %o:2]`: constants, with the dynamic marker where an operand stands."""
+
+    static: list[int] = field(default_factory=list[int])
+    dynamic: list[UnresolvedOperand] = field(default_factory=list[UnresolvedOperand])
+
+    def resolve(self, parser: Parser) -> list[SSAValue]:
+        return [parser.resolve_operand(operand, IndexType()) for operand in self.dynamic]
+
+    def attribute(self) -> DenseArrayBase:
+        return DenseArrayBase.from_list(i64, self.static)
+
+    def add(self, operand: UnresolvedOperand, count: int = 1) -> None:
+        for index in range(operand.index, operand.index + count):
+            self.static.append(DYNAMIC_INDEX)
+            self.dynamic.append(UnresolvedOperand(operand.span, index))
+
+
+def parse_index(parser: Parser, indices: IndexList) -> None:
+    """One element: a constant, `%x`, or the range `%x:2` of a multi-result value."""
+    operand = parser.parse_optional_unresolved_operand()
+    if operand is None:
+        indices.static.append(parser.parse_integer(allow_boolean=False))
+        return
+    count = 1
+    if parser.parse_optional_punctuation(":") is not None:
+        start = parser.pos
+        count = parser.parse_integer(allow_boolean=False, allow_negative=False)
+        if not 1 <= count <= 16:
+            parser.raise_error(f"a range of {count} values", start, parser.pos)
+    indices.add(operand, count)
+
+
+def parse_index_list(parser: Parser) -> IndexList:
+    """`[8, %x]`."""
+    indices = IndexList()
+    parser.parse_comma_separated_list(
+        parser.Delimiter.SQUARE, lambda: parse_index(parser, indices), " in a list of indices"
+    )
+    return indices
+
+
+def print_index_list(
+    printer: Printer, static: DenseArrayBase, dynamic: Sequence[SSAValue]
+) -> None:
+    values = iter(dynamic)
+
+    def one(value: int | float) -> None:
+        if value == DYNAMIC_INDEX:
+            printer.print_operand(next(values))
+        else:
+            printer.print_string(str(value))
+
+    printer.print_string("[")
+    printer.print_list(static.get_values(), one)
+    printer.print_string("]")
+
+
+def split_indices(values: Iterable[Index]) -> tuple[DenseArrayBase, list[SSAValue]]:
+    """Constants and operands of a mixed list, in the form in which ops hold them."""
+    static: list[int] = []
+    dynamic: list[SSAValue] = []
+    for value in values:
+        if isinstance(value, SSAValue):
+            static.append(DYNAMIC_INDEX)
+            dynamic.append(value)
+        else:
+            static.append(int(value))
+    return DenseArrayBase.from_list(i64, static), dynamic
+
+
+def merge_indices(static: DenseArrayBase, dynamic: Sequence[SSAValue]) -> list[Index]:
+    """The mixed list again: ints and values in order."""
+    values = iter(dynamic)
+    return [next(values) if v == DYNAMIC_INDEX else int(v) for v in static.get_values()]
+
+
+def verify_indices(name: str, static: DenseArrayBase, dynamic: Sequence[SSAValue]) -> None:
+    marked = list(static.get_values()).count(DYNAMIC_INDEX)
+    if marked != len(dynamic):
+        raise VerifyException(
+            f"{name} have {marked} dynamic positions but {len(dynamic)} operands"
+        )
+
+
+# --- Attribute dictionaries --------------------------------------------------------------------
+
+
+@dataclass
+class AttrDict:
+    """A parsed attribute dictionary: `named` entries, and `bare` attributes without a name."""
+
+    named: dict[str, Attribute] = field(default_factory=dict[str, Attribute])
+    bare: list[Attribute] = field(default_factory=list[Attribute])
+
+    def name_bare(self, parser: Parser, names: Sequence[str]) -> None:
+        """Give the nameless attributes (RFC: `{#map}`) the given names, in order."""
+        if len(self.bare) > len(names):
+            parser.raise_error(
+                f"{len(self.bare)} attributes without a name, expected at most {len(names)}"
+            )
+        for name, attribute in zip(names, self.bare, strict=False):
+            if name in self.named:
+                parser.raise_error(f"attribute '{name}' is given twice")
+            self.named[name] = attribute
+        self.bare = []
+
+
+def parse_attr_dict(parser: Parser, into: AttrDict | None = None) -> AttrDict:
+    """`{name = attr, flag, #bare}` any number of times; `<{...}>` is read as well."""
+    result = into or AttrDict()
+    while True:
+        angle = parser.parse_optional_punctuation("<") is not None
+        if angle:
+            parser.parse_punctuation("{", " opening the properties")
+        elif parser.parse_optional_punctuation("{") is None:
+            return result
+        while parser.parse_optional_punctuation("}") is None:
+            _parse_entry(parser, result)
+            parser.parse_optional_punctuation(",")
+        if angle:
+            parser.parse_punctuation(">", " closing the properties")
+
+
+def parse_attr_dict_before_kind(parser: Parser) -> AttrDict:
+    """`{#source #result}` before a `<kind>`, which must not be taken for `<{properties}>`."""
+    result = AttrDict()
+    if parser.parse_optional_punctuation("{") is not None:
+        while parser.parse_optional_punctuation("}") is None:
+            _parse_entry(parser, result)
+            parser.parse_optional_punctuation(",")
+    return result
+
+
+def _parse_entry(parser: Parser, result: AttrDict) -> None:
+    start = parser.pos
+    name = parser.parse_optional_identifier_or_str_literal()
+    if name is None:
+        attribute = parser.parse_optional_attribute()
+        if attribute is None:
+            parser.raise_error("expected an attribute name, or '}'")
+        result.bare.append(attribute)
+        return
+    if name in result.named:
+        parser.raise_error(f"attribute '{name}' is given twice", start, parser.pos)
+    if parser.parse_optional_punctuation("=") is None:
+        result.named[name] = UnitAttr()
+        return
+    result.named[name] = parser.parse_attribute()
+
+
+def print_attr_dict(
+    printer: Printer,
+    properties: Mapping[str, Attribute],
+    attributes: Mapping[str, Attribute],
+    hidden: Iterable[str] = (),
+) -> None:
+    """Properties and discardable attributes in one dictionary, without those in `hidden`."""
+    shown = {key: attr for key, attr in properties.items() if key not in set(hidden)}
+    shown.update(attributes)
+    if shown:
+        printer.print_string(" ")
+        printer.print_attr_dict(shown)
+
+
+def print_types(printer: Printer, types: Iterable[Attribute]) -> None:
+    printer.print_list(types, printer.print_attribute)
+
+
+# --- Operands whose order the RFCs vary ----------------------------------------------------------
+
+
+def known_type(parser: Parser, operand: UnresolvedOperand) -> Attribute | None:
+    """The type of an operand that is already defined, None for a forward reference."""
+    values = parser.ssa_values.get(operand.operand_name)
+    if values is None or operand.index >= len(values):
+        return None
+    return values[operand.index].type
+
+
+def assign_types(
+    parser: Parser, operands: Sequence[UnresolvedOperand], types: Sequence[Attribute]
+) -> list[SSAValue]:
+    """Resolve operands against a type list that may be written in another order.
+
+    Types go to the operands in order if that fits what is known of them, else each operand whose
+    type is known takes an equal type of the list and the rest is dealt out in order.
+    """
+    if len(operands) != len(types):
+        parser.raise_error(f"expected {len(operands)} operand types but had {len(types)}")
+    known = [known_type(parser, operand) for operand in operands]
+    pairs = zip(known, types, strict=True)
+    if all(have is None or have == written for have, written in pairs):
+        assigned = list(types)
+    else:
+        left = list(types)
+        assigned: list[Attribute] = []
+        for have in known:
+            if have in left:
+                left.remove(have)
+        for have, written in zip(known, types, strict=True):
+            if have is not None and have in types:
+                assigned.append(have)
+            else:
+                assigned.append(left.pop(0) if left else written)
+    return [parser.resolve_operand(o, t) for o, t in zip(operands, assigned, strict=True)]

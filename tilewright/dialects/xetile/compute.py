@@ -1,0 +1,546 @@
+"""Ops on tile-shaped vectors: tile_mma, transpose, reduction, broadcast, convert_layout.
+
+They touch no memory. A `wg_map` on them says who owns the result; maps of the operands follow from
+it (RFC, "Workgroup Level XeTile extension") and never change a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import (
+    DenseArrayBase,
+    Float32Type,
+    IntegerAttr,
+    IntegerType,
+    VectorType,
+    i32,
+    i64,
+)
+from xdsl.dialects.vector import CombiningKindAttr, CombiningKindFlag
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    opt_operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+    traits_def,
+)
+from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.printer import Printer
+from xdsl.traits import Pure
+
+from tilewright.dialects.xetile import assembly, kinds, rules
+from tilewright.dialects.xetile.attrs import WgMapAttr
+
+
+def vector_type(value: SSAValue) -> VectorType:
+    assert isinstance(value.type, VectorType)
+    return value.type
+
+
+def _print_vector_op(printer: Printer, op: IRDLOperation, hidden: Sequence[str]) -> None:
+    """` {attributes} : T -> R`."""
+    assembly.print_attr_dict(printer, op.properties, op.attributes, hidden)
+    printer.print_string(" : ")
+    assembly.print_types(printer, op.operand_types)
+    printer.print_string(" -> ")
+    assembly.print_types(printer, op.result_types)
+
+
+def _parse_dims(parser: Parser) -> list[int]:
+    return parser.parse_comma_separated_list(
+        parser.Delimiter.SQUARE,
+        lambda: parser.parse_integer(allow_boolean=False),
+        " in a list of dimensions",
+    )
+
+
+def _integer_property(named: dict[str, Attribute], name: str) -> IntegerAttr | None:
+    """A size given as `32`, `32 : i64` or, as the RFC once writes, `[32]`."""
+    attribute = named.pop(name, None)
+    if isinstance(attribute, IntegerAttr):
+        return IntegerAttr(attribute.value.data, i64)
+    elements = getattr(attribute, "data", None)
+    if isinstance(elements, tuple) and len(elements) == 1 and isinstance(elements[0], IntegerAttr):
+        return IntegerAttr(elements[0].value.data, i64)
+    if attribute is not None:
+        named[name] = attribute
+    return None
+
+
+@irdl_op_definition
+class TileMmaOp(IRDLOperation):
+    """Matrix product of vectors, `[m, k] x [k, n] (+ [m, n]) -> [m, n]` (RFC: tile_mma).
+
+    ```mlir
+    %d = xetile.tile_mma %a, %b, %c {wg_map_c = #c}
+      : vector<64x32xf16>, vector<32x128xf16>, vector<64x128xf32> -> vector<64x128xf32>
+    ```
+    Accumulates in the result's element type. The early RFC's order `%c, %a, %b` is read where
+    shapes and types tell it apart.
+    """
+
+    name = "xetile.tile_mma"
+
+    a = operand_def(VectorType)
+    b = operand_def(VectorType)
+    c = opt_operand_def(VectorType)
+    wg_map_a = opt_prop_def(WgMapAttr)
+    wg_map_b = opt_prop_def(WgMapAttr)
+    wg_map_c = opt_prop_def(WgMapAttr)
+    result = result_def(VectorType)
+
+    traits = traits_def(Pure())
+
+    def __init__(
+        self,
+        a: SSAValue | Operation,
+        b: SSAValue | Operation,
+        c: SSAValue | Operation | None = None,
+        result_type: VectorType | None = None,
+        wg_map_a: WgMapAttr | None = None,
+        wg_map_b: WgMapAttr | None = None,
+        wg_map_c: WgMapAttr | None = None,
+    ):
+        a, b = SSAValue.get(a), SSAValue.get(b)
+        if result_type is None and c is not None:
+            result_type = vector_type(SSAValue.get(c))
+        if result_type is None:
+            integers = isinstance(vector_type(a).element_type, IntegerType)
+            element = i32 if integers else Float32Type()
+            shape = (vector_type(a).get_shape()[0], vector_type(b).get_shape()[-1])
+            result_type = VectorType(element, shape)
+        super().__init__(
+            operands=[a, b, c],
+            properties={"wg_map_a": wg_map_a, "wg_map_b": wg_map_b, "wg_map_c": wg_map_c},
+            result_types=[result_type],
+        )
+
+    def verify_(self) -> None:
+        rules.verify_tile_mma(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> TileMmaOp:
+        operands = parser.parse_comma_separated_list(
+            parser.Delimiter.NONE, parser.parse_unresolved_operand
+        )
+        attrs = assembly.parse_attr_dict(parser)
+        names = ("wg_map_a", "wg_map_b", "wg_map_c")
+        # RFC: one nameless map is the result's, two or three are the operands' in order.
+        attrs.name_bare(parser, names[2:] if len(attrs.bare) == 1 else names)
+        parser.parse_punctuation(":")
+        start = parser.pos
+        types = assembly.parse_types(parser)
+        assembly.parse_arrow(parser)
+        result_type = assembly.parse_type(parser)
+        if not 2 <= len(operands) <= 3:
+            parser.raise_error("expected the operands A, B and optionally C", start)
+        values = _resolve_mma(parser, operands, types, result_type)
+        properties = {name: attrs.named.pop(name) for name in names if name in attrs.named}
+        return cls.build(
+            operands=[values[0], values[1], values[2:]],
+            properties=properties,
+            attributes=attrs.named,
+            result_types=[result_type],
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_list(self.operands, printer.print_operand)
+        _print_vector_op(printer, self, ())
+
+
+def _is_product(types: Sequence[Attribute], result: Attribute) -> bool:
+    """Whether types are A, B (, C) of a product that gives the result."""
+    if not all(isinstance(t, VectorType) and t.get_num_dims() == 2 for t in (*types, result)):
+        return False
+    shapes = [t.get_shape() for t in types if isinstance(t, VectorType)]
+    a, b = types[:2]
+    assert isinstance(a, VectorType) and isinstance(b, VectorType)
+    assert isinstance(result, VectorType)
+    return (
+        shapes[0][1] == shapes[1][0]
+        and a.element_type == b.element_type
+        and result.get_shape() == (shapes[0][0], shapes[1][1])
+        and (len(types) == 2 or types[2] == result)
+    )
+
+
+def _resolve_mma(
+    parser: Parser,
+    operands: Sequence[UnresolvedOperand],
+    types: Sequence[Attribute],
+    result: Attribute,
+) -> list[SSAValue]:
+    """Operands as A, B, C, whichever order of the two RFCs the text has."""
+    values = assembly.assign_types(parser, operands, types)
+    if len(values) < 3 or _is_product([value.type for value in values], result):
+        return values
+    rotated = [values[1], values[2], values[0]]
+    return rotated if _is_product([value.type for value in rotated], result) else values
+
+
+@irdl_op_definition
+class TransposeOp(IRDLOperation):
+    """Swaps the two dimensions of a vector (RFC: transpose).
+
+    ```mlir
+    %r = xetile.transpose %v, [1, 0] : vector<8x16xf16> -> vector<16x8xf16>
+    ```
+    """
+
+    name = "xetile.transpose"
+
+    value = operand_def(VectorType)
+    permutation_attr = prop_def(DenseArrayBase, prop_name="permutation")
+    wg_map = opt_prop_def(WgMapAttr)
+    wg_map_source = opt_prop_def(WgMapAttr)
+    result = result_def(VectorType)
+
+    traits = traits_def(Pure())
+
+    def __init__(
+        self,
+        value: SSAValue | Operation,
+        permutation: Sequence[int] = (1, 0),
+        wg_map: WgMapAttr | None = None,
+        wg_map_source: WgMapAttr | None = None,
+    ):
+        value = SSAValue.get(value)
+        source = vector_type(value)
+        shape = source.get_shape()
+        permuted = [shape[dim] if 0 <= dim < len(shape) else 1 for dim in permutation]
+        super().__init__(
+            operands=[value],
+            properties={
+                "permutation": DenseArrayBase.from_list(i64, permutation),
+                "wg_map": wg_map,
+                "wg_map_source": wg_map_source,
+            },
+            result_types=[VectorType(source.element_type, permuted)],
+        )
+
+    @property
+    def permutation(self) -> tuple[int, ...]:
+        return tuple(int(dim) for dim in self.permutation_attr.get_values())
+
+    def verify_(self) -> None:
+        rules.verify_transpose(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> TransposeOp:
+        head = assembly.parse_attr_dict(parser)
+        head.name_bare(parser, _prefix_names(head))
+        permutation = _optional_dims(parser)
+        value = parser.parse_unresolved_operand()
+        parser.parse_optional_punctuation(",")
+        attrs = assembly.parse_attr_dict(parser, head)
+        if permutation is None:
+            permutation = _optional_dims(parser)
+        attrs = assembly.parse_attr_dict(parser, attrs)
+        attrs.name_bare(parser, ("wg_map", "wg_map_source"))
+        parser.parse_punctuation(":")
+        source = assembly.parse_type(parser)
+        assembly.parse_arrow(parser)
+        result = assembly.parse_type(parser)
+        properties = _map_properties(attrs)
+        dims = [1, 0] if permutation is None else permutation
+        properties["permutation"] = DenseArrayBase.from_list(i64, dims)
+        return cls.build(
+            operands=[parser.resolve_operand(value, source)],
+            properties=properties,
+            attributes=attrs.named,
+            result_types=[result],
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_operand(self.value)
+        printer.print_string(f", [{', '.join(map(str, self.permutation))}]")
+        _print_vector_op(printer, self, ("permutation",))
+
+
+def _prefix_names(attrs: assembly.AttrDict) -> tuple[str, ...]:
+    """Nameless maps before the operand (RFC appendix 2.2) go from source to result."""
+    return ("wg_map_source", "wg_map") if len(attrs.bare) == 2 else ("wg_map",)
+
+
+def _optional_dims(parser: Parser) -> list[int] | None:
+    """`[1, 0]` if it comes next."""
+    if parser.parse_optional_punctuation("[") is None:
+        return None
+    if parser.parse_optional_punctuation("]") is not None:
+        return []
+    dims = parser.parse_comma_separated_list(
+        parser.Delimiter.NONE, lambda: parser.parse_integer(allow_boolean=False)
+    )
+    parser.parse_punctuation("]", " closing a list of dimensions")
+    return dims
+
+
+def _map_properties(attrs: assembly.AttrDict) -> dict[str, Attribute]:
+    names = ("wg_map", "wg_map_source")
+    return {name: attrs.named.pop(name) for name in names if name in attrs.named}
+
+
+@irdl_op_definition
+class ReductionOp(IRDLOperation):
+    """Reduces a vector along dimensions, which stay with extent 1 (RFC: reduction).
+
+    ```mlir
+    %r = xetile.reduction <add>, %v [1] : vector<64x32xf32> -> vector<64x1xf32>
+    %r = xetile.reduction <add>, %v [0] {reduction_size = 8 : i64} : vector<64x32xf32> -> vector<8x32xf32>
+    ```
+    With `reduction_size = s` runs of s contiguous elements are reduced, and extent / s remain.
+    The order of the combination is free.
+    """
+
+    name = "xetile.reduction"
+
+    source = operand_def(VectorType)
+    kind_attr = prop_def(CombiningKindAttr, prop_name="kind")
+    dims_attr = prop_def(DenseArrayBase, prop_name="reduction_dims")
+    reduction_size_attr = opt_prop_def(IntegerAttr, prop_name="reduction_size")
+    wg_map = opt_prop_def(WgMapAttr)
+    wg_map_source = opt_prop_def(WgMapAttr)
+    result = result_def(VectorType)
+
+    traits = traits_def(Pure())
+
+    def __init__(
+        self,
+        kind: str,
+        source: SSAValue | Operation,
+        dims: Sequence[int],
+        reduction_size: int | None = None,
+        wg_map: WgMapAttr | None = None,
+        wg_map_source: WgMapAttr | None = None,
+    ):
+        source = SSAValue.get(source)
+        value = vector_type(source)
+        shape = list(value.get_shape())
+        for dim in dims:
+            shape[dim] = shape[dim] // reduction_size if reduction_size else 1
+        super().__init__(
+            operands=[source],
+            properties={
+                "kind": CombiningKindAttr(CombiningKindFlag(kind)),
+                "reduction_dims": DenseArrayBase.from_list(i64, dims),
+                "reduction_size": None
+                if reduction_size is None
+                else IntegerAttr(reduction_size, i64),
+                "wg_map": wg_map,
+                "wg_map_source": wg_map_source,
+            },
+            result_types=[VectorType(value.element_type, shape)],
+        )
+
+    @property
+    def kind(self) -> str:
+        """MLIR's name of the combination, such as "add" or "maximumf"."""
+        return self.kind_attr.data.value
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        return tuple(int(dim) for dim in self.dims_attr.get_values())
+
+    @property
+    def reduction_size(self) -> int | None:
+        return None if self.reduction_size_attr is None else self.reduction_size_attr.value.data
+
+    def verify_(self) -> None:
+        rules.verify_reduction(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> ReductionOp:
+        head = assembly.parse_attr_dict_before_kind(parser)
+        head.name_bare(parser, _prefix_names(head))
+        parser.parse_punctuation("<", " opening the kind of reduction")
+        start = parser.pos
+        word = parser.parse_identifier(" naming the kind of reduction")
+        if word not in kinds.REDUCTION_KINDS:
+            known = ", ".join(kinds.REDUCTION_KINDS)
+            parser.raise_error(f"unknown kind '{word}', expected one of {known}", start, parser.pos)
+        parser.parse_punctuation(">")
+        parser.parse_optional_punctuation(",")
+        value = parser.parse_unresolved_operand()
+        dims = _parse_dims(parser)
+        attrs = assembly.parse_attr_dict(parser, head)
+        attrs.name_bare(parser, ("wg_map", "wg_map_source"))
+        parser.parse_punctuation(":")
+        source = assembly.parse_type(parser)
+        assembly.parse_arrow(parser)
+        result = assembly.parse_type(parser)
+        properties = _map_properties(attrs)
+        properties["kind"] = CombiningKindAttr(CombiningKindFlag(word))
+        properties["reduction_dims"] = DenseArrayBase.from_list(i64, dims)
+        size = _integer_property(attrs.named, "reduction_size")
+        if size is not None:
+            properties["reduction_size"] = size
+        return cls.build(
+            operands=[parser.resolve_operand(value, source)],
+            properties=properties,
+            attributes=attrs.named,
+            result_types=[result],
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(f" <{self.kind}>, ")
+        printer.print_operand(self.source)
+        printer.print_string(f" [{', '.join(map(str, self.dims))}]")
+        _print_vector_op(printer, self, ("kind", "reduction_dims"))
+
+
+@irdl_op_definition
+class BroadcastOp(IRDLOperation):
+    """Repeats a vector along dimensions of extent 1 (RFC: broadcast).
+
+    ```mlir
+    %r = xetile.broadcast %v [0] : vector<1x16xf16> -> vector<8x16xf16>
+    %r = xetile.broadcast %v [0] {broadcast_size = 32 : i64} : vector<2x64xf32> -> vector<64x64xf32>
+    ```
+    With `broadcast_size = s` the dimension may have any extent, and each element fills s
+    contiguous places.
+    """
+
+    name = "xetile.broadcast"
+
+    source = operand_def(VectorType)
+    dims_attr = prop_def(DenseArrayBase, prop_name="broadcast_dim")
+    broadcast_size_attr = opt_prop_def(IntegerAttr, prop_name="broadcast_size")
+    wg_map = opt_prop_def(WgMapAttr)
+    wg_map_source = opt_prop_def(WgMapAttr)
+    result = result_def(VectorType)
+
+    traits = traits_def(Pure())
+
+    def __init__(
+        self,
+        source: SSAValue | Operation,
+        result_type: VectorType,
+        dims: Sequence[int],
+        broadcast_size: int | None = None,
+        wg_map: WgMapAttr | None = None,
+        wg_map_source: WgMapAttr | None = None,
+    ):
+        super().__init__(
+            operands=[source],
+            properties={
+                "broadcast_dim": DenseArrayBase.from_list(i64, dims),
+                "broadcast_size": None
+                if broadcast_size is None
+                else IntegerAttr(broadcast_size, i64),
+                "wg_map": wg_map,
+                "wg_map_source": wg_map_source,
+            },
+            result_types=[result_type],
+        )
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        return tuple(int(dim) for dim in self.dims_attr.get_values())
+
+    @property
+    def broadcast_size(self) -> int | None:
+        return None if self.broadcast_size_attr is None else self.broadcast_size_attr.value.data
+
+    def verify_(self) -> None:
+        rules.verify_broadcast(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> BroadcastOp:
+        head = assembly.parse_attr_dict(parser)
+        head.name_bare(parser, _prefix_names(head))
+        value = parser.parse_unresolved_operand()
+        dims = _parse_dims(parser)
+        attrs = assembly.parse_attr_dict(parser, head)
+        attrs.name_bare(parser, ("wg_map", "wg_map_source"))
+        parser.parse_punctuation(":")
+        source = assembly.parse_type(parser)
+        assembly.parse_arrow(parser)
+        result = assembly.parse_type(parser)
+        properties = _map_properties(attrs)
+        properties["broadcast_dim"] = DenseArrayBase.from_list(i64, dims)
+        size = _integer_property(attrs.named, "broadcast_size")
+        if size is not None:
+            properties["broadcast_size"] = size
+        return cls.build(
+            operands=[parser.resolve_operand(value, source)],
+            properties=properties,
+            attributes=attrs.named,
+            result_types=[result],
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_operand(self.source)
+        printer.print_string(f" [{', '.join(map(str, self.dims))}]")
+        _print_vector_op(printer, self, ("broadcast_dim",))
+
+
+@irdl_op_definition
+class ConvertLayoutOp(IRDLOperation):
+    """Hands a vector's elements to other subgroups; the values stay (RFC: convert_layout).
+
+    ```mlir
+    %r = xetile.convert_layout %v {wg_map_result = #new, wg_map_source = #old} : vector<256x256xf16>
+    ```
+    """
+
+    name = "xetile.convert_layout"
+
+    source = operand_def(VectorType)
+    wg_map_result = prop_def(WgMapAttr)
+    wg_map_source = opt_prop_def(WgMapAttr)
+    result = result_def(VectorType)
+
+    traits = traits_def(Pure())
+
+    def __init__(
+        self,
+        source: SSAValue | Operation,
+        wg_map_result: WgMapAttr,
+        wg_map_source: WgMapAttr | None = None,
+    ):
+        source = SSAValue.get(source)
+        super().__init__(
+            operands=[source],
+            properties={"wg_map_result": wg_map_result, "wg_map_source": wg_map_source},
+            result_types=[source.type],
+        )
+
+    def verify_(self) -> None:
+        rules.verify_convert_layout(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> ConvertLayoutOp:
+        names = ("wg_map_result", "wg_map_source")
+        attrs = assembly.parse_attr_dict(parser)
+        attrs.name_bare(parser, names[::-1] if len(attrs.bare) == 2 else names)
+        value = parser.parse_unresolved_operand()
+        attrs = assembly.parse_attr_dict(parser, attrs)
+        attrs.name_bare(parser, names)
+        parser.parse_punctuation(":")
+        source = result = assembly.parse_type(parser)
+        if assembly.parse_optional_arrow(parser):
+            result = assembly.parse_type(parser)
+        if "wg_map_result" not in attrs.named:
+            parser.raise_error("convert_layout needs the map of its result, wg_map_result")
+        properties = {name: attrs.named.pop(name) for name in names if name in attrs.named}
+        return cls.build(
+            operands=[parser.resolve_operand(value, source)],
+            properties=properties,
+            attributes=attrs.named,
+            result_types=[result],
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_operand(self.source)
+        assembly.print_attr_dict(printer, self.properties, self.attributes)
+        printer.print_string(" : ")
+        printer.print_attribute(self.source.type)

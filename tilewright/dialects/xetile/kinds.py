@@ -1,0 +1,73 @@
+"""Kinds of reductions and of atomics: MLIR's names, and which element types each accepts."""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import AnyFloat, IndexType, IntegerType
+from xdsl.ir import Attribute
+
+REDUCTION_KINDS: tuple[str, ...] = (
+    "add",
+    "mul",
+    "minui",
+    "minsi",
+    "minnumf",
+    "maxui",
+    "maxsi",
+    "maxnumf",
+    "and",
+    "or",
+    "xor",
+    "maximumf",
+    "minimumf",
+)
+"""`vector.kind`, in the order of its enumeration."""
+
+FLOAT_REDUCTIONS = frozenset({"add", "mul", "minnumf", "maxnumf", "minimumf", "maximumf"})
+INTEGER_REDUCTIONS = frozenset(
+    {"add", "mul", "minui", "minsi", "maxui", "maxsi", "and", "or", "xor"}
+)
+
+ATOMIC_KINDS: tuple[str, ...] = (
+    "addf",
+    "addi",
+    "assign",
+    "maximumf",
+    "maxs",
+    "maxu",
+    "minimumf",
+    "mins",
+    "minu",
+    "mulf",
+    "muli",
+    "ori",
+    "andi",
+    "maxnumf",
+    "minnumf",
+)
+"""`arith.AtomicRMWKind`: the position is the number that the generic form holds."""
+
+FLOAT_ATOMICS = frozenset({"addf", "mulf", "maximumf", "minimumf", "maxnumf", "minnumf", "assign"})
+INTEGER_ATOMICS = frozenset(ATOMIC_KINDS) - FLOAT_ATOMICS | {"assign"}
+
+# The RFC's example writes the reduction's name; the element type decides which atomic it is.
+SHORT_ATOMICS = {
+    "add": ("addf", "addi"),
+    "mul": ("mulf", "muli"),
+    "and": (None, "andi"),
+    "or": (None, "ori"),
+}
+
+
+def accepts(kinds_float: frozenset[str], kinds_integer: frozenset[str], kind: str, element: Attribute) -> bool:
+    """Whether a kind is defined on an element type."""
+    if isinstance(element, AnyFloat):
+        return kind in kinds_float
+    return isinstance(element, (IntegerType, IndexType)) and kind in kinds_integer
+
+
+def full_atomic_kind(kind: str, element: Attribute) -> str | None:
+    """`add` on a float tile -> `addf`; a full name stays; None when there is no such kind."""
+    if kind in ATOMIC_KINDS:
+        return kind
+    pair = SHORT_ATOMICS.get(kind)
+    return pair[0 if isinstance(element, AnyFloat) else 1] if pair else None

@@ -1,0 +1,575 @@
+"""Ops between tiles and vectors that touch memory: load, store, prefetch, gather, scatter, atomics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    FloatAttr,
+    IntegerAttr,
+    VectorType,
+    i64,
+)
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    opt_operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+    traits_def,
+    var_result_def,
+)
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
+
+from tilewright.dialects.xetile import assembly, kinds, rules
+from tilewright.dialects.xetile.attrs import CacheHintAttr
+from tilewright.dialects.xetile.types import TileType
+
+HINTS = ("l1_hint", "l2_hint", "l3_hint")
+
+
+def _properties(parser: Parser, attrs: assembly.AttrDict, names: Sequence[str]):
+    """Split a parsed dictionary into properties of these names and the discardable rest."""
+    attrs.name_bare(parser, ())
+    properties = {name: attrs.named.pop(name) for name in names if name in attrs.named}
+    return properties, attrs.named
+
+
+def padding_number(padding: Attribute | None) -> int | float:
+    """The number that a padding attribute stands for; absent is 0."""
+    if isinstance(padding, IntegerAttr):
+        return padding.value.data
+    if isinstance(padding, FloatAttr):
+        return padding.value.data
+    return 0
+
+
+@irdl_op_definition
+class LoadTileOp(IRDLOperation):
+    """Loads a tile into a vector of the same shape (RFC: load_tile).
+
+    ```mlir
+    %v = xetile.load_tile %t {padding = 1.0 : f16} : !xetile.tile<64x32xf16> -> vector<64x32xf16>
+    ```
+    Elements outside the base matrix read as `padding` (default 0). With `array_length = n` in the
+    tile's type there are n results, tiles side by side along the fastest dimension. `transpose`
+    is the early RFC's: the result is the transposed tile.
+    """
+
+    name = "xetile.load_tile"
+
+    tile = operand_def(TileType)
+    padding = opt_prop_def(Attribute)
+    transpose = opt_prop_def(ArrayAttr[IntegerAttr])
+    l1_hint = opt_prop_def(CacheHintAttr)
+    l2_hint = opt_prop_def(CacheHintAttr)
+    l3_hint = opt_prop_def(CacheHintAttr)
+    values = var_result_def(VectorType)
+
+    traits = traits_def(MemoryReadEffect())
+
+    def __init__(
+        self,
+        tile: SSAValue | Operation,
+        padding: Attribute | None = None,
+        l1_hint: CacheHintAttr | None = None,
+        l2_hint: CacheHintAttr | None = None,
+        l3_hint: CacheHintAttr | None = None,
+        result_type: VectorType | Sequence[VectorType] | None = None,
+        transpose: Sequence[int] | None = None,
+    ):
+        tile = SSAValue.get(tile)
+        tile_type = tile.type
+        assert isinstance(tile_type, TileType)
+        if result_type is None:
+            shape = tile_type.get_shape()
+            if transpose is not None:
+                shape = tuple(shape[dim] for dim in transpose)
+            vector = VectorType(tile_type.element_type, shape)
+            result_type = [vector] * tile_type.array_length
+        elif isinstance(result_type, VectorType):
+            result_type = [result_type]
+        permutation = None
+        if transpose is not None:
+            permutation = ArrayAttr(IntegerAttr(dim, i64) for dim in transpose)
+        super().__init__(
+            operands=[tile],
+            properties={
+                "padding": padding,
+                "transpose": permutation,
+                "l1_hint": l1_hint,
+                "l2_hint": l2_hint,
+                "l3_hint": l3_hint,
+            },
+            result_types=[result_type],
+        )
+
+    @property
+    def result(self) -> SSAValue:
+        """The (first) loaded vector."""
+        return self.values[0]
+
+    @property
+    def tile_type(self) -> TileType:
+        assert isinstance(self.tile.type, TileType)
+        return self.tile.type
+
+    @property
+    def padding_value(self) -> int | float:
+        return padding_number(self.padding)
+
+    @property
+    def permutation(self) -> tuple[int, ...] | None:
+        """The early RFC's `transpose`, None when absent."""
+        if self.transpose is None:
+            return None
+        return tuple(dim.value.data for dim in self.transpose)
+
+    def verify_(self) -> None:
+        rules.verify_load_tile(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> LoadTileOp:
+        tile = parser.parse_unresolved_operand()
+        attrs = assembly.parse_attr_dict(parser)
+        parser.parse_punctuation(":")
+        tile_type = assembly.parse_type(parser)
+        assembly.parse_arrow(parser)
+        results = assembly.parse_types(parser)
+        properties, attributes = _properties(parser, attrs, ("padding", "transpose", *HINTS))
+        return cls.build(
+            operands=[parser.resolve_operand(tile, tile_type)],
+            properties=properties,
+            attributes=attributes,
+            result_types=[results],
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_operand(self.tile)
+        assembly.print_attr_dict(printer, self.properties, self.attributes)
+        printer.print_string(" : ")
+        printer.print_attribute(self.tile.type)
+        printer.print_string(" -> ")
+        assembly.print_types(printer, self.result_types)
+
+
+@irdl_op_definition
+class StoreTileOp(IRDLOperation):
+    """Stores a vector to a tile of the same shape; elements outside the matrix are dropped.
+
+    ```mlir
+    xetile.store_tile %v, %t : vector<64x64xf16>, !xetile.tile<64x64xf16>
+    ```
+    The RFCs' order `%t, %v` is read too.
+    """
+
+    name = "xetile.store_tile"
+
+    value = operand_def(VectorType)
+    tile = operand_def(TileType)
+    l1_hint = opt_prop_def(CacheHintAttr)
+    l2_hint = opt_prop_def(CacheHintAttr)
+    l3_hint = opt_prop_def(CacheHintAttr)
+
+    traits = traits_def(MemoryWriteEffect())
+
+    def __init__(
+        self,
+        value: SSAValue | Operation,
+        tile: SSAValue | Operation,
+        l1_hint: CacheHintAttr | None = None,
+        l2_hint: CacheHintAttr | None = None,
+        l3_hint: CacheHintAttr | None = None,
+    ):
+        super().__init__(
+            operands=[value, tile],
+            properties={"l1_hint": l1_hint, "l2_hint": l2_hint, "l3_hint": l3_hint},
+        )
+
+    @property
+    def tile_type(self) -> TileType:
+        assert isinstance(self.tile.type, TileType)
+        return self.tile.type
+
+    def verify_(self) -> None:
+        rules.verify_store_tile(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> StoreTileOp:
+        first = parser.parse_unresolved_operand()
+        parser.parse_punctuation(",")
+        second = parser.parse_unresolved_operand()
+        attrs = assembly.parse_attr_dict(parser)
+        parser.parse_punctuation(":")
+        types = assembly.parse_types(parser)
+        if len(types) == 1 and assembly.parse_optional_arrow(parser):
+            types.append(assembly.parse_type(parser))
+        value, tile = assembly.assign_types(parser, [first, second], types)
+        if isinstance(value.type, TileType) and isinstance(tile.type, VectorType):
+            value, tile = tile, value
+        properties, attributes = _properties(parser, attrs, HINTS)
+        return cls.build(
+            operands=[value, tile], properties=properties, attributes=attributes
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_list(self.operands, printer.print_operand)
+        assembly.print_attr_dict(printer, self.properties, self.attributes)
+        printer.print_string(" : ")
+        assembly.print_types(printer, self.operand_types)
+
+
+@irdl_op_definition
+class PrefetchTileOp(IRDLOperation):
+    """Brings a tile into a cache; does nothing outside the matrix (RFC: prefetch_tile).
+
+    ```mlir
+    xetile.prefetch_tile %t locality<3> : !xetile.tile<8x32xf16>
+    xetile.prefetch_tile %t {l1_hint = #xetile.cache_hint<cached>} : !xetile.tile<8x32xf16>
+    ```
+    `locality`: 3 every cache, 2 not the first, 1 the last, 0 no reuse expected; absent is 3.
+    """
+
+    name = "xetile.prefetch_tile"
+
+    tile = operand_def(TileType)
+    locality_attr = opt_prop_def(IntegerAttr, prop_name="locality")
+    l1_hint = opt_prop_def(CacheHintAttr)
+    l2_hint = opt_prop_def(CacheHintAttr)
+    l3_hint = opt_prop_def(CacheHintAttr)
+
+    # A prefetch has no result: only a write effect keeps it from being removed as dead.
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+
+    def __init__(
+        self,
+        tile: SSAValue | Operation,
+        locality: int | None = None,
+        l1_hint: CacheHintAttr | None = None,
+        l2_hint: CacheHintAttr | None = None,
+        l3_hint: CacheHintAttr | None = None,
+    ):
+        super().__init__(
+            operands=[tile],
+            properties={
+                "locality": None if locality is None else IntegerAttr(locality, i64),
+                "l1_hint": l1_hint,
+                "l2_hint": l2_hint,
+                "l3_hint": l3_hint,
+            },
+        )
+
+    @property
+    def tile_type(self) -> TileType:
+        assert isinstance(self.tile.type, TileType)
+        return self.tile.type
+
+    @property
+    def locality(self) -> int | None:
+        """0 .. 3, None when not given."""
+        return None if self.locality_attr is None else self.locality_attr.value.data
+
+    def verify_(self) -> None:
+        rules.verify_prefetch_tile(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> PrefetchTileOp:
+        tile = parser.parse_unresolved_operand()
+        parser.parse_optional_punctuation(",")
+        attrs = assembly.parse_attr_dict(parser)
+        if parser.parse_optional_keyword("locality") is not None:
+            start = parser.pos
+            with parser.in_angle_brackets():
+                locality = parser.parse_integer(allow_boolean=False)
+            if "locality" in attrs.named:
+                parser.raise_error("locality is given twice", start, parser.pos)
+            attrs.named["locality"] = IntegerAttr(locality, i64)
+            attrs = assembly.parse_attr_dict(parser, attrs)
+        parser.parse_punctuation(":")
+        tile_type = assembly.parse_type(parser)
+        properties, attributes = _properties(parser, attrs, ("locality", *HINTS))
+        return cls.build(
+            operands=[parser.resolve_operand(tile, tile_type)],
+            properties=properties,
+            attributes=attributes,
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_operand(self.tile)
+        if self.locality is not None:
+            printer.print_string(f" locality<{self.locality}>")
+        assembly.print_attr_dict(printer, self.properties, self.attributes, hidden=("locality",))
+        printer.print_string(" : ")
+        printer.print_attribute(self.tile.type)
+
+
+@irdl_op_definition
+class LoadGatherOp(IRDLOperation):
+    """Gathers the elements of a scattered tile (RFC: load_gather; printed `xetile.load`).
+
+    ```mlir
+    %v = xetile.load %t, %mask {padding = 0.0 : f32} : !tile, vector<128xi1> -> vector<128xf32>
+    ```
+    Elements that are masked off or outside the base matrix read as `padding` (default 0).
+    """
+
+    name = "xetile.load"
+
+    tile = operand_def(TileType)
+    mask = opt_operand_def(VectorType)
+    padding = opt_prop_def(Attribute)
+    l1_hint = opt_prop_def(CacheHintAttr)
+    l2_hint = opt_prop_def(CacheHintAttr)
+    l3_hint = opt_prop_def(CacheHintAttr)
+    result = result_def(VectorType)
+
+    traits = traits_def(MemoryReadEffect())
+
+    def __init__(
+        self,
+        tile: SSAValue | Operation,
+        mask: SSAValue | Operation | None = None,
+        padding: Attribute | None = None,
+        l1_hint: CacheHintAttr | None = None,
+        l2_hint: CacheHintAttr | None = None,
+        l3_hint: CacheHintAttr | None = None,
+    ):
+        tile = SSAValue.get(tile)
+        assert isinstance(tile.type, TileType)
+        super().__init__(
+            operands=[tile, mask],
+            properties={
+                "padding": padding,
+                "l1_hint": l1_hint,
+                "l2_hint": l2_hint,
+                "l3_hint": l3_hint,
+            },
+            result_types=[VectorType(tile.type.element_type, tile.type.get_shape())],
+        )
+
+    @property
+    def tile_type(self) -> TileType:
+        assert isinstance(self.tile.type, TileType)
+        return self.tile.type
+
+    @property
+    def padding_value(self) -> int | float:
+        return padding_number(self.padding)
+
+    def verify_(self) -> None:
+        rules.verify_load_gather(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> LoadGatherOp:
+        operands = [parser.parse_unresolved_operand()]
+        attrs = assembly.AttrDict()
+        while parser.parse_optional_punctuation(",") is not None:
+            operand = parser.parse_optional_unresolved_operand()
+            if operand is None:
+                break  # the RFC writes a comma before the dictionary
+            operands.append(operand)
+        attrs = assembly.parse_attr_dict(parser, attrs)
+        parser.parse_punctuation(":")
+        types = assembly.parse_types(parser)
+        if assembly.parse_optional_arrow(parser):
+            result_type = assembly.parse_type(parser)
+        elif len(types) == len(operands) + 1:
+            result_type = types.pop()  # RFC: `tile, mask, result`
+        else:
+            parser.raise_error("expected '->' before the result type")
+        if len(operands) > 2:
+            parser.raise_error("expected a tile and a mask")
+        values = assembly.assign_types(parser, operands, types)
+        properties, attributes = _properties(parser, attrs, ("padding", *HINTS))
+        return cls.build(
+            operands=[values[0], values[1:]],
+            properties=properties,
+            attributes=attributes,
+            result_types=[result_type],
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_list(self.operands, printer.print_operand)
+        assembly.print_attr_dict(printer, self.properties, self.attributes)
+        printer.print_string(" : ")
+        assembly.print_types(printer, self.operand_types)
+        printer.print_string(" -> ")
+        printer.print_attribute(self.result.type)
+
+
+@irdl_op_definition
+class StoreScatterOp(IRDLOperation):
+    """Scatters a vector to a scattered tile (RFC: store_scatter; printed `xetile.store`).
+
+    ```mlir
+    xetile.store %v, %t, %mask : vector<128xf32>, !tile, vector<128xi1>
+    ```
+    Elements that are masked off or outside the base matrix are dropped.
+    """
+
+    name = "xetile.store"
+
+    value = operand_def(VectorType)
+    tile = operand_def(TileType)
+    mask = opt_operand_def(VectorType)
+    l1_hint = opt_prop_def(CacheHintAttr)
+    l2_hint = opt_prop_def(CacheHintAttr)
+    l3_hint = opt_prop_def(CacheHintAttr)
+
+    traits = traits_def(MemoryWriteEffect())
+
+    def __init__(
+        self,
+        value: SSAValue | Operation,
+        tile: SSAValue | Operation,
+        mask: SSAValue | Operation | None = None,
+        l1_hint: CacheHintAttr | None = None,
+        l2_hint: CacheHintAttr | None = None,
+        l3_hint: CacheHintAttr | None = None,
+    ):
+        super().__init__(
+            operands=[value, tile, mask],
+            properties={"l1_hint": l1_hint, "l2_hint": l2_hint, "l3_hint": l3_hint},
+        )
+
+    @property
+    def tile_type(self) -> TileType:
+        assert isinstance(self.tile.type, TileType)
+        return self.tile.type
+
+    def verify_(self) -> None:
+        rules.verify_store_scatter(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> StoreScatterOp:
+        operands = parser.parse_comma_separated_list(
+            parser.Delimiter.NONE, parser.parse_unresolved_operand
+        )
+        attrs = assembly.parse_attr_dict(parser)
+        parser.parse_punctuation(":")
+        start = parser.pos
+        types = assembly.parse_types(parser)
+        if not 2 <= len(operands) <= 3:
+            parser.raise_error("expected a value, a tile and a mask", start)
+        values = assembly.assign_types(parser, operands, types)
+        tiles = [value for value in values if isinstance(value.type, TileType)]
+        if len(tiles) != 1:
+            parser.raise_error("expected one tile among the operands", start, parser.pos)
+        value, *mask = [value for value in values if value is not tiles[0]]
+        properties, attributes = _properties(parser, attrs, HINTS)
+        return cls.build(
+            operands=[value, tiles[0], mask],
+            properties=properties,
+            attributes=attributes,
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_list(self.operands, printer.print_operand)
+        assembly.print_attr_dict(printer, self.properties, self.attributes)
+        printer.print_string(" : ")
+        assembly.print_types(printer, self.operand_types)
+
+
+@irdl_op_definition
+class AtomicRmwOp(IRDLOperation):
+    """Reads, combines and writes each element of a tile atomically; gives the old values.
+
+    ```mlir
+    %old = xetile.atomic_rmw addf %v, %t : vector<8x16xf32>, !xetile.tile<8x16xf32> -> vector<8x16xf32>
+    %old = xetile.atomic_rmw addi %v, %t, %mask : vector<16xi32>, !tile, vector<16xi1> -> vector<16xi32>
+    ```
+    Elements outside the matrix, and those masked off, are dropped and give the padding value 0.
+    """
+
+    name = "xetile.atomic_rmw"
+
+    value = operand_def(VectorType)
+    tile = operand_def(TileType)
+    mask = opt_operand_def(VectorType)
+    kind_attr = prop_def(IntegerAttr, prop_name="kind")
+    result = result_def(VectorType)
+
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+
+    def __init__(
+        self,
+        kind: str,
+        value: SSAValue | Operation,
+        tile: SSAValue | Operation,
+        mask: SSAValue | Operation | None = None,
+    ):
+        value = SSAValue.get(value)
+        super().__init__(
+            operands=[value, tile, mask],
+            properties={"kind": IntegerAttr(kinds.ATOMIC_KINDS.index(kind), i64)},
+            result_types=[value.type],
+        )
+
+    @property
+    def kind(self) -> str:
+        """MLIR's name of the operation, such as "addf"."""
+        return kinds.ATOMIC_KINDS[self.kind_attr.value.data]
+
+    @property
+    def tile_type(self) -> TileType:
+        assert isinstance(self.tile.type, TileType)
+        return self.tile.type
+
+    def verify_(self) -> None:
+        rules.verify_atomic_rmw(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> AtomicRmwOp:
+        angle = parser.parse_optional_punctuation("<") is not None
+        start = parser.pos
+        word = parser.parse_identifier_or_str_literal(" naming the atomic operation")
+        end = parser.pos
+        if angle:
+            parser.parse_punctuation(">")
+        parser.parse_optional_punctuation(",")
+        operands = parser.parse_comma_separated_list(
+            parser.Delimiter.NONE, parser.parse_unresolved_operand
+        )
+        attrs = assembly.parse_attr_dict(parser)
+        parser.parse_punctuation(":")
+        types = assembly.parse_types(parser)
+        assembly.parse_arrow(parser)
+        result_type = assembly.parse_type(parser)
+        if not 2 <= len(operands) <= 3:
+            parser.raise_error("expected a value, a tile and an optional mask")
+        values = assembly.assign_types(parser, operands, types)
+        if isinstance(values[0].type, TileType) and isinstance(values[1].type, VectorType):
+            values[:2] = values[1], values[0]
+        element = values[1].type.element_type if isinstance(values[1].type, TileType) else None
+        kind = kinds.full_atomic_kind(word, element) if element else word
+        if kind not in kinds.ATOMIC_KINDS:
+            known = ", ".join(kinds.ATOMIC_KINDS)
+            parser.raise_error(f"unknown atomic '{word}', expected one of {known}", start, end)
+        properties, attributes = _properties(parser, attrs, ())
+        properties["kind"] = IntegerAttr(kinds.ATOMIC_KINDS.index(kind), i64)
+        return cls.build(
+            operands=[values[0], values[1], values[2:]],
+            properties=properties,
+            attributes=attributes,
+            result_types=[result_type],
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(f" {self.kind} ")
+        printer.print_list(self.operands, printer.print_operand)
+        assembly.print_attr_dict(printer, {}, self.attributes)
+        printer.print_string(" : ")
+        assembly.print_types(printer, self.operand_types)
+        printer.print_string(" -> ")
+        printer.print_attribute(self.result.type)
