@@ -1,0 +1,259 @@
+"""What a kernel is given: address, extents and strides of arrays, whoever made them.
+
+:func:`describe` reads numpy arrays (with the types of ``ml_dtypes``), torch tensors, anything with
+``__cuda_array_interface__``, and anything that speaks DLPack, without copying. It refuses what no
+kernel can address, with the reason.
+
+One normalisation is made: the stride of a last dimension whose extent is 0 or 1 can be anything,
+because it is never used, and is given as 1. So ``x[:, None]`` and ``x[3:4]`` are rows like others.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright import dtypes
+from tilewright.diagnostics import LaunchError
+from tilewright.dtypes import DType
+
+
+@dataclass(slots=True)
+class ArrayArg:
+    """One array argument of a launch."""
+
+    pointer: int
+    """Address of element ``[0, 0, ...]`` (not the lowest address when a stride is negative)."""
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    """In elements; negative and zero strides are as the array has them."""
+    dtype: DType
+    device: str
+    """``cpu``, ``cuda:0``, or ``spec`` for a shape without memory."""
+    readonly: bool
+    owner: object
+    """The user's object: keeps the memory alive, and names the array in messages."""
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def byte_range(self) -> tuple[int, int]:
+        """First and past-the-last byte that the elements cover; an empty range without elements."""
+        low = high = self.pointer
+        size = self.dtype.itemsize
+        for extent, stride in zip(self.shape, self.strides, strict=True):
+            if extent == 0:
+                return self.pointer, self.pointer
+            reach = (extent - 1) * stride * size
+            if reach < 0:
+                low += reach
+            else:
+                high += reach
+        return low, high + size
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySpec:
+    """An array that does not exist yet: enough to compile for, not to launch with.
+
+    ``strides`` are in elements, C order by default; the memory is taken to be 64-byte aligned.
+    """
+
+    shape: tuple[int, ...]
+    dtype: DType
+    strides: tuple[int, ...] | None = None
+
+
+def describe(obj: Any, name: str = "argument") -> ArrayArg:
+    """The :class:`ArrayArg` of ``obj``; LaunchError says why a kernel cannot take it.
+
+    ``name`` is the parameter's name in messages. Nothing is copied: stores of the kernel are seen
+    in ``obj``.
+    """
+    if type(obj) is np.ndarray:
+        return _from_numpy(obj, name)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(obj, torch.Tensor):
+        return _from_torch(obj, name)
+    if isinstance(obj, np.ma.MaskedArray):
+        raise LaunchError(
+            f"{name} is a masked array, and kernels know no masks",
+            hint="pass x.data and the mask as two arrays",
+        )
+    if isinstance(obj, np.ndarray):
+        return _from_numpy(obj, name)
+    if isinstance(obj, ArraySpec):
+        return _from_spec(obj, name)
+    if isinstance(obj, ArrayArg):
+        return obj
+    if hasattr(obj, "__cuda_array_interface__"):
+        return _from_cuda(obj, name)
+    if hasattr(obj, "__dlpack__") and hasattr(obj, "__dlpack_device__"):
+        return _from_dlpack(obj, name)
+    raise LaunchError(
+        f"{name} is {_a(type(obj).__name__)}, which is neither an array nor a number",
+        hint="kernels take numpy arrays, torch tensors, DLPack objects, ints, floats and bools",
+    )
+
+
+def is_array(obj: Any) -> bool:
+    """Whether ``obj`` is meant as an array (and not as a scalar)."""
+    return isinstance(obj, (np.ndarray, ArraySpec, ArrayArg)) or (
+        hasattr(obj, "__dlpack__") or hasattr(obj, "__cuda_array_interface__")
+    )
+
+
+def element_strides(
+    byte_strides: Sequence[int], shape: Sequence[int], itemsize: int, name: str
+) -> tuple[int, ...]:
+    """Strides in elements; refuses strides that are not whole elements."""
+    strides: list[int] = []
+    for axis, (stride, extent) in enumerate(zip(byte_strides, shape, strict=True)):
+        whole, rest = divmod(stride, itemsize)
+        if rest and extent > 1:
+            raise LaunchError(
+                f"{name} steps {stride} bytes along dimension {axis}, which is no multiple of its "
+                f"{itemsize}-byte elements",
+                hint="copy it with numpy.ascontiguousarray",
+            )
+        strides.append(whole)
+    if strides and shape[-1] <= 1:
+        strides[-1] = 1
+    return tuple(strides)
+
+
+def _from_numpy(array: np.ndarray[Any, Any], name: str) -> ArrayArg:
+    dtype = _dtype(array.dtype, name)
+    shape = array.shape
+    _check_rank(shape, name)
+    return ArrayArg(
+        array.__array_interface__["data"][0],
+        shape,
+        element_strides(array.strides, shape, dtype.itemsize, name),
+        dtype,
+        "cpu",
+        not array.flags.writeable,
+        array,
+    )
+
+
+def _dtype(dtype: np.dtype[Any], name: str) -> DType:
+    found = _DTYPES.get(dtype)
+    if found is None:
+        try:
+            found = dtypes.from_numpy(dtype)
+        except TypeError as error:
+            raise LaunchError(f"{name} has elements that no kernel takes: {error}") from None
+        _DTYPES[dtype] = found
+    return found
+
+
+_DTYPES: dict[np.dtype[Any], DType] = {}
+
+
+def _check_rank(shape: Sequence[int], name: str) -> None:
+    if not shape:
+        raise LaunchError(
+            f"{name} is an array of rank 0",
+            hint="pass the number itself (x.item()), or x.reshape(1)",
+        )
+
+
+_TORCH_DTYPES = {
+    "torch.float64": dtypes.f64,
+    "torch.float32": dtypes.f32,
+    "torch.float16": dtypes.f16,
+    "torch.bfloat16": dtypes.bf16,
+    "torch.float8_e4m3fn": dtypes.f8e4m3,
+    "torch.float8_e5m2": dtypes.f8e5m2,
+    "torch.int64": dtypes.i64,
+    "torch.int32": dtypes.i32,
+    "torch.int16": dtypes.i16,
+    "torch.int8": dtypes.i8,
+    "torch.uint64": dtypes.u64,
+    "torch.uint32": dtypes.u32,
+    "torch.uint16": dtypes.u16,
+    "torch.uint8": dtypes.u8,
+    "torch.bool": dtypes.i1,
+}
+_torch_cache: dict[Any, DType] = {}
+
+
+def _from_torch(tensor: Any, name: str) -> ArrayArg:
+    dtype = _torch_cache.get(tensor.dtype)
+    if dtype is None:
+        dtype = _TORCH_DTYPES.get(str(tensor.dtype))
+        if dtype is None:
+            raise LaunchError(f"{name} has elements that no kernel takes: {tensor.dtype}")
+        _torch_cache[tensor.dtype] = dtype
+    if str(tensor.layout) != "torch.strided":
+        raise LaunchError(
+            f"{name} is a tensor of layout {tensor.layout}", hint="x.to_dense() has strides"
+        )
+    if tensor.is_neg():
+        raise LaunchError(
+            f"{name} is a view whose sign is still to be changed", hint="pass x.resolve_neg()"
+        )
+    shape = tuple(tensor.shape)
+    _check_rank(shape, name)
+    strides = tuple(tensor.stride())
+    if shape[-1] <= 1:
+        strides = (*strides[:-1], 1)
+    device = tensor.device
+    if device.type == "meta":
+        return ArrayArg(0, shape, strides, dtype, "spec", False, tensor)
+    place = "cpu" if device.type == "cpu" else f"{device.type}:{device.index or 0}"
+    return ArrayArg(tensor.data_ptr(), shape, strides, dtype, place, False, tensor)
+
+
+def _from_cuda(obj: Any, name: str) -> ArrayArg:
+    interface = obj.__cuda_array_interface__
+    dtype = _dtype(np.dtype(interface["typestr"]), name)
+    shape = tuple(int(n) for n in interface["shape"])
+    _check_rank(shape, name)
+    pointer, readonly = interface["data"]
+    byte_strides = interface.get("strides")
+    if byte_strides is None:
+        byte_strides = [s * dtype.itemsize for s in contiguous_strides(shape)]
+    strides = element_strides(byte_strides, shape, dtype.itemsize, name)
+    return ArrayArg(int(pointer), shape, strides, dtype, "cuda:0", bool(readonly), obj)
+
+
+_DLPACK_HOST_DEVICES = (1, 3, 13)  # kDLCPU, kDLCUDAHost, kDLCUDAManaged
+
+
+def _from_dlpack(obj: Any, name: str) -> ArrayArg:
+    kind, _ = obj.__dlpack_device__()
+    if kind not in _DLPACK_HOST_DEVICES:
+        raise LaunchError(f"{name} lives on DLPack device type {int(kind)}, which no target reads")
+    try:
+        view = np.from_dlpack(obj)
+    except (BufferError, TypeError, ValueError, RuntimeError) as error:
+        raise LaunchError(f"{name} cannot be read through DLPack: {error}") from None
+    return _from_numpy(view, name)
+
+
+def _from_spec(spec: ArraySpec, name: str) -> ArrayArg:
+    shape = tuple(spec.shape)
+    _check_rank(shape, name)
+    strides = spec.strides if spec.strides is not None else contiguous_strides(shape)
+    return ArrayArg(0, shape, tuple(strides), spec.dtype, "spec", False, spec)
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """C-order strides in elements."""
+    strides: list[int] = []
+    step = 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(strides))
+
+
+def _a(noun: str) -> str:
+    return f"an {noun}" if noun[:1].lower() in "aeiou" else f"a {noun}"

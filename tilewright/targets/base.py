@@ -1,0 +1,176 @@
+"""What a target is: something that turns a kernel's module into an executable and launches it.
+
+The launcher (:mod:`tilewright.runtime.launch`) knows targets only through the two protocols here,
+and finds them by name in :func:`get_target`. A target's package is imported when it is first asked
+for, so that a machine without a driver still imports Tilewright.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+from tilewright.diagnostics import UnsupportedError
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+    from tilewright.runtime.arrays import ArrayArg
+
+Grid: TypeAlias = tuple[int, int, int]
+"""Number of programs along axes 0, 1, 2; each at least 1 when a launch reaches the target."""
+
+Argument: TypeAlias = "ArrayArg | int | float | bool"
+"""One run-time argument, in the order of the kernel's parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """The settings under which one kernel is compiled and launched."""
+
+    target: str = "cpu"
+    """A name of :data:`TARGETS`, or a machine of one (``xe-pvc``)."""
+    machine: str | None = None
+    """The machine's table in ``uarch/``, or None for the one at hand."""
+    num_threads: int | None = None
+    """Threads of one launch (cpu); None for all cores. Read at launch, never compiled in."""
+    num_stages: int | None = None
+    """Depth of software pipelines; None lets the planner choose."""
+    fastmath: bool = True
+    """Whether FMA contraction and approximate functions are allowed."""
+    maps: Literal["advice", "strict"] = "advice"
+    """Whether a map that the target cannot realise is replaced with a remark, or refused."""
+    disable: frozenset[str] = field(default_factory=frozenset[str])
+    """Names of optimisation passes that are left out."""
+
+    @property
+    def code_key(self) -> str:
+        """The settings that the code depends on, as text, for cache keys."""
+        parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "num_threads"}
+        parts["disable"] = sorted(self.disable)
+        return repr(parts)
+
+
+class Executable(Protocol):
+    """A compiled kernel, ready to run. Safe to launch from several threads at the same time."""
+
+    @property
+    def ir(self) -> Mapping[str, str]:
+        """The text of every stage by name, first stage first; empty texts are left out."""
+        ...
+
+    @property
+    def asm(self) -> Mapping[str, str]:
+        """Target text by name: ``llvm``, ``asm``, ``ptx``, ``spirv``; made when asked for."""
+        ...
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """What the compiler replaced, fell back to, or could not use, one sentence each."""
+        ...
+
+    def launch(self, grid: Grid, args: Sequence[Argument]) -> None:
+        """Runs the kernel; returns when its stores are visible (cpu) or enqueued (cuda)."""
+        ...
+
+
+@runtime_checkable
+class Storable(Protocol):
+    """An executable that can be kept on disk and loaded again by :meth:`Target.load`."""
+
+    def artifacts(self) -> Mapping[str, bytes]:
+        """Everything that :meth:`Target.load` needs, by name: object code, metadata, IR texts."""
+        ...
+
+
+class Target(Protocol):
+    """One kind of machine. A target holds no state that belongs to a kernel."""
+
+    @property
+    def name(self) -> str: ...
+
+    def build(self, module: ModuleOp, options: CompileOptions) -> Executable:
+        """Compiles ``module`` (one gpu.module with one kernel; it may be changed in place).
+
+        Raises CompileError for programs that are not legal and UnsupportedError for legal
+        programs that this machine cannot run.
+        """
+        ...
+
+    def fingerprint(self, options: CompileOptions) -> str:
+        """All that the code depends on besides module and options: CPU features, LLVM version."""
+        ...
+
+    def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> Executable:
+        """The executable whose :meth:`Storable.artifacts` these are, on the same fingerprint."""
+        ...
+
+
+TARGETS: Mapping[str, tuple[str, str]] = {
+    "reference": ("tilewright.targets.reference", "numpy meaning of every op, with checking mode"),
+    "cpu": ("tilewright.targets.cpu", "x86-64: AMX, AVX-512, AVX2 or generic vectors"),
+    "cuda": ("tilewright.targets.cuda", "NVIDIA sm_80 and sm_90a through the driver"),
+    "xe": ("tilewright.targets.xe", "Intel Xe: pvc, bmg, dg2"),
+}
+"""Every target: its package, which exports ``TARGET``, and what it is."""
+
+_loaded: dict[str, Target] = {}
+
+
+def split_name(name: str) -> tuple[str, str | None]:
+    """Target and machine of a user's target name: ``cpu`` -> (cpu, None), ``xe-pvc`` -> (xe, pvc).
+
+    Raises UnsupportedError when no such target exists.
+    """
+    family, _, machine = name.partition("-")
+    if family not in TARGETS:
+        known = ", ".join(TARGETS)
+        raise UnsupportedError(f"no target is called {name!r}", hint=f"the targets are {known}")
+    return family, machine or None
+
+
+def get_target(name: str) -> Target:
+    """The target called ``name`` (``cpu``, ``xe-pvc``), imported when first asked for.
+
+    Raises UnsupportedError when it does not exist or is not part of this installation.
+    """
+    found = _loaded.get(name)
+    if found is None:
+        family, _ = split_name(name)
+        package, _ = TARGETS[family]
+        try:
+            found = importlib.import_module(package).TARGET
+        except ModuleNotFoundError as error:
+            if error.name is None or not package.startswith(error.name):
+                raise
+            raise UnsupportedError(
+                f"target {family!r} is not part of this installation",
+                hint="tilewright info lists what is here",
+            ) from None
+        except AttributeError:
+            raise UnsupportedError(f"target {family!r} cannot run kernels yet") from None
+        _loaded[name] = found
+    return found
+
+
+def with_options(options: CompileOptions, changes: Mapping[str, Any]) -> CompileOptions:
+    """``options`` with ``changes``; UnsupportedError names an option that does not exist."""
+    from dataclasses import replace
+
+    known = [f.name for f in fields(options)]
+    for name in changes:
+        if name not in known:
+            raise UnsupportedError(
+                f"there is no option {name!r}", hint=f"the options are {', '.join(known)}"
+            )
+    fixed = dict(changes)
+    if "disable" in fixed:
+        passes = fixed["disable"]
+        fixed["disable"] = frozenset([passes] if isinstance(passes, str) else passes)
+    if (target := fixed.get("target")) is not None:
+        split_name(target)
+    if fixed.get("maps", "advice") not in ("advice", "strict"):
+        raise UnsupportedError(f"maps={fixed['maps']!r} is neither 'advice' nor 'strict'")
+    return replace(options, **fixed)
