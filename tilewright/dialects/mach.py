@@ -295,9 +295,7 @@ class MaskedStoreOp(IRDLOperation):
     )
 
     def __init__(self, value: Value, pointer: Value, mask: Value, *, alignment: int | None = None):
-        super().__init__(
-            operands=[value, pointer, mask], properties={"alignment": _int(alignment)}
-        )
+        super().__init__(operands=[value, pointer, mask], properties={"alignment": _int(alignment)})
 
     def verify_(self) -> None:
         _check_lanes(self, self.value, ("the mask", self.mask))
@@ -768,8 +766,7 @@ class InstrOp(IRDLOperation):
     irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
     assembly_format = (
-        "$instruction `(` $arguments `)` attr-dict "
-        "`:` functional-type($arguments, $results_)"
+        "$instruction `(` $arguments `)` attr-dict `:` functional-type($arguments, $results_)"
     )
 
     def __init__(

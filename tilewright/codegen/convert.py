@@ -1,0 +1,226 @@
+"""Conversions between float types, and between floats and integers, on one register.
+
+Each rounds once, to nearest even, as MLIR's truncf says; NaN stays NaN; denormals are kept. bf16, f8 and (where the
+machine has no conversion) f16 go through integer arithmetic on the bits of f32, which vectorises everywhere. A value of
+f64 reaches a narrow type through f32 rounded to *odd*, so that the two steps round like one.
+"""
+
+from __future__ import annotations
+
+from tilewright.codegen.lane_ops import Lanes
+from tilewright.codegen.printer import Printer, Regs
+from tilewright.codegen.registers import Element, Layout
+
+
+def has_half_conversion(p: Printer) -> bool:
+    """Does the machine convert f16 <-> f32 itself?"""
+    return not p.target.name.startswith("x86") or p.target.has("f16c")
+
+
+# Narrow float <- f32 ------------------------------------------------------------------------------------------
+
+
+def _round_bits(o: Lanes, bits: str, drop: int) -> str:
+    """i32 lanes with `drop` low bits rounded away to nearest even (a carry may reach the exponent, rightly)."""
+    odd = o.op("and", o.i32, o.op("lshr", o.i32, bits, o.c32(drop)), o.c32(1))
+    half = o.op("add", o.i32, bits, o.c32((1 << (drop - 1)) - 1))
+    return o.op("add", o.i32, half, odd)
+
+
+def _f32_to_bf16(o: Lanes, x: str) -> str:
+    bits = o.bitcast(o.f32, x, o.i32)
+    rounded = o.op("lshr", o.i32, _round_bits(o, bits, 16), o.c32(16))
+    quiet = o.op("or", o.i32, o.op("lshr", o.i32, bits, o.c32(16)), o.c32(0x40))
+    nan = o.fcmp("uno", o.f32, x, x)
+    return o.cast("trunc", o.i32, o.select(nan, o.i32, quiet, rounded), o.i16)
+
+
+def _f32_to_tf32(o: Lanes, x: str) -> str:
+    bits = o.bitcast(o.f32, x, o.i32)
+    rounded = o.op("and", o.i32, _round_bits(o, bits, 13), o.c32(-(1 << 13)))
+    nan = o.fcmp("uno", o.f32, x, x)
+    return o.bitcast(o.i32, o.select(nan, o.i32, bits, rounded), o.f32)
+
+
+def _f32_to_small(
+    o: Lanes, x: str, mantissa: int, bias: int, limit: int, over: int, nan: int
+) -> str:
+    """i32 lanes with the bits of a narrow IEEE-like float: sign, exponent of `bias`, `mantissa` bits.
+
+    `limit`: the largest finite magnitude's bits; above it `over` stands. `nan`: the bits of NaN's magnitude.
+    """
+    bits = o.bitcast(o.f32, x, o.i32)
+    magnitude = o.op("and", o.i32, bits, o.c32(0x7FFFFFFF))
+    sign = o.op(
+        "lshr",
+        o.i32,
+        o.op("xor", o.i32, bits, magnitude),
+        o.c32(31 - mantissa - _exponent(mantissa)),
+    )
+    # Normal results: round the f32 mantissa, then move the exponent from bias 127 to `bias`.
+    drop = 23 - mantissa
+    normal = o.op("lshr", o.i32, _round_bits(o, magnitude, drop), o.c32(drop))
+    normal = o.op("sub", o.i32, normal, o.c32((127 - bias) << mantissa))
+    # Subnormal results: adding 2^(23 - mantissa + 1 - bias) makes the f32 adder round at the right bit.
+    magic_exponent = 127 + (23 - mantissa) + (1 - bias)
+    magic = magic_exponent << 23
+    shifted = o.p.emit(
+        f"fadd {o.f32} {o.bitcast(o.i32, magnitude, o.f32)}, {o.cf(2.0 ** (magic_exponent - 127))}"
+    )
+    small = o.op("sub", o.i32, o.bitcast(o.f32, shifted, o.i32), o.c32(magic))
+    below = o.icmp("ult", o.i32, magnitude, o.c32((127 + 1 - bias) << 23))
+    value = o.select(below, o.i32, small, normal)
+    value = o.select(o.icmp("ugt", o.i32, value, o.c32(limit)), o.i32, o.c32(over), value)
+    is_nan = o.icmp("ugt", o.i32, magnitude, o.c32(0x7F800000))
+    value = o.select(is_nan, o.i32, o.c32(nan), value)
+    return o.op("or", o.i32, value, sign)
+
+
+def _exponent(mantissa: int) -> int:
+    """Exponent bits of the narrow type with so many mantissa bits."""
+    return {10: 5, 3: 4, 2: 5}[mantissa]
+
+
+def _f32_to_f16_bits(o: Lanes, x: str) -> str:
+    value = _f32_to_small(o, x, 10, 15, 0x7BFF, 0x7C00, 0x7E00)
+    return o.cast("trunc", o.i32, value, o.i16)
+
+
+def _f32_to_e4m3fn(o: Lanes, x: str) -> str:
+    """No infinity: what rounds above 448 is NaN (0x7F), as ml_dtypes and MLIR have it."""
+    return o.cast("trunc", o.i32, _f32_to_small(o, x, 3, 7, 0x7E, 0x7F, 0x7F), o.i8)
+
+
+def _f32_to_e5m2(o: Lanes, x: str) -> str:
+    return o.cast("trunc", o.i32, _f32_to_small(o, x, 2, 15, 0x7B, 0x7C, 0x7E), o.i8)
+
+
+# Narrow float -> f32 ------------------------------------------------------------------------------------------
+
+
+def _bf16_to_f32(o: Lanes, x: str) -> str:
+    wide = o.cast("zext", o.i16, x, o.i32)
+    return o.bitcast(o.i32, o.op("shl", o.i32, wide, o.c32(16)), o.f32)
+
+
+def _small_to_f32(o: Lanes, wide: str, mantissa: int, bias: int, top: int) -> str:
+    """f32 lanes of narrow floats whose bits stand in i32 lanes; `top`: from these magnitude bits on, inf or NaN.
+
+    The exponent moves by a multiplication with 2^(127 - bias), which normalises subnormals on its way.
+    """
+    width = mantissa + _exponent(mantissa)
+    magnitude = o.op("and", o.i32, wide, o.c32((1 << width) - 1))
+    sign = o.op("shl", o.i32, o.op("xor", o.i32, wide, magnitude), o.c32(31 - width))
+    shifted = o.op("shl", o.i32, magnitude, o.c32(23 - mantissa))
+    scaled = o.p.emit(
+        f"fmul {o.f32} {o.bitcast(o.i32, shifted, o.f32)}, {o.cf(2.0 ** (127 - bias))}"
+    )
+    value = o.bitcast(o.f32, scaled, o.i32)
+    special = o.icmp("uge", o.i32, magnitude, o.c32(top))
+    value = o.select(special, o.i32, o.op("or", o.i32, shifted, o.c32(0x7F800000)), value)
+    return o.bitcast(o.i32, o.op("or", o.i32, value, sign), o.f32)
+
+
+def _e4m3fn_to_f32(o: Lanes, x: str) -> str:
+    return _small_to_f32(o, o.cast("zext", o.i8, x, o.i32), 3, 7, 0x7F)
+
+
+def _e5m2_to_f32(o: Lanes, x: str) -> str:
+    return _small_to_f32(o, o.cast("zext", o.i8, x, o.i32), 2, 15, 0x7C)
+
+
+def _f16_bits_to_f32(o: Lanes, x: str) -> str:
+    return _small_to_f32(o, o.cast("zext", o.i16, x, o.i32), 10, 15, 0x7C00)
+
+
+# f64 ----------------------------------------------------------------------------------------------------------
+
+
+def _f64_to_odd_f32(o: Lanes, x: str) -> str:
+    """f32 lanes rounded to odd: an inexact result has its last bit set, so that rounding again is rounding once."""
+    near = o.cast("fptrunc", o.f64, x, o.f32)
+    back = o.cast("fpext", o.f32, near, o.f64)
+    bits = o.bitcast(o.f32, near, o.i32)
+    even = o.icmp("eq", o.i32, o.op("and", o.i32, bits, o.c32(1)), o.c32(0))
+    inexact = o.fcmp("one", o.f64, back, x)
+    move = o.op("and", o.i1, even, inexact)
+    magnitude = o.intrinsic("fabs", "double", x)
+    above = o.fcmp("ogt", o.f64, o.intrinsic("fabs", "double", back), magnitude)
+    step = o.select(above, o.i32, o.c32(-1), o.c32(1))
+    moved = o.op("add", o.i32, bits, step)
+    return o.bitcast(o.i32, o.select(move, o.i32, moved, bits), o.f32)
+
+
+# The conversion table -----------------------------------------------------------------------------------------
+
+
+def to_f32(p: Printer, o: Lanes, x: str, src: Element) -> str:
+    """f32 lanes of any float narrower than f64 (exact)."""
+    match src.name:
+        case "f32" | "tf32":
+            return x
+        case "bf16":
+            return _bf16_to_f32(o, x)
+        case "f16":
+            if has_half_conversion(p):
+                half = o.bitcast(o.type(src.llvm), x, o.f16)
+                return o.cast("fpext", o.f16, half, o.f32)
+            return _f16_bits_to_f32(o, x)
+        case "f8E4M3FN":
+            return _e4m3fn_to_f32(o, x)
+        case "f8E5M2":
+            return _e5m2_to_f32(o, x)
+        case _:
+            raise KeyError(src.name)
+
+
+def from_f32(p: Printer, o: Lanes, x: str, dst: Element, fast: bool = False) -> str:
+    """f32 lanes rounded to a float of at most 32 bits. `fast`: denormals may flush where an instruction does."""
+    match dst.name:
+        case "f32":
+            return x
+        case "tf32":
+            return _f32_to_tf32(o, x)
+        case "bf16":
+            if fast and p.target.has("avx512bf16") and o.count in (8, 16):
+                bits = 256 if o.count == 8 else 512
+                packed = p.call(
+                    f"<{o.count} x bfloat>",
+                    f"llvm.x86.avx512bf16.cvtneps2bf16.{bits}",
+                    [(o.f32, x)],
+                )
+                return o.bitcast(f"<{o.count} x bfloat>", packed, o.i16)
+            return _f32_to_bf16(o, x)
+        case "f16":
+            if has_half_conversion(p):
+                return o.bitcast(o.f16, o.cast("fptrunc", o.f32, x, o.f16), o.type(dst.llvm))
+            return _f32_to_f16_bits(o, x)
+        case "f8E4M3FN":
+            return _f32_to_e4m3fn(o, x)
+        case "f8E5M2":
+            return _f32_to_e5m2(o, x)
+        case _:
+            raise KeyError(dst.name)
+
+
+def convert_float(
+    p: Printer, o: Lanes, x: str, src: Element, dst: Element, fast: bool = False
+) -> str:
+    """One register of `src` converted to `dst`, both float types, with one rounding to nearest even."""
+    if src.name == dst.name:
+        return x
+    if src.name == "f64":
+        if dst.name == "f32":
+            return o.cast("fptrunc", o.f64, x, o.f32)
+        return from_f32(p, o, _f64_to_odd_f32(o, x), dst, fast)
+    wide = to_f32(p, o, x, src)
+    if dst.name == "f64":
+        return o.cast("fpext", o.f32, wide, o.f64)
+    return from_f32(p, o, wide, dst, fast)
+
+
+def widen(p: Printer, layout: Layout, regs: Regs) -> list[str]:
+    """Registers of a narrow float type as f32."""
+    return [
+        to_f32(p, Lanes(p, n), r, layout.element) for n, r in zip(layout.counts, regs, strict=True)
+    ]

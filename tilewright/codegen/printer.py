@@ -1,0 +1,259 @@
+"""The printer: last-stage IR in, LLVM IR text out, one op after the other.
+
+Contract (DESIGN section 2): an op prints as straight-line LLVM; only scf and cf ops make blocks, and only memory ops of
+the IR make memory instructions, one to one per register moved. `tilewright.codegen.counts` derives both sides, and a
+test holds them equal. The printer never looks ahead and never rewrites, so its time is linear in the number of ops.
+
+A handler is a function (printer, op) found by the op's name: in the target's own table first, then in the common one,
+which the modules of this package fill with `@prints`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+
+from tilewright.codegen.registers import Layout, NoRegister
+from tilewright.codegen.target import Handler, LLVMTarget
+from tilewright.diagnostics import UnsupportedError, location_of
+
+if TYPE_CHECKING:
+    from tilewright.codegen.structure import Cfg
+
+COMMON: dict[str, Handler] = {}
+"""Handlers shared by all targets, by op name."""
+
+Regs = tuple[str, ...]
+Arg = tuple[str, str]
+"""(LLVM type, operand text)."""
+
+
+def prints(*names: str) -> Callable[[Handler], Handler]:
+    """Decorator: the function prints the ops called `names` on every target."""
+
+    def register(handler: Handler) -> Handler:
+        for name in names:
+            COMMON[name] = handler
+        return handler
+
+    return register
+
+
+def attribute(op: Operation, name: str) -> Attribute | None:
+    """Property or attribute `name` of `op`, wherever a parser or builder put it."""
+    found = op.properties.get(name)
+    return found if found is not None else op.attributes.get(name)
+
+
+def integer_attribute(op: Operation, name: str, default: int | None = None) -> int:
+    """Value of an integer attribute; `default` where it is absent."""
+    found = attribute(op, name)
+    if isinstance(found, IntegerAttr):
+        return found.value.data
+    if default is None:
+        raise unsupported(op, f"lacks its attribute '{name}'")
+    return default
+
+
+def unsupported(op: Operation, what: str, hint: str | None = None) -> UnsupportedError:
+    """The error for an op that this target cannot print."""
+    return UnsupportedError(f"{op.name}: {what}", location=location_of(op), hint=hint)
+
+
+class Printer:
+    """Prints one module for one target. Use `emit_module`."""
+
+    def __init__(self, target: LLVMTarget):
+        self.target = target
+        self.rep = target.representation
+        self.handlers: Mapping[str, Handler] = {**COMMON, **target.handlers}
+        self.globals: list[str] = []
+        self.declarations: dict[str, str] = {}
+        self.defined: set[str] = set()
+        self.addressed: set[str] = set()
+        self.functions: list[str] = []
+        self.metadata: list[str] = []
+        self._named_metadata: dict[str, int] = {}
+        self._layouts: dict[Attribute, Layout] = {}
+        self._registers: dict[Attribute, Regs] = {}
+        # State of the function being printed.
+        self.lines: list[str] = []
+        self.entry: list[str] = []
+        self.values: dict[SSAValue, Regs] = {}
+        self.block = ""
+        self.regions: list[Cfg] = []
+        """The regions of several blocks being printed, innermost last."""
+        self._names = 0
+        self._labels = 0
+
+    # Values -------------------------------------------------------------------------------------------------
+
+    def get(self, value: SSAValue) -> Regs:
+        """Registers of an SSA value, in the order of its layout."""
+        return self.values[value]
+
+    def one(self, value: SSAValue) -> str:
+        """The only register of a value."""
+        (reg,) = self.values[value]
+        return reg
+
+    def set(self, value: SSAValue, regs: Sequence[str]) -> None:
+        self.values[value] = tuple(regs)
+
+    def layout(self, type: Attribute) -> Layout:
+        """Layout of a scalar or vector type."""
+        found = self._layouts.get(type)
+        if found is None:
+            found = self._layouts[type] = self.rep.layout(type)
+        return found
+
+    def registers(self, type: Attribute) -> Regs:
+        """Register types of any type."""
+        found = self._registers.get(type)
+        if found is None:
+            found = self._registers[type] = self.rep.registers(type)
+        return found
+
+    # Text ---------------------------------------------------------------------------------------------------
+
+    def fresh(self) -> str:
+        """A register name not used before."""
+        self._names += 1
+        return f"%v{self._names}"
+
+    def emit(self, text: str) -> str:
+        """Append `%v = text`; the new register."""
+        self._names += 1
+        name = f"%v{self._names}"
+        self.lines.append(f"  {name} = {text}")
+        return name
+
+    def line(self, text: str) -> None:
+        self.lines.append(f"  {text}")
+
+    def reserve(self) -> int:
+        """Leave a line to be filled by `fill` once its content is known (a phi)."""
+        self.lines.append("")
+        return len(self.lines) - 1
+
+    def fill(self, at: int, text: str) -> None:
+        self.lines[at] = f"  {text}"
+
+    def label(self, stem: str) -> str:
+        """A block label not used before."""
+        self._labels += 1
+        return f"{stem}{self._labels}"
+
+    def start(self, label: str) -> None:
+        """Begin the block `label`; what follows belongs to it."""
+        self.lines.append(f"{label}:")
+        self.block = label
+
+    def metadata_node(self, text: str) -> str:
+        """Number of the metadata node `!{...}`, made once per text."""
+        number = self._named_metadata.get(text)
+        if number is None:
+            number = self._named_metadata[text] = len(self.metadata)
+            self.metadata.append(f"!{number} = {text}")
+        return f"!{number}"
+
+    def declare(self, name: str, result: str, parameters: Sequence[str], attrs: str = "") -> None:
+        """Declare the external function `name` once."""
+        if name not in self.declarations:
+            convention = "" if name.startswith("llvm.") else self.target.function_convention
+            head = f"declare {convention} {result}" if convention else f"declare {result}"
+            self.declarations[name] = f"{head} @{name}({', '.join(parameters)}){attrs}"
+
+    def call(
+        self, result: str, name: str, args: Sequence[Arg], *, flags: str = "", attrs: str = ""
+    ) -> str:
+        """Call of a C function or LLVM intrinsic, declared on first use; its register ("" for void)."""
+        self.declare(name, result, [t for t, _ in args], attrs)
+        convention = "" if name.startswith("llvm.") else self.target.function_convention
+        head = " ".join(x for x in ("call", flags, convention, result) if x)
+        text = f"{head} @{name}({', '.join(f'{t} {v}' for t, v in args)})"
+        if result == "void":
+            self.line(text)
+            return ""
+        return self.emit(text)
+
+    # Ops ----------------------------------------------------------------------------------------------------
+
+    def op(self, op: Operation) -> None:
+        """Print one op."""
+        handler = self.handlers.get(op.name)
+        if handler is None:
+            raise unsupported(
+                op,
+                f"has no emission for {self.target.name}",
+                "lower it to ops of the last stage before emission",
+            )
+        try:
+            handler(self, op)
+        except NoRegister as error:
+            raise unsupported(op, f"{error} has no register on {self.target.name}") from error
+
+    def block_body(self, block: Block) -> Operation:
+        """Print all ops of a block but its terminator, which is returned."""
+        handlers = self.handlers
+        terminator = block.last_op
+        assert terminator is not None, "a block of the last stage ends with a terminator"
+        op = block.first_op
+        while op is not terminator:
+            assert op is not None
+            handler = handlers.get(op.name)
+            if handler is None:
+                self.op(op)
+            else:
+                try:
+                    handler(self, op)
+                except NoRegister as error:
+                    raise unsupported(
+                        op, f"{error} has no register on {self.target.name}"
+                    ) from error
+            op = op.next_op
+        return terminator
+
+    def inline_region(
+        self, region: Region, arguments: Sequence[Regs]
+    ) -> tuple[Operation, list[Regs]]:
+        """Print a single-block region in place; its terminator and the registers that it yields."""
+        block = region.block
+        for arg, regs in zip(block.args, arguments, strict=True):
+            self.values[arg] = regs
+        terminator = self.block_body(block)
+        return terminator, [self.values[v] for v in terminator.operands]
+
+    # Module -------------------------------------------------------------------------------------------------
+
+    def text(self) -> str:
+        """The module's text."""
+        target = self.target
+        head = [f'target triple = "{target.triple}"', ""]
+        attributes = [target.function_attributes]
+        if target.cpu:
+            attributes.append(f'"target-cpu"="{target.cpu}"')
+        if target.features:
+            attributes.append(f'"target-features"="{target.feature_string()}"')
+        declared = [t for n, t in self.declarations.items() if n not in self.defined]
+        unknown = self.addressed - self.defined - self.declarations.keys()
+        declared += [f"@{n} = external global i8" for n in sorted(unknown)]
+        tail = ["", f"attributes #0 = {{ {' '.join(a for a in attributes if a)} }}", *self.metadata]
+        return "\n".join([*head, *self.globals, *declared, "", *self.functions, *tail, ""])
+
+
+def emit_module(module: ModuleOp, target: LLVMTarget) -> str:
+    """LLVM IR text of a last-stage module.
+
+    Requires verified last-stage IR: func.func, scf, cf, arith, math, vector, index, memref and mach ops (and gpu ids
+    and barriers on GPU targets). Raises UnsupportedError naming the op for anything else.
+    """
+    import tilewright.codegen.handlers  # noqa: F401  (fills COMMON)
+
+    printer = Printer(target)
+    for op in module.body.block.ops:
+        printer.op(op)
+    return printer.text()

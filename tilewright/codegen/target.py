@@ -1,0 +1,123 @@
+"""What the emitter must know of a target: triple, CPU and features, representation, and ops that only it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from xdsl.ir import Operation
+
+from tilewright.codegen.registers import FRAGMENTS, LANES, SIMD, Representation
+
+if TYPE_CHECKING:
+    from tilewright.codegen.printer import Printer
+
+Handler = Callable[["Printer", Operation], None]
+"""Prints one op: reads its operands' registers, emits LLVM lines, sets its results' registers."""
+
+
+def _no_handlers() -> Mapping[str, Handler]:
+    return {}
+
+
+@dataclass(frozen=True)
+class LLVMTarget:
+    """A code generator of LLVM as the emitter sees it. Frozen: part of a cache key through `key()`."""
+
+    name: str
+    triple: str
+    cpu: str
+    features: frozenset[str]
+    representation: Representation
+    kernel_convention: str = ""
+    function_convention: str = ""
+    function_attributes: str = ""
+    handlers: Mapping[str, Handler] = field(default_factory=_no_handlers, hash=False, compare=False)
+    """Ops that this target prints in its own way, by op name; the rest is common."""
+
+    def has(self, feature: str) -> bool:
+        return feature in self.features
+
+    def feature_string(self) -> str:
+        """Features in LLVM's `+a,+b` form."""
+        return ",".join(f"+{f}" for f in sorted(self.features))
+
+    def key(self) -> str:
+        """Everything of the target that the printed text or the machine code depends on."""
+        return f"{self.triple}|{self.cpu}|{self.feature_string()}|{self.representation.name}"
+
+
+X86_LEVELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "x86-64": (),
+        "avx2": ("avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "popcnt", "sse4.2", "movbe"),
+        "avx512": ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"),
+        "vnni": ("avx512vnni", "avx512vbmi", "avx512vbmi2"),
+        "amx": ("amx-tile", "amx-bf16", "amx-int8", "avx512bf16"),
+    }
+)
+"""Feature levels of x86, each on top of the ones before it."""
+
+
+def x86(level: str = "avx512", extra: frozenset[str] = frozenset(), *, cpu: str = "") -> LLVMTarget:
+    """An x86-64 target: a level of `X86_LEVELS` plus `extra` features (LLVM names, without `+`).
+
+    `cpu` names LLVM's scheduling model; by default one that fits the level.
+    """
+    if level not in X86_LEVELS:
+        raise ValueError(f"x86 level '{level}' is not one of {', '.join(X86_LEVELS)}")
+    names = list(X86_LEVELS)
+    features = set(extra)
+    for name in names[: names.index(level) + 1]:
+        features.update(X86_LEVELS[name])
+    model = {
+        "x86-64": "x86-64",
+        "avx2": "haswell",
+        "avx512": "skylake-avx512",
+        "vnni": "icelake-server",
+        "amx": "sapphirerapids",
+    }[level]
+    width = 512 if "avx512f" in features else 256 if "avx2" in features else 128
+    return LLVMTarget(
+        name=f"x86/{level}",
+        triple="x86_64-unknown-linux-gnu",
+        cpu=cpu or model,
+        features=frozenset(features),
+        representation=SIMD,
+        function_attributes=f'nounwind "no-trapping-math"="true" "prefer-vector-width"="{width}"',
+    )
+
+
+def nvptx(cpu: str = "sm_80", ptx: int = 80) -> LLVMTarget:
+    """NVIDIA: one element per lane, fragments as scalars. `cpu` sm_80, sm_90a, ...; `ptx` the PTX version (80 = 8.0)."""
+    from tilewright.codegen.lanes import NVPTX_HANDLERS
+
+    return LLVMTarget(
+        name=f"nvptx/{cpu}",
+        triple="nvptx64-nvidia-cuda",
+        cpu=cpu,
+        features=frozenset({f"ptx{ptx}"}),
+        representation=FRAGMENTS,
+        kernel_convention="ptx_kernel",
+        function_attributes="nounwind",
+        handlers=NVPTX_HANDLERS,
+    )
+
+
+def spirv(version: str = "") -> LLVMTarget:
+    """SPIR-V for OpenCL consumers: lane vectors of at most 16 components. `version` pins it ("1.2"), else what is needed."""
+    from tilewright.codegen.lanes import SPIRV_HANDLERS
+
+    return LLVMTarget(
+        name="spirv",
+        triple=f"spirv64{'v' + version if version else ''}-unknown-unknown",
+        cpu="",
+        features=frozenset(),
+        representation=LANES,
+        kernel_convention="spir_kernel",
+        function_convention="spir_func",
+        function_attributes="nounwind",
+        handlers=SPIRV_HANDLERS,
+    )

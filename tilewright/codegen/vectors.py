@@ -1,0 +1,494 @@
+"""vector ops that move components: broadcast, extract, insert, shuffle, transpose, slices, and the like.
+
+Each is one numpy expression on *component numbers*: the op's own meaning applied to an array of indices tells, for every
+component of the result, which component of which operand it is. `assemble` then finds the cheapest instructions for
+that list, whatever the cut into registers: nothing for a reshape of fragments, shufflevector on x86.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
+from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr, VectorType
+from xdsl.ir import Attribute, Operation
+
+from tilewright.codegen.arith import constant_registers, float_elementwise
+from tilewright.codegen.memory import first_lanes, splat_register
+from tilewright.codegen.printer import Printer, Regs, attribute, prints, unsupported
+from tilewright.codegen.registers import DYNAMIC, Layout, llvm_vector
+
+Numbers = npt.NDArray[np.int64]
+
+UNDEFINED = -1
+"""A component that may hold anything."""
+
+# The engine ---------------------------------------------------------------------------------------------------
+
+
+class Source:
+    """Registers to pick components from, numbered consecutively over all operands."""
+
+    def __init__(self, p: Printer, scalar: str):
+        self.p = p
+        self.scalar = scalar
+        self.regs: list[str] = []
+        self.counts: list[int] = []
+        self.size = 0
+
+    def add(self, layout: Layout, regs: Regs) -> Numbers:
+        """Component numbers of an operand, in its shape."""
+        self.regs += regs
+        self.counts += layout.counts
+        first = self.size
+        self.size += layout.size
+        return np.arange(first, self.size).reshape(layout.shape)
+
+    def assemble(self, numbers: Numbers, counts: Sequence[int]) -> list[str]:
+        """Registers of `counts` components, in row-major order of `numbers`."""
+        flat = numbers.reshape(-1)
+        starts = np.array([0, *accumulate(self.counts)])
+        registers = np.searchsorted(starts, flat, side="right") - 1
+        lanes = flat - starts[registers]
+        registers = np.where(flat == UNDEFINED, UNDEFINED, registers)
+        out: list[str] = []
+        at = 0
+        for n in counts:
+            out.append(self._register(registers[at : at + n].tolist(), lanes[at : at + n].tolist()))
+            at += n
+        return out
+
+    def _register(self, registers: list[int], lanes: list[int]) -> str:
+        n = len(registers)
+        used = [r for r in dict.fromkeys(registers) if r != UNDEFINED]
+        if not used:
+            return "poison"
+        if len(used) == 1:
+            r = used[0]
+            if n == self.counts[r] and all(
+                k == i or q == UNDEFINED
+                for i, (q, k) in enumerate(zip(registers, lanes, strict=True))
+            ):
+                return self.regs[r]
+        if n == 1:
+            r = registers[0]
+            return self.p.emit(
+                f"extractelement {self._type(self.counts[r])} {self.regs[r]}, i64 {lanes[0]}"
+            )
+        wide = [r for r in used if self.counts[r] > 1]
+        value = self._wide(wide, registers, lanes) if wide else "poison"
+        t = self._type(n)
+        narrow = [r for r in used if self.counts[r] == 1]
+        if len(narrow) == 1 and not wide and registers.count(narrow[0]) == n:
+            return splat_register(self.p, n, self.scalar, self.regs[narrow[0]])
+        for i, r in enumerate(registers):
+            if r != UNDEFINED and self.counts[r] == 1:
+                value = self.p.emit(
+                    f"insertelement {t} {value}, {self.scalar} {self.regs[r]}, i64 {i}"
+                )
+        return value
+
+    def _wide(self, used: list[int], registers: list[int], lanes: list[int]) -> str:
+        """Components of vector registers, others left undefined: shuffles of two sources each, merged by blends."""
+        n = len(registers)
+        partial: list[tuple[str, set[int]]] = []
+        groups: dict[int, list[int]] = {}
+        for r in used:
+            groups.setdefault(self.counts[r], []).append(r)
+        for count, members in groups.items():
+            for i in range(0, len(members), 2):
+                pair = members[i : i + 2]
+                base = {r: j * count for j, r in enumerate(pair)}
+                mask = [
+                    base[r] + k if r in base else UNDEFINED
+                    for r, k in zip(registers, lanes, strict=True)
+                ]
+                second = self.regs[pair[1]] if len(pair) == 2 else "poison"
+                value = shuffle(self.p, self.scalar, count, self.regs[pair[0]], second, mask)
+                partial.append((value, {j for j, m in enumerate(mask) if m != UNDEFINED}))
+        while len(partial) > 1:
+            merged: list[tuple[str, set[int]]] = []
+            for i in range(0, len(partial) - 1, 2):
+                (a, mine), (b, others) = partial[i], partial[i + 1]
+                mask = [j if j in mine else n + j if j in others else UNDEFINED for j in range(n)]
+                merged.append((shuffle(self.p, self.scalar, n, a, b, mask), mine | others))
+            if len(partial) % 2:
+                merged.append(partial[-1])
+            partial = merged
+        return partial[0][0]
+
+    def _type(self, count: int) -> str:
+        return llvm_vector(count, self.scalar)
+
+
+def shuffle(p: Printer, scalar: str, count: int, a: str, b: str, mask: Sequence[int]) -> str:
+    """shufflevector of two registers of `count` components each."""
+    t = llvm_vector(count, scalar)
+    if all(m in (UNDEFINED, i) for i, m in enumerate(mask)) and len(mask) == count:
+        return a
+    text = ", ".join(f"i32 {'poison' if m == UNDEFINED else m}" for m in mask)
+    return p.emit(f"shufflevector {t} {a}, {t} {b}, <{len(mask)} x i32> <{text}>")
+
+
+def rearrange(p: Printer, op: Operation, numbers: Numbers, source: Source) -> None:
+    """Set the op's result to the components `numbers` of `source`."""
+    layout = p.layout(op.results[0].type)
+    p.set(op.results[0], source.assemble(numbers, layout.counts))
+
+
+def source_of(p: Printer, *operands) -> tuple[Source, list[Numbers]]:
+    """The source made of some operands, and their component numbers."""
+    source = Source(p, p.layout(operands[0].type).element.llvm)
+    return source, [source.add(p.layout(v.type), p.get(v)) for v in operands]
+
+
+def integers(op: Operation, name: str) -> list[int]:
+    """An attribute that lists integers, in whichever form it has."""
+    found = attribute(op, name)
+    if isinstance(found, DenseArrayBase):
+        return [int(v) for v in found.get_values()]
+    if isinstance(found, ArrayAttr):
+        return [a.value.data for a in found.data if isinstance(a, IntegerAttr)]
+    raise unsupported(op, f"lacks its attribute '{name}'")
+
+
+# Whole-vector rearrangements ------------------------------------------------------------------------------------
+
+
+@prints("vector.broadcast", "vector.splat")
+def print_broadcast(p: Printer, op: Operation) -> None:
+    (value,) = op.operands
+    layout = p.layout(op.results[0].type)
+    if not isinstance(value.type, VectorType):
+        reg = p.one(value)
+        made: dict[int, str] = {}
+        for n in layout.counts:
+            if n not in made:
+                made[n] = splat_register(p, n, layout.element.llvm, reg)
+        p.set(op.results[0], [made[n] for n in layout.counts])
+        return
+    source, (numbers,) = source_of(p, value)
+    rearrange(p, op, np.broadcast_to(numbers, layout.shape), source)
+
+
+@prints("vector.shape_cast")
+def print_shape_cast(p: Printer, op: Operation) -> None:
+    (value,) = op.operands
+    if p.layout(value.type).counts == p.layout(op.results[0].type).counts:
+        p.set(op.results[0], p.get(value))
+        return
+    source, (numbers,) = source_of(p, value)
+    rearrange(p, op, numbers, source)
+
+
+@prints("vector.transpose")
+def print_transpose(p: Printer, op: Operation) -> None:
+    source, (numbers,) = source_of(p, op.operands[0])
+    order = integers(op, "permutation")
+    layout = p.layout(op.operands[0].type)
+    if order == [1, 0] and p.rep.widths is None:
+        rows, columns = layout.shape
+        if rows == columns and rows > 1 and rows & (rows - 1) == 0 and len(layout.counts) == rows:
+            scalar = layout.element.llvm
+            p.set(op.results[0], transpose_square(p, scalar, list(p.get(op.operands[0]))))
+            return
+    rearrange(p, op, numbers.transpose(order), source)
+
+
+def transpose_square(p: Printer, scalar: str, rows: list[str]) -> list[str]:
+    """Transpose n registers of n components (n a power of two) in log2(n) rounds of n two-source shuffles.
+
+    Round with distance d exchanges, in every pair of rows d apart, the off-diagonal d x d blocks.
+    """
+    n = len(rows)
+    d = 1
+    while d < n:
+        low = [k if not k & d else n + k - d for k in range(n)]
+        high = [k + d if not k & d else n + k for k in range(n)]
+        out = list(rows)
+        for r in range(n):
+            if not r & d:
+                a, b = rows[r], rows[r + d]
+                out[r] = shuffle(p, scalar, n, a, b, low)
+                out[r + d] = shuffle(p, scalar, n, a, b, high)
+        rows = out
+        d *= 2
+    return rows
+
+
+@prints("vector.shuffle")
+def print_shuffle(p: Printer, op: Operation) -> None:
+    source, (a, b) = source_of(p, *op.operands)
+    mask = integers(op, "mask")
+    both = np.concatenate([np.atleast_1d(a), np.atleast_1d(b)])
+    numbers = both[np.array([max(m, 0) for m in mask])]
+    numbers[np.array([m < 0 for m in mask])] = UNDEFINED
+    rearrange(p, op, numbers, source)
+
+
+@prints("vector.interleave")
+def print_interleave(p: Printer, op: Operation) -> None:
+    source, (a, b) = source_of(p, *op.operands)
+    shape = p.layout(op.results[0].type).shape
+    rearrange(p, op, np.stack([a, b], axis=-1).reshape(shape), source)
+
+
+@prints("vector.deinterleave")
+def print_deinterleave(p: Printer, op: Operation) -> None:
+    source, (a,) = source_of(p, op.operands[0])
+    for i, result in enumerate(op.results):
+        p.set(result, source.assemble(a[..., i::2], p.layout(result.type).counts))
+
+
+def _box(op: Operation, sizes: Sequence[int]) -> tuple[slice, ...]:
+    """The slice that `offsets` and `strides` select, one entry per listed dimension."""
+    strides = integers(op, "strides")
+    return tuple(
+        slice(o, o + (n - 1) * s + 1, s)
+        for o, n, s in zip(integers(op, "offsets"), sizes, strides, strict=False)
+    )
+
+
+@prints("vector.extract_strided_slice")
+def print_extract_strided_slice(p: Printer, op: Operation) -> None:
+    source, (a,) = source_of(p, op.operands[0])
+    rearrange(p, op, a[_box(op, integers(op, "sizes"))], source)
+
+
+@prints("vector.insert_strided_slice")
+def print_insert_strided_slice(p: Printer, op: Operation) -> None:
+    source, (part, whole) = source_of(p, *op.operands)
+    whole = whole.copy()
+    offsets, strides = integers(op, "offsets"), integers(op, "strides")
+    lead = whole.ndim - part.ndim
+    box = tuple(
+        slice(o, o + 1)
+        if d < lead
+        else slice(o, o + (part.shape[d - lead] - 1) * strides[d - lead] + 1, strides[d - lead])
+        for d, o in enumerate(offsets)
+    )
+    whole[box] = part
+    rearrange(p, op, whole, source)
+
+
+@prints("vector.from_elements")
+def print_from_elements(p: Printer, op: Operation) -> None:
+    source, numbers = source_of(p, *op.operands)
+    shape = p.layout(op.results[0].type).shape
+    rearrange(p, op, np.array([int(x) for x in numbers]).reshape(shape), source)
+
+
+@prints("vector.to_elements")
+def print_to_elements(p: Printer, op: Operation) -> None:
+    source, (a,) = source_of(p, op.operands[0])
+    regs = source.assemble(a, (1,) * a.size)
+    for result, reg in zip(op.results, regs, strict=True):
+        p.set(result, [reg])
+
+
+# Single components and rows -------------------------------------------------------------------------------------
+
+
+def _position(op: Operation, first: int) -> list[int | Attribute]:
+    """Static positions; dynamic ones (operands from `first` on) as DYNAMIC."""
+    return [DYNAMIC if v < 0 else v for v in integers(op, "static_position")]
+
+
+@prints("vector.extract")
+def print_extract(p: Printer, op: Operation) -> None:
+    vector, *dynamic = op.operands
+    position = _position(op, 1)
+    source, (a,) = source_of(p, vector)
+    if not dynamic:
+        rearrange(p, op, np.asarray(a[tuple(position)]), source)  # pyright: ignore[reportArgumentType]
+        return
+    layout = p.layout(vector.type)
+    if len(position) != len(layout.shape) or len(layout.counts) != 1 or layout.counts[0] == 1:
+        candidates = _rows(layout.shape, position)
+        _select_row(p, op, source, a, candidates, [p.one(v) for v in dynamic])
+        return
+    index = _flat_index(p, layout.shape, position, [p.one(v) for v in dynamic])
+    p.set(
+        op.results[0],
+        [p.emit(f"extractelement {layout.types[0]} {p.one(vector)}, i64 {index}")],
+    )
+
+
+def _rows(shape: Sequence[int], position: Sequence[object]) -> list[tuple[int, ...]]:
+    """Every index that `position` may take, dynamic entries running over their dimension."""
+    ranges = [range(n) if q == DYNAMIC else (q,) for n, q in zip(shape, position, strict=False)]
+    return [
+        tuple(int(x) for x in i)
+        for i in np.array(np.meshgrid(*ranges, indexing="ij")).reshape(len(ranges), -1).T
+    ]
+
+
+def _flat_index(
+    p: Printer, shape: Sequence[int], position: Sequence[object], dynamic: Sequence[str]
+) -> str:
+    """Row-major number of a component, some of whose indices are registers."""
+    runtime = iter(dynamic)
+    total, text = 0, ""
+    for d, q in enumerate(position):
+        stride = int(np.prod(shape[d + 1 :], dtype=np.int64))
+        if q != DYNAMIC:
+            total += int(str(q)) * stride
+            continue
+        term = next(runtime)
+        if stride != 1:
+            term = p.emit(f"mul i64 {term}, {stride}")
+        text = term if not text else p.emit(f"add i64 {text}, {term}")
+    if not text:
+        return str(total)
+    return p.emit(f"add i64 {text}, {total}") if total else text
+
+
+def _match(
+    p: Printer, index: tuple[int, ...], position: Sequence[object], dynamic: list[str]
+) -> str:
+    """i1: are the dynamic entries of `position` those of `index`?"""
+    runtime = iter(dynamic)
+    test = ""
+    for i, q in zip(index, position, strict=True):
+        if q == DYNAMIC:
+            here = p.emit(f"icmp eq i64 {next(runtime)}, {i}")
+            test = here if not test else p.emit(f"and i1 {test}, {here}")
+    return test
+
+
+def _select_row(
+    p: Printer,
+    op: Operation,
+    source: Source,
+    a: Numbers,
+    candidates: list[tuple[int, ...]],
+    dynamic: list[str],
+) -> None:
+    """A row chosen at run time among registers: a chain of selects (registers have no address)."""
+    position = _position(op, 1)
+    layout = p.layout(op.results[0].type)
+    value = source.assemble(np.asarray(a[candidates[0]]), layout.counts)
+    for index in candidates[1:]:
+        test = _match(p, index, position, dynamic)
+        other = source.assemble(np.asarray(a[index]), layout.counts)
+        value = [
+            p.emit(f"select i1 {test}, {t} {x}, {t} {y}")
+            for t, x, y in zip(layout.types, other, value, strict=True)
+        ]
+    p.set(op.results[0], value)
+
+
+@prints("vector.insert")
+def print_insert(p: Printer, op: Operation) -> None:
+    part, whole, *dynamic = op.operands
+    position = _position(op, 2)
+    layout = p.layout(whole.type)
+    if not dynamic:
+        source, (x, a) = source_of(p, part, whole)
+        a = a.copy()
+        a[tuple(position)] = x  # pyright: ignore[reportArgumentType]
+        rearrange(p, op, a, source)
+        return
+    names = [p.one(v) for v in dynamic]
+    scalar = layout.element.llvm
+    if len(position) == len(layout.shape) and len(layout.counts) == 1 and layout.counts[0] > 1:
+        index = _flat_index(p, layout.shape, position, names)
+        p.set(
+            op.results[0],
+            [
+                p.emit(
+                    f"insertelement {layout.types[0]} {p.one(whole)}, {scalar} {p.one(part)}, i64 {index}"
+                )
+            ],
+        )
+        return
+    value = p.get(whole)
+    for index in _rows(layout.shape, position):
+        source = Source(p, scalar)
+        x, a = source.add(p.layout(part.type), p.get(part)), source.add(layout, value)
+        a = a.copy()
+        a[index] = x
+        test = _match(p, index, position, names)
+        put = source.assemble(a, layout.counts)
+        value = tuple(
+            old if old == new else p.emit(f"select i1 {test}, {t} {new}, {t} {old}")
+            for t, new, old in zip(layout.types, put, value, strict=True)
+        )
+    p.set(op.results[0], value)
+
+
+# Made from nothing ----------------------------------------------------------------------------------------------
+
+
+@prints("vector.step")
+def print_step(p: Printer, op: Operation) -> None:
+    layout = p.layout(op.results[0].type)
+    p.set(op.results[0], constant_registers(list(range(layout.size)), layout))
+
+
+@prints("vector.constant_mask")
+def print_constant_mask(p: Printer, op: Operation) -> None:
+    layout = p.layout(op.results[0].type)
+    mask = np.zeros(layout.shape, dtype=np.int64)
+    mask[tuple(slice(0, n) for n in integers(op, "mask_dim_sizes"))] = 1
+    p.set(op.results[0], constant_registers([int(x) for x in mask.reshape(-1)], layout))
+
+
+@prints("vector.create_mask")
+def print_create_mask(p: Printer, op: Operation) -> None:
+    """On where every index is below its bound: the innermost dimension's lanes, and one test per outer row."""
+    layout = p.layout(op.results[0].type)
+    p.set(op.results[0], box_mask(p, layout, [p.one(v) for v in op.operands]))
+
+
+def box_mask(p: Printer, layout: Layout, bounds: Sequence[str]) -> list[str]:
+    """Mask of the components whose index lies below `bounds` (i64 registers) in every dimension."""
+    *outer, inner = layout.shape
+    row = p.rep.layout_of(layout.element, (inner,))
+    lanes: list[str] = []
+    at = 0
+    for n in row.counts:
+        lanes.append(first_lanes(p, n, at, inner, bounds[-1]))
+        at += n
+    source = Source(p, "i1")
+    rows: list[Numbers] = []
+    tests: dict[tuple[int, int], str] = {}
+    for index in np.ndindex(*outer):
+        test = ""
+        for d, i in enumerate(index):
+            if (d, i) not in tests:
+                tests[d, i] = p.emit(f"icmp sgt i64 {bounds[d]}, {i}")
+            test = tests[d, i] if not test else p.emit(f"and i1 {test}, {tests[d, i]}")
+        regs = lanes
+        if test:
+            regs = [
+                p.emit(f"select i1 {test}, {t} {m}, {t} zeroinitializer")
+                if n > 1
+                else p.emit(f"and i1 {test}, {m}")
+                for n, t, m in zip(row.counts, row.types, lanes, strict=True)
+            ]
+        rows.append(source.add(row, tuple(regs)))
+    return source.assemble(np.concatenate(rows), layout.counts)
+
+
+@prints("vector.fma")
+def print_vector_fma(p: Printer, op: Operation) -> None:
+    float_elementwise(p, op, lambda o, s, x: o.fma(s, *x), native_half=False)
+
+
+@prints("vector.bitcast")
+def print_vector_bitcast(p: Printer, op: Operation) -> None:
+    """Bits of the innermost dimension read as another width: register for register, on x86 and for equal cuts."""
+    (value,) = op.operands
+    src, dst = p.layout(value.type), p.layout(op.results[0].type)
+    if len(src.counts) != len(dst.counts):
+        raise unsupported(op, f"between {value.type} and {op.results[0].type} crosses registers")
+    p.set(
+        op.results[0],
+        [
+            r if a == b else p.emit(f"bitcast {a} {r} to {b}")
+            for a, b, r in zip(src.types, dst.types, p.get(value), strict=True)
+        ],
+    )
