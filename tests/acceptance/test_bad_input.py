@@ -56,8 +56,8 @@ def test_shapes_zero_and_one(m, n, k, target, rng):
     np.testing.assert_allclose(c, a @ b, rtol=1e-5)
 
 
-def fails(kernel, *args, error=tw.TilewrightError, **constexprs):
-    with pytest.raises(error) as caught:
+def fails(kernel, *args, **constexprs):
+    with pytest.raises(tw.TilewrightError) as caught:
         kernel.options(target="reference")[1](*args, **constexprs)
     text = str(caught.value)
     assert text.strip(), "an error without a sentence"
@@ -167,7 +167,7 @@ def test_overlapping_arrays_in_place(target, rng):
 def test_list_comprehension():
     @tw.kernel
     def bad(A):
-        xs = [i for i in range(4)]
+        xs = [i for i in range(4)]  # noqa: C416
         tw.store_tile(tw.zeros((4, 4), tw.f32) + xs[0], tw.init_tile(A, [0, 0], (4, 4)))
 
     text = fails(bad, ones(4, 4))
@@ -177,7 +177,7 @@ def test_list_comprehension():
 def test_try_statement():
     @tw.kernel
     def bad(A):
-        try:
+        try:  # noqa: SIM105
             tw.barrier()
         except ValueError:
             pass

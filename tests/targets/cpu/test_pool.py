@@ -23,6 +23,8 @@ define void @count_up(ptr %counts, i64 %task, i64 %thread) {
 
 @pytest.fixture(scope="module")
 def count_up():
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
     module = llvm.parse_assembly(COUNT_UP)
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
     engine = llvm.create_mcjit_compiler(module, machine)

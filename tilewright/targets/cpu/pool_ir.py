@@ -32,9 +32,10 @@ _OFFSETS: Final = {
     "ids": 260,  # i32, thread numbers handed out; the caller is thread 0
     "lock": 320,  # i32, held by the launching thread
 }
-_FUTEX: Final = 202
-_WAIT_PRIVATE: Final = 128
-_WAKE_PRIVATE: Final = 129
+_SYSCALL: Final = "call i64 (i64, ...) @syscall(i64 202, ptr %generation.at"
+"""The futex system call (202) on the generation, up to its operation."""
+_WAIT: Final = f"{_SYSCALL}, i32 128, i32 %last, ptr null, ptr null, i32 0)"
+_WAKE: Final = f"{_SYSCALL}, i32 129, i32 {(1 << 31) - 1}, ptr null, ptr null, i32 0)"
 
 
 def _fields(*names: str) -> str:
@@ -92,7 +93,7 @@ pause:
   br i1 %tired, label %sleep, label %spin
 sleep:                                             ; the kernel compares generation with last before it sleeps
   %s0 = atomicrmw add ptr %sleepers.at, i32 1 seq_cst
-  %f0 = call i64 (i64, ...) @syscall(i64 {_FUTEX}, ptr %generation.at, i32 {_WAIT_PRIVATE}, i32 %last, ptr null, ptr null, i32 0)
+  %f0 = {_WAIT}
   %s1 = atomicrmw sub ptr %sleepers.at, i32 1 seq_cst
   br label %woken
 woken:
@@ -167,7 +168,7 @@ open:
   %asleep = icmp ne i32 %s, 0
   br i1 %asleep, label %wake, label %work
 wake:
-  %w = call i64 (i64, ...) @syscall(i64 {_FUTEX}, ptr %generation.at, i32 {_WAKE_PRIVATE}, i32 2147483647, ptr null, ptr null, i32 0)
+  %w = {_WAKE}
   br label %work
 work:
   call void @drain(ptr %p, i64 0)
@@ -190,7 +191,7 @@ entry:
 {_fields("generation", "quit")}
   store atomic i32 1, ptr %quit.at release, align 4
   %g = atomicrmw add ptr %generation.at, i32 1 seq_cst
-  %w = call i64 (i64, ...) @syscall(i64 {_FUTEX}, ptr %generation.at, i32 {_WAKE_PRIVATE}, i32 2147483647, ptr null, ptr null, i32 0)
+  %w = {_WAKE}
   br label %head
 head:
   %i = phi i64 [ 0, %entry ], [ %i1, %join ]
