@@ -1,0 +1,252 @@
+"""What it takes to get from one ownership to another: nothing, registers, a shuffle, or shared memory.
+
+Every data movement is one question: for each place (subgroup, lane, register) of the target, from which
+place of the source does its element come? :class:`Plan` answers with the explicit permutation. Where the
+source has replicas the nearest is taken: replica digits of the source are free, so they follow the
+target's own subgroup and lane, which leaves every element where it is whenever that is possible.
+Reductions have a plan of their own (:func:`reduce`), since they combine instead of moving.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.layout.digits import Axis, Digit, Index, Layout, LayoutError, row_strides, split_at
+
+Coords = tuple[Index, ...]
+Through = Callable[[Coords], Coords]
+
+
+class Move(IntEnum):
+    """What a plan needs, each kind including the ones before it."""
+
+    NOTHING = 0
+    REGISTERS = 1
+    SHUFFLE = 2
+    SLM = 3
+
+    def __str__(self) -> str:
+        return {0: "nothing", 1: "registers", 2: "shuffle", 3: "slm"}[self.value]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One shuffle: lanes where ``takes`` get ``register`` of ``source_lane[lane]`` into ``target``.
+
+    ``xor`` is the mask m with source_lane = lane ^ m where it is one for all lanes, else None.
+    """
+
+    target: int
+    register: int
+    source_lane: Index
+    takes: NDArray[np.bool_]
+    xor: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Where each place of ``target`` gets its element from; arrays [subgroups, lanes, registers]."""
+
+    source: Layout
+    target: Layout
+    subgroup: Index
+    lane: Index
+    register: Index
+
+    @cached_property
+    def kind(self) -> Move:
+        if self.exchanging_subgroups:
+            return Move.SLM
+        if np.any(self.lane != np.arange(self.target.lanes)[:, None]):
+            return Move.SHUFFLE
+        same = self.source.registers == self.target.registers
+        if same and not np.any(self.register != np.arange(self.target.registers)):
+            return Move.NOTHING
+        return Move.REGISTERS
+
+    @cached_property
+    def crossing(self) -> NDArray[np.bool_]:
+        """Places [subgroups, lanes, registers] whose element comes from another subgroup."""
+        return self.subgroup != np.arange(self.target.subgroups)[:, None, None]
+
+    @cached_property
+    def exchanging_subgroups(self) -> int:
+        """How many subgroups get an element from another one."""
+        return int(self.crossing.any(axis=(1, 2)).sum())
+
+    @cached_property
+    def permutation(self) -> Index | None:
+        """Source register of each target register where it is the same for all lanes, else None."""
+        first = self.register[:1, :1]
+        return first[0, 0] if not np.any(self.register != first) else None
+
+    def steps(self) -> list[Step]:
+        """The shuffles of a plan within subgroups, same for all subgroups.
+
+        A lane whose register comes from itself still takes part (its source lane is its own). Raises
+        LayoutError where subgroups differ or exchange data.
+        """
+        if self.kind is Move.SLM:
+            raise LayoutError("subgroups exchange data: shuffles within a subgroup cannot do it")
+        if np.any(self.lane != self.lane[:1]) or np.any(self.register != self.register[:1]):
+            raise LayoutError("the shuffles differ between subgroups")
+        lanes = np.arange(self.target.lanes)
+        steps: list[Step] = []
+        for target in range(self.target.registers):
+            source_lane, register = self.lane[0, :, target], self.register[0, :, target]
+            for r in np.unique(register):
+                takes = register == r
+                masks = np.unique((source_lane ^ lanes)[takes])
+                xor = int(masks[0]) if len(masks) == 1 else None
+                steps.append(Step(target, int(r), source_lane, takes, xor))
+        return steps
+
+    def apply(self, data: NDArray[np.generic]) -> NDArray[np.generic]:
+        """Move ``data[subgroup, lane, register]`` of the source to the target's places."""
+        return data[self.subgroup, self.lane, self.register]
+
+    def __str__(self) -> str:
+        n = self.exchanging_subgroups
+        text = f", {n} of {self.target.subgroups} subgroups exchange data" if n else ""
+        return f"{self.kind}{text}"
+
+
+def gather(source: Layout, target: Layout, through: Through) -> Plan:
+    """The plan of an op whose result element at coordinates c is the source's at ``through(c)``."""
+    for axis in (Axis.SUBGROUP, Axis.LANE):
+        have, want = source.extent(axis), target.extent(axis)
+        if have != want:
+            raise LayoutError(f"the source is owned by {have} {axis}s, the target by {want}")
+    coords = through(target.table())
+    own = source.owner(*coords)
+    s = np.arange(target.subgroups)[:, None, None]
+    l = np.arange(target.lanes)[:, None]
+    subgroup = own.subgroup + source.replica_part(Axis.SUBGROUP, s)
+    lane = own.lane + source.replica_part(Axis.LANE, l)
+    return Plan(source, target, subgroup, lane, own.register)
+
+
+def convert(source: Layout, target: Layout) -> Plan:
+    """`convert_layout`: same tile, other owners."""
+    _same_shape(source.shape, target.shape)
+    return gather(source, target, lambda c: c)
+
+
+def transpose(source: Layout, target: Layout, permutation: Sequence[int] = (1, 0)) -> Plan:
+    """Result dimension i is source dimension ``permutation[i]``."""
+    _same_shape([source.shape[p] for p in permutation], target.shape)
+
+    def through(c: Coords) -> Coords:
+        return tuple(c[permutation.index(d)] for d in range(source.rank))
+
+    return gather(source, target, through)
+
+
+def broadcast(source: Layout, target: Layout, dim: int) -> Plan:
+    """Each element repeated along ``dim`` as often as the target is longer (`broadcast_size`)."""
+    size, rest = divmod(target.shape[dim], source.shape[dim])
+    if rest:
+        raise LayoutError(f"{source.shape[dim]} elements do not stretch to {target.shape[dim]}")
+    _same_shape(source.shape, target.contracted(dim, size).shape)
+    return gather(
+        source, target, lambda c: tuple(x // size if d == dim else x for d, x in enumerate(c))
+    )
+
+
+def reshape(source: Layout, target: Layout) -> Plan:
+    """`vector.shape_cast`: the row-major order of elements is kept."""
+    if source.size != target.size:
+        raise LayoutError(f"{source.size} elements do not fill {[*target.shape]}")
+    steps = row_strides(target.shape)
+
+    def through(c: Coords) -> Coords:
+        linear = sum((x * w for x, w in zip(c, steps, strict=True)), np.zeros((), np.intp))
+        return tuple(np.unravel_index(linear, source.shape))
+
+    return gather(source, target, through)
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """How a reduction along one dimension combines what the owners hold, from the inside out.
+
+    First each lane folds groups of its own registers; then lanes that differ in the ``lane`` digits
+    combine (a butterfly: partner = lane XOR weight, weight*2, .. for sizes that are powers of two);
+    then subgroups that differ in the ``subgroup`` digits, through shared memory. Afterwards every
+    participant holds the result, whose ownership is ``result``.
+    """
+
+    source: Layout
+    result: Layout
+    fold: Index
+    """Result register of each source register, [registers]: the ones with equal number combine."""
+    lane: tuple[Digit, ...]
+    subgroup: tuple[Digit, ...]
+
+    @property
+    def kind(self) -> Move:
+        if self.subgroup:
+            return Move.SLM
+        if self.lane:
+            return Move.SHUFFLE
+        return Move.REGISTERS if self.result.registers < self.source.registers else Move.NOTHING
+
+    def butterfly(self) -> list[int]:
+        """XOR masks of the lane steps, in order. LayoutError where a size is no power of two."""
+        masks: list[int] = []
+        for d in self.lane:
+            if d.size & (d.size - 1) or d.weight & (d.weight - 1):
+                raise LayoutError(f"{d.size} lanes {d.weight} apart do not form a butterfly")
+            masks += [d.weight << i for i in range(d.size.bit_length() - 1)]
+        return masks
+
+    def partners(self, axis: Axis) -> Index:
+        """Indices of an axis that combine with index 0, itself included, ascending."""
+        found = np.zeros(1, np.intp)
+        for d in self.lane if axis is Axis.LANE else self.subgroup:
+            found = (found[:, None] + np.arange(d.size) * d.weight).ravel()
+        return np.sort(found)
+
+
+def reduce(source: Layout, dim: int, size: int | None = None) -> Reduction:
+    """Plan of a reduction of runs of ``size`` elements (default all) along ``dim``; rank is kept."""
+    run = source.shape[dim] if size is None else size
+    result = source.contracted(dim, run)
+    coords = source.at(register=np.arange(source.registers))
+    reduced = tuple(c // run if d == dim else c for d, c in enumerate(coords))
+    inner = [split_at(d, run)[0] for d in source.digits if d.dim == dim]
+    parts = [d for d in inner if d is not None]
+    return Reduction(
+        source,
+        result,
+        result.index(Axis.REGISTER, reduced),
+        tuple(d for d in parts if d.axis is Axis.LANE),
+        tuple(d for d in parts if d.axis is Axis.SUBGROUP),
+    )
+
+
+def distribute(layout: Layout, tile: NDArray[np.generic]) -> NDArray[np.generic]:
+    """What each place holds of ``tile``: an array [subgroups, lanes, registers]."""
+    _same_shape(tile.shape, layout.shape)
+    return tile[layout.table()]
+
+
+def collect(layout: Layout, data: NDArray[np.generic]) -> NDArray[np.generic]:
+    """The tile that ``data[subgroup, lane, register]`` holds. LayoutError where replicas differ."""
+    tile = np.empty(layout.shape, data.dtype)
+    tile[layout.table()] = data
+    again = tile[layout.table()]
+    if not np.array_equal(again.view(np.uint8), np.ascontiguousarray(data).view(np.uint8)):
+        raise LayoutError("replicas of one element hold different values")
+    return tile
+
+
+def _same_shape(first: Sequence[int], second: Sequence[int]) -> None:
+    if tuple(first) != tuple(second):
+        raise LayoutError(f"shapes {[*first]} and {[*second]} differ")
