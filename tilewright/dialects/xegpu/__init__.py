@@ -1,0 +1,148 @@
+"""The XeGPU dialect: Xe's block, scatter, matrix and barrier instructions, at every level.
+
+`spec/xegpu-rfc.md` defines it. Three generations of its text are read, today's is printed;
+`docs/xegpu.md` has the table.
+"""
+
+from xdsl.ir import Dialect
+
+from tilewright.dialects.xegpu.attrs import (
+    BlockTensorDescAttr,
+    CacheHint,
+    CacheHintAttr,
+    FenceOpFlush,
+    FenceOpFlushAttr,
+    FenceScope,
+    FenceScopeAttr,
+    MemLayoutAttr,
+    MemorySpace,
+    MemorySpaceAttr,
+    ScatterTensorDescAttr,
+)
+from tilewright.dialects.xegpu.block import (
+    BlockAccess,
+    CreateNdDescOp,
+    LoadNdOp,
+    PrefetchNdOp,
+    StoreNdOp,
+    UpdateNdOffsetOp,
+)
+from tilewright.dialects.xegpu.compute import ConvertLayoutOp, DpasMxOp, DpasOp, TruncfOp
+from tilewright.dialects.xegpu.layouts import LayoutAttr, SgMapAttr, SliceAttr
+from tilewright.dialects.xegpu.matrix import (
+    CreateMemDescOp,
+    LoadMatrixOp,
+    MatrixAccess,
+    StoreMatrixOp,
+)
+from tilewright.dialects.xegpu.scatter import (
+    AtomicRMWOp,
+    CreateDescOp,
+    LoadGatherOp,
+    PrefetchOp,
+    ScatterAccess,
+    StoreScatterOp,
+    UpdateOffsetOp,
+)
+from tilewright.dialects.xegpu.sync import (
+    AllocNbarrierOp,
+    CompileHintOp,
+    FenceOp,
+    InitNbarrierOp,
+    NbarrierArriveOp,
+    NbarrierWaitOp,
+)
+from tilewright.dialects.xegpu.types import MemDescType, NbarrierType, TensorDescType
+
+XeGPU = Dialect(
+    "xegpu",
+    [
+        CreateNdDescOp,
+        LoadNdOp,
+        StoreNdOp,
+        PrefetchNdOp,
+        UpdateNdOffsetOp,
+        CreateDescOp,
+        LoadGatherOp,
+        StoreScatterOp,
+        PrefetchOp,
+        UpdateOffsetOp,
+        AtomicRMWOp,
+        DpasOp,
+        DpasMxOp,
+        ConvertLayoutOp,
+        TruncfOp,
+        CreateMemDescOp,
+        LoadMatrixOp,
+        StoreMatrixOp,
+        AllocNbarrierOp,
+        InitNbarrierOp,
+        NbarrierArriveOp,
+        NbarrierWaitOp,
+        FenceOp,
+        CompileHintOp,
+    ],
+    [
+        TensorDescType,
+        MemDescType,
+        NbarrierType,
+        BlockTensorDescAttr,
+        ScatterTensorDescAttr,
+        LayoutAttr,
+        SliceAttr,
+        SgMapAttr,
+        MemLayoutAttr,
+        CacheHintAttr,
+        MemorySpaceAttr,
+        FenceScopeAttr,
+        FenceOpFlushAttr,
+    ],
+)
+
+__all__ = [
+    "AllocNbarrierOp",
+    "AtomicRMWOp",
+    "BlockAccess",
+    "BlockTensorDescAttr",
+    "CacheHint",
+    "CacheHintAttr",
+    "CompileHintOp",
+    "ConvertLayoutOp",
+    "CreateDescOp",
+    "CreateMemDescOp",
+    "CreateNdDescOp",
+    "DpasMxOp",
+    "DpasOp",
+    "FenceOp",
+    "FenceOpFlush",
+    "FenceOpFlushAttr",
+    "FenceScope",
+    "FenceScopeAttr",
+    "InitNbarrierOp",
+    "LayoutAttr",
+    "LoadGatherOp",
+    "LoadMatrixOp",
+    "LoadNdOp",
+    "MatrixAccess",
+    "MemDescType",
+    "MemLayoutAttr",
+    "MemorySpace",
+    "MemorySpaceAttr",
+    "NbarrierArriveOp",
+    "NbarrierType",
+    "NbarrierWaitOp",
+    "PrefetchNdOp",
+    "PrefetchOp",
+    "ScatterAccess",
+    "ScatterTensorDescAttr",
+    "SgMapAttr",
+    "SliceAttr",
+    "StoreMatrixOp",
+    "StoreNdOp",
+    "StoreScatterOp",
+    "TensorDescType",
+    "TruncfOp",
+    "UpdateNdOffsetOp",
+    "UpdateOffsetOp",
+    "XeGPU",
+]

@@ -1,0 +1,409 @@
+"""Reading and printing what the XeGPU ops share.
+
+Printed: today's upstream text (offsets on the memory op, properties in `<{..}>`). Read besides: the
+generation before it (offsets on create_nd_tdesc, hints in `{..}`, `mode = vc`, a_layout / srcMap) and
+the RFC's (`tensor_desc<..>`, `L1 = cached`, `into`, ranges `%o:2`, types in another order), wherever the
+types leave one reading only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from xdsl.dialects.builtin import (
+    DenseArrayBase,
+    IndexType,
+    IntegerAttr,
+    UnitAttr,
+    VectorType,
+    i32,
+    i64,
+)
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import IRDLOperation
+from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.printer import Printer
+from xdsl.utils.exceptions import VerifyException
+from xdsl.utils.str_enum import StrEnum
+
+from tilewright.dialects.xegpu.attrs import (
+    CacheHint,
+    CacheHintAttr,
+    FenceOpFlush,
+    FenceOpFlushAttr,
+    FenceScope,
+    FenceScopeAttr,
+    MemorySpace,
+    MemorySpaceAttr,
+    parse_int,
+)
+from tilewright.dialects.xegpu.layouts import LayoutAttr, SgMapAttr, SliceAttr
+from tilewright.dialects.xegpu.types import (
+    RFC_ELEMENTS,
+    MemDescType,
+    NbarrierType,
+    TensorDescType,
+    parse_shape,
+)
+from tilewright.dialects.xetile.assembly import (
+    IndexList,
+    parse_arrow,
+    parse_index,
+    parse_index_list,
+    parse_optional_arrow,
+    print_index_list,
+)
+from tilewright.dialects.xetile.attrs import ints, parse_int_array
+
+__all__ = [
+    "AttrDict",
+    "IndexList",
+    "OpText",
+    "parse_arrow",
+    "parse_attr_dict",
+    "parse_index",
+    "parse_index_list",
+    "parse_operands",
+    "parse_optional_arrow",
+    "parse_type",
+    "parse_types",
+    "print_attr_dict",
+    "print_index_list",
+    "print_properties",
+    "print_types",
+]
+
+
+# --- Types -----------------------------------------------------------------------------------
+
+_BARE_TYPES: dict[str, type[TensorDescType] | type[MemDescType] | type[NbarrierType]] = {
+    "tensor_desc": TensorDescType,
+    "mem_desc": MemDescType,
+    "matrix_desc": MemDescType,
+    "nbarrier": NbarrierType,
+}
+
+
+def parse_type(parser: Parser) -> Attribute:
+    """A type, or the RFC's bare `tensor_desc<..>`, `nbarrier`, `uint64`, `vector<..xfloat>`."""
+    word = parser.parse_optional_keyword_in({*_BARE_TYPES, *RFC_ELEMENTS, "vector"})
+    if word is None:
+        return parser.parse_type()
+    if word in _BARE_TYPES:
+        cls = _BARE_TYPES[word]
+        return cls.new(cls.parse_parameters(parser))
+    if word in RFC_ELEMENTS:
+        return RFC_ELEMENTS[word]
+    start = parser.pos
+    with parser.in_angle_brackets():
+        dims, element = parse_shape(parser)
+    if any(dim < 1 for dim in dims):
+        parser.raise_error("vectors have static, positive shapes", start, parser.pos)
+    return VectorType(element, dims)
+
+
+def parse_types(parser: Parser) -> list[Attribute]:
+    """`T, T, ...`, with or without parentheses; one pair of parentheses may enclose them all."""
+    paren = parser.parse_optional_punctuation("(") is not None
+    if paren and parser.parse_optional_punctuation(")") is not None:
+        return []
+    types = parser.parse_comma_separated_list(parser.Delimiter.NONE, lambda: parse_type(parser))
+    if paren:
+        parser.parse_punctuation(")")
+    return types
+
+
+def print_types(printer: Printer, types: Iterable[Attribute]) -> None:
+    printer.print_list(types, printer.print_attribute)
+
+
+# --- Attribute dictionaries --------------------------------------------------------------------
+
+_HINT_NAMES = {f"{prefix}{n}{suffix}" for prefix in "Ll" for n in "123" for suffix in ("", "_hint")}
+
+_OTHER_NAMES = {
+    "a_layout": "layout_a",
+    "b_layout": "layout_b",
+    "c_layout": "layout_cd",
+    "cd_layout": "layout_cd",
+    "layout_c": "layout_cd",
+    "srcMap": "input_layout",
+    "resMap": "target_layout",
+    "source_layout": "input_layout",
+    "result_layout": "target_layout",
+    "scope": "fence_scope",
+    "subgroupBlockIO": "subgroup_block_io",
+}
+
+
+def _canonical_name(name: str) -> str:
+    if name in _HINT_NAMES:
+        return f"l{name[1]}_hint"
+    return _OTHER_NAMES.get(name, name)
+
+
+def _hint(parser: Parser) -> Attribute:
+    attribute = parser.parse_optional_attribute()
+    if attribute is not None:
+        return attribute
+    return CacheHintAttr(parser.parse_str_enum(CacheHint))
+
+
+def _permutation(parser: Parser) -> Attribute:
+    """`[1, 0]`, `array<i64: 1, 0>` or `[1 : i64, 0 : i64]`, one representation for all."""
+    return DenseArrayBase.from_list(i64, list(ints(parse_int_array(parser))))
+
+
+def _enum_word(
+    enum: type[StrEnum], attribute: Callable[[str], Attribute]
+) -> Callable[[Parser], Attribute]:
+    """`gpu`, `"gpu"` or the attribute itself."""
+
+    def parse(parser: Parser) -> Attribute:
+        start = parser.pos
+        text = parser.parse_optional_str_literal()
+        if text is None:
+            value = parser.parse_optional_attribute()
+            if value is not None:
+                return value
+            text = parser.parse_identifier()
+        try:
+            return attribute(enum("slm" if text == "shared" else text).value)
+        except ValueError:
+            known = ", ".join(enum)
+            parser.raise_error(f"'{text}' is not one of {known}", start, parser.pos)
+
+    return parse
+
+
+_READERS: dict[str, Callable[[Parser], Attribute]] = {
+    "l1_hint": _hint,
+    "l2_hint": _hint,
+    "l3_hint": _hint,
+    "transpose": _permutation,
+    "transpose_bit_width": lambda parser: IntegerAttr(parse_int(parser).value, i32),
+    "chunk_size": parse_int,
+    "offset_align_byte": parse_int,
+    "memory_kind": _enum_word(MemorySpace, MemorySpaceAttr),
+    "fence_scope": _enum_word(FenceScope, FenceScopeAttr),
+    "fence_op_flush": _enum_word(FenceOpFlush, FenceOpFlushAttr),
+}
+
+
+@dataclass
+class AttrDict:
+    """A parsed attribute dictionary: named entries, and ownership attributes without a name."""
+
+    named: dict[str, Attribute] = field(default_factory=dict[str, Attribute])
+    bare: list[Attribute] = field(default_factory=list[Attribute])
+
+    def split(self, op: type[IRDLOperation]) -> tuple[dict[str, Attribute], dict[str, Attribute]]:
+        """Properties of `op`, and what is discardable."""
+        inherent = op.get_irdl_definition().properties
+        properties = {k: v for k, v in self.named.items() if k in inherent}
+        return properties, {k: v for k, v in self.named.items() if k not in inherent}
+
+
+def parse_attr_dict(parser: Parser, into: AttrDict | None = None) -> AttrDict:
+    """`{name = attr, flag, #layout}` and `<{..}>`, any number of times."""
+    result = AttrDict() if into is None else into
+    while True:
+        angle = parser.parse_optional_punctuation("<") is not None
+        if angle:
+            parser.parse_punctuation("{", " opening the properties")
+        elif parser.parse_optional_punctuation("{") is None:
+            return result
+        while parser.parse_optional_punctuation("}") is None:
+            parse_entry(parser, result)
+            parser.parse_optional_punctuation(",")
+        if angle:
+            parser.parse_punctuation(">", " closing the properties")
+
+
+def parse_entry(parser: Parser, result: AttrDict) -> None:
+    start = parser.pos
+    word = parser.parse_optional_identifier_or_str_literal()
+    if word is None:
+        attribute = parser.parse_optional_attribute()
+        if not isinstance(attribute, (LayoutAttr, SliceAttr, SgMapAttr)):
+            parser.raise_error("expected an attribute name, or '}'", start, start + 1)
+        result.bare.append(attribute)
+        return
+    name = _canonical_name(word)
+    if name in result.named:
+        parser.raise_error(f"attribute '{word}' is given twice", start, parser.pos)
+    if parser.parse_optional_punctuation("=") is None:
+        result.named[name] = UnitAttr()
+        return
+    if name == "mode":  # the RFC's and the first implementation's `mode = vc`: levels carry it now
+        if parser.parse_optional_attribute() is None:
+            parser.parse_identifier()
+        return
+    reader = _READERS.get(name)
+    result.named[name] = parser.parse_attribute() if reader is None else reader(parser)
+
+
+def print_attr_dict(printer: Printer, attributes: Mapping[str, Attribute]) -> None:
+    """`{a = .., b}` in alphabetical order, as MLIR keeps dictionaries; nothing when empty."""
+    if attributes:
+        printer.print_string(" ")
+        printer.print_attr_dict(dict(sorted(attributes.items())))
+
+
+def print_properties(
+    printer: Printer,
+    op: IRDLOperation,
+    hidden: Iterable[str] = (),
+    in_attr_dict: bool = False,
+) -> None:
+    """Properties in `<{..}>`, then discardable attributes in `{..}`; or all of them in `{..}`."""
+    drop = {*hidden, "operandSegmentSizes"}
+    shown = {k: v for k, v in op.properties.items() if k not in drop}
+    if in_attr_dict:
+        print_attr_dict(printer, {**shown, **op.attributes})
+        return
+    if shown:
+        printer.print_string(" ")
+        with printer.in_angle_brackets():
+            printer.print_attr_dict(dict(sorted(shown.items())))
+    print_attr_dict(printer, op.attributes)
+
+
+# --- Operands ----------------------------------------------------------------------------------
+
+
+@dataclass
+class OpText:
+    """What stands between an op's name and its end, before it is given a meaning.
+
+    `%a[%x, 0], %b {..} : T, U -> R`: operands in order, the index list behind the operand with number
+    `indexed` (None if there is none), attributes, operand types and result types.
+    """
+
+    operands: list[UnresolvedOperand] = field(default_factory=list[UnresolvedOperand])
+    indices: IndexList | None = None
+    indexed: int | None = None
+    attrs: AttrDict = field(default_factory=AttrDict)
+    types: list[Attribute] = field(default_factory=list[Attribute])
+    results: list[Attribute] = field(default_factory=list[Attribute])
+
+    def resolve(self, parser: Parser) -> list[SSAValue]:
+        """The operands, each with its type; the list of types may be in another order.
+
+        Types go to operands in order if that agrees with what is known of them, else each operand
+        takes the type that it is known to have and the rest is dealt out in order.
+        """
+        if len(self.operands) != len(self.types):
+            parser.raise_error(
+                f"expected {len(self.operands)} operand types but had {len(self.types)}"
+            )
+        known = [_known_type(parser, operand) for operand in self.operands]
+        pairs = list(zip(known, self.types, strict=True))
+        if all(have is None or have == written for have, written in pairs):
+            assigned: list[Attribute] = list(self.types)
+        else:
+            left = list(self.types)
+            for have in known:
+                if have in left:
+                    left.remove(have)
+            assigned = [
+                have
+                if have is not None and have in self.types
+                else (left.pop(0) if left else written)
+                for have, written in pairs
+            ]
+        return [
+            parser.resolve_operand(operand, type)
+            for operand, type in zip(self.operands, assigned, strict=True)
+        ]
+
+
+def _known_type(parser: Parser, operand: UnresolvedOperand) -> Attribute | None:
+    """The type of an operand that is already defined, None for a forward reference."""
+    values = parser.ssa_values.get(operand.operand_name)
+    if values is None or operand.index >= len(values):
+        return None
+    return values[operand.index].type
+
+
+def parse_operands(parser: Parser, text: OpText) -> None:
+    """`%a[%x, 0], %b`: operands, one of which may have an index list behind it."""
+
+    def one() -> None:
+        text.operands.append(parser.parse_unresolved_operand())
+        if parser.parse_optional_punctuation("[") is None:
+            return
+        if text.indices is not None:
+            parser.raise_error("offsets are given twice")
+        text.indices = IndexList()
+        text.indexed = len(text.operands) - 1
+        indices = text.indices
+        if parser.parse_optional_punctuation("]") is not None:
+            return
+        parser.parse_comma_separated_list(
+            parser.Delimiter.NONE, lambda: parse_index(parser, indices)
+        )
+        parser.parse_punctuation("]", " closing the offsets")
+
+    one()
+    # The RFC's table ends `prefetch_nd $tdesc,` and puts no comma before some operands.
+    while parser.parse_optional_punctuation(",") is not None:
+        one()
+
+
+def parse_op(parser: Parser, results: bool, operands: bool = True) -> OpText:
+    """The common shape `operands attr-dict : types (-> type)?`; attributes may also come last."""
+    text = OpText()
+    parse_attr_dict(parser, text.attrs)
+    if operands:
+        parse_operands(parser, text)
+    parse_attr_dict(parser, text.attrs)
+    parser.parse_punctuation(":", " before the operand types")
+    text.types = parse_types(parser)
+    if results and parse_optional_arrow(parser):
+        text.results = [parse_type(parser)]
+    parse_attr_dict(parser, text.attrs)
+    return text
+
+
+def one_result(parser: Parser, text: OpText) -> Attribute:
+    if len(text.results) != 1:
+        parser.raise_error("expected '->' and the result type")
+    return text.results[0]
+
+
+def no_bare(parser: Parser, text: OpText) -> None:
+    if text.attrs.bare:
+        parser.raise_error(f"unexpected attribute without a name: {text.attrs.bare[0]}")
+
+
+def drop_index_types(text: OpText, count: int) -> None:
+    """Remove up to `count` trailing `index` types: the RFC writes those of offsets out."""
+    for _ in range(count):
+        if text.types and isinstance(text.types[-1], IndexType):
+            text.types.pop()
+
+
+# --- Properties --------------------------------------------------------------------------------
+
+
+def int_property(value: IntegerAttr | None) -> int | None:
+    return None if value is None else value.value.data
+
+
+def require_property(op: IRDLOperation, condition: bool, message: str) -> None:
+    """A verifier's check that reads as a sentence."""
+    if not condition:
+        raise VerifyException(message)
+
+
+def in_order_of(values: Sequence[SSAValue], *roles: Callable[[Attribute], bool]) -> list[SSAValue]:
+    """The values in the order of the roles that their types play; unchanged when that is ambiguous."""
+    found: list[SSAValue] = []
+    for role in roles:
+        fitting = [v for v in values if role(v.type) and v not in found]
+        if not fitting:
+            return list(values)
+        found.append(fitting[0])
+    return found + [v for v in values if v not in found]

@@ -1,0 +1,652 @@
+"""Block ops: descriptors of n-D blocks of a matrix, and load, store and prefetch through them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    DenseArrayBase,
+    IndexType,
+    IntegerAttr,
+    IntegerType,
+    MemRefType,
+    UnitAttr,
+    VectorType,
+    i32,
+    i64,
+)
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.irdl import (
+    AttrSizedOperandSegments,
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+)
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
+
+from tilewright.dialects.xegpu import assembly, rules
+from tilewright.dialects.xegpu.assembly import OpText
+from tilewright.dialects.xegpu.attrs import CacheHintAttr, MemorySpace
+from tilewright.dialects.xegpu.layouts import Ownership, is_ownership
+from tilewright.dialects.xegpu.types import TensorDescType
+from tilewright.dialects.xetile.assembly import (
+    Index,
+    IndexList,
+    merge_indices,
+    split_indices,
+    verify_indices,
+)
+
+HINTS = ("l1_hint", "l2_hint", "l3_hint")
+
+
+def indices_property(indices: IndexList | None) -> DenseArrayBase | None:
+    return None if indices is None else indices.attribute()
+
+
+def dense_ints(array: DenseArrayBase) -> tuple[int, ...]:
+    """The integers of an `array<i64: ..>`."""
+    return tuple(int(v) for v in cast(DenseArrayBase[IntegerType], array).get_values())
+
+
+def hint(value: CacheHintAttr | str | None) -> CacheHintAttr | None:
+    return CacheHintAttr(value) if isinstance(value, str) else value
+
+
+def ownership_of(attribute: Attribute | None) -> Ownership | None:
+    assert attribute is None or is_ownership(attribute)
+    return attribute  # pyright: ignore[reportReturnType]
+
+
+def source_space(source: Attribute) -> MemorySpace:
+    """Where a memref lives; an integer address is device memory."""
+    if isinstance(source, MemRefType):
+        space = source.memory_space
+        if isinstance(space, IntegerAttr):
+            return MemorySpace.SLM if space.value.data == 3 else MemorySpace.GLOBAL
+        if "slm" in str(space) or "workgroup" in str(space):
+            return MemorySpace.SLM
+    return MemorySpace.GLOBAL
+
+
+@irdl_op_definition
+class CreateNdDescOp(IRDLOperation):
+    """Describes a block of a base matrix (RFC: create_nd_tdesc).
+
+    ```mlir
+    %t = xegpu.create_nd_tdesc %m : memref<1024x1024xf16> -> !xegpu.tensor_desc<8x16xf16>
+    %t = xegpu.create_nd_tdesc %a, shape : [%h, %w], strides : [%s, 1] : i64 -> !xegpu.tensor_desc<8x16xf16>
+    %t = xegpu.create_nd_tdesc %m[%x, 0] : memref<1024x1024xf16> -> !xegpu.tensor_desc<8x16xf16>
+    ```
+    The base is a memref of any rank or an integer address; the block lies in its innermost dimensions.
+    Offsets, shape and strides count elements. Offsets here (the older text) and those on the memory op
+    add up. A dynamic memref and an address take shape and strides as operands.
+    """
+
+    name = "xegpu.create_nd_tdesc"
+
+    source = operand_def(Attribute)
+    offsets = var_operand_def(IndexType)
+    shape = var_operand_def(IndexType)
+    strides = var_operand_def(IndexType)
+
+    const_offsets = opt_prop_def(DenseArrayBase)
+    const_shape = opt_prop_def(DenseArrayBase)
+    const_strides = opt_prop_def(DenseArrayBase)
+
+    result = result_def(TensorDescType)
+
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(Pure())
+
+    def __init__(
+        self,
+        source: SSAValue | Operation,
+        result_type: TensorDescType,
+        offsets: Sequence[Index] | None = None,
+        shape: Sequence[Index] | None = None,
+        strides: Sequence[Index] | None = None,
+    ):
+        operands: list[SSAValue | Operation | Sequence[SSAValue]] = [source]
+        properties: dict[str, Attribute | None] = {}
+        for name, values in (("offsets", offsets), ("shape", shape), ("strides", strides)):
+            static, dynamic = split_indices(values or ())
+            operands.append(dynamic)
+            properties[f"const_{name}"] = None if values is None else static
+        super().__init__(operands=operands, properties=properties, result_types=[result_type])
+
+    @property
+    def tdesc(self) -> TensorDescType:
+        assert isinstance(self.result.type, TensorDescType)
+        return self.result.type
+
+    def _mixed(self, name: str) -> list[Index]:
+        static = getattr(self, f"const_{name}")
+        values = getattr(self, name)
+        return list(values) if static is None else merge_indices(static, values)
+
+    @property
+    def mixed_offsets(self) -> list[Index]:
+        """Position of the block, one number per dimension of the base; empty in today's text."""
+        return self._mixed("offsets")
+
+    @property
+    def mixed_shape(self) -> list[Index]:
+        """Extents of the base given here; empty when the memref's type has them."""
+        return self._mixed("shape")
+
+    @property
+    def mixed_strides(self) -> list[Index]:
+        """Strides of the base given here, in elements; empty when the memref's type has them."""
+        return self._mixed("strides")
+
+    def verify_(self) -> None:
+        for name in ("offsets", "shape", "strides"):
+            static: DenseArrayBase | None = getattr(self, f"const_{name}")
+            if static is not None:
+                verify_indices(name, static, getattr(self, name))
+        rules.verify_create_nd_tdesc(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> CreateNdDescOp:
+        source = parser.parse_unresolved_operand()
+        lists: dict[str, IndexList] = {}
+        if parser.parse_optional_punctuation("[") is not None:
+            lists["offsets"] = _rest_of_list(parser)
+        bare = IndexList()
+        while parser.parse_optional_punctuation(",") is not None:
+            word = parser.parse_optional_keyword_in(("shape", "strides"))
+            if word is not None:
+                parser.parse_optional_punctuation(":")
+                lists[word] = assembly.parse_index_list(parser)
+            elif parser.parse_optional_punctuation("[") is not None:
+                # the first implementation's `%p[%x, %y], [%h, %w], [%s, %c1]`
+                name = "strides" if "shape" in lists else "shape"
+                lists[name] = _rest_of_list(parser)
+            else:  # the RFC's positional `%p, %o:2, %shape:2, %strides:2`
+                assembly.parse_index(parser, bare)
+        attrs = assembly.parse_attr_dict(parser)
+        parser.parse_punctuation(":", " before the type of the source")
+        types = assembly.parse_types(parser)
+        assembly.parse_arrow(parser)
+        start = parser.pos
+        result_type = assembly.parse_type(parser)
+        if not isinstance(result_type, TensorDescType):
+            parser.raise_error(f"expected a tensor_desc, got {result_type}", start, parser.pos)
+        if bare.static:
+            _deal_positional(parser, bare, types[0], lists)
+        properties, attributes = attrs.split(cls)
+        for name in ("offsets", "shape", "strides"):
+            if name in lists:
+                properties[f"const_{name}"] = lists[name].attribute()
+        dynamic = [
+            lists[name].resolve(parser) if name in lists else []
+            for name in ("offsets", "shape", "strides")
+        ]
+        return cls.build(
+            operands=[[parser.resolve_operand(source, types[0])], *dynamic],
+            properties=properties,
+            attributes=attributes,
+            result_types=[result_type],
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_operand(self.source)
+        if self.const_offsets is not None:
+            assembly.print_index_list(printer, self.const_offsets, self.offsets)
+        for name in ("shape", "strides"):
+            static: DenseArrayBase | None = getattr(self, f"const_{name}")
+            if static is not None:
+                printer.print_string(f", {name} : ")
+                assembly.print_index_list(printer, static, getattr(self, name))
+        hidden = ("const_offsets", "const_shape", "const_strides")
+        assembly.print_properties(printer, self, hidden, in_attr_dict=True)
+        printer.print_string(" : ")
+        printer.print_attribute(self.source.type)
+        printer.print_string(" -> ")
+        printer.print_attribute(self.result.type)
+
+
+def _rest_of_list(parser: Parser) -> IndexList:
+    """An index list behind a `[` that is already read."""
+    indices = IndexList()
+    if parser.parse_optional_punctuation("]") is None:
+        parser.parse_comma_separated_list(
+            parser.Delimiter.NONE, lambda: assembly.parse_index(parser, indices)
+        )
+        parser.parse_punctuation("]")
+    return indices
+
+
+def _deal_positional(
+    parser: Parser, bare: IndexList, source: Attribute, lists: dict[str, IndexList]
+) -> None:
+    """Split the RFC's positional operands into offsets, shape and strides.
+
+    A static memref is followed by its offsets; anything else by offsets, shape and strides of equal
+    number. A single operand behind an address is the 1-D form's offset.
+    """
+    if lists:
+        parser.raise_error("offsets are given both in brackets and as plain operands")
+    static = isinstance(source, MemRefType) and -1 not in source.get_shape()
+    count = len(bare.static)
+    if static or count == 1:
+        lists["offsets"] = bare
+        return
+    if count % 3:
+        parser.raise_error(f"{count} operands are not offsets, shape and strides of one rank")
+    third = count // 3
+    dynamic = iter(bare.dynamic)
+    for part, name in enumerate(("offsets", "shape", "strides")):
+        indices = IndexList(bare.static[part * third : (part + 1) * third])
+        indices.dynamic = [next(dynamic) for v in indices.static if v == DYNAMIC_INDEX]
+        lists[name] = indices
+
+
+class BlockAccess(IRDLOperation):
+    """What load_nd, store_nd and prefetch_nd share: a descriptor, the offsets behind it, hints, a layout."""
+
+    const_offsets = opt_prop_def(DenseArrayBase)
+    l1_hint = opt_prop_def(CacheHintAttr)
+    l2_hint = opt_prop_def(CacheHintAttr)
+    l3_hint = opt_prop_def(CacheHintAttr)
+    layout = opt_prop_def(Attribute)
+
+    @property
+    def tdesc_operand(self) -> int:
+        """The position of the descriptor among the operands; the offsets follow it."""
+        types = [operand.type for operand in self.operands]
+        return next(i for i, type in enumerate(types) if isinstance(type, TensorDescType))
+
+    @property
+    def tdesc(self) -> TensorDescType:
+        type = self.operands[self.tdesc_operand].type
+        assert isinstance(type, TensorDescType)
+        return type
+
+    @property
+    def mixed_offsets(self) -> list[Index] | None:
+        """Offsets in elements from the descriptor's position; None in the older text."""
+        values = self.operands[self.tdesc_operand + 1 :]
+        if self.const_offsets is None:
+            return list(values) or None
+        return merge_indices(self.const_offsets, values)
+
+    @property
+    def ownership(self) -> Ownership | None:
+        """The layout on the op, else that of the descriptor."""
+        layout = ownership_of(self.layout)
+        return self.tdesc.ownership if layout is None else layout
+
+    def verify_offsets(self) -> None:
+        if self.const_offsets is not None:
+            verify_indices("offsets", self.const_offsets, self.operands[self.tdesc_operand + 1 :])
+
+    def print_offsets(self, printer: Printer) -> None:
+        if (offsets := self.mixed_offsets) is not None:
+            assembly.print_index_list(printer, *split_indices(offsets))
+
+
+def _access_properties(
+    offsets: Sequence[Index] | None,
+    hints: Sequence[CacheHintAttr | str | None],
+    layout: Ownership | None,
+) -> dict[str, Attribute | None]:
+    static = None if offsets is None else split_indices(offsets)[0]
+    named = {name: hint(value) for name, value in zip(HINTS, hints, strict=True)}
+    return {"const_offsets": static, **named, "layout": layout}
+
+
+def _offset_operands(
+    parser: Parser, text: OpText, cls: type[IRDLOperation], tdesc: int
+) -> tuple[list[SSAValue], dict[str, Attribute], dict[str, Attribute]]:
+    """Offsets, properties and discardable attributes of a parsed block op."""
+    if text.indexed is not None and text.indexed != tdesc:
+        parser.raise_error("offsets stand behind the tensor_desc")
+    if len(text.attrs.bare) > 1:
+        parser.raise_error(f"{len(text.attrs.bare)} attributes without a name, expected one layout")
+    if text.attrs.bare:
+        text.attrs.named.setdefault("layout", text.attrs.bare[0])
+    properties, attributes = text.attrs.split(cls)
+    if text.indices is not None:
+        properties["const_offsets"] = text.indices.attribute()
+        return text.indices.resolve(parser), properties, attributes
+    return [], properties, attributes
+
+
+def _tdesc_position(parser: Parser, values: Sequence[SSAValue]) -> int:
+    """Which operand is the descriptor: the RFC writes store_nd's operands in both orders."""
+    for position, value in enumerate(values):
+        if isinstance(value.type, TensorDescType):
+            return position
+    parser.raise_error("expected an operand of tensor_desc type")
+
+
+@irdl_op_definition
+class LoadNdOp(BlockAccess):
+    """Loads a block into a vector (RFC: load_nd).
+
+    ```mlir
+    %v = xegpu.load_nd %t[%x, %y] <{l1_hint = #xegpu.cache_hint<cached>, packed}>
+      : !xegpu.tensor_desc<16x16xf16> -> vector<8x16x2xf16>
+    ```
+    Elements outside of the base matrix read as 0. `packed`: groups of rows that fill 32 bits become the
+    innermost dimension (VNNI). `transpose = [1, 0]`: the block is transposed; with
+    `transpose_bit_width = 32` as if its elements were of that width. `array_length = n` in the
+    descriptor gives n blocks side by side, stacked or as a leading dimension. At lane level the result
+    is one lane's fragment: 1-D, or `[units, packed]` under an sg_map.
+    """
+
+    name = "xegpu.load_nd"
+
+    tensor_desc = operand_def(TensorDescType)
+    offsets = var_operand_def(IndexType)
+
+    packed = opt_prop_def(UnitAttr)
+    transpose = opt_prop_def(DenseArrayBase)
+    transpose_bit_width = opt_prop_def(IntegerAttr)
+
+    value = result_def(VectorType)
+
+    traits = traits_def(MemoryReadEffect())
+
+    def __init__(
+        self,
+        tensor_desc: SSAValue | Operation,
+        result_type: VectorType,
+        offsets: Sequence[Index] | None = None,
+        packed: bool = False,
+        transpose: Iterable[int] | None = None,
+        transpose_bit_width: int | None = None,
+        l1_hint: CacheHintAttr | str | None = None,
+        l2_hint: CacheHintAttr | str | None = None,
+        l3_hint: CacheHintAttr | str | None = None,
+        layout: Ownership | None = None,
+    ):
+        super().__init__(
+            operands=[tensor_desc, split_indices(offsets or ())[1]],
+            properties={
+                **_access_properties(offsets, (l1_hint, l2_hint, l3_hint), layout),
+                "packed": UnitAttr() if packed else None,
+                "transpose": None
+                if transpose is None
+                else DenseArrayBase.from_list(i64, list(transpose)),
+                "transpose_bit_width": None
+                if transpose_bit_width is None
+                else IntegerAttr(transpose_bit_width, i32),
+            },
+            result_types=[result_type],
+        )
+
+    @property
+    def permutation(self) -> tuple[int, ...] | None:
+        """`transpose` as integers; None without it."""
+        return None if self.transpose is None else dense_ints(self.transpose)
+
+    @property
+    def transposes(self) -> bool:
+        """Does the load really exchange dimensions?"""
+        permutation = self.permutation
+        return permutation is not None and list(permutation) != sorted(permutation)
+
+    def verify_(self) -> None:
+        self.verify_offsets()
+        rules.verify_load_nd(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> LoadNdOp:
+        text = assembly.parse_op(parser, results=True)
+        result = assembly.one_result(parser, text)
+        assembly.drop_index_types(text, len(text.types) - 1)
+        values = text.resolve(parser)
+        offsets, properties, attributes = _offset_operands(parser, text, cls, 0)
+        return cls.build(
+            operands=[values, offsets],
+            properties=properties,
+            attributes=attributes,
+            result_types=[result],
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_operand(self.tensor_desc)
+        self.print_offsets(printer)
+        assembly.print_properties(printer, self, ("const_offsets",))
+        printer.print_string(" : ")
+        printer.print_attribute(self.tensor_desc.type)
+        printer.print_string(" -> ")
+        printer.print_attribute(self.value.type)
+
+
+@irdl_op_definition
+class StoreNdOp(BlockAccess):
+    """Stores a vector to a block (RFC: store_nd). Elements outside of the base matrix are dropped.
+
+    ```mlir
+    xegpu.store_nd %v, %t[%x, %y] <{l1_hint = #xegpu.cache_hint<write_back>}>
+      : vector<8x16xf32>, !xegpu.tensor_desc<8x16xf32>
+    ```
+    """
+
+    name = "xegpu.store_nd"
+
+    value = operand_def(VectorType)
+    tensor_desc = operand_def(TensorDescType)
+    offsets = var_operand_def(IndexType)
+
+    traits = traits_def(MemoryWriteEffect())
+
+    def __init__(
+        self,
+        value: SSAValue | Operation,
+        tensor_desc: SSAValue | Operation,
+        offsets: Sequence[Index] | None = None,
+        l1_hint: CacheHintAttr | str | None = None,
+        l2_hint: CacheHintAttr | str | None = None,
+        l3_hint: CacheHintAttr | str | None = None,
+        layout: Ownership | None = None,
+    ):
+        super().__init__(
+            operands=[value, tensor_desc, split_indices(offsets or ())[1]],
+            properties=_access_properties(offsets, (l1_hint, l2_hint, l3_hint), layout),
+        )
+
+    def verify_(self) -> None:
+        self.verify_offsets()
+        rules.verify_store_nd(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> StoreNdOp:
+        text = assembly.parse_op(parser, results=False)
+        assembly.drop_index_types(text, len(text.types) - 2)
+        values = text.resolve(parser)
+        if len(values) != 2:
+            parser.raise_error("expected a value and a tensor_desc")
+        position = _tdesc_position(parser, values)
+        offsets, properties, attributes = _offset_operands(parser, text, cls, position)
+        return cls.build(
+            operands=[[values[1 - position]], [values[position]], offsets],
+            properties=properties,
+            attributes=attributes,
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_operand(self.value)
+        printer.print_string(", ")
+        printer.print_operand(self.tensor_desc)
+        self.print_offsets(printer)
+        assembly.print_properties(printer, self, ("const_offsets",))
+        printer.print_string(" : ")
+        assembly.print_types(printer, (self.value.type, self.tensor_desc.type))
+
+
+@irdl_op_definition
+class PrefetchNdOp(BlockAccess):
+    """Brings a block into the caches (RFC: prefetch_nd); outside of the base matrix it does nothing.
+
+    ```mlir
+    xegpu.prefetch_nd %t[%x, %y] <{l1_hint = #xegpu.cache_hint<cached>}> : !xegpu.tensor_desc<8x16xf16>
+    xegpu.prefetch_nd %t[%x, %y] locality<2> : !xegpu.tensor_desc<8x16xf16>
+    ```
+    `locality` (RFC, appendix 1.3): 3 every cache, 2 not the first, 1 the last, 0 no reuse expected.
+    """
+
+    name = "xegpu.prefetch_nd"
+
+    tensor_desc = operand_def(TensorDescType)
+    offsets = var_operand_def(IndexType)
+
+    locality_attr = opt_prop_def(IntegerAttr, prop_name="locality")
+
+    # A read, so that nobody deletes or moves it past a write of the same data.
+    traits = traits_def(MemoryReadEffect())
+
+    def __init__(
+        self,
+        tensor_desc: SSAValue | Operation,
+        offsets: Sequence[Index] | None = None,
+        locality: int | None = None,
+        l1_hint: CacheHintAttr | str | None = None,
+        l2_hint: CacheHintAttr | str | None = None,
+        l3_hint: CacheHintAttr | str | None = None,
+        layout: Ownership | None = None,
+    ):
+        super().__init__(
+            operands=[tensor_desc, split_indices(offsets or ())[1]],
+            properties={
+                **_access_properties(offsets, (l1_hint, l2_hint, l3_hint), layout),
+                "locality": None if locality is None else IntegerAttr(locality, i64),
+            },
+        )
+
+    @property
+    def locality(self) -> int | None:
+        return None if self.locality_attr is None else self.locality_attr.value.data
+
+    def verify_(self) -> None:
+        self.verify_offsets()
+        rules.verify_prefetch_nd(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> PrefetchNdOp:
+        text = OpText()
+        assembly.parse_operands(parser, text)
+        assembly.parse_attr_dict(parser, text.attrs)
+        if parser.parse_optional_keyword("locality") is not None:
+            with parser.in_angle_brackets():
+                level = parser.parse_integer(allow_boolean=False)
+            if "locality" in text.attrs.named:
+                parser.raise_error("locality is given twice")
+            if not 0 <= level <= 3:
+                parser.raise_error(f"locality is 0, 1, 2 or 3, got {level}")
+            text.attrs.named["locality"] = IntegerAttr(level, i64)
+        assembly.parse_attr_dict(parser, text.attrs)
+        parser.parse_punctuation(":", " before the type of the tensor_desc")
+        text.types = assembly.parse_types(parser)
+        assembly.drop_index_types(text, len(text.types) - 1)
+        values = text.resolve(parser)
+        offsets, properties, attributes = _offset_operands(parser, text, cls, 0)
+        return cls.build(operands=[values, offsets], properties=properties, attributes=attributes)
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_operand(self.tensor_desc)
+        self.print_offsets(printer)
+        if self.locality is not None:
+            printer.print_string(f" locality<{self.locality}>")
+        assembly.print_properties(printer, self, ("const_offsets", "locality"))
+        printer.print_string(" : ")
+        printer.print_attribute(self.tensor_desc.type)
+
+
+@irdl_op_definition
+class UpdateNdOffsetOp(IRDLOperation):
+    """Moves a block descriptor by offsets in elements (RFC: update_nd_offset; gone from today's text).
+
+    ```mlir
+    %t2 = xegpu.update_nd_offset %t, [%x, 16] : !xegpu.tensor_desc<8x16xf16>
+    ```
+    """
+
+    name = "xegpu.update_nd_offset"
+
+    tensor_desc = operand_def(TensorDescType)
+    offsets = var_operand_def(IndexType)
+
+    const_offsets = opt_prop_def(DenseArrayBase)
+
+    result = result_def(TensorDescType)
+
+    traits = traits_def(Pure())
+
+    def __init__(self, tensor_desc: SSAValue, offsets: Sequence[Index]):
+        static, dynamic = split_indices(offsets)
+        super().__init__(
+            operands=[tensor_desc, dynamic],
+            properties={"const_offsets": static},
+            result_types=[tensor_desc.type],
+        )
+
+    @property
+    def tdesc(self) -> TensorDescType:
+        assert isinstance(self.tensor_desc.type, TensorDescType)
+        return self.tensor_desc.type
+
+    @property
+    def mixed_offsets(self) -> list[Index]:
+        if self.const_offsets is None:
+            return list(self.offsets)
+        return merge_indices(self.const_offsets, self.offsets)
+
+    def verify_(self) -> None:
+        rules.verify_update_nd_offset(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> UpdateNdOffsetOp:
+        tdesc = parser.parse_unresolved_operand()
+        indices = IndexList()
+        if parser.parse_optional_punctuation("[") is not None:
+            indices = _rest_of_list(parser)
+        while parser.parse_optional_punctuation(",") is not None:
+            if parser.parse_optional_punctuation("[") is not None:
+                indices = _rest_of_list(parser)
+            else:
+                assembly.parse_index(parser, indices)
+        attrs = assembly.parse_attr_dict(parser)
+        parser.parse_punctuation(":", " before the type of the tensor_desc")
+        types = assembly.parse_types(parser)
+        if assembly.parse_optional_arrow(parser):
+            types.append(assembly.parse_type(parser))
+        if not isinstance(types[0], TensorDescType):
+            parser.raise_error(f"expected a tensor_desc, got {types[0]}")
+        for extra in types[1:]:
+            if not isinstance(extra, IndexType) and extra != types[0]:
+                parser.raise_error(f"the result has the operand's type, not {extra}")
+        properties, attributes = attrs.split(cls)
+        properties["const_offsets"] = indices.attribute()
+        return cls.build(
+            operands=[[parser.resolve_operand(tdesc, types[0])], indices.resolve(parser)],
+            properties=properties,
+            attributes=attributes,
+            result_types=[types[0]],
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_operand(self.tensor_desc)
+        printer.print_string(", ")
+        static, dynamic = split_indices(self.mixed_offsets)
+        assembly.print_index_list(printer, static, dynamic)
+        assembly.print_properties(printer, self, ("const_offsets",), in_attr_dict=True)
+        printer.print_string(" : ")
+        printer.print_attribute(self.tensor_desc.type)

@@ -1,0 +1,377 @@
+"""Ops on vectors: dpas, dpas_mx, convert_layout and truncf."""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import AnyFloat, IntegerType, VectorType
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.irdl import (
+    AttrSizedOperandSegments,
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    opt_operand_def,
+    opt_prop_def,
+    result_def,
+    traits_def,
+)
+from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.printer import Printer
+from xdsl.traits import Pure
+
+from tilewright.dialects.xegpu import assembly, rules
+from tilewright.dialects.xegpu.block import ownership_of
+from tilewright.dialects.xegpu.layouts import Ownership
+from tilewright.dialects.xegpu.types import element_bits
+
+Value = SSAValue | Operation
+
+
+@irdl_op_definition
+class DpasOp(IRDLOperation):
+    """Matrix multiply-accumulate `A[M,K] * B[K,N] + C[M,N]` (RFC: dpas).
+
+    ```mlir
+    %d = xegpu.dpas %a, %b, %c {layout_a = #a, layout_b = #b, layout_cd = #c}
+      : vector<8x16xf16>, vector<16x16xf16>, vector<8x16xf32> -> vector<8x16xf32>
+    ```
+    B may be packed, `[K/p, N, p]` (VNNI), and then A too, `[M, K/p, p]`. Without C the sum starts at 0.
+    At lane level the operands are fragments: 1-D, or `[units, packed]` under sg_maps.
+    """
+
+    name = "xegpu.dpas"
+
+    lhs = operand_def(VectorType)
+    rhs = operand_def(VectorType)
+    acc = opt_operand_def(VectorType)
+
+    layout_a = opt_prop_def(Attribute)
+    layout_b = opt_prop_def(Attribute)
+    layout_cd = opt_prop_def(Attribute)
+
+    result = result_def(VectorType)
+
+    traits = traits_def(Pure())
+
+    def __init__(
+        self,
+        lhs: Value,
+        rhs: Value,
+        acc: Value | None,
+        result_type: VectorType,
+        layout_a: Ownership | None = None,
+        layout_b: Ownership | None = None,
+        layout_cd: Ownership | None = None,
+    ):
+        super().__init__(
+            operands=[lhs, rhs, acc],
+            properties={"layout_a": layout_a, "layout_b": layout_b, "layout_cd": layout_cd},
+            result_types=[result_type],
+        )
+
+    @property
+    def layouts(self) -> tuple[Ownership | None, Ownership | None, Ownership | None]:
+        return (
+            ownership_of(self.layout_a),
+            ownership_of(self.layout_b),
+            ownership_of(self.layout_cd),
+        )
+
+    def dims(self) -> tuple[int, int, int] | None:
+        """(M, N, K); None for lane fragments, whose shape does not tell."""
+        return matrix_dims(self.lhs.type, self.rhs.type)
+
+    def verify_(self) -> None:
+        rules.verify_dpas(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> DpasOp:
+        text = assembly.parse_op(parser, results=True)
+        result = assembly.one_result(parser, text)
+        if text.indices is not None or len(text.operands) not in (2, 3):
+            parser.raise_error("expected two or three operands")
+        values = text.resolve(parser)
+        if len(values) == 3 and _is_accumulator_first([v.type for v in values], result):
+            values = [values[1], values[2], values[0]]
+        _name_layouts(parser, text.attrs)
+        properties, attributes = text.attrs.split(cls)
+        return cls.build(
+            operands=[[values[0]], [values[1]], values[2:]],
+            properties=properties,
+            attributes=attributes,
+            result_types=[result],
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_list(self.operands, printer.print_operand)
+        assembly.print_properties(printer, self, in_attr_dict=True)
+        printer.print_string(" : ")
+        assembly.print_types(printer, (v.type for v in self.operands))
+        printer.print_string(" -> ")
+        printer.print_attribute(self.result.type)
+
+
+def matrix_dims(lhs: Attribute, rhs: Attribute) -> tuple[int, int, int] | None:
+    """(M, N, K) of A and B at subgroup or workgroup level; None when they are lane fragments or misfit."""
+    if not isinstance(lhs, VectorType) or not isinstance(rhs, VectorType):
+        return None
+    a, b = lhs.get_shape(), rhs.get_shape()
+    if len(a) not in (2, 3) or len(b) not in (2, 3):
+        return None
+    m, k = (a[0], a[1]) if len(a) == 2 else (a[0], a[1] * a[2])
+    rows, n = (b[0], b[1]) if len(b) == 2 else (b[0] * b[2], b[1])
+    return (m, n, k) if k == rows else None
+
+
+def _is_accumulator_first(types: list[Attribute], result: Attribute) -> bool:
+    """The early text puts C first; told by shapes that fit that way only."""
+
+    def fits(a: Attribute, b: Attribute, c: Attribute) -> bool:
+        dims = matrix_dims(a, b)
+        return (
+            dims is not None
+            and isinstance(c, VectorType)
+            and c.get_shape() == dims[:2]
+            and c == result
+        )
+
+    return fits(types[1], types[2], types[0]) and not fits(types[0], types[1], types[2])
+
+
+def _name_layouts(parser: Parser, attrs: assembly.AttrDict) -> None:
+    """The RFC's nameless layouts: `{#c}` for the result, `{#a #b #c}` for all three."""
+    names = {0: (), 1: ("layout_cd",), 3: ("layout_a", "layout_b", "layout_cd")}
+    if len(attrs.bare) not in names:
+        parser.raise_error(f"{len(attrs.bare)} layouts without a name, expected one or three")
+    for name, layout in zip(names[len(attrs.bare)], attrs.bare, strict=True):
+        if name in attrs.named:
+            parser.raise_error(f"attribute '{name}' is given twice")
+        attrs.named[name] = layout
+
+
+@irdl_op_definition
+class DpasMxOp(IRDLOperation):
+    """dpas on microscaled operands: every 32 elements along K share one f8E8M0FNU scale.
+
+    ```mlir
+    %d = xegpu.dpas_mx %a, %b, %c scale_a = %sa scale_b = %sb
+      : (vector<8x64xf4E2M1FN>, vector<64x16xf4E2M1FN>, vector<8x16xf32>,
+         vector<8x2xf8E8M0FNU>, vector<2x16xf8E8M0FNU>) -> vector<8x16xf32>
+    ```
+    `scale_a` is [M, K/32], `scale_b` [K/32, N]; an absent scale is 1. C is f32 or bf16.
+    """
+
+    name = "xegpu.dpas_mx"
+
+    lhs = operand_def(VectorType)
+    rhs = operand_def(VectorType)
+    acc = opt_operand_def(VectorType)
+    scale_a = opt_operand_def(Attribute)
+    scale_b = opt_operand_def(Attribute)
+
+    layout_a = opt_prop_def(Attribute)
+    layout_b = opt_prop_def(Attribute)
+    layout_cd = opt_prop_def(Attribute)
+    layout_a_scale = opt_prop_def(Attribute)
+    layout_b_scale = opt_prop_def(Attribute)
+
+    result = result_def(VectorType)
+
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(Pure())
+
+    def __init__(
+        self,
+        lhs: Value,
+        rhs: Value,
+        acc: Value | None,
+        result_type: VectorType,
+        scale_a: Value | None = None,
+        scale_b: Value | None = None,
+        layout_a: Ownership | None = None,
+        layout_b: Ownership | None = None,
+        layout_cd: Ownership | None = None,
+        layout_a_scale: Ownership | None = None,
+        layout_b_scale: Ownership | None = None,
+    ):
+        super().__init__(
+            operands=[lhs, rhs, acc, scale_a, scale_b],
+            properties={
+                "layout_a": layout_a,
+                "layout_b": layout_b,
+                "layout_cd": layout_cd,
+                "layout_a_scale": layout_a_scale,
+                "layout_b_scale": layout_b_scale,
+            },
+            result_types=[result_type],
+        )
+
+    def dims(self) -> tuple[int, int, int] | None:
+        return matrix_dims(self.lhs.type, self.rhs.type)
+
+    def verify_(self) -> None:
+        rules.verify_dpas_mx(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> DpasMxOp:
+        text = assembly.OpText()
+        assembly.parse_operands(parser, text)
+        scales: dict[str, UnresolvedOperand] = {}
+        while (word := parser.parse_optional_keyword_in(("scale_a", "scale_b"))) is not None:
+            parser.parse_punctuation("=", f" after '{word}'")
+            if word in scales:
+                parser.raise_error(f"{word} is given twice")
+            scales[word] = parser.parse_unresolved_operand()
+        if text.indices is not None or len(text.operands) not in (2, 3):
+            parser.raise_error("expected A, B and optionally C")
+        has_acc = len(text.operands) == 3
+        names = [name for name in ("scale_a", "scale_b") if name in scales]
+        text.operands += [scales[name] for name in names]
+        assembly.parse_attr_dict(parser, text.attrs)
+        parser.parse_punctuation(":", " before the operand types")
+        text.types = assembly.parse_types(parser)
+        assembly.parse_arrow(parser)
+        result = assembly.parse_type(parser)
+        values = text.resolve(parser)
+        tail = values[3 if has_acc else 2 :]
+        _name_layouts(parser, text.attrs)
+        properties, attributes = text.attrs.split(cls)
+        return cls.build(
+            operands=[
+                [values[0]],
+                [values[1]],
+                [values[2]] if has_acc else [],
+                [tail[names.index("scale_a")]] if "scale_a" in names else [],
+                [tail[names.index("scale_b")]] if "scale_b" in names else [],
+            ],
+            properties=properties,
+            attributes=attributes,
+            result_types=[result],
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        main = (self.lhs, self.rhs, *(() if self.acc is None else (self.acc,)))
+        printer.print_list(main, printer.print_operand)
+        for name, value in (("scale_a", self.scale_a), ("scale_b", self.scale_b)):
+            if value is not None:
+                printer.print_string(f" {name} = ")
+                printer.print_operand(value)
+        assembly.print_properties(printer, self, in_attr_dict=True)
+        printer.print_string(" : (")
+        assembly.print_types(printer, (v.type for v in self.operands))
+        printer.print_string(") -> ")
+        printer.print_attribute(self.result.type)
+
+
+@irdl_op_definition
+class ConvertLayoutOp(IRDLOperation):
+    """Hands a value from one ownership to another; the value itself is unchanged (RFC: convert_layout).
+
+    ```mlir
+    %b = xegpu.convert_layout %a <{input_layout = #l, target_layout = #m}> : vector<32x64xf16>
+    ```
+    """
+
+    name = "xegpu.convert_layout"
+
+    source = operand_def(Attribute)
+    input_layout = opt_prop_def(Attribute)
+    target_layout = opt_prop_def(Attribute)
+    result = result_def(Attribute)
+
+    traits = traits_def(Pure())
+
+    def __init__(
+        self,
+        source: SSAValue,
+        target_layout: Ownership,
+        input_layout: Ownership | None = None,
+    ):
+        super().__init__(
+            operands=[source],
+            properties={"input_layout": input_layout, "target_layout": target_layout},
+            result_types=[source.type],
+        )
+
+    def verify_(self) -> None:
+        rules.verify_convert_layout(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> ConvertLayoutOp:
+        text = assembly.parse_op(parser, results=True)
+        values = text.resolve(parser)
+        if len(values) != 1:
+            parser.raise_error("expected one operand")
+        if len(text.attrs.bare) > 1:
+            # Its two examples of this form contradict each other about the order.
+            parser.raise_error(
+                "layouts of convert_layout need their names: input_layout and target_layout"
+            )
+        if text.attrs.bare:
+            text.attrs.named.setdefault("target_layout", text.attrs.bare[0])
+        properties, attributes = text.attrs.split(cls)
+        result = text.results[0] if text.results else values[0].type
+        return cls.build(
+            operands=values,
+            properties=properties,
+            attributes=attributes,
+            result_types=[result],
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_operand(self.source)
+        assembly.print_properties(printer, self)
+        printer.print_string(" : ")
+        printer.print_attribute(self.source.type)
+
+
+@irdl_op_definition
+class TruncfOp(IRDLOperation):
+    """Converts to a narrower float, one whole register at a time (8- and 4-bit floats).
+
+    ```mlir
+    %r = xegpu.truncf %v : vector<16xf16> -> vector<16xf8E5M2>
+    ```
+    Rounds to nearest even as arith.truncf does.
+    """
+
+    name = "xegpu.truncf"
+
+    source = operand_def(Attribute)
+    result = result_def(Attribute)
+
+    traits = traits_def(Pure())
+
+    def __init__(self, source: Value, result_type: Attribute):
+        super().__init__(operands=[source], result_types=[result_type])
+
+    def verify_(self) -> None:
+        rules.verify_truncf(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> TruncfOp:
+        text = assembly.parse_op(parser, results=True)
+        result = assembly.one_result(parser, text)
+        assembly.no_bare(parser, text)
+        values = text.resolve(parser)
+        if len(values) != 1:
+            parser.raise_error("expected one operand")
+        return cls.build(operands=values, attributes=text.attrs.named, result_types=[result])
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_operand(self.source)
+        assembly.print_properties(printer, self)
+        printer.print_string(" : ")
+        printer.print_attribute(self.source.type)
+        printer.print_string(" -> ")
+        printer.print_attribute(self.result.type)
+
+
+def packing_factor(element: Attribute) -> int:
+    """Elements that fill 32 bits (`vnni_factor`); 1 for elements of 32 bits and more."""
+    if isinstance(element, (IntegerType, AnyFloat)):
+        return max(1, 32 // element_bits(element))
+    return 1

@@ -1,0 +1,265 @@
+"""Matrices in shared local memory: create_mem_desc, load_matrix, store_matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import DenseArrayBase, IndexType, UnitAttr
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+)
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
+
+from tilewright.dialects.xegpu import assembly, rules
+from tilewright.dialects.xegpu.assembly import OpText
+from tilewright.dialects.xegpu.block import ownership_of
+from tilewright.dialects.xegpu.layouts import Ownership
+from tilewright.dialects.xegpu.types import MemDescType
+from tilewright.dialects.xetile.assembly import (
+    Index,
+    merge_indices,
+    split_indices,
+    verify_indices,
+)
+
+Value = SSAValue | Operation
+
+
+@irdl_op_definition
+class CreateMemDescOp(IRDLOperation):
+    """A matrix view of a piece of shared local memory.
+
+    ```mlir
+    %m = xegpu.create_mem_desc %slm : memref<2048xi8, 3> -> !xegpu.mem_desc<32x32xf16>
+    ```
+    The source is a static memref in shared memory of the same size in bits.
+    """
+
+    name = "xegpu.create_mem_desc"
+
+    source = operand_def(Attribute)
+    mem_desc = result_def(MemDescType)
+
+    traits = traits_def(Pure())
+
+    def __init__(self, source: Value, result_type: MemDescType):
+        super().__init__(operands=[source], result_types=[result_type])
+
+    @property
+    def desc(self) -> MemDescType:
+        assert isinstance(self.mem_desc.type, MemDescType)
+        return self.mem_desc.type
+
+    def verify_(self) -> None:
+        rules.verify_create_mem_desc(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> CreateMemDescOp:
+        text = assembly.parse_op(parser, results=True)
+        result = assembly.one_result(parser, text)
+        assembly.no_bare(parser, text)
+        values = text.resolve(parser)
+        if len(values) != 1 or text.indices is not None:
+            parser.raise_error("expected one memref")
+        return cls.build(operands=values, attributes=text.attrs.named, result_types=[result])
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_operand(self.source)
+        assembly.print_properties(printer, self)
+        printer.print_string(" : ")
+        printer.print_attribute(self.source.type)
+        printer.print_string(" -> ")
+        printer.print_attribute(self.mem_desc.type)
+
+
+class MatrixAccess(IRDLOperation):
+    """What load_matrix and store_matrix share. `subgroup_block_io`: the lanes' data is contiguous, so
+    that one block message moves it."""
+
+    const_offsets = opt_prop_def(DenseArrayBase)
+    subgroup_block_io = opt_prop_def(UnitAttr)
+    layout = opt_prop_def(Attribute)
+
+    @property
+    def desc_operand(self) -> int:
+        """The position of the matrix among the operands; the offsets follow it."""
+        types = [operand.type for operand in self.operands]
+        return next(i for i, type in enumerate(types) if isinstance(type, MemDescType))
+
+    @property
+    def desc(self) -> MemDescType:
+        type = self.operands[self.desc_operand].type
+        assert isinstance(type, MemDescType)
+        return type
+
+    @property
+    def mixed_offsets(self) -> list[Index]:
+        """Offsets in elements, one per dimension of the matrix."""
+        values = self.operands[self.desc_operand + 1 :]
+        if self.const_offsets is None:
+            return list(values)
+        return merge_indices(self.const_offsets, values)
+
+    @property
+    def ownership(self) -> Ownership | None:
+        return ownership_of(self.layout)
+
+    def verify_offsets(self) -> None:
+        if self.const_offsets is not None:
+            verify_indices("offsets", self.const_offsets, self.operands[self.desc_operand + 1 :])
+
+    def print_tail(self, printer: Printer, types: Sequence[Attribute]) -> None:
+        """Offsets, properties and operand types; the `index` types of SSA offsets are written out."""
+        static, dynamic = split_indices(self.mixed_offsets)
+        assembly.print_index_list(printer, static, dynamic)
+        assembly.print_properties(printer, self, ("const_offsets",))
+        printer.print_string(" : ")
+        assembly.print_types(printer, (*types, *(v.type for v in dynamic)))
+
+
+def _offsets(
+    parser: Parser, text: OpText, cls: type[IRDLOperation], desc: int
+) -> tuple[list[SSAValue], dict[str, Attribute], dict[str, Attribute]]:
+    if text.indices is None or text.indexed != desc:
+        parser.raise_error("expected offsets behind the mem_desc")
+    if len(text.attrs.bare) > 1:
+        parser.raise_error("expected at most one layout")
+    if text.attrs.bare:
+        text.attrs.named.setdefault("layout", text.attrs.bare[0])
+    properties, attributes = text.attrs.split(cls)
+    properties["const_offsets"] = text.indices.attribute()
+    return text.indices.resolve(parser), properties, attributes
+
+
+@irdl_op_definition
+class LoadMatrixOp(MatrixAccess):
+    """Loads a part of a shared matrix.
+
+    ```mlir
+    %v = xegpu.load_matrix %m[%x, 8] <{layout = #l}> : !xegpu.mem_desc<32x32xf16>, index -> vector<8x16xf16>
+    ```
+    """
+
+    name = "xegpu.load_matrix"
+
+    mem_desc = operand_def(MemDescType)
+    offsets = var_operand_def(IndexType)
+    value = result_def(Attribute)
+
+    traits = traits_def(MemoryReadEffect())
+
+    def __init__(
+        self,
+        mem_desc: Value,
+        offsets: Sequence[Index],
+        result_type: Attribute,
+        layout: Ownership | None = None,
+        subgroup_block_io: bool = False,
+    ):
+        static, dynamic = split_indices(offsets)
+        super().__init__(
+            operands=[mem_desc, dynamic],
+            properties={
+                "const_offsets": static,
+                "layout": layout,
+                "subgroup_block_io": UnitAttr() if subgroup_block_io else None,
+            },
+            result_types=[result_type],
+        )
+
+    def verify_(self) -> None:
+        self.verify_offsets()
+        rules.verify_load_matrix(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> LoadMatrixOp:
+        text = assembly.parse_op(parser, results=True)
+        result = assembly.one_result(parser, text)
+        assembly.drop_index_types(text, len(text.types) - 1)
+        values = text.resolve(parser)
+        offsets, properties, attributes = _offsets(parser, text, cls, 0)
+        return cls.build(
+            operands=[values, offsets],
+            properties=properties,
+            attributes=attributes,
+            result_types=[result],
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_operand(self.mem_desc)
+        self.print_tail(printer, (self.mem_desc.type,))
+        printer.print_string(" -> ")
+        printer.print_attribute(self.value.type)
+
+
+@irdl_op_definition
+class StoreMatrixOp(MatrixAccess):
+    """Stores a part of a shared matrix.
+
+    ```mlir
+    xegpu.store_matrix %v, %m[%x, 8] : vector<8x16xf16>, !xegpu.mem_desc<32x32xf16>, index
+    ```
+    """
+
+    name = "xegpu.store_matrix"
+
+    value = operand_def(Attribute)
+    mem_desc = operand_def(MemDescType)
+    offsets = var_operand_def(IndexType)
+
+    traits = traits_def(MemoryWriteEffect())
+
+    def __init__(
+        self,
+        value: Value,
+        mem_desc: Value,
+        offsets: Sequence[Index],
+        layout: Ownership | None = None,
+        subgroup_block_io: bool = False,
+    ):
+        static, dynamic = split_indices(offsets)
+        super().__init__(
+            operands=[value, mem_desc, dynamic],
+            properties={
+                "const_offsets": static,
+                "layout": layout,
+                "subgroup_block_io": UnitAttr() if subgroup_block_io else None,
+            },
+        )
+
+    def verify_(self) -> None:
+        self.verify_offsets()
+        rules.verify_store_matrix(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> StoreMatrixOp:
+        text = assembly.parse_op(parser, results=False)
+        assembly.drop_index_types(text, len(text.types) - 2)
+        values = text.resolve(parser)
+        if len(values) != 2:
+            parser.raise_error("expected a value and a mem_desc")
+        at = 1 if isinstance(values[1].type, MemDescType) else 0
+        offsets, properties, attributes = _offsets(parser, text, cls, at)
+        return cls.build(
+            operands=[[values[1 - at]], [values[at]], offsets],
+            properties=properties,
+            attributes=attributes,
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_operand(self.value)
+        printer.print_string(", ")
+        printer.print_operand(self.mem_desc)
+        self.print_tail(printer, (self.value.type, self.mem_desc.type))

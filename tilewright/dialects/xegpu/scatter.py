@@ -1,0 +1,678 @@
+"""Scattered ops: one address per lane. Gather, scatter, prefetch and atomics.
+
+Today's text gives base and offsets on the op; the older text makes a scattered descriptor first. Both
+are the same op class here: `source` is a descriptor, or a base (memref, address) that `offsets` index.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from xdsl.dialects.builtin import (
+    DenseArrayBase,
+    IndexType,
+    IntegerAttr,
+    IntegerType,
+    UnitAttr,
+    VectorType,
+    i64,
+)
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    opt_operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+    traits_def,
+)
+from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.printer import Printer
+from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
+
+from tilewright.dialects.xegpu import assembly, rules
+from tilewright.dialects.xegpu.assembly import AttrDict, OpText
+from tilewright.dialects.xegpu.attrs import CacheHintAttr
+from tilewright.dialects.xegpu.block import hint, ownership_of
+from tilewright.dialects.xegpu.layouts import Ownership
+from tilewright.dialects.xegpu.types import TensorDescType
+from tilewright.dialects.xetile.kinds import ATOMIC_KINDS, full_atomic_kind
+
+Value = SSAValue | Operation
+
+
+def is_offsets(type: Attribute) -> bool:
+    """Offsets of a gather: a vector of indices or integers, a scalar at lane level."""
+    element = type.element_type if isinstance(type, VectorType) else type
+    return isinstance(element, (IndexType, IntegerType)) and not is_mask(type)
+
+
+def is_mask(type: Attribute) -> bool:
+    element = type.element_type if isinstance(type, VectorType) else type
+    return element == IntegerType(1)
+
+
+def offset_shape(type: Attribute) -> tuple[int, ...]:
+    """The lanes that offsets name: () for a scalar."""
+    return type.get_shape() if isinstance(type, VectorType) else ()
+
+
+@irdl_op_definition
+class CreateDescOp(IRDLOperation):
+    """A scattered descriptor (RFC: create_tdesc; gone from today's text).
+
+    ```mlir
+    %t = xegpu.create_tdesc %base, %offsets : memref<?xf32>, vector<16xindex>
+      -> !xegpu.tensor_desc<16x2xf32, #xegpu.scatter_tdesc_attr<chunk_size = 2>>
+    ```
+    Offsets count elements from the base, a 1-D memref or an integer address.
+    """
+
+    name = "xegpu.create_tdesc"
+
+    source = operand_def(Attribute)
+    offsets = operand_def(Attribute)
+    result = result_def(TensorDescType)
+
+    traits = traits_def(Pure())
+
+    def __init__(self, source: Value, offsets: Value, result_type: TensorDescType):
+        super().__init__(operands=[source, offsets], result_types=[result_type])
+
+    @property
+    def tdesc(self) -> TensorDescType:
+        assert isinstance(self.result.type, TensorDescType)
+        return self.result.type
+
+    def verify_(self) -> None:
+        rules.verify_create_tdesc(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> CreateDescOp:
+        parser.parse_optional_punctuation(",")  # the RFC has `create_tdesc, %base, %offsets`
+        text = OpText()
+        assembly.parse_operands(parser, text)
+        if text.indices is not None:
+            parser.raise_error("offsets of create_tdesc are a vector operand: `%base, %offsets`")
+        assembly.parse_attr_dict(parser, text.attrs)
+        parser.parse_punctuation(":", " before the operand types")
+        # `uint64, vector<16xindex>, into tensor_desc<..>` (RFC) has a comma too many.
+        text.types = [assembly.parse_type(parser)]
+        while parser.parse_optional_punctuation(",") is not None:
+            if assembly.parse_optional_arrow(parser):
+                text.results = [assembly.parse_type(parser)]
+                break
+            text.types.append(assembly.parse_type(parser))
+        else:
+            assembly.parse_arrow(parser)
+            text.results = [assembly.parse_type(parser)]
+        # The RFC's SIMT examples repeat the descriptor's chunk size on the op.
+        chunk = text.attrs.named.pop("chunk_size", None)
+        result = text.results[0]
+        have = result.chunk_size if isinstance(result, TensorDescType) else None
+        if isinstance(chunk, IntegerAttr) and chunk.value.data != have:
+            parser.raise_error(f"chunk_size is {chunk.value.data} here, but {have} in {result}")
+        assembly.no_bare(parser, text)
+        values = text.resolve(parser)
+        if len(values) != 2:
+            parser.raise_error("expected a base and its offsets")
+        return cls.build(operands=values, attributes=text.attrs.named, result_types=[result])
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_list((self.source, self.offsets), printer.print_operand)
+        assembly.print_properties(printer, self)
+        printer.print_string(" : ")
+        assembly.print_types(printer, (self.source.type, self.offsets.type))
+        printer.print_string(" -> ")
+        printer.print_attribute(self.result.type)
+
+
+@irdl_op_definition
+class UpdateOffsetOp(IRDLOperation):
+    """Moves a scattered descriptor by offsets in elements (RFC: update_offset; gone from today's text).
+
+    ```mlir
+    %t2 = xegpu.update_offset %t, %d
+      : !xegpu.tensor_desc<16xf32, #xegpu.scatter_tdesc_attr<>>, vector<16xindex>
+    ```
+    """
+
+    name = "xegpu.update_offset"
+
+    tensor_desc = operand_def(TensorDescType)
+    offsets = operand_def(Attribute)
+    result = result_def(TensorDescType)
+
+    traits = traits_def(Pure())
+
+    def __init__(self, tensor_desc: SSAValue, offsets: Value):
+        super().__init__(operands=[tensor_desc, offsets], result_types=[tensor_desc.type])
+
+    @property
+    def tdesc(self) -> TensorDescType:
+        assert isinstance(self.tensor_desc.type, TensorDescType)
+        return self.tensor_desc.type
+
+    def verify_(self) -> None:
+        rules.verify_update_offset(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> UpdateOffsetOp:
+        text = assembly.parse_op(parser, results=True)
+        assembly.no_bare(parser, text)
+        values = text.resolve(parser)
+        if len(values) != 2 or text.indices is not None:
+            parser.raise_error("expected a tensor_desc and a vector of offsets")
+        if text.results and text.results[0] != values[0].type:
+            parser.raise_error(f"the result has the operand's type, not {text.results[0]}")
+        return cls.build(
+            operands=values, attributes=text.attrs.named, result_types=[values[0].type]
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_list((self.tensor_desc, self.offsets), printer.print_operand)
+        assembly.print_properties(printer, self)
+        printer.print_string(" : ")
+        assembly.print_types(printer, (self.tensor_desc.type, self.offsets.type))
+
+
+class ScatterAccess(IRDLOperation):
+    """What the scattered memory ops share."""
+
+    l1_hint = opt_prop_def(CacheHintAttr)
+    l2_hint = opt_prop_def(CacheHintAttr)
+    l3_hint = opt_prop_def(CacheHintAttr)
+    layout = opt_prop_def(Attribute)
+
+    @property
+    def source_operand(self) -> SSAValue:
+        raise NotImplementedError
+
+    @property
+    def offsets_operand(self) -> SSAValue | None:
+        raise NotImplementedError
+
+    @property
+    def tdesc(self) -> TensorDescType | None:
+        """The scattered descriptor; None in the address form."""
+        type = self.source_operand.type
+        return type if isinstance(type, TensorDescType) else None
+
+    @property
+    def chunk(self) -> int:
+        """Elements per lane."""
+        if (tdesc := self.tdesc) is not None:
+            return tdesc.chunk_size
+        size = self.properties.get("chunk_size")
+        return size.value.data if isinstance(size, IntegerAttr) else 1
+
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        """The shape of the lanes: that of the offsets, () for a scalar access."""
+        if (tdesc := self.tdesc) is not None:
+            shape = tdesc.get_shape()
+            return shape[:-1] if tdesc.chunk_size > 1 else shape
+        assert self.offsets_operand is not None
+        return offset_shape(self.offsets_operand.type)
+
+    @property
+    def lane_count(self) -> int:
+        return prod(self.lanes)
+
+    @property
+    def ownership(self) -> Ownership | None:
+        layout = ownership_of(self.layout)
+        if layout is None and (tdesc := self.tdesc) is not None:
+            return tdesc.ownership
+        return layout
+
+    def print_source(self, printer: Printer) -> None:
+        printer.print_operand(self.source_operand)
+        if self.offsets_operand is not None:
+            printer.print_string("[")
+            printer.print_operand(self.offsets_operand)
+            printer.print_string("]")
+
+    def source_types(self) -> tuple[Attribute, ...]:
+        offsets = self.offsets_operand
+        return (self.source_operand.type, *(() if offsets is None else (offsets.type,)))
+
+
+def _hints(
+    l1: CacheHintAttr | str | None, l2: CacheHintAttr | str | None, l3: CacheHintAttr | str | None
+) -> dict[str, Attribute | None]:
+    return {"l1_hint": hint(l1), "l2_hint": hint(l2), "l3_hint": hint(l3)}
+
+
+class _Parsed:
+    """A scattered op's text with roles: `source` and `offsets` resolved, the `others` in order."""
+
+    def __init__(self, parser: Parser, text: OpText, op: type[IRDLOperation]):
+        offsets: UnresolvedOperand | None = None
+        if text.indices is not None:
+            if text.indices.static.count(text.indices.static[0]) != 1 or not text.indices.dynamic:
+                parser.raise_error("expected one offset value in brackets")
+            offsets = text.indices.dynamic[0]
+            at = text.indexed
+            assert at is not None
+            text.operands.insert(at + 1, offsets)
+        values = text.resolve(parser)
+        self.offsets: SSAValue | None = None
+        if offsets is not None and text.indexed is not None:
+            self.source = values[text.indexed]
+            self.offsets = values[text.indexed + 1]
+            self.others = values[: text.indexed] + values[text.indexed + 2 :]
+        else:
+            found = [v for v in values if isinstance(v.type, TensorDescType)]
+            if len(found) != 1:
+                parser.raise_error("expected one tensor_desc, or a base with offsets in brackets")
+            self.source = found[0]
+            self.others = [v for v in values if v is not found[0]]
+        if len(text.attrs.bare) > 1:
+            parser.raise_error("expected at most one layout")
+        if text.attrs.bare:
+            text.attrs.named.setdefault("layout", text.attrs.bare[0])
+        _pop_transpose_pair(text.attrs)
+        self.properties, self.attributes = text.attrs.split(op)
+
+    def mask(self, parser: Parser) -> SSAValue:
+        """Remove and return the mask: the last i1 operand."""
+        for position in reversed(range(len(self.others))):
+            if is_mask(self.others[position].type):
+                return self.others.pop(position)
+        parser.raise_error("expected a mask of i1")
+
+
+def _pop_transpose_pair(attrs: AttrDict) -> None:
+    """The RFC writes `transpose` and `transpose = [1, 0]` for the same: a flag here."""
+    value = attrs.named.get("transpose")
+    if isinstance(value, DenseArrayBase):
+        if list(value.get_values()) == [1, 0]:
+            attrs.named["transpose"] = UnitAttr()
+        else:
+            del attrs.named["transpose"]
+
+
+@irdl_op_definition
+class LoadGatherOp(ScatterAccess):
+    """Loads from one address per lane (RFC: load).
+
+    ```mlir
+    %v = xegpu.load %base[%offsets], %mask <{chunk_size = 2 : i64}>
+      : memref<1024xf32>, vector<16xindex>, vector<16xi1> -> vector<16x2xf32>
+    %v = xegpu.load %t, %mask : !xegpu.tensor_desc<16xf32, #..>, vector<16xi1> -> vector<16xf32>
+    ```
+    The result of masked-off lanes is unspecified. `transpose` (RFC): the result is [chunk, lanes].
+    At lane level offsets and mask are scalars, or vectors of one element.
+    """
+
+    name = "xegpu.load"
+
+    source = operand_def(Attribute)
+    offsets = opt_operand_def(Attribute)
+    mask = operand_def(Attribute)
+
+    chunk_size = opt_prop_def(IntegerAttr)
+    transpose = opt_prop_def(UnitAttr)
+
+    value = result_def(Attribute)
+
+    traits = traits_def(MemoryReadEffect())
+
+    def __init__(
+        self,
+        source: Value,
+        mask: Value,
+        result_type: Attribute,
+        offsets: Value | None = None,
+        chunk_size: int | None = None,
+        transpose: bool = False,
+        l1_hint: CacheHintAttr | str | None = None,
+        l2_hint: CacheHintAttr | str | None = None,
+        l3_hint: CacheHintAttr | str | None = None,
+        layout: Ownership | None = None,
+    ):
+        super().__init__(
+            operands=[source, offsets, mask],
+            properties={
+                **_hints(l1_hint, l2_hint, l3_hint),
+                "layout": layout,
+                "chunk_size": None if chunk_size is None else IntegerAttr(chunk_size, i64),
+                "transpose": UnitAttr() if transpose else None,
+            },
+            result_types=[result_type],
+        )
+
+    @property
+    def source_operand(self) -> SSAValue:
+        return self.source
+
+    @property
+    def offsets_operand(self) -> SSAValue | None:
+        return self.offsets
+
+    def verify_(self) -> None:
+        rules.verify_load_gather(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> LoadGatherOp:
+        text = assembly.parse_op(parser, results=True)
+        result = assembly.one_result(parser, text)
+        parsed = _Parsed(parser, text, cls)
+        mask = parsed.mask(parser)
+        if parsed.others:
+            parser.raise_error(f"unexpected operand of type {parsed.others[0].type}")
+        return cls.build(
+            operands=[
+                [parsed.source],
+                [] if parsed.offsets is None else [parsed.offsets],
+                [mask],
+            ],
+            properties=parsed.properties,
+            attributes=parsed.attributes,
+            result_types=[result],
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        self.print_source(printer)
+        printer.print_string(", ")
+        printer.print_operand(self.mask)
+        assembly.print_properties(printer, self)
+        printer.print_string(" : ")
+        assembly.print_types(printer, (*self.source_types(), self.mask.type))
+        printer.print_string(" -> ")
+        printer.print_attribute(self.value.type)
+
+
+@irdl_op_definition
+class StoreScatterOp(ScatterAccess):
+    """Stores to one address per lane (RFC: store); masked-off lanes write nothing.
+
+    ```mlir
+    xegpu.store %v, %base[%offsets], %mask : vector<16xf32>, i64, vector<16xindex>, vector<16xi1>
+    ```
+    Two lanes that name one address race. `transpose` (RFC): the value is [chunk, lanes].
+    """
+
+    name = "xegpu.store"
+
+    value = operand_def(Attribute)
+    source = operand_def(Attribute)
+    offsets = opt_operand_def(Attribute)
+    mask = operand_def(Attribute)
+
+    chunk_size = opt_prop_def(IntegerAttr)
+    transpose = opt_prop_def(UnitAttr)
+
+    traits = traits_def(MemoryWriteEffect())
+
+    def __init__(
+        self,
+        value: Value,
+        source: Value,
+        mask: Value,
+        offsets: Value | None = None,
+        chunk_size: int | None = None,
+        transpose: bool = False,
+        l1_hint: CacheHintAttr | str | None = None,
+        l2_hint: CacheHintAttr | str | None = None,
+        l3_hint: CacheHintAttr | str | None = None,
+        layout: Ownership | None = None,
+    ):
+        super().__init__(
+            operands=[value, source, offsets, mask],
+            properties={
+                **_hints(l1_hint, l2_hint, l3_hint),
+                "layout": layout,
+                "chunk_size": None if chunk_size is None else IntegerAttr(chunk_size, i64),
+                "transpose": UnitAttr() if transpose else None,
+            },
+        )
+
+    @property
+    def source_operand(self) -> SSAValue:
+        return self.source
+
+    @property
+    def offsets_operand(self) -> SSAValue | None:
+        return self.offsets
+
+    def verify_(self) -> None:
+        rules.verify_store_scatter(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> StoreScatterOp:
+        text = assembly.parse_op(parser, results=False)
+        parsed = _Parsed(parser, text, cls)
+        value, mask = _value_and_mask(parser, parsed)
+        return cls.build(
+            operands=[
+                [value],
+                [parsed.source],
+                [] if parsed.offsets is None else [parsed.offsets],
+                [mask],
+            ],
+            properties=parsed.properties,
+            attributes=parsed.attributes,
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_operand(self.value)
+        printer.print_string(", ")
+        self.print_source(printer)
+        printer.print_string(", ")
+        printer.print_operand(self.mask)
+        assembly.print_properties(printer, self)
+        printer.print_string(" : ")
+        types = (self.value.type, *self.source_types(), self.mask.type)
+        assembly.print_types(printer, types)
+
+
+def _value_and_mask(parser: Parser, parsed: _Parsed) -> tuple[SSAValue, SSAValue]:
+    """The data and the mask among the remaining operands (a mask is i1; of two i1s the last)."""
+    mask = parsed.mask(parser)
+    if len(parsed.others) != 1:
+        parser.raise_error(f"expected one value, got {len(parsed.others)} operands beside the mask")
+    return parsed.others[0], mask
+
+
+@irdl_op_definition
+class PrefetchOp(ScatterAccess):
+    """Brings scattered elements into the caches (RFC: prefetch).
+
+    ```mlir
+    xegpu.prefetch %base[%offsets] <{offset_align_byte = 4 : i64}> : i64, vector<16xindex>
+    xegpu.prefetch %t : !xegpu.tensor_desc<16xf32, #xegpu.scatter_tdesc_attr<>>
+    ```
+    From an integer address offsets count units of `offset_align_byte` bytes.
+    """
+
+    name = "xegpu.prefetch"
+
+    source = operand_def(Attribute)
+    offsets = opt_operand_def(Attribute)
+
+    offset_align_byte = opt_prop_def(IntegerAttr)
+
+    traits = traits_def(MemoryReadEffect())
+
+    def __init__(
+        self,
+        source: Value,
+        offsets: Value | None = None,
+        offset_align_byte: int | None = None,
+        l1_hint: CacheHintAttr | str | None = None,
+        l2_hint: CacheHintAttr | str | None = None,
+        l3_hint: CacheHintAttr | str | None = None,
+        layout: Ownership | None = None,
+    ):
+        align = None if offset_align_byte is None else IntegerAttr(offset_align_byte, i64)
+        super().__init__(
+            operands=[source, offsets],
+            properties={
+                **_hints(l1_hint, l2_hint, l3_hint),
+                "layout": layout,
+                "offset_align_byte": align,
+            },
+        )
+
+    @property
+    def source_operand(self) -> SSAValue:
+        return self.source
+
+    @property
+    def offsets_operand(self) -> SSAValue | None:
+        return self.offsets
+
+    def verify_(self) -> None:
+        rules.verify_prefetch(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> PrefetchOp:
+        text = assembly.parse_op(parser, results=False)
+        parsed = _Parsed(parser, text, cls)
+        if parsed.others:
+            parser.raise_error(f"unexpected operand of type {parsed.others[0].type}")
+        return cls.build(
+            operands=[[parsed.source], [] if parsed.offsets is None else [parsed.offsets]],
+            properties=parsed.properties,
+            attributes=parsed.attributes,
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        self.print_source(printer)
+        assembly.print_properties(printer, self)
+        printer.print_string(" : ")
+        assembly.print_types(printer, self.source_types())
+
+
+@irdl_op_definition
+class AtomicRMWOp(ScatterAccess):
+    """Atomic read-modify-write, one address per lane; gives the old values (RFC: atomic_rmw).
+
+    ```mlir
+    %old = xegpu.atomic_rmw addf %t, %mask, %v
+      : !xegpu.tensor_desc<16xf32, #xegpu.scatter_tdesc_attr<>>, vector<16xi1>, vector<16xf32> -> vector<16xf32>
+    %old = xegpu.atomic_rmw addf %base[%offsets], %mask, %v
+      : memref<1024xf32>, vector<16xindex>, vector<16xi1>, vector<16xf32> -> vector<16xf32>
+    ```
+    The address form is ours: today's upstream text has no atomic. The kind is arith.AtomicRMWKind.
+    """
+
+    name = "xegpu.atomic_rmw"
+
+    source = operand_def(Attribute)
+    offsets = opt_operand_def(Attribute)
+    mask = operand_def(Attribute)
+    value = operand_def(Attribute)
+
+    kind_attr = prop_def(IntegerAttr, prop_name="kind")
+    chunk_size = opt_prop_def(IntegerAttr)
+
+    result = result_def(Attribute)
+
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+
+    def __init__(
+        self,
+        kind: str,
+        value: SSAValue,
+        source: Value,
+        mask: Value,
+        offsets: Value | None = None,
+        layout: Ownership | None = None,
+        chunk_size: int | None = None,
+    ):
+        super().__init__(
+            operands=[source, offsets, mask, value],
+            properties={
+                "kind": IntegerAttr(ATOMIC_KINDS.index(kind), i64),
+                "layout": layout,
+                "chunk_size": None if chunk_size is None else IntegerAttr(chunk_size, i64),
+            },
+            result_types=[value.type],
+        )
+
+    @property
+    def kind(self) -> str:
+        number = self.kind_attr.value.data
+        return ATOMIC_KINDS[number] if 0 <= number < len(ATOMIC_KINDS) else f"<{number}>"
+
+    @property
+    def source_operand(self) -> SSAValue:
+        return self.source
+
+    @property
+    def offsets_operand(self) -> SSAValue | None:
+        return self.offsets
+
+    def verify_(self) -> None:
+        rules.verify_atomic_rmw(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> AtomicRMWOp:
+        start = parser.pos
+        word = parser.parse_optional_str_literal()
+        if word is None:
+            angle = parser.parse_optional_punctuation("<") is not None
+            word = parser.parse_identifier(" naming the atomic operation")
+            if angle:
+                parser.parse_punctuation(">")
+        end = parser.pos
+        parser.parse_optional_punctuation(",")  # the RFC's table has one
+        text = assembly.parse_op(parser, results=True)
+        parsed = _Parsed(parser, text, cls)
+        value, mask = _value_and_mask(parser, parsed)
+        element = value.type.element_type if isinstance(value.type, VectorType) else value.type
+        kind = full_atomic_kind(word, element)
+        if kind is None:
+            known = ", ".join(ATOMIC_KINDS)
+            parser.raise_error(f"unknown atomic '{word}', expected one of {known}", start, end)
+        return cls.build(
+            operands=[
+                [parsed.source],
+                [] if parsed.offsets is None else [parsed.offsets],
+                [mask],
+                [value],
+            ],
+            properties={
+                **parsed.properties,
+                "kind": IntegerAttr(ATOMIC_KINDS.index(kind), i64),
+            },
+            attributes=parsed.attributes,
+            result_types=[text.results[0] if text.results else value.type],
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(f" {self.kind} ")
+        self.print_source(printer)
+        rest = (self.mask, self.value)
+        for value in rest:
+            printer.print_string(", ")
+            printer.print_operand(value)
+        assembly.print_properties(printer, self, ("kind",))
+        printer.print_string(" : ")
+        assembly.print_types(printer, (*self.source_types(), *(v.type for v in rest)))
+        printer.print_string(" -> ")
+        printer.print_attribute(self.result.type)
+
+
+__all__ = [
+    "AtomicRMWOp",
+    "CreateDescOp",
+    "LoadGatherOp",
+    "PrefetchOp",
+    "ScatterAccess",
+    "StoreScatterOp",
+    "UpdateOffsetOp",
+    "is_mask",
+    "is_offsets",
+    "offset_shape",
+]
