@@ -1,0 +1,238 @@
+"""The runtime library that MLIR test programs call: printing, comparing, filling, reference GEMMs.
+
+A program declares such a function (`func.func private @printMemrefF32(memref<*xf32>)`) and calls it on its
+results.  Each is declared here once, as a Python function on numpy arrays with the kinds of its arguments; the
+reference executor calls it with its arrays, compiled host code through `native()`, which wraps it for the C
+convention of `llvm.emit_c_interface` (an unranked memref is its rank and the address of its descriptor).
+
+The printed text is what the real libraries print, digit for digit: floats as C++ streams show them (`%g`, six
+digits).  Source: MLIR's runner utils and IMEX's runner utils, by their observable behaviour.
+"""
+
+from __future__ import annotations
+
+import ctypes as C
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+ELEMENT: Final[dict[str, np.dtype[Any]]] = {
+    "F64": np.dtype(np.float64),
+    "F32": np.dtype(np.float32),
+    "F16": np.dtype(np.float16),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "I64": np.dtype(np.int64),
+    "I32": np.dtype(np.int32),
+    "I16": np.dtype(np.int16),
+    "I8": np.dtype(np.int8),
+}
+"""Element types by the suffix of the function names."""
+
+
+@dataclass(frozen=True)
+class RunnerFunction:
+    """One function of the library.
+
+    `arguments`: an element type of `ELEMENT` for an unranked memref of it, or "f32", "i1".  `result`: "f64" or "".
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    call: Callable[..., Any]
+    result: str = ""
+
+
+class Runner:
+    """The state behind the functions: where text goes, the random stream, and what the comparisons said.
+
+    `strict` makes comparisons report what the weak ones pass over: NaN, different shapes, nothing to compare.
+    """
+
+    def __init__(self, *, seed: int | None = None, strict: bool = False) -> None:
+        self._random = np.random.default_rng(seed)
+        self.strict = strict
+        self.failures: list[str] = []
+        """Why each comparison that printed FALSE did so."""
+        self.write: Callable[[str], Any] = sys.stdout.write
+
+    def print_memref(self, a: Array) -> None:
+        address = a.__array_interface__["data"][0]
+        strides = [stride // a.itemsize for stride in a.strides]
+        self.write(
+            f"Unranked Memref base@ = {address:#x} rank = {a.ndim} offset = 0 "
+            f"sizes = [{_list(a.shape)}] strides = [{_list(strides)}] data = \n"
+        )
+        self.write("".join(_nested(a, a.ndim)) + "\n")
+
+    def print_all_close(self, got: Array, expected: Array) -> None:
+        """|got - expected| <= 1e-4 + 1e-3 |expected| in f32, over the elements that both have."""
+        left, right = _f32(got), _f32(expected)
+        count = min(left.size, right.size)
+        left, right = left[:count], right[:count]
+        with np.errstate(invalid="ignore", over="ignore"):
+            far = np.abs(left - right) > np.float32(1e-4) + np.float32(1e-3) * np.abs(right)
+        self._verdict(far, left, right, got, expected)
+
+    def print_all_equal(self, got: Array, expected: Array) -> None:
+        left, right = got.ravel(), expected.ravel()
+        count = min(left.size, right.size)
+        self._verdict(left[:count] != right[:count], left, right, got, expected)
+
+    def _verdict(self, far: Array, left: Array, right: Array, got: Array, expected: Array) -> None:
+        reason = ""
+        if far.any():
+            at = int(np.argmax(far))
+            reason = f"element {at}: {left[at]} is not close to {right[at]}"
+        elif self.strict and got.size != expected.size:
+            reason = f"shapes {got.shape} and {expected.shape} differ in size"
+        elif self.strict and got.size == 0:
+            reason = "there is nothing to compare"
+        elif self.strict and bool(np.isnan(left).any() or np.isnan(right).any()):
+            at = int(np.argmax(np.isnan(left) | np.isnan(right)))
+            reason = f"element {at}: {left[at]} against {right[at]}"
+        if reason:
+            self.failures.append(reason)
+        self.write(f"[ALLCLOSE: {'FALSE' if reason else 'TRUE'}]\n")
+
+    def print_max_error(self, got: Array, expected: Array) -> None:
+        left, right = _f32(got), _f32(expected)
+        count = min(left.size, right.size)
+        left, right = left[:count], right[:count]
+        with np.errstate(all="ignore"):
+            absolute = np.abs(left - right)
+            relative = absolute / np.maximum(np.abs(left), np.abs(right))
+        for kind, values in (("absolute", absolute), ("relative", relative)):
+            known = np.nan_to_num(values, nan=0.0, posinf=np.inf)
+            at = int(np.argmax(known)) if count else 0
+            i, j = (left[at], right[at]) if count else (0.0, 0.0)
+            largest = known[at] if count else 0.0
+            self.write(f"Max {kind} error {largest:g} at idx={at} (i={i:g}, j={j:g})\n")
+
+    def fill(self, a: Array, value: float) -> None:
+        a[...] = _cast(np.float32(value), a.dtype)
+
+    def fill_random(self, a: Array, lower: float, upper: float, whole: bool) -> None:
+        values = self._random.uniform(lower, upper, a.shape).astype(np.float32)
+        a[...] = _cast(np.trunc(values) if whole else values, a.dtype)
+
+    def gemm(self, a: Array, b: Array, c: Array) -> None:
+        """C += A B in f32."""
+        c += (a.astype(np.float32) @ b.astype(np.float32)).astype(c.dtype)
+
+    def gemm_rounded(self, a: Array, b: Array, c: Array) -> None:
+        """C += A B in f32, the sum rounded to f16."""
+        total = c + a.astype(np.float32) @ b.astype(np.float32)
+        c[...] = total.astype(np.float16).astype(c.dtype)
+
+    def clock(self) -> float:
+        return time.perf_counter()
+
+    def functions(self) -> dict[str, RunnerFunction]:
+        """Every function of the library, by the name that programs declare."""
+        table = [
+            *(RunnerFunction(f"printMemref{t}", (t,), self.print_memref) for t in ELEMENT),
+            *(
+                RunnerFunction(f"printAllclose{t}", (t, "F32"), self.print_all_close)
+                for t in ("F32", "F16", "BF16")
+            ),
+            RunnerFunction("printAllcloseI32", ("I32", "I32"), self.print_all_equal),
+            *(
+                RunnerFunction(f"printMaxError{t}", (t, "F32"), self.print_max_error)
+                for t in ("F32", "F16", "BF16")
+            ),
+            *(
+                RunnerFunction(f"fillResource1D{t}", (t, "f32"), self.fill)
+                for t in ("F32", "F16", "BF16")
+            ),
+            *(
+                RunnerFunction(
+                    f"fillResource1DRandom{t}", (t, "f32", "f32", "i1"), self.fill_random
+                )
+                for t in ("F32", "F16", "BF16")
+            ),
+            RunnerFunction("gemmF16F16F32", ("F16", "F16", "F32"), self.gemm),
+            RunnerFunction("gemmBF16BF16F32", ("BF16", "BF16", "F32"), self.gemm),
+            RunnerFunction("gemmF16F16F16", ("F16", "F16", "F32"), self.gemm_rounded),
+            RunnerFunction("rtclock", (), self.clock, "f64"),
+        ]
+        return {function.name: function for function in table}
+
+
+def native(function: RunnerFunction) -> Any:
+    """A C function pointer for compiled code: unranked memrefs as (i64 rank, ptr descriptor), scalars by value.
+
+    The caller keeps the returned object alive as long as code may call it.
+    """
+    kinds: list[Any] = []
+    for argument in function.arguments:
+        kinds += {"f32": [C.c_float], "i1": [C.c_bool]}.get(argument, [C.c_int64, C.c_void_p])
+
+    def wrapper(*raw: Any) -> Any:
+        values = iter(raw)
+        return function.call(*[_argument(kind, values) for kind in function.arguments])
+
+    return C.CFUNCTYPE({"": None, "f64": C.c_double}[function.result], *kinds)(wrapper)
+
+
+def array_at(rank: int, descriptor: int, dtype: np.dtype[Any]) -> Array:
+    """The numpy view of a memref descriptor: allocated, aligned, offset, sizes[rank], strides[rank]."""
+    words = (C.c_int64 * (3 + 2 * rank)).from_address(descriptor)
+    shape, strides = words[3 : 3 + rank], words[3 + rank :]
+    base = words[1] + words[2] * dtype.itemsize
+    count = 1 + sum((n - 1) * abs(s) for n, s in zip(shape, strides, strict=True))
+    if min([1, *shape]) <= 0:
+        return np.empty([max(n, 0) for n in shape], dtype)
+    raw = (C.c_uint8 * (count * dtype.itemsize)).from_address(base)
+    flat = np.frombuffer(memoryview(raw), dtype)
+    return np.lib.stride_tricks.as_strided(flat, shape, [s * dtype.itemsize for s in strides])
+
+
+def _argument(kind: str, values: Iterator[Any]) -> Any:
+    if kind not in ELEMENT:
+        return next(values)
+    return array_at(next(values), next(values), ELEMENT[kind])
+
+
+def _f32(a: Array) -> NDArray[np.float32]:
+    return a.ravel().astype(np.float32)
+
+
+def _cast(values: Any, dtype: np.dtype[Any]) -> Array:
+    return np.asarray(values).astype(dtype)
+
+
+def _list(values: Sequence[int]) -> str:
+    return ", ".join(str(value) for value in values)
+
+
+def _nested(a: Array, rank: int) -> Iterator[str]:
+    """The data of a memref as nested brackets; rows after the first are indented by their depth."""
+    if a.ndim == 0:
+        yield _number(a.item())
+        return
+    gap = " " * (rank - a.ndim + 1)
+    if a.ndim == 1:
+        yield "[" + f", {gap}".join(_numbers(a)) + "]"
+        return
+    yield "["
+    for i, row in enumerate(a):
+        if i:
+            yield f", \n{gap}"
+        yield from _nested(row, rank)
+    yield "]"
+
+
+def _numbers(a: Array) -> list[str]:
+    return [_number(x) for x in (a.astype(np.float64) if a.dtype.kind not in "iu" else a).tolist()]
+
+
+def _number(x: Any) -> str:
+    return str(x) if isinstance(x, int) else f"{x:g}"
