@@ -25,7 +25,7 @@ def test_tile_outside_its_matrix(shift, target, rng):
     want = np.full((16, 16), 7, np.float32)
     i, j = np.indices((16, 16))
     i, j = i + shift[0], j + shift[1]
-    inside = (0 <= i) & (i < 16) & (0 <= j) & (j < 16)
+    inside = (i >= 0) & (i < 16) & (j >= 0) & (j < 16)
     want[inside] = x[i[inside], j[inside]]
     np.testing.assert_array_equal(y, want)
 
