@@ -10,14 +10,21 @@ from xdsl.context import Context
 from xdsl.dialects import get_all_dialects
 from xdsl.ir import Dialect
 
+from tilewright.dialects import upstream
+
 # Our dialects: name -> module and variable that holds the `Dialect`. One line adds one.
 OWN_DIALECTS: dict[str, tuple[str, str]] = {
+    "index": ("tilewright.dialects.upstream.index", "Index"),
+    "spirv": ("tilewright.dialects.upstream.spirv", "Spirv"),
     "xetile": ("tilewright.dialects.xetile", "XeTile"),
     "xegpu": ("tilewright.dialects.xegpu", "XeGPU"),
     "stage": ("tilewright.dialects.stage", "Stage"),
     "tw": ("tilewright.dialects.tw", "Tw"),
     "mach": ("tilewright.dialects.mach", "Mach"),
 }
+
+
+upstream.complete()
 
 
 def _loader(module: str, variable: str) -> Callable[[], Dialect]:
@@ -42,6 +49,16 @@ def make_context(allow_unregistered: bool = False) -> Context:
     for name, factory in {**get_all_dialects(), **own_dialects()}.items():
         context.register_dialect(name, factory)
     return context
+
+
+def _llvm() -> Dialect:
+    """llvm is large and seldom used: it is completed when it is first named."""
+    from xdsl.dialects.llvm import LLVM
+
+    from tilewright.dialects.upstream import llvm
+
+    llvm.complete()
+    return LLVM
 
 
 __all__ = ["OWN_DIALECTS", "make_context", "own_dialects"]

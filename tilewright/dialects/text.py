@@ -131,9 +131,9 @@ def parse_errors(source: SourceText, parser: LocatingParser | None = None) -> It
         raise CompileError(
             "the text is nested too deeply to be read", location=here()
         ) from None
-    except (DiagnosticException, AssertionError, ArithmeticError, LookupError) as error:
-        raise CompileError(_sentence(_reason(error)), location=here()) from error
-    except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
+    except Exception as error:
+        # A verifier, a constructor or the parser of an attribute: whatever it is, it is about
+        # the text at this place. The cause stays attached for whoever debugs the dialect.
         raise CompileError(_sentence(_reason(error)), location=here()) from error
 
 

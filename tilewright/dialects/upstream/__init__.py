@@ -1,0 +1,20 @@
+"""What stock xDSL 0.74 lacks of MLIR's upstream dialects, one file per dialect.
+
+`complete()` adds missing ops to the stock dialects and gives stock op classes their custom formats,
+in place, so that they work in every context. Importing `tilewright.dialects` does it, and so does
+loading the plug-in of stock `xdsl-opt`.
+"""
+
+from functools import cache
+
+from tilewright.dialects.upstream import arith, builtin, gpu, memref, scf, vector
+
+
+@cache
+def complete() -> None:
+    """Completes the stock dialects, once per process."""
+    for part in (builtin, arith, gpu, memref, scf, vector):
+        part.complete()
+
+
+__all__ = ["complete"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from xdsl.dialects.builtin import AnyFloat, IndexType, IntegerType
 from xdsl.ir import Attribute
 
+from tilewright.dialects.upstream.arith import ATOMIC_KINDS
+
 REDUCTION_KINDS: tuple[str, ...] = (
     "add",
     "mul",
@@ -26,25 +28,6 @@ FLOAT_REDUCTIONS = frozenset({"add", "mul", "minnumf", "maxnumf", "minimumf", "m
 INTEGER_REDUCTIONS = frozenset(
     {"add", "mul", "minui", "minsi", "maxui", "maxsi", "and", "or", "xor"}
 )
-
-ATOMIC_KINDS: tuple[str, ...] = (
-    "addf",
-    "addi",
-    "assign",
-    "maximumf",
-    "maxs",
-    "maxu",
-    "minimumf",
-    "mins",
-    "minu",
-    "mulf",
-    "muli",
-    "ori",
-    "andi",
-    "maxnumf",
-    "minnumf",
-)
-"""`arith.AtomicRMWKind`: the position is the number that the generic form holds."""
 
 FLOAT_ATOMICS = frozenset({"addf", "mulf", "maximumf", "minimumf", "maxnumf", "minnumf", "assign"})
 INTEGER_ATOMICS = frozenset(ATOMIC_KINDS) - FLOAT_ATOMICS | {"assign"}

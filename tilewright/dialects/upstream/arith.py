@@ -1,0 +1,337 @@
+"""arith: conversions, comparisons and select on vectors, as MLIR has them.
+
+Stock xDSL's verifiers take scalars only for cmpi, cmpf, select's condition and the integer
+conversions, although the same ops are elementwise on vectors. New ops: remf, index_castui.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from xdsl.dialects import arith
+from xdsl.dialects.arith import FastMathFlagsAttr
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    IndexType,
+    IntegerAttr,
+    IntegerType,
+    TensorType,
+    VectorType,
+    i1,
+    i64,
+)
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.irdl import AnyAttr, IRDLOperation, irdl_op_definition, operand_def, result_def, traits_def
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.traits import Pure
+from xdsl.utils.exceptions import VerifyException
+
+from tilewright.dialects.upstream.complete import (
+    add_ops,
+    set_constructor,
+    set_custom,
+    set_operand,
+    set_result,
+    set_verifier,
+)
+
+ATOMIC_KINDS: tuple[str, ...] = (
+    "addf",
+    "addi",
+    "assign",
+    "maximumf",
+    "maxs",
+    "maxu",
+    "minimumf",
+    "mins",
+    "minu",
+    "mulf",
+    "muli",
+    "ori",
+    "andi",
+    "maxnumf",
+    "minnumf",
+)
+"""`arith.AtomicRMWKind`: the position is the number that the generic form holds."""
+
+
+Shaped = (VectorType, TensorType)
+
+
+def element(kind: Attribute) -> Attribute:
+    """The type of an element, or the type itself of a scalar."""
+    return kind.element_type if isinstance(kind, Shaped) else kind
+
+
+def with_element(kind: Attribute, new: Attribute) -> Attribute:
+    """The same shape with another element type."""
+    if isinstance(kind, VectorType):
+        return VectorType(new, kind.get_shape(), kind.scalable_dims)
+    if isinstance(kind, TensorType):
+        return TensorType(new, kind.get_shape(), kind.encoding)
+    return new
+
+
+# --- Conversions ------------------------------------------------------------------------------------
+
+
+def _check(value: Attribute, classes: tuple[type, ...], what: str, words: str) -> None:
+    if not isinstance(element(value), classes):
+        raise VerifyException(f"{what} must be {words} or a vector of it, got {value}")
+
+
+def _conversion(
+    op: type[IRDLOperation], source: str, target: str, grows: bool | None = None
+) -> None:
+    """Let a conversion work elementwise, from one family of types to another.
+
+    `grows` tells which way the width must go, where the op demands one.
+    """
+    families: dict[str, tuple[tuple[type, ...], str]] = {
+        "integer": ((IntegerType,), "an integer"),
+        "float": ((AnyFloat,), "a float"),
+        "index": ((IndexType, IntegerType), "an integer or index"),
+    }
+
+    def verify(self: Any) -> None:
+        given, made = self.input.type, self.result.type
+        _check(given, *_named(families[source], "operand"))
+        _check(made, *_named(families[target], "result"))
+        if with_element(given, element(made)) != made:
+            raise VerifyException(
+                f"operand and result must have the same shape, got {given} and {made}"
+            )
+        if "index" in (source, target):
+            kinds = [element(given), element(made)]
+            if sum(isinstance(kind, IndexType) for kind in kinds) != 1:
+                raise VerifyException(
+                    f"'{self.name}' op operand type '{given}' and result "
+                    f"type '{made}' are cast incompatible"
+                )
+        if grows is not None:
+            _check_width(element(given), element(made), grows)
+
+    set_operand(op, "input", AnyAttr())
+    set_result(op, "result", AnyAttr())
+    set_verifier(op, verify)
+
+
+def _named(
+    family: tuple[tuple[type, ...], str], what: str
+) -> tuple[tuple[type, ...], str, str]:
+    classes, words = family
+    return classes, what, words
+
+
+def _check_width(given: Attribute, made: Attribute, grows: bool) -> None:
+    before = given.bitwidth  # pyright: ignore[reportAttributeAccessIssue]
+    after = made.bitwidth  # pyright: ignore[reportAttributeAccessIssue]
+    if grows and after <= before:
+        raise VerifyException("Destination bit-width must be larger than the input bit-width")
+    if not grows and after >= before:
+        raise VerifyException("Destination bit-width must be smaller than the input bit-width")
+
+
+@irdl_op_definition
+class IndexCastUIOp(IRDLOperation):
+    """`arith.index_castui %a : index to i64`: as index_cast, zero-extended."""
+
+    name = "arith.index_castui"
+
+    input = operand_def()
+    result = result_def()
+
+    traits = traits_def(Pure())
+    assembly_format: ClassVar = "$input attr-dict `:` type($input) `to` type($result)"
+
+    def __init__(self, value: SSAValue | Operation, target_type: Attribute):
+        super().__init__(operands=[value], result_types=[target_type])
+
+
+@irdl_op_definition
+class RemfOp(arith.FloatingPointLikeBinaryOperation):
+    """`arith.remf %a, %b : f32`: the remainder of a division that truncates, as C's fmod."""
+
+    name = "arith.remf"
+
+    traits = traits_def(Pure())
+
+
+# --- Comparisons and select ---------------------------------------------------------------------------
+
+_CMPI = tuple(arith.CMPI_COMPARISON_OPERATIONS)
+_CMPF = tuple(arith.CMPF_COMPARISON_OPERATIONS)
+
+
+def _predicate(names: tuple[str, ...], given: int | str) -> IntegerAttr:
+    if isinstance(given, int):
+        return IntegerAttr(given, i64)
+    if given not in names:
+        raise VerifyException(f"Unknown comparison mnemonic: {given}")
+    return IntegerAttr(names.index(given), i64)
+
+
+def _same_types(lhs: SSAValue, rhs: SSAValue) -> None:
+    if lhs.type != rhs.type:
+        raise TypeError(
+            f"Comparison operands must have same type, but provided {lhs.type} and {rhs.type}"
+        )
+
+
+def _cmpi_init(
+    self: arith.CmpiOp,
+    operand1: Operation | SSAValue,
+    operand2: Operation | SSAValue,
+    arg: int | str,
+) -> None:
+    lhs, rhs = SSAValue.get(operand1), SSAValue.get(operand2)
+    _same_types(lhs, rhs)
+    IRDLOperation.__init__(
+        self,
+        operands=[lhs, rhs],
+        result_types=[with_element(lhs.type, i1)],
+        properties={"predicate": _predicate(_CMPI, arg)},
+    )
+
+
+def _cmpf_init(
+    self: arith.CmpfOp,
+    operand1: Operation | SSAValue,
+    operand2: Operation | SSAValue,
+    arg: int | str,
+    fastmath: FastMathFlagsAttr = FastMathFlagsAttr("none"),
+) -> None:
+    lhs, rhs = SSAValue.get(operand1), SSAValue.get(operand2)
+    _same_types(lhs, rhs)
+    IRDLOperation.__init__(
+        self,
+        operands=[lhs, rhs],
+        result_types=[with_element(lhs.type, i1)],
+        properties={"predicate": _predicate(_CMPF, arg), "fastmath": fastmath},
+    )
+
+
+def _parse_compare(cls: Any, parser: Parser) -> Operation:
+    names = _CMPF if cls is arith.CmpfOp else _CMPI
+    pos = parser.pos
+    word = parser.parse_identifier_or_str_literal(" naming the comparison")
+    if word not in names:
+        parser.raise_error(
+            f"unknown comparison '{word}', expected one of {', '.join(names)}", pos, parser.pos
+        )
+    parser.parse_punctuation(",")
+    lhs = parser.parse_unresolved_operand()
+    parser.parse_punctuation(",")
+    rhs = parser.parse_unresolved_operand()
+    flags = FastMathFlagsAttr("none")
+    if cls is arith.CmpfOp and parser.parse_optional_keyword("fastmath") is not None:
+        flags = FastMathFlagsAttr(FastMathFlagsAttr.parse_parameter(parser))
+    attributes = parser.parse_optional_attr_dict()
+    parser.parse_punctuation(":")
+    kind = parser.parse_type()
+    operands = parser.resolve_operands([lhs, rhs], [kind, kind], pos)
+    op = cls(*operands, word, flags) if cls is arith.CmpfOp else cls(*operands, word)
+    op.attributes.update(attributes)
+    return op
+
+
+def _print_compare(op: Any, printer: Printer) -> None:
+    names = _CMPF if isinstance(op, arith.CmpfOp) else _CMPI
+    number = op.predicate.value.data
+    printer.print_string(f" {names[number] if 0 <= number < len(names) else number}, ")
+    printer.print_list(op.operands, printer.print_operand)
+    if isinstance(op, arith.CmpfOp) and op.fastmath != FastMathFlagsAttr("none"):
+        printer.print_string(" fastmath")
+        op.fastmath.print_parameter(printer)
+    printer.print_op_attributes(op.attributes)
+    printer.print_string(" : ")
+    printer.print_attribute(op.lhs.type)
+
+
+def _verify_compare(op: Any) -> None:
+    names = _CMPF if isinstance(op, arith.CmpfOp) else _CMPI
+    if not 0 <= op.predicate.value.data < len(names):
+        raise VerifyException(f"unknown predicate {op.predicate.value.data}")
+    if op.lhs.type != op.rhs.type:
+        raise VerifyException("requires all operands to have the same type")
+    expected = with_element(op.lhs.type, i1)
+    if op.result.type != expected:
+        raise VerifyException(f"result must be {expected}, got {op.result.type}")
+
+
+def _parse_select(cls: type[IRDLOperation], parser: Parser) -> Operation:
+    """`arith.select %c, %a, %b : T`, `... : vector<..xi1>, vector<..xT>`."""
+    pos = parser.pos
+    operands = parser.parse_comma_separated_list(
+        parser.Delimiter.NONE, parser.parse_unresolved_operand
+    )
+    attributes = parser.parse_optional_attr_dict()
+    parser.parse_punctuation(":")
+    condition: Attribute = i1
+    kind = parser.parse_type()
+    if parser.parse_optional_punctuation(",") is not None:
+        condition, kind = kind, parser.parse_type()
+    return cls.create(
+        operands=parser.resolve_operands(operands, [condition, kind, kind], pos),
+        attributes=attributes,
+        result_types=[kind],
+    )
+
+
+def _print_select(op: arith.SelectOp, printer: Printer) -> None:
+    printer.print_string(" ")
+    printer.print_list(op.operands, printer.print_operand)
+    printer.print_op_attributes(op.attributes)
+    printer.print_string(" : ")
+    if op.cond.type != i1:
+        printer.print_attribute(op.cond.type)
+        printer.print_string(", ")
+    printer.print_attribute(op.result.type)
+
+
+def _verify_select(op: arith.SelectOp) -> None:
+    if op.cond.type != i1 and op.cond.type != with_element(op.result.type, i1):
+        raise VerifyException(
+            f"condition must be i1 or {with_element(op.result.type, i1)}, got {op.cond.type}"
+        )
+
+
+def _negf_init(
+    self: arith.NegfOp,
+    operand: Operation | SSAValue,
+    fastmath: FastMathFlagsAttr | None = None,
+) -> None:
+    value = SSAValue.get(operand)
+    IRDLOperation.__init__(
+        self,
+        operands=[value],
+        properties={"fastmath": fastmath or FastMathFlagsAttr("none")},
+        result_types=[value.type],
+    )
+
+
+def complete() -> None:
+    _conversion(arith.IndexCastOp, "index", "index")
+    _conversion(IndexCastUIOp, "index", "index")
+    _conversion(arith.ExtSIOp, "integer", "integer", grows=True)
+    _conversion(arith.ExtUIOp, "integer", "integer", grows=True)
+    _conversion(arith.TruncIOp, "integer", "integer", grows=False)
+    _conversion(arith.SIToFPOp, "integer", "float")
+    _conversion(arith.UIToFPOp, "integer", "float")
+    _conversion(arith.FPToSIOp, "float", "integer")
+    _conversion(arith.FPToUIOp, "float", "integer")
+    _conversion(arith.ExtFOp, "float", "float", grows=True)
+    _conversion(arith.TruncFOp, "float", "float", grows=False)
+    for op in (arith.CmpiOp, arith.CmpfOp):
+        set_result(op, "result", AnyAttr())
+        set_custom(op, _parse_compare, _print_compare)
+        set_verifier(op, _verify_compare)
+    set_constructor(arith.CmpiOp, _cmpi_init)
+    set_constructor(arith.CmpfOp, _cmpf_init)
+    set_operand(arith.SelectOp, "cond", AnyAttr())
+    set_custom(arith.SelectOp, _parse_select, _print_select)
+    set_verifier(arith.SelectOp, _verify_select)
+    # The stock constructor puts the flags among the attributes, where nothing looks for them.
+    set_constructor(arith.NegfOp, _negf_init)
+    add_ops(arith.Arith, (IndexCastUIOp, RemfOp))

@@ -1,0 +1,102 @@
+"""Tools with which the files of this package complete stock xDSL dialects in place.
+
+A stock op class stays the class that everyone names (`xdsl.dialects.gpu.BlockIdOp`): it gains its
+custom format, a wider constraint or an attribute. So a completed op works in any context, that of
+stock `xdsl-opt` included. Each change is what a change of xDSL itself would be, in one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from xdsl.ir import Attribute, Dialect, Operation
+from xdsl.irdl import (
+    AttrConstraint,
+    IRDLOperation,
+    OpDef,
+    OptPropertyDef,
+)
+from xdsl.irdl.declarative_assembly_format import FormatProgram
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+
+OpClass = type[IRDLOperation]
+Parse = Callable[[Any, Parser], Operation]
+Print = Callable[[Any, Printer], None]
+
+
+def definition(op: OpClass) -> OpDef:
+    return op.get_irdl_definition()
+
+
+def set_format(assembly_format: str, *ops: OpClass) -> None:
+    """Give ops a declarative assembly format, as their definition could have stated it."""
+    for op in ops:
+        program = FormatProgram.from_str(assembly_format, definition(op))
+        set_custom(op, _parse_with(program), _print_with(program))
+
+
+def _parse_with(program: FormatProgram) -> Parse:
+    return lambda cls, parser: program.parse(parser, cls)
+
+
+def _print_with(program: FormatProgram) -> Print:
+    return lambda self, printer: program.print(printer, self)
+
+
+def set_custom(op: OpClass, parse: Parse, print: Print) -> None:
+    """Give an op a hand-written format: `parse(cls, parser)` and `print(self, printer)`."""
+    op.parse = classmethod(parse)  # pyright: ignore[reportAttributeAccessIssue]
+    op.print = print
+
+
+def set_operand(op: OpClass, name: str, constraint: AttrConstraint | type[Attribute]) -> None:
+    """Replace the constraint of an operand."""
+    _replace(definition(op).operands, name, constraint)
+
+
+def set_result(op: OpClass, name: str, constraint: AttrConstraint | type[Attribute]) -> None:
+    """Replace the constraint of a result."""
+    _replace(definition(op).results, name, constraint)
+
+
+def _replace(fields: list[tuple[str, Any]], name: str, constraint: Any) -> None:
+    index = [field for field, _ in fields].index(name)
+    kind = type(fields[index][1])
+    fields[index] = (name, kind(constraint))
+
+
+def add_optional_property(op: OpClass, name: str, constraint: AttrConstraint) -> None:
+    """Let an op hold one more optional property, readable as the attribute of that name."""
+    definition(op).properties[name] = OptPropertyDef(constraint)
+    definition(op).accessor_names[name] = (name, "property")
+
+    def get(self: IRDLOperation) -> Any:
+        return self.properties.get(name)
+
+    setattr(op, name, property(get))
+
+
+def set_verifier(op: OpClass, verify: Callable[[Any], None] | None = None) -> None:
+    """Replace an op's own rules; the constraints of its definition still hold."""
+    op_def = definition(op)
+
+    def verify_(self: IRDLOperation) -> None:
+        op_def.verify(self)
+        if verify is not None:
+            verify(self)
+
+    op.verify_ = verify_
+
+
+def set_constructor(op: OpClass, init: Callable[..., None]) -> None:
+    """Replace `__init__`, where the stock one builds ops that its own verifier then refuses."""
+    op.__init__ = init
+
+
+def add_ops(dialect: Dialect, ops: Iterable[OpClass]) -> None:
+    """Add the ops that a dialect lacks. One that a newer xDSL brings itself is left to it."""
+    known = {op.name for op in dialect.operations}
+    missing = [op for op in ops if op.name not in known]
+    dialect._operations.extend(missing)  # pyright: ignore[reportPrivateUsage]

@@ -1,0 +1,364 @@
+"""memref: custom formats of casts, globals, copies and atomics; the ops transpose and prefetch.
+
+Stock xDSL has no custom format for cast, memory_space_cast, extract_aligned_pointer_as_index,
+global, copy, rank and atomic_rmw, and lacks memref.transpose.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xdsl.dialects import memref
+from xdsl.dialects.builtin import (
+    AffineMapAttr,
+    DenseIntOrFPElementsAttr,
+    IndexType,
+    IntegerAttr,
+    MemRefType,
+    StringAttr,
+    TensorType,
+    UnitAttr,
+    UnrankedMemRefType,
+    i64,
+)
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir.affine import AffineDimExpr, AffineMap
+from xdsl.irdl import (
+    IRDLOperation,
+    base,
+    irdl_op_definition,
+    operand_def,
+    prop_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+    OptPropertyDef,
+)
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
+from xdsl.utils.exceptions import VerifyException
+
+from tilewright.dialects.upstream.arith import ATOMIC_KINDS
+from tilewright.dialects.upstream.complete import (
+    add_ops,
+    definition,
+    set_custom,
+    set_format,
+    set_operand,
+    set_verifier,
+)
+
+_CAST = "$source attr-dict `:` type($source) `to` type($dest)"
+
+
+# --- memref.global ----------------------------------------------------------------------------------
+
+
+def _parse_global(cls: type[IRDLOperation], parser: Parser) -> Operation:
+    """`memref.global "private" constant @x : memref<2xf32> = dense<..> {alignment = 64 : i64}`."""
+    properties: dict[str, Attribute] = {}
+    visibility = parser.parse_optional_str_literal()
+    if visibility is not None:
+        properties["sym_visibility"] = StringAttr(visibility)
+    else:
+        keyword = parser.parse_optional_visibility_keyword()
+        if keyword is not None:
+            properties["sym_visibility"] = keyword
+    if parser.parse_optional_keyword("constant") is not None:
+        properties["constant"] = UnitAttr()
+    properties["sym_name"] = parser.parse_symbol_name()
+    parser.parse_punctuation(":")
+    pos = parser.pos
+    kind = parser.parse_type()
+    if not isinstance(kind, MemRefType):
+        parser.raise_error("expected a memref type", pos, parser.pos)
+    properties["type"] = kind
+    if parser.parse_optional_punctuation("=") is not None:
+        if parser.parse_optional_keyword("uninitialized") is not None:
+            properties["initial_value"] = UnitAttr()
+        else:
+            properties["initial_value"] = _parse_initial_value(parser, kind)
+    attributes = parser.parse_optional_attr_dict()
+    if "alignment" in attributes:
+        properties["alignment"] = attributes.pop("alignment")
+    return cls.create(properties=properties, attributes=attributes)
+
+
+def _parse_initial_value(parser: Parser, kind: MemRefType) -> Attribute:
+    tensor = TensorType(kind.element_type, kind.get_shape())
+    if parser.parse_optional_keyword("dense") is not None:
+        value = parser.parse_dense_int_or_fp_elements_attr(tensor)
+        if parser.parse_optional_punctuation(":") is not None:
+            parser.parse_type()
+        return value
+    return parser.parse_attribute()
+
+
+def _print_global(op: Any, printer: Printer) -> None:
+    visibility = op.properties.get("sym_visibility")
+    if isinstance(visibility, StringAttr):
+        printer.print_string(" ")
+        printer.print_string_literal(visibility.data)
+    if op.constant is not None:
+        printer.print_string(" constant")
+    printer.print_string(" ")
+    printer.print_symbol_name(op.sym_name.data)
+    printer.print_string(" : ")
+    printer.print_attribute(op.type)
+    value = op.properties.get("initial_value")
+    if isinstance(value, UnitAttr):
+        printer.print_string(" = uninitialized")
+    elif isinstance(value, DenseIntOrFPElementsAttr):
+        printer.print_string(" = ")
+        value.print_without_type(printer)
+    elif value is not None:
+        printer.print_string(" = ")
+        printer.print_attribute(value)
+    shown = dict(op.attributes)
+    if op.alignment is not None:
+        shown["alignment"] = op.alignment
+    printer.print_op_attributes(shown)
+
+
+def _complete_global() -> None:
+    """Visibility and initial value are optional, as in MLIR: a declaration has neither."""
+    properties = definition(memref.GlobalOp).properties
+    for name in ("sym_visibility", "initial_value"):
+        properties[name] = OptPropertyDef(properties[name].constr)
+    set_custom(memref.GlobalOp, _parse_global, _print_global)
+
+
+# --- Casts, copies, pointers --------------------------------------------------------------------------
+
+
+def _verify_memory_space_cast(op: memref.MemorySpaceCastOp) -> None:
+    source, dest = op.source.type, op.dest.type
+    if isinstance(source, UnrankedMemRefType) or isinstance(dest, UnrankedMemRefType):
+        return
+    assert isinstance(source, MemRefType) and isinstance(dest, MemRefType)
+    if source.get_shape() != dest.get_shape():
+        raise VerifyException("Expected source and destination to have the same shape.")
+    if source.element_type != dest.element_type:
+        raise VerifyException("Expected source and destination to have the same element type.")
+
+
+def _verify_cast(op: memref.CastOp) -> None:
+    """Extents agree where both sides state them; the element type and the memory space stay."""
+    source, dest = op.source.type, op.dest.type
+    if source.element_type != dest.element_type:  # pyright: ignore[reportAttributeAccessIssue]
+        raise VerifyException(
+            f"operand type '{source}' and result type '{dest}' are cast incompatible"
+        )
+    if isinstance(source, MemRefType) and isinstance(dest, MemRefType):
+        pairs = list(zip(source.get_shape(), dest.get_shape(), strict=False))
+        differ = any(a != b and a >= 0 and b >= 0 for a, b in pairs)
+        if differ or len(source.get_shape()) != len(dest.get_shape()):
+            raise VerifyException(
+                f"operand type '{source}' and result type '{dest}' are cast incompatible"
+            )
+
+
+def _verify_copy(op: memref.CopyOp) -> None:
+    source, dest = op.source.type, op.destination.type
+    assert isinstance(source, MemRefType) and isinstance(dest, MemRefType)
+    pairs = list(zip(source.get_shape(), dest.get_shape(), strict=False))
+    differ = any(a != b and a >= 0 and b >= 0 for a, b in pairs)
+    if differ or len(source.get_shape()) != len(dest.get_shape()):
+        raise VerifyException("Expected source and destination to have the same shape.")
+    if source.element_type != dest.element_type:
+        raise VerifyException("Expected source and destination to have the same element type.")
+
+
+def _parse_atomic(cls: type[IRDLOperation], parser: Parser) -> Operation:
+    """`memref.atomic_rmw addf %v, %m[%i] : (f32, memref<10xf32>) -> f32`."""
+    pos = parser.pos
+    kind = parser.parse_identifier_or_str_literal(" naming the atomic operation")
+    if kind not in ATOMIC_KINDS:
+        parser.raise_error(f"unknown atomic '{kind}'", pos, parser.pos)
+    value = parser.parse_unresolved_operand()
+    parser.parse_punctuation(",")
+    target = parser.parse_unresolved_operand()
+    indices = parser.parse_comma_separated_list(
+        parser.Delimiter.SQUARE, lambda: parser.parse_operand(IndexType())
+    )
+    attributes = parser.parse_optional_attr_dict()
+    parser.parse_punctuation(":")
+    kinds = parser.parse_function_type()
+    operands = parser.resolve_operands([value, target], kinds.inputs.data, pos)
+    return cls.create(
+        operands=[*operands, *indices],
+        properties={"kind": IntegerAttr(ATOMIC_KINDS.index(kind), i64)},
+        attributes=attributes,
+        result_types=kinds.outputs.data,
+    )
+
+
+def _print_atomic(op: memref.AtomicRMWOp, printer: Printer) -> None:
+    number = op.kind.value.data
+    kind = ATOMIC_KINDS[number] if 0 <= number < len(ATOMIC_KINDS) else str(number)
+    printer.print_string(f" {kind} ")
+    printer.print_operand(op.value)
+    printer.print_string(", ")
+    printer.print_operand(op.memref)
+    printer.print_string("[")
+    printer.print_list(op.indices, printer.print_operand)
+    printer.print_string("]")
+    printer.print_op_attributes(op.attributes)
+    printer.print_string(" : ")
+    printer.print_function_type([op.value.type, op.memref.type], op.result_types)
+
+
+# --- New ops -------------------------------------------------------------------------------------------
+
+
+@irdl_op_definition
+class TransposeOp(IRDLOperation):
+    """`memref.transpose %m (d0, d1) -> (d1, d0) : memref<4x8xf32> to memref<8x4xf32, strided<..>>`.
+
+    A view with its dimensions permuted; no data moves.
+    """
+
+    name = "memref.transpose"
+
+    in_ = operand_def(MemRefType)
+    permutation_attr = prop_def(AffineMapAttr, prop_name="permutation")
+    result = result_def(MemRefType)
+
+    traits = traits_def(Pure())
+
+    def __init__(
+        self, source: SSAValue | Operation, permutation: AffineMapAttr, result_type: MemRefType
+    ):
+        super().__init__(
+            operands=[source],
+            properties={"permutation": permutation},
+            result_types=[result_type],
+        )
+
+    @property
+    def permutation(self) -> tuple[int, ...]:
+        """Dimension of the source that each dimension of the result is."""
+        results = self.permutation_attr.data.results
+        return tuple(expr.position for expr in results if isinstance(expr, AffineDimExpr))
+
+    def verify_(self) -> None:
+        source, result = self.in_.type, self.result.type
+        assert isinstance(source, MemRefType) and isinstance(result, MemRefType)
+        rank = source.get_num_dims()
+        if sorted(self.permutation) != list(range(rank)):
+            raise VerifyException("expected a permutation map")
+        shape = tuple(source.get_shape()[dim] for dim in self.permutation)
+        if result.get_shape() != shape or result.element_type != source.element_type:
+            raise VerifyException(
+                f"result type {result} is not {source} with its dimensions permuted"
+            )
+
+    @classmethod
+    def parse(cls, parser: Parser) -> TransposeOp:
+        source = parser.parse_unresolved_operand()
+        permutation = AffineMapAttr(parser.parse_affine_map())
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        source_type = parser.parse_type()
+        parser.parse_keyword("to")
+        result = parser.parse_type()
+        return cls.create(
+            operands=[parser.resolve_operand(source, source_type)],
+            properties={"permutation": permutation},
+            attributes=attributes,
+            result_types=[result],
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_operand(self.in_)
+        printer.print_string(" " + affine_map_text(self.permutation_attr.data))
+        printer.print_op_attributes(self.attributes)
+        printer.print_string(" : ")
+        printer.print_attribute(self.in_.type)
+        printer.print_string(" to ")
+        printer.print_attribute(self.result.type)
+
+
+def affine_map_text(map: AffineMap) -> str:
+    return str(map)
+
+
+@irdl_op_definition
+class PrefetchOp(IRDLOperation):
+    """`memref.prefetch %m[%i, %j], read, locality<3>, data : memref<400x400xi32>`."""
+
+    name = "memref.prefetch"
+
+    memref = operand_def(MemRefType)
+    indices = var_operand_def(IndexType)
+    isWrite = prop_def(IntegerAttr)
+    localityHint = prop_def(IntegerAttr)
+    isDataCache = prop_def(IntegerAttr)
+
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+
+    @classmethod
+    def parse(cls, parser: Parser) -> PrefetchOp:
+        source = parser.parse_unresolved_operand()
+        indices = parser.parse_comma_separated_list(
+            parser.Delimiter.SQUARE, lambda: parser.parse_operand(IndexType())
+        )
+        parser.parse_punctuation(",")
+        write = parser.parse_keyword_in(("read", "write")) == "write"
+        parser.parse_punctuation(",")
+        parser.parse_keyword("locality")
+        with parser.in_angle_brackets():
+            locality = parser.parse_integer()
+        parser.parse_punctuation(",")
+        data = parser.parse_keyword_in(("data", "instr")) == "data"
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        kind = parser.parse_type()
+        return cls.create(
+            operands=[parser.resolve_operand(source, kind), *indices],
+            properties={
+                "isWrite": IntegerAttr(int(write), 1),
+                "localityHint": IntegerAttr(locality, 32),
+                "isDataCache": IntegerAttr(int(data), 1),
+            },
+            attributes=attributes,
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_operand(self.memref)
+        printer.print_string("[")
+        printer.print_list(self.indices, printer.print_operand)
+        write = "write" if self.isWrite.value.data else "read"
+        cache = "data" if self.isDataCache.value.data else "instr"
+        locality = self.localityHint.value.data
+        printer.print_string(f"], {write}, locality<{locality}>, {cache}")
+        printer.print_op_attributes(self.attributes)
+        printer.print_string(" : ")
+        printer.print_attribute(self.memref.type)
+
+
+def complete() -> None:
+    set_format(_CAST, memref.CastOp, memref.MemorySpaceCastOp)
+    set_verifier(memref.CastOp, _verify_cast)
+    set_verifier(memref.MemorySpaceCastOp, _verify_memory_space_cast)
+    set_operand(
+        memref.ExtractAlignedPointerAsIndexOp,
+        "source",
+        base(MemRefType) | base(UnrankedMemRefType),
+    )
+    set_format(
+        "$source attr-dict `:` type($source) `->` type(results)",
+        memref.ExtractAlignedPointerAsIndexOp,
+    )
+    set_format("$source attr-dict `:` type($source)", memref.RankOp)
+    set_format(
+        "$source `,` $destination attr-dict `:` type($source) `to` type($destination)",
+        memref.CopyOp,
+    )
+    set_verifier(memref.CopyOp, _verify_copy)
+    set_custom(memref.AtomicRMWOp, _parse_atomic, _print_atomic)
+    _complete_global()
+    add_ops(memref.MemRef, (TransposeOp, PrefetchOp))

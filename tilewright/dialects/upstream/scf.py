@@ -1,0 +1,385 @@
+"""scf: `-> T` without parentheses, scf.parallel's format, and scf.forall."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import DYNAMIC_INDEX, ArrayAttr, DenseArrayBase, IndexType, i64
+from xdsl.dialects.utils import parse_assignment
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.irdl import (
+    AttrSizedOperandSegments,
+    IRDLOperation,
+    irdl_op_definition,
+    lazy_traits_def,
+    opt_prop_def,
+    prop_def,
+    region_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.printer import Printer
+from xdsl.traits import (
+    HasParent,
+    IsTerminator,
+    NoTerminator,
+    Pure,
+    RecursiveMemoryEffect,
+    SingleBlockImplicitTerminator,
+    ensure_terminator,
+)
+from xdsl.utils.exceptions import VerifyException
+
+from tilewright.dialects.upstream.complete import add_ops, set_custom
+
+
+def parse_result_types(parser: Parser) -> list[Attribute]:
+    """`-> T` or `-> (T, U)`; nothing when there is no arrow."""
+    if parser.parse_optional_punctuation("->") is None:
+        return []
+    types = parser.parse_optional_comma_separated_list(
+        parser.Delimiter.PAREN, parser.parse_type
+    )
+    return [parser.parse_type()] if types is None else list(types)
+
+
+def _terminate(op: Operation) -> None:
+    for trait in op.get_traits_of_type(SingleBlockImplicitTerminator):
+        ensure_terminator(op, trait)
+
+
+def _parse_for(cls: Any, parser: Parser) -> Operation:
+    """`scf.for %i = %a to %b step %s iter_args(%x = %y) -> T : i32 { ... } {attributes}`."""
+    induction = parser.parse_argument(expect_type=False)
+    parser.parse_punctuation("=")
+    bounds = [parser.parse_unresolved_operand()]
+    parser.parse_keyword("to")
+    bounds.append(parser.parse_unresolved_operand())
+    parser.parse_keyword("step")
+    bounds.append(parser.parse_unresolved_operand())
+    pos = parser.pos
+    carried: list[tuple[Parser.UnresolvedArgument, UnresolvedOperand]] = []
+    types: list[Attribute] = []
+    if parser.parse_optional_keyword("iter_args") is not None:
+        carried = parser.parse_comma_separated_list(
+            parser.Delimiter.PAREN, lambda: parse_assignment(parser)
+        )
+        types = parse_result_types(parser)
+    initial = parser.resolve_operands([value for _, value in carried], types, pos)
+    kind: Attribute = IndexType()
+    if parser.parse_optional_punctuation(":") is not None:
+        kind = parser.parse_type()
+    lower, upper, step = (parser.resolve_operand(bound, kind) for bound in bounds)
+    arguments = [induction.resolve(kind)]
+    arguments += [
+        argument.resolve(carried_type)
+        for (argument, _), carried_type in zip(carried, types, strict=True)
+    ]
+    body = parser.parse_region(arguments)
+    attributes = parser.parse_optional_attr_dict()
+    op = cls(lower, upper, step, initial, body)
+    op.attributes |= attributes
+    if not carried:
+        _terminate(op)
+    return op
+
+
+def _parse_if(cls: Any, parser: Parser) -> Operation:
+    from xdsl.dialects.builtin import i1
+
+    condition = parser.parse_operand(i1)
+    types = parse_result_types(parser)
+    then = cls.parse_region_with_yield(parser)
+    otherwise = Region()
+    if parser.parse_optional_keyword("else") is not None:
+        otherwise = cls.parse_region_with_yield(parser)
+    attributes = parser.parse_optional_attr_dict()
+    return cls(condition, types, then, otherwise, attributes)
+
+
+# --- scf.parallel -----------------------------------------------------------------------------------
+
+
+def _parse_parallel(cls: type[IRDLOperation], parser: Parser) -> Operation:
+    """`scf.parallel (%i) = (%a) to (%b) step (%s) init (%x) -> T { ... scf.reduce ... }`."""
+    arguments = parser.parse_comma_separated_list(
+        parser.Delimiter.PAREN, lambda: parser.parse_argument(expect_type=False)
+    )
+
+    def indices() -> list[SSAValue]:
+        return parser.parse_comma_separated_list(
+            parser.Delimiter.PAREN, lambda: parser.parse_operand(IndexType())
+        )
+
+    parser.parse_punctuation("=")
+    lower = indices()
+    parser.parse_keyword("to")
+    upper = indices()
+    parser.parse_keyword("step")
+    steps = indices()
+    pos = parser.pos
+    initial: list[UnresolvedOperand] = []
+    types: list[Attribute] = []
+    if parser.parse_optional_keyword("init") is not None:
+        initial = parser.parse_comma_separated_list(
+            parser.Delimiter.PAREN, parser.parse_unresolved_operand
+        )
+        types = parse_result_types(parser)
+    values = parser.resolve_operands(initial, types, pos)
+    body = parser.parse_region([argument.resolve(IndexType()) for argument in arguments])
+    attributes = parser.parse_optional_attr_dict()
+    op = cls.build(
+        operands=[lower, upper, steps, values],
+        attributes=attributes,
+        result_types=[types],
+        regions=[body],
+    )
+    if not initial:
+        _terminate(op)
+    return op
+
+
+def _print_values(printer: Printer, values: Sequence[SSAValue]) -> None:
+    printer.print_string("(")
+    printer.print_list(values, printer.print_operand)
+    printer.print_string(")")
+
+
+def _print_parallel(op: scf.ParallelOp, printer: Printer) -> None:
+    printer.print_string(" ")
+    _print_values(printer, op.body.blocks[0].args)
+    for word, values in (("=", op.lowerBound), ("to", op.upperBound), ("step", op.step)):
+        printer.print_string(f" {word} ")
+        _print_values(printer, values)
+    if op.initVals:
+        printer.print_string(" init ")
+        _print_values(printer, op.initVals)
+        printer.print_string(" -> ")
+        parens = len(op.res) > 1
+        printer.print_string("(" if parens else "")
+        printer.print_list(op.result_types, printer.print_attribute)
+        printer.print_string(")" if parens else "")
+    printer.print_string(" ")
+    printer.print_region(
+        op.body,
+        print_entry_block_args=False,
+        print_empty_block=False,
+        print_block_terminators=bool(op.initVals),
+    )
+    printer.print_op_attributes(op.attributes)
+
+
+# --- scf.forall ---------------------------------------------------------------------------------------
+
+
+@irdl_op_definition
+class InParallelOp(IRDLOperation):
+    """`scf.forall.in_parallel { ... }`: ends the body of a forall."""
+
+    name = "scf.forall.in_parallel"
+
+    region = region_def("single_block")
+
+    traits = lazy_traits_def(
+        lambda: (IsTerminator(), NoTerminator(), Pure(), HasParent(ForallOp))
+    )
+
+    def __init__(self, region: Region | None = None):
+        super().__init__(regions=[region or Region(Block())])
+
+    @classmethod
+    def parse(cls, parser: Parser) -> InParallelOp:
+        region = parser.parse_region()
+        if not region.blocks:
+            region.add_block(Block())
+        op = cls(region)
+        op.attributes.update(parser.parse_optional_attr_dict())
+        return op
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_region(self.region, print_empty_block=False)
+        printer.print_op_attributes(self.attributes)
+
+
+@irdl_op_definition
+class ForallOp(IRDLOperation):
+    """`scf.forall (%i, %j) in (%n, 4) { ... }`: iterations in any order, or at once.
+
+    `scf.forall (%i) = (0) to (%n) step (2)` gives bounds; `shared_outs` carries tensors.
+    """
+
+    name = "scf.forall"
+
+    lower = var_operand_def(IndexType)
+    upper = var_operand_def(IndexType)
+    steps = var_operand_def(IndexType)
+    outputs = var_operand_def()
+    static_lower = prop_def(DenseArrayBase, prop_name="staticLowerBound")
+    static_upper = prop_def(DenseArrayBase, prop_name="staticUpperBound")
+    static_step = prop_def(DenseArrayBase, prop_name="staticStep")
+    mapping = opt_prop_def(ArrayAttr)
+    res = var_result_def()
+    body = region_def("single_block")
+
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(RecursiveMemoryEffect(), SingleBlockImplicitTerminator(InParallelOp))
+
+    def __init__(
+        self,
+        lower: Sequence[SSAValue | int],
+        upper: Sequence[SSAValue | int],
+        steps: Sequence[SSAValue | int],
+        body: Region,
+        outputs: Sequence[SSAValue] = (),
+        mapping: ArrayAttr | None = None,
+    ):
+        dynamic: list[list[SSAValue]] = []
+        static: list[DenseArrayBase] = []
+        for bounds in (lower, upper, steps):
+            dynamic.append([value for value in bounds if isinstance(value, SSAValue)])
+            numbers = [DYNAMIC_INDEX if isinstance(v, SSAValue) else v for v in bounds]
+            static.append(DenseArrayBase.from_list(i64, numbers))
+        super().__init__(
+            operands=[*dynamic, outputs],
+            properties={
+                "staticLowerBound": static[0],
+                "staticUpperBound": static[1],
+                "staticStep": static[2],
+                "mapping": mapping,
+            },
+            result_types=[[value.type for value in outputs]],
+            regions=[body],
+        )
+
+    def mixed(self, which: str) -> list[SSAValue | int]:
+        """Bounds as a mixed list; `which` is "lower", "upper" or "step"."""
+        dynamic = iter({"lower": self.lower, "upper": self.upper, "step": self.steps}[which])
+        static = getattr(self, f"static_{which}")
+        return [next(dynamic) if v == DYNAMIC_INDEX else v for v in static.get_values()]
+
+    def verify_(self) -> None:
+        rank = len(self.static_upper)
+        if not len(self.static_lower) == rank == len(self.static_step):
+            raise VerifyException("expected as many lower bounds as upper bounds and steps")
+        for which, operands in (
+            ("lower", self.lower),
+            ("upper", self.upper),
+            ("step", self.steps),
+        ):
+            static = list(getattr(self, f"static_{which}").get_values())
+            if static.count(DYNAMIC_INDEX) != len(operands):
+                raise VerifyException(f"{which} bounds do not match their operands")
+        kinds = [IndexType()] * rank + [value.type for value in self.outputs]
+        if [argument.type for argument in self.body.block.args] != kinds:
+            raise VerifyException(
+                f"expected the body to have {rank} index arguments, then one per output"
+            )
+
+    @classmethod
+    def parse(cls, parser: Parser) -> ForallOp:
+        arguments = parser.parse_comma_separated_list(
+            parser.Delimiter.PAREN, lambda: parser.parse_argument(expect_type=False)
+        )
+
+        def bound() -> SSAValue | int:
+            operand = parser.parse_optional_unresolved_operand()
+            if operand is None:
+                return parser.parse_integer(allow_boolean=False)
+            return parser.resolve_operand(operand, IndexType())
+
+        def bounds() -> list[SSAValue | int]:
+            return parser.parse_comma_separated_list(parser.Delimiter.PAREN, bound)
+
+        lower: list[SSAValue | int] = [0] * len(arguments)
+        steps: list[SSAValue | int] = [1] * len(arguments)
+        if parser.parse_optional_keyword("in") is not None:
+            upper = bounds()
+        else:
+            parser.parse_punctuation("=")
+            lower = bounds()
+            parser.parse_keyword("to")
+            upper = bounds()
+            parser.parse_keyword("step")
+            steps = bounds()
+        pos = parser.pos
+        carried: list[tuple[Parser.UnresolvedArgument, UnresolvedOperand]] = []
+        if parser.parse_optional_keyword("shared_outs") is not None:
+            carried = parser.parse_comma_separated_list(
+                parser.Delimiter.PAREN, lambda: parse_assignment(parser)
+            )
+        types = parse_result_types(parser)
+        outputs = parser.resolve_operands([value for _, value in carried], types, pos)
+        entry = [argument.resolve(IndexType()) for argument in arguments]
+        entry += [
+            argument.resolve(kind) for (argument, _), kind in zip(carried, types, strict=True)
+        ]
+        body = parser.parse_region(entry)
+        attributes = parser.parse_optional_attr_dict()
+        mapping = attributes.pop("mapping", None)
+        op = cls(lower, upper, steps, body, outputs)
+        if isinstance(mapping, ArrayAttr):
+            op.properties["mapping"] = mapping
+        op.attributes |= attributes
+        if not isinstance(body.block.last_op, InParallelOp):
+            body.block.add_op(InParallelOp())
+        return op
+
+    def print(self, printer: Printer) -> None:
+        rank = len(self.static_upper)
+        arguments = self.body.block.args
+        printer.print_string(" ")
+        _print_values(printer, arguments[:rank])
+        normalized = self.mixed("lower") == [0] * rank and self.mixed("step") == [1] * rank
+        words = (("in", "upper"),) if normalized else _BOUND_WORDS
+        for word, which in words:
+            printer.print_string(f" {word} (")
+            printer.print_list(self.mixed(which), lambda bound: _print_bound(printer, bound))
+            printer.print_string(")")
+        if self.outputs:
+            printer.print_string(" shared_outs(")
+            pairs = zip(arguments[rank:], self.outputs, strict=True)
+            printer.print_list(pairs, lambda pair: _print_pair(printer, *pair))
+            printer.print_string(") -> (")
+            printer.print_list(self.result_types, printer.print_attribute)
+            printer.print_string(")")
+        printer.print_string(" ")
+        last = self.body.block.last_op
+        empty = isinstance(last, InParallelOp) and not last.region.block.ops
+        printer.print_region(
+            self.body,
+            print_entry_block_args=False,
+            print_empty_block=False,
+            print_block_terminators=not empty,
+        )
+        shown = dict(self.attributes)
+        if self.mapping is not None:
+            shown["mapping"] = self.mapping
+        printer.print_op_attributes(shown)
+
+
+_BOUND_WORDS = (("=", "lower"), ("to", "upper"), ("step", "step"))
+
+
+def _print_bound(printer: Printer, bound: SSAValue | int) -> None:
+    if isinstance(bound, SSAValue):
+        printer.print_operand(bound)
+    else:
+        printer.print_string(str(bound))
+
+
+def _print_pair(printer: Printer, argument: SSAValue, value: SSAValue) -> None:
+    printer.print_ssa_value(argument)
+    printer.print_string(" = ")
+    printer.print_operand(value)
+
+
+def complete() -> None:
+    set_custom(scf.ForOp, _parse_for, scf.ForOp.print)
+    set_custom(scf.IfOp, _parse_if, scf.IfOp.print)
+    set_custom(scf.ParallelOp, _parse_parallel, _print_parallel)
+    add_ops(scf.Scf, (ForallOp, InParallelOp))
