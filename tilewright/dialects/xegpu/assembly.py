@@ -49,8 +49,6 @@ from tilewright.dialects.xegpu.types import (
 from tilewright.dialects.xetile.assembly import (
     IndexList,
     parse_arrow,
-    parse_index,
-    parse_index_list,
     parse_optional_arrow,
     print_index_list,
 )
@@ -270,6 +268,54 @@ def print_properties(
     print_attr_dict(printer, op.attributes)
 
 
+# --- Index lists ---------------------------------------------------------------------------------
+
+
+def parse_index(parser: Parser, indices: IndexList) -> None:
+    """One element: a constant, `%x`, or the RFC's range `%x:2` of a value with several results.
+
+    In a list without brackets a colon may also begin the operand types: no type begins with a digit.
+    """
+    operand = parser.parse_optional_unresolved_operand()
+    if operand is None:
+        indices.static.append(_index_constant(parser))
+        return
+    count = 1
+    text = parser.lexer.input.content
+    if text[parser.pos : parser.pos + 1] == ":" and text[parser.pos + 1 : parser.pos + 2].isdigit():
+        parser.parse_punctuation(":")
+        start = parser.pos
+        count = parser.parse_integer(allow_boolean=False)
+        if not 1 <= count <= 16:
+            parser.raise_error(f"a range of {count} values", start, parser.pos)
+    indices.add(operand, count)
+
+
+def _index_constant(parser: Parser) -> int:
+    start = parser.pos
+    value = parser.parse_integer(allow_boolean=False)
+    if not -(2**63) < value < 2**63:
+        parser.raise_error(f"{value} does not fit an index", start, parser.pos)
+    return value
+
+
+def parse_rest_of_list(parser: Parser) -> IndexList:
+    """An index list behind a `[` that is already read."""
+    indices = IndexList()
+    if parser.parse_optional_punctuation("]") is None:
+        parser.parse_comma_separated_list(
+            parser.Delimiter.NONE, lambda: parse_index(parser, indices)
+        )
+        parser.parse_punctuation("]", " closing the offsets")
+    return indices
+
+
+def parse_index_list(parser: Parser) -> IndexList:
+    """`[8, %x]`."""
+    parser.parse_punctuation("[", " opening a list of indices")
+    return parse_rest_of_list(parser)
+
+
 # --- Operands ----------------------------------------------------------------------------------
 
 
@@ -336,15 +382,8 @@ def parse_operands(parser: Parser, text: OpText) -> None:
             return
         if text.indices is not None:
             parser.raise_error("offsets are given twice")
-        text.indices = IndexList()
+        text.indices = parse_rest_of_list(parser)
         text.indexed = len(text.operands) - 1
-        indices = text.indices
-        if parser.parse_optional_punctuation("]") is not None:
-            return
-        parser.parse_comma_separated_list(
-            parser.Delimiter.NONE, lambda: parse_index(parser, indices)
-        )
-        parser.parse_punctuation("]", " closing the offsets")
 
     one()
     # The RFC's table ends `prefetch_nd $tdesc,` and puts no comma before some operands.

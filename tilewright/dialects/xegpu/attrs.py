@@ -329,9 +329,9 @@ class ScatterTensorDescAttr(ParametrizedAttribute):
 class MemLayoutAttr(ParametrizedAttribute):
     """`#xegpu.mem_layout<stride = [1, 32], block = [16, 16]>`: how a matrix lies in shared memory.
 
-    `block` cuts the matrix into tiles that are contiguous and row-major inside; `stride` gives the
-    distance in elements of neighbours in each dimension of the matrix before it is cut, so that its
-    order also orders the tiles. Both are optional: row-major and unblocked.
+    `stride` gives the distance in elements of neighbours in each dimension, were the matrix stored
+    plainly; it orders the dimensions. `block` cuts the matrix into pieces that are stored whole, ordered
+    inside and among each other as `stride` says. Both are optional: row-major and unblocked.
     """
 
     name = "xegpu.mem_layout"

@@ -160,7 +160,7 @@ class CreateNdDescOp(IRDLOperation):
         source = parser.parse_unresolved_operand()
         lists: dict[str, IndexList] = {}
         if parser.parse_optional_punctuation("[") is not None:
-            lists["offsets"] = _rest_of_list(parser)
+            lists["offsets"] = assembly.parse_rest_of_list(parser)
         bare = IndexList()
         while parser.parse_optional_punctuation(",") is not None:
             word = parser.parse_optional_keyword_in(("shape", "strides"))
@@ -170,7 +170,7 @@ class CreateNdDescOp(IRDLOperation):
             elif parser.parse_optional_punctuation("[") is not None:
                 # the first implementation's `%p[%x, %y], [%h, %w], [%s, %c1]`
                 name = "strides" if "shape" in lists else "shape"
-                lists[name] = _rest_of_list(parser)
+                lists[name] = assembly.parse_rest_of_list(parser)
             else:  # the RFC's positional `%p, %o:2, %shape:2, %strides:2`
                 assembly.parse_index(parser, bare)
         attrs = assembly.parse_attr_dict(parser)
@@ -214,17 +214,6 @@ class CreateNdDescOp(IRDLOperation):
         printer.print_attribute(self.source.type)
         printer.print_string(" -> ")
         printer.print_attribute(self.result.type)
-
-
-def _rest_of_list(parser: Parser) -> IndexList:
-    """An index list behind a `[` that is already read."""
-    indices = IndexList()
-    if parser.parse_optional_punctuation("]") is None:
-        parser.parse_comma_separated_list(
-            parser.Delimiter.NONE, lambda: assembly.parse_index(parser, indices)
-        )
-        parser.parse_punctuation("]")
-    return indices
 
 
 def _deal_positional(
@@ -616,10 +605,10 @@ class UpdateNdOffsetOp(IRDLOperation):
         tdesc = parser.parse_unresolved_operand()
         indices = IndexList()
         if parser.parse_optional_punctuation("[") is not None:
-            indices = _rest_of_list(parser)
+            indices = assembly.parse_rest_of_list(parser)
         while parser.parse_optional_punctuation(",") is not None:
             if parser.parse_optional_punctuation("[") is not None:
-                indices = _rest_of_list(parser)
+                indices = assembly.parse_rest_of_list(parser)
             else:
                 assembly.parse_index(parser, indices)
         attrs = assembly.parse_attr_dict(parser)

@@ -25,8 +25,8 @@ from xdsl.ir import Attribute
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.strict import narrower
+from tilewright.dialects.xegpu import distribution
 from tilewright.dialects.xegpu.attrs import CHUNK_SIZES, CacheHintAttr, MemorySpace
-from tilewright.dialects.xegpu.distribution import fragment_shape, layout_fault
 from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership, SgMapAttr, SliceAttr
 from tilewright.dialects.xegpu.types import MemDescType, TensorDescType, element_bits
 
@@ -214,7 +214,7 @@ def _verify_layout_distributes(op: block.BlockAccess) -> None:
     layout = op.layout
     if isinstance(layout, (LayoutAttr, SliceAttr)):
         shape = op.tdesc.get_shape()
-        fault = layout_fault(layout, shape)
+        fault = distribution.fault(layout, shape)
         if fault is not None:
             raise VerifyException(
                 f"TensorDesc shape is not distributable with the layout {layout}: {fault}"
@@ -315,7 +315,8 @@ def _verify_fragment(op: block.BlockAccess, given: tuple[int, ...], what: str) -
     shape = tdesc.get_shape()
     sg_map = op.ownership if isinstance(op.ownership, SgMapAttr) else None
     if sg_map is not None:
-        units, packed = fragment_shape(sg_map, (*shape, tdesc.array_length))
+        blocks = shape if tdesc.array_length == 1 else (tdesc.array_length, *shape)
+        units, packed = distribution.fragment_shape(sg_map, blocks)
         if given in ((units, packed), (units * packed,)):
             return
         raise VerifyException(
@@ -421,7 +422,7 @@ def _verify_scatter_fragment(
     sg_map = op.ownership if isinstance(op.ownership, SgMapAttr) else None
     tdesc = op.tdesc
     if sg_map is not None and tdesc is not None:
-        units, packed = fragment_shape(sg_map, tdesc.get_shape())
+        units, packed = distribution.fragment_shape(sg_map, tdesc.get_shape())
         if given in ((units, packed), (units * packed,)):
             return
         raise VerifyException(
@@ -526,7 +527,7 @@ def verify_dpas(op: compute.DpasOp) -> None:
     ):
         layout = getattr(op, name)
         if isinstance(layout, (LayoutAttr, SliceAttr)) and len(shape) == 2:
-            fault = layout_fault(layout, shape)
+            fault = distribution.fault(layout, shape)
             if fault is not None:
                 raise VerifyException(
                     f"{label} shape is not distributable with the layout: {fault}"
@@ -639,7 +640,7 @@ def verify_convert_layout(op: compute.ConvertLayoutOp) -> None:
     for name, layout in (("input", source), ("target", target)):
         if layout is None:
             continue
-        fault = layout_fault(layout, shape)
+        fault = distribution.fault(layout, shape)
         if fault is not None:
             raise VerifyException(
                 f"invalid {name} layout, data cannot be evenly distributed: {fault}."
@@ -716,7 +717,7 @@ def _verify_matrix_access(op: matrix.MatrixAccess, value: Attribute) -> None:
             f"data shape must not exceed mem_desc shape: {_brackets(given)}, {_brackets(shape)}."
         )
     if isinstance(layout, (LayoutAttr, SliceAttr)):
-        fault = layout_fault(layout, given)
+        fault = distribution.fault(layout, given)
         if fault is not None:
             raise VerifyException(f"data shape is not distributable with the layout: {fault}")
 

@@ -26,6 +26,7 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.xegpu import distribution
 from tilewright.dialects.xegpu.attrs import (
     BlockTensorDescAttr,
     MemLayoutAttr,
@@ -218,14 +219,7 @@ class TensorDescType(ParametrizedAttribute, TypeAttribute, ShapedType, Container
         rank = len(shape)
         if layout.rank != rank and not (isinstance(layout, SgMapAttr) and rank == 1):
             raise VerifyException("expected layout rank to match tensor rank")
-        if isinstance(layout, SgMapAttr):
-            from tilewright.dialects.xegpu.distribution import sg_map_fault
-
-            fault = sg_map_fault(layout, shape)
-        else:
-            from tilewright.dialects.xegpu.distribution import layout_fault
-
-            fault = layout_fault(layout, shape)
+        fault = distribution.fault(layout, shape)
         if fault is not None:
             text = "x".join(str(dim) for dim in shape)
             raise VerifyException(f"cannot distribute [{text}] using {layout}: {fault}")
@@ -327,28 +321,6 @@ class MemDescType(ParametrizedAttribute, TypeAttribute, ShapedType, ContainerTyp
             return ints(layout.stride)
         shape = self.get_shape()
         return tuple(prod(shape[d + 1 :]) for d in range(len(shape)))
-
-    def blocked_view(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Shape and strides (in elements) of the memory: grid of blocks, then the block's inside.
-
-        `mem_desc<32x256xf16, block = [16, 8], stride = [1, 32]>` is [2, 32, 16, 8] with strides
-        [128, 256, 1, 16]: blocks lie one after the other in the order that `stride` gives to the
-        dimensions, and the inside of a block is ordered by `stride` too.
-        """
-        shape, stride, block = self.get_shape(), self.stride, self.block
-        if block is None:
-            return shape, stride
-        grid = tuple(-(-extent // size) for extent, size in zip(shape, block, strict=True))
-        by_stride = sorted(range(len(shape)), key=lambda d: (stride[d], -d))
-        inner, outer = [0] * len(shape), [0] * len(shape)
-        step = 1
-        for dim in by_stride:
-            inner[dim] = step
-            step *= block[dim]
-        for dim in by_stride:
-            outer[dim] = step
-            step *= grid[dim]
-        return (*grid, *block), (*outer, *inner)
 
     def verify(self) -> None:
         shape = self.get_shape()
