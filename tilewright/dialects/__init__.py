@@ -46,7 +46,7 @@ def own_dialects() -> dict[str, Callable[[], Dialect]]:
 def make_context(allow_unregistered: bool = False) -> Context:
     """A context with every dialect registered; each is imported when text first names it."""
     context = Context(allow_unregistered=allow_unregistered)
-    for name, factory in {**get_all_dialects(), **own_dialects()}.items():
+    for name, factory in {**get_all_dialects(), "llvm": _llvm, **own_dialects()}.items():
         context.register_dialect(name, factory)
     return context
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 
 from xdsl.context import Context
@@ -107,7 +107,9 @@ def _candidates(name: str) -> Iterator[str]:
 
 
 @contextmanager
-def parse_errors(source: SourceText, parser: LocatingParser | None = None) -> Iterator[None]:
+def parse_errors(
+    source: SourceText, parser: LocatingParser | None = None
+) -> Generator[None]:
     """Turns whatever the parser raises into a `CompileError` in the text."""
 
     def here() -> Location:
@@ -128,9 +130,7 @@ def parse_errors(source: SourceText, parser: LocatingParser | None = None) -> It
             notes=notes,
         ) from None
     except RecursionError:
-        raise CompileError(
-            "the text is nested too deeply to be read", location=here()
-        ) from None
+        raise CompileError("the text is nested too deeply to be read", location=here()) from None
     except Exception as error:
         # A verifier, a constructor or the parser of an attribute: whatever it is, it is about
         # the text at this place. The cause stays attached for whoever debugs the dialect.
@@ -198,9 +198,7 @@ def _locate(module: Operation, error: Exception, source: SourceText | None) -> V
     return VerifyError(_sentence(_reason(error)))
 
 
-def _verify_error(
-    operation: Operation, error: Exception, source: SourceText | None
-) -> VerifyError:
+def _verify_error(operation: Operation, error: Exception, source: SourceText | None) -> VerifyError:
     location = location_of(operation)
     if location is not None and source is not None and location.file == source.filename:
         content = source.line(location.line)

@@ -21,7 +21,14 @@ from xdsl.dialects.builtin import (
     i64,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import AnyAttr, IRDLOperation, irdl_op_definition, operand_def, result_def, traits_def
+from xdsl.irdl import (
+    AnyAttr,
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    result_def,
+    traits_def,
+)
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import Pure
@@ -55,6 +62,8 @@ ATOMIC_KINDS: tuple[str, ...] = (
 )
 """`arith.AtomicRMWKind`: the position is the number that the generic form holds."""
 
+
+NO_FLAGS = FastMathFlagsAttr("none")
 
 Shaped = (VectorType, TensorType)
 
@@ -117,9 +126,7 @@ def _conversion(
     set_verifier(op, verify)
 
 
-def _named(
-    family: tuple[tuple[type, ...], str], what: str
-) -> tuple[tuple[type, ...], str, str]:
+def _named(family: tuple[tuple[type, ...], str], what: str) -> tuple[tuple[type, ...], str, str]:
     classes, words = family
     return classes, what, words
 
@@ -200,7 +207,7 @@ def _cmpf_init(
     operand1: Operation | SSAValue,
     operand2: Operation | SSAValue,
     arg: int | str,
-    fastmath: FastMathFlagsAttr = FastMathFlagsAttr("none"),
+    fastmath: FastMathFlagsAttr = NO_FLAGS,
 ) -> None:
     lhs, rhs = SSAValue.get(operand1), SSAValue.get(operand2)
     _same_types(lhs, rhs)

@@ -48,7 +48,7 @@ def _print_with(program: FormatProgram) -> Print:
 def set_custom(op: OpClass, parse: Parse, print: Print) -> None:
     """Give an op a hand-written format: `parse(cls, parser)` and `print(self, printer)`."""
     op.parse = classmethod(parse)  # pyright: ignore[reportAttributeAccessIssue]
-    op.print = print
+    op.print = print  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def set_operand(op: OpClass, name: str, constraint: AttrConstraint | type[Attribute]) -> None:
@@ -100,3 +100,10 @@ def add_ops(dialect: Dialect, ops: Iterable[OpClass]) -> None:
     known = {op.name for op in dialect.operations}
     missing = [op for op in ops if op.name not in known]
     dialect._operations.extend(missing)  # pyright: ignore[reportPrivateUsage]
+
+
+def add_attributes(dialect: Dialect, attributes: Iterable[type[Attribute]]) -> None:
+    """Add the attributes and types that a dialect lacks."""
+    known = {attribute.name for attribute in dialect.attributes}
+    missing = [attribute for attribute in attributes if attribute.name not in known]
+    dialect._attributes.extend(missing)  # pyright: ignore[reportPrivateUsage]

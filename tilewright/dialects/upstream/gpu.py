@@ -13,7 +13,6 @@ from typing import Any
 from xdsl.dialects import gpu, memref
 from xdsl.dialects.builtin import (
     ArrayAttr,
-    DenseArrayBase,
     DictionaryAttr,
     FunctionType,
     IndexType,
@@ -25,28 +24,29 @@ from xdsl.dialects.builtin import (
     i1,
     i32,
 )
-from xdsl.dialects.utils import parse_func_op_like
+from xdsl.dialects.utils import EnumAttribute
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.irdl import (
-    AnyAttr,
-    EqAttrConstraint,
     IRDLOperation,
     base,
+    irdl_attr_definition,
     irdl_op_definition,
     operand_def,
     opt_prop_def,
+    opt_result_def,
     prop_def,
     result_def,
     traits_def,
     var_operand_def,
-    opt_result_def,
 )
-from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.parser import AttrParser, Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.traits import MemoryWriteEffect, Pure
 from xdsl.utils.exceptions import VerifyException
+from xdsl.utils.str_enum import StrEnum
 
 from tilewright.dialects.upstream.complete import (
+    add_attributes,
     add_ops,
     add_optional_property,
     set_custom,
@@ -79,9 +79,7 @@ def _parse_dimension_op(cls: type[IRDLOperation], parser: Parser) -> Operation:
     dimension = gpu.DimensionAttr(parser.parse_str_enum(gpu.DimensionEnum))
     properties: dict[str, Attribute] = {"dimension": dimension, **_parse_upper_bound(parser)}
     attributes = parser.parse_optional_attr_dict()
-    return cls.create(
-        result_types=[IndexType()], properties=properties, attributes=attributes
-    )
+    return cls.create(result_types=[IndexType()], properties=properties, attributes=attributes)
 
 
 def _print_dimension_op(op: Any, printer: Printer) -> None:
@@ -95,9 +93,7 @@ def _parse_id_op(cls: type[IRDLOperation], parser: Parser) -> Operation:
     attributes = parser.parse_optional_attr_dict()
     if parser.parse_optional_punctuation(":") is not None:
         parser.parse_type()
-    return cls.create(
-        result_types=[IndexType()], properties=properties, attributes=attributes
-    )
+    return cls.create(result_types=[IndexType()], properties=properties, attributes=attributes)
 
 
 def _print_id_op(op: Any, printer: Printer) -> None:
@@ -189,9 +185,7 @@ def _parse_dealloc(cls: type[IRDLOperation], parser: Parser) -> Operation:
     attributes = parser.parse_optional_attr_dict()
     parser.parse_punctuation(":")
     operand = parser.resolve_operand(buffer, parser.parse_type())
-    return cls.build(
-        operands=[dependencies, operand], attributes=attributes, result_types=[token]
-    )
+    return cls.build(operands=[dependencies, operand], attributes=attributes, result_types=[token])
 
 
 def _print_dealloc(op: Any, printer: Printer) -> None:
@@ -222,9 +216,7 @@ def _parse_copy(cls: type[IRDLOperation], parser: Parser) -> Operation:
     if len(operands) != 2:
         parser.raise_error("expected two operands", pos)
     values = parser.resolve_operands(operands, types, pos)
-    return cls.build(
-        operands=[dependencies, *values], attributes=attributes, result_types=[token]
-    )
+    return cls.build(operands=[dependencies, *values], attributes=attributes, result_types=[token])
 
 
 def _print_copy(op: Any, printer: Printer) -> None:
@@ -386,9 +378,7 @@ def _print_launch_func(op: gpu.LaunchFuncOp, printer: Printer) -> None:
         printer.print_operand(op.dynamicSharedMemorySize)
     if op.kernelOperands:
         printer.print_string(" args(")
-        printer.print_list(
-            op.kernelOperands, lambda value: _print_typed_operand(printer, value)
-        )
+        printer.print_list(op.kernelOperands, lambda value: _print_typed_operand(printer, value))
         printer.print_string(")")
     if op.asyncObject is not None:
         printer.print_string(" <")
@@ -512,9 +502,7 @@ def _print_module(op: gpu.ModuleOp, printer: Printer) -> None:
     if isinstance(targets, ArrayAttr):
         printer.print_string(" ")
         printer.print_attribute(targets)
-    printer.print_op_attributes(
-        op.attributes, reserved_attr_names=("targets",), print_keyword=True
-    )
+    printer.print_op_attributes(op.attributes, reserved_attr_names=("targets",), print_keyword=True)
     printer.print_string(" ")
     printer.print_region(op.body, print_empty_block=False)
 
@@ -638,6 +626,46 @@ def _complete_functions() -> None:
     set_format("attr-dict ($args^ `:` type($args))?", gpu.ReturnOp)
     set_format("attr-dict ($values^ `:` type($values))?", gpu.YieldOp)
     set_format("attr-dict", gpu.TerminatorOp)
+
+
+# --- Address spaces -----------------------------------------------------------------------------------
+
+
+class AddressSpace(StrEnum):
+    """Memory spaces of MLIR's gpu dialect."""
+
+    GLOBAL = "global"
+    WORKGROUP = "workgroup"
+    PRIVATE = "private"
+    CONSTANT = "constant"
+
+
+SHARED_MEMORY = 3
+"""The number by which XeTile and XeGPU programs name memory that a workgroup shares."""
+
+
+@irdl_attr_definition
+class AddressSpaceAttr(EnumAttribute[AddressSpace]):
+    """`#gpu.address_space<workgroup>`."""
+
+    name = "gpu.address_space"
+
+    def print_parameter(self, printer: Printer) -> None:
+        with printer.in_angle_brackets():
+            printer.print_string(self.data.value)
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> AddressSpace:
+        with parser.in_angle_brackets():
+            return parser.parse_str_enum(AddressSpace)
+
+
+def memory_space_number(kind: memref.MemRefType) -> int:
+    """0 for global memory, 3 for memory that a workgroup shares, other numbers as written."""
+    space = kind.memory_space
+    if isinstance(space, IntegerAttr):
+        return space.value.data
+    return SHARED_MEMORY if space == AddressSpaceAttr(AddressSpace.WORKGROUP) else 0
 
 
 # --- Barriers, communication, the rest ----------------------------------------------------------------
@@ -833,9 +861,8 @@ def _complete_rest() -> None:
     definition = gpu.AllReduceOp.get_irdl_definition()
     definition.properties["op"].constr = base(gpu.AllReduceOpAttr) | base(StringAttr)
     set_custom(gpu.AllReduceOp, _parse_reduce, _print_reduce)
-    add_ops(
-        gpu.GPU, (ShuffleOp, SubgroupReduceOp, PrintfOp, MemsetOp, DynamicSharedMemoryOp)
-    )
+    add_ops(gpu.GPU, (ShuffleOp, SubgroupReduceOp, PrintfOp, MemsetOp, DynamicSharedMemoryOp))
+    add_attributes(gpu.GPU, (AddressSpaceAttr,))
 
 
 def complete() -> None:

@@ -25,6 +25,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.ir.affine import AffineDimExpr, AffineMap
 from xdsl.irdl import (
     IRDLOperation,
+    OptPropertyDef,
     base,
     irdl_op_definition,
     operand_def,
@@ -32,7 +33,6 @@ from xdsl.irdl import (
     result_def,
     traits_def,
     var_operand_def,
-    OptPropertyDef,
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer

@@ -41,9 +41,7 @@ def parse_result_types(parser: Parser) -> list[Attribute]:
     """`-> T` or `-> (T, U)`; nothing when there is no arrow."""
     if parser.parse_optional_punctuation("->") is None:
         return []
-    types = parser.parse_optional_comma_separated_list(
-        parser.Delimiter.PAREN, parser.parse_type
-    )
+    types = parser.parse_optional_comma_separated_list(parser.Delimiter.PAREN, parser.parse_type)
     return [parser.parse_type()] if types is None else list(types)
 
 
@@ -184,9 +182,7 @@ class InParallelOp(IRDLOperation):
 
     region = region_def("single_block")
 
-    traits = lazy_traits_def(
-        lambda: (IsTerminator(), NoTerminator(), Pure(), HasParent(ForallOp))
-    )
+    traits = lazy_traits_def(lambda: (IsTerminator(), NoTerminator(), Pure(), HasParent(ForallOp)))
 
     def __init__(self, region: Region | None = None):
         super().__init__(regions=[region or Region(Block())])
@@ -219,9 +215,9 @@ class ForallOp(IRDLOperation):
     upper = var_operand_def(IndexType)
     steps = var_operand_def(IndexType)
     outputs = var_operand_def()
-    static_lower = prop_def(DenseArrayBase, prop_name="staticLowerBound")
-    static_upper = prop_def(DenseArrayBase, prop_name="staticUpperBound")
-    static_step = prop_def(DenseArrayBase, prop_name="staticStep")
+    static_lower = prop_def(DenseArrayBase.constr(i64), prop_name="staticLowerBound")
+    static_upper = prop_def(DenseArrayBase.constr(i64), prop_name="staticUpperBound")
+    static_step = prop_def(DenseArrayBase.constr(i64), prop_name="staticStep")
     mapping = opt_prop_def(ArrayAttr)
     res = var_result_def()
     body = region_def("single_block")

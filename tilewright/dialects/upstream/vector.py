@@ -15,9 +15,7 @@ from xdsl.dialects import vector
 from xdsl.dialects.builtin import (
     AffineMapAttr,
     ArrayAttr,
-    BoolAttr,
     DenseArrayBase,
-    FixedBitwidthType,
     IndexType,
     IntegerAttr,
     IntegerType,
@@ -37,7 +35,6 @@ from xdsl.irdl import (
     base,
     irdl_op_definition,
     operand_def,
-    opt_operand_def,
     prop_def,
     result_def,
     traits_def,
@@ -102,7 +99,7 @@ class TransposeOp(IRDLOperation):
     name = "vector.transpose"
 
     vector = operand_def(VectorType)
-    permutation_attr = prop_def(DenseArrayBase, prop_name="permutation")
+    permutation_attr = prop_def(DenseArrayBase.constr(i64), prop_name="permutation")
     result = result_def(VectorType)
 
     traits = traits_def(Pure())
@@ -410,7 +407,7 @@ class ConstantMaskOp(IRDLOperation):
 
     name = "vector.constant_mask"
 
-    sizes_attr = prop_def(DenseArrayBase, prop_name="mask_dim_sizes")
+    sizes_attr = prop_def(DenseArrayBase.constr(i64), prop_name="mask_dim_sizes")
     result = result_def(VectorType)
 
     traits = traits_def(Pure())
@@ -434,7 +431,9 @@ class ConstantMaskOp(IRDLOperation):
             raise VerifyException("must specify array attr of size equal vector result rank")
         for size, extent in zip(self.sizes, shape or (1,), strict=True):
             if not 0 <= size <= extent:
-                raise VerifyException("array attr of size out of bounds of vector result dimension size")
+                raise VerifyException(
+                    "array attr of size out of bounds of vector result dimension size"
+                )
 
     @classmethod
     def parse(cls, parser: Parser) -> ConstantMaskOp:
@@ -472,9 +471,7 @@ class InterleaveOp(IRDLOperation):
         lhs = SSAValue.get(lhs)
         kind = vector_of(lhs)
         shape = [*kind.get_shape()[:-1], 2 * kind.get_shape()[-1]]
-        super().__init__(
-            operands=[lhs, rhs], result_types=[VectorType(kind.element_type, shape)]
-        )
+        super().__init__(operands=[lhs, rhs], result_types=[VectorType(kind.element_type, shape)])
 
     def verify_(self) -> None:
         _verify_interleaved(self.lhs, self.result)
@@ -497,9 +494,7 @@ class DeinterleaveOp(IRDLOperation):
     def __init__(self, source: SSAValue | Operation):
         source = SSAValue.get(source)
         kind = vector_of(source)
-        half = VectorType(
-            kind.element_type, [*kind.get_shape()[:-1], kind.get_shape()[-1] // 2]
-        )
+        half = VectorType(kind.element_type, [*kind.get_shape()[:-1], kind.get_shape()[-1] // 2])
         super().__init__(operands=[source], result_types=[half, half])
 
     def verify_(self) -> None:
@@ -525,7 +520,7 @@ class MultiReductionOp(IRDLOperation):
     name = "vector.multi_reduction"
 
     kind_attr = prop_def(CombiningKindAttr, prop_name="kind")
-    dims_attr = prop_def(DenseArrayBase, prop_name="reduction_dims")
+    dims_attr = prop_def(DenseArrayBase.constr(i64), prop_name="reduction_dims")
     source = operand_def(VectorType)
     acc = operand_def()
     dest = result_def()
@@ -533,7 +528,11 @@ class MultiReductionOp(IRDLOperation):
     traits = traits_def(Pure())
 
     def __init__(
-        self, kind: str, source: SSAValue | Operation, acc: SSAValue | Operation, dims: Sequence[int]
+        self,
+        kind: str,
+        source: SSAValue | Operation,
+        acc: SSAValue | Operation,
+        dims: Sequence[int],
     ):
         acc = SSAValue.get(acc)
         super().__init__(
@@ -738,9 +737,7 @@ class ContractionOp(IRDLOperation):
             kind = self.operands[position].type
             rank = kind.get_num_dims() if isinstance(kind, VectorType) else 0
             if len(map.data.results) != rank:
-                raise VerifyException(
-                    f"expected indexing map {position} to have {rank} outputs"
-                )
+                raise VerifyException(f"expected indexing map {position} to have {rank} outputs")
         if self.acc.type != self.result.type:
             raise VerifyException("accumulator and result must have the same type")
 

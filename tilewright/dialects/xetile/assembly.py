@@ -89,7 +89,7 @@ class IndexList:
     def resolve(self, parser: Parser) -> list[SSAValue]:
         return [parser.resolve_operand(operand, IndexType()) for operand in self.dynamic]
 
-    def attribute(self) -> DenseArrayBase:
+    def attribute(self) -> DenseArrayBase[I64]:
         return DenseArrayBase.from_list(i64, self.static)
 
     def add(self, operand: UnresolvedOperand, count: int = 1) -> None:
@@ -122,9 +122,7 @@ def parse_index_list(parser: Parser) -> IndexList:
     return indices
 
 
-def print_index_list(
-    printer: Printer, static: DenseArrayBase, dynamic: Sequence[SSAValue]
-) -> None:
+def print_index_list(printer: Printer, static: DenseArrayBase[I64], dynamic: Sequence[SSAValue]) -> None:
     values = iter(dynamic)
 
     def one(value: int | float) -> None:
@@ -138,7 +136,7 @@ def print_index_list(
     printer.print_string("]")
 
 
-def split_indices(values: Iterable[Index]) -> tuple[DenseArrayBase, list[SSAValue]]:
+def split_indices(values: Iterable[Index]) -> tuple[DenseArrayBase[I64], list[SSAValue]]:
     """Constants and operands of a mixed list, in the form in which ops hold them."""
     static: list[int] = []
     dynamic: list[SSAValue] = []
@@ -151,18 +149,16 @@ def split_indices(values: Iterable[Index]) -> tuple[DenseArrayBase, list[SSAValu
     return DenseArrayBase.from_list(i64, static), dynamic
 
 
-def merge_indices(static: DenseArrayBase, dynamic: Sequence[SSAValue]) -> list[Index]:
+def merge_indices(static: DenseArrayBase[I64], dynamic: Sequence[SSAValue]) -> list[Index]:
     """The mixed list again: ints and values in order."""
     values = iter(dynamic)
     return [next(values) if v == DYNAMIC_INDEX else int(v) for v in static.get_values()]
 
 
-def verify_indices(name: str, static: DenseArrayBase, dynamic: Sequence[SSAValue]) -> None:
+def verify_indices(name: str, static: DenseArrayBase[I64], dynamic: Sequence[SSAValue]) -> None:
     marked = list(static.get_values()).count(DYNAMIC_INDEX)
     if marked != len(dynamic):
-        raise VerifyException(
-            f"{name} have {marked} dynamic positions but {len(dynamic)} operands"
-        )
+        raise VerifyException(f"{name} have {marked} dynamic positions but {len(dynamic)} operands")
 
 
 # --- Attribute dictionaries --------------------------------------------------------------------

@@ -10,7 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, IntAttr, IntegerAttr, NoneAttr, i64
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    BoolAttr,
+    IntAttr,
+    IntegerAttr,
+    IntegerType,
+    NoneAttr,
+    i64,
+)
 from xdsl.dialects.utils import EnumAttribute
 from xdsl.ir import Attribute, ParametrizedAttribute
 from xdsl.irdl import irdl_attr_definition
@@ -207,10 +215,21 @@ class WgMapAttr(ParametrizedAttribute):
 
 
 def _parse_int(parser: AttrParser) -> IntegerAttr:
+    """A size: whatever type is written, it is held as i64."""
+    return IntegerAttr(_parse_typed_int(parser).value, i64)
+
+
+def _parse_typed_int(parser: AttrParser) -> IntegerAttr:
+    """`3`, `3 : i64` or `3 : i32`, each kept as written."""
+    start = parser.pos
     value = parser.parse_integer(allow_boolean=False)
-    if parser.parse_optional_punctuation(":") is not None:
-        parser.parse_type()
-    return IntegerAttr(value, i64)
+    kind = parser.parse_type() if parser.parse_optional_punctuation(":") is not None else i64
+    if not isinstance(kind, IntegerType):
+        parser.raise_error(f"expected an integer type, got {kind}", start, parser.pos)
+    try:
+        return IntegerAttr(value, kind)
+    except VerifyException as error:
+        parser.raise_error(str(error), start, parser.pos)
 
 
 def _nested(cls: type[ParametrizedAttribute]) -> FieldParser:
@@ -334,7 +353,7 @@ class TileAttr(ParametrizedAttribute):
             "wg_map": _nested(WgMapAttr),
             "order": parse_int_array,
             "array_length": _parse_int,
-            "memory_space": _parse_int,
+            "memory_space": _parse_typed_int,
             "scattered": _parse_bool,
         }
         fields = parse_fields(parser, "tile_attr", readers, {"sg": "sg_map", "wg": "wg_map"})
@@ -353,11 +372,12 @@ class TileAttr(ParametrizedAttribute):
                 _print_int_array(printer, self.order)
                 separator = ", "
             if isinstance(self.array_length, IntegerAttr):
-                printer.print_string(f"{separator}array_length = {self.array_length.value.data}")
+                length = self.array_length.value.data
+                printer.print_string(f"{separator}array_length = {length} : i64")
                 separator = ", "
             if isinstance(self.memory_space, IntegerAttr):
-                space = self.memory_space.value.data
-                printer.print_string(f"{separator}memory_space = {space} : i64")
+                printer.print_string(f"{separator}memory_space = ")
+                printer.print_attribute(self.memory_space)
                 separator = ", "
             if not isinstance(self.scattered, NoneAttr):
                 word = "true" if self.scattered.value.data else "false"

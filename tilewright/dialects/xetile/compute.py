@@ -196,7 +196,7 @@ class TransposeOp(IRDLOperation):
     name = "xetile.transpose"
 
     value = operand_def(VectorType)
-    permutation_attr = prop_def(DenseArrayBase, prop_name="permutation")
+    permutation_attr = prop_def(DenseArrayBase.constr(i64), prop_name="permutation")
     wg_map = opt_prop_def(WgMapAttr)
     wg_map_source = opt_prop_def(WgMapAttr)
     result = result_def(VectorType)
@@ -303,7 +303,7 @@ class ReductionOp(IRDLOperation):
 
     source = operand_def(VectorType)
     kind_attr = prop_def(CombiningKindAttr, prop_name="kind")
-    dims_attr = prop_def(DenseArrayBase, prop_name="reduction_dims")
+    dims_attr = prop_def(DenseArrayBase.constr(i64), prop_name="reduction_dims")
     reduction_size_attr = opt_prop_def(IntegerAttr, prop_name="reduction_size")
     wg_map = opt_prop_def(WgMapAttr)
     wg_map_source = opt_prop_def(WgMapAttr)
@@ -410,7 +410,7 @@ class BroadcastOp(IRDLOperation):
     name = "xetile.broadcast"
 
     source = operand_def(VectorType)
-    dims_attr = prop_def(DenseArrayBase, prop_name="broadcast_dim")
+    dims_attr = prop_def(DenseArrayBase.constr(i64), prop_name="broadcast_dim")
     broadcast_size_attr = opt_prop_def(IntegerAttr, prop_name="broadcast_size")
     wg_map = opt_prop_def(WgMapAttr)
     wg_map_source = opt_prop_def(WgMapAttr)

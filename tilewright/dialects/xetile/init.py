@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects.builtin import (
-    DYNAMIC_INDEX,
     DenseArrayBase,
     IndexType,
-    IntegerType,
-    MemRefType,
     VectorType,
     i64,
 )
@@ -28,7 +25,6 @@ from xdsl.irdl import (
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import Pure
-from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.xetile import assembly, rules
 from tilewright.dialects.xetile.assembly import Index, IndexList
@@ -59,9 +55,9 @@ class InitTileOp(IRDLOperation):
     strides = var_operand_def(IndexType)
     offset_vector = opt_operand_def(VectorType)
 
-    static_offsets = prop_def(DenseArrayBase)
-    static_sizes = prop_def(DenseArrayBase)
-    static_strides = prop_def(DenseArrayBase)
+    static_offsets = prop_def(DenseArrayBase.constr(i64))
+    static_sizes = prop_def(DenseArrayBase.constr(i64))
+    static_strides = prop_def(DenseArrayBase.constr(i64))
 
     result = result_def(TileType)
 
@@ -163,7 +159,8 @@ class InitTileOp(IRDLOperation):
         operands = [
             [parser.resolve_operand(source, source_type)],
             *(each.resolve(parser) for each in lists),
-            [] if vector is None or vector_type is None
+            []
+            if vector is None or vector_type is None
             else [parser.resolve_operand(vector, vector_type)],
         ]
         op = cls.build(
@@ -235,7 +232,7 @@ class UpdateTileOffsetOp(IRDLOperation):
     offsets = var_operand_def(IndexType)
     offset_vector = opt_operand_def(VectorType)
 
-    static_offsets = prop_def(DenseArrayBase)
+    static_offsets = prop_def(DenseArrayBase.constr(i64))
 
     result = result_def(TileType)
 
@@ -326,5 +323,3 @@ class UpdateTileOffsetOp(IRDLOperation):
         if self.offset_vector is not None:
             printer.print_string(", ")
             printer.print_attribute(self.offset_vector.type)
-
-

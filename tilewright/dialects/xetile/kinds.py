@@ -41,7 +41,9 @@ SHORT_ATOMICS = {
 }
 
 
-def accepts(kinds_float: frozenset[str], kinds_integer: frozenset[str], kind: str, element: Attribute) -> bool:
+def accepts(
+    kinds_float: frozenset[str], kinds_integer: frozenset[str], kind: str, element: Attribute
+) -> bool:
     """Whether a kind is defined on an element type."""
     if isinstance(element, AnyFloat):
         return kind in kinds_float

@@ -215,9 +215,7 @@ class StoreTileOp(IRDLOperation):
         if isinstance(value.type, TileType) and isinstance(tile.type, VectorType):
             value, tile = tile, value
         properties, attributes = _properties(parser, attrs, HINTS)
-        return cls.build(
-            operands=[value, tile], properties=properties, attributes=attributes
-        )
+        return cls.build(operands=[value, tile], properties=properties, attributes=attributes)
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")

@@ -1,23 +1,569 @@
-"""What each op demands beyond its types. Messages have the sense of the public implementation's."""
+"""What each op demands beyond the types of its operands.
+
+Messages have the sense of the public implementation's, so that its negative tests hold here. A rule
+that only the implementation has and the RFCs have not goes through `narrower`: a warning, an error
+under `--strict`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    AffineMapAttr,
+    AnyFloat,
+    FloatAttr,
+    IndexType,
+    IntegerAttr,
+    IntegerType,
+    MemRefType,
+    NoneAttr,
+    VectorType,
+    i1,
+)
+from xdsl.ir import Attribute, OpResult, SSAValue
+from xdsl.ir.affine import AffineDimExpr
+from xdsl.irdl import IRDLOperation
+from xdsl.utils.exceptions import DiagnosticException, VerifyException
+
+from tilewright import layout
+from tilewright.dialects.strict import narrower
+from tilewright.dialects.upstream.gpu import memory_space_number
+from tilewright.dialects.xetile import kinds
+from tilewright.dialects.xetile.attrs import (
+    READ_HINTS,
+    WRITE_HINTS,
+    CacheHintAttr,
+    SgMapAttr,
+    WgMapAttr,
+    ints,
+)
+from tilewright.dialects.xetile.types import TileType
 
 if TYPE_CHECKING:
     from tilewright.dialects.xetile import compute, init, memory
+    from tilewright.dialects.xetile.assembly import Index
+
+Strides = list[int | None]
+
+UNEVEN = "data is not evenly distributed to each subgroup."
+NEEDS_SHAPE = (
+    "memref with a dynamic shape or raw address is used as source but dynamic shape argument "
+    "missing or it is not of valid rank"
+)
 
 
-def verify_init_tile(op: init.InitTileOp) -> None: ...
-def verify_update_tile_offset(op: init.UpdateTileOffsetOp) -> None: ...
-def verify_load_tile(op: memory.LoadTileOp) -> None: ...
-def verify_store_tile(op: memory.StoreTileOp) -> None: ...
-def verify_prefetch_tile(op: memory.PrefetchTileOp) -> None: ...
-def verify_load_gather(op: memory.LoadGatherOp) -> None: ...
-def verify_store_scatter(op: memory.StoreScatterOp) -> None: ...
-def verify_atomic_rmw(op: memory.AtomicRmwOp) -> None: ...
-def verify_tile_mma(op: compute.TileMmaOp) -> None: ...
-def verify_transpose(op: compute.TransposeOp) -> None: ...
-def verify_reduction(op: compute.ReductionOp) -> None: ...
-def verify_broadcast(op: compute.BroadcastOp) -> None: ...
-def verify_convert_layout(op: compute.ConvertLayoutOp) -> None: ...
+def _vector(value: SSAValue) -> VectorType:
+    assert isinstance(value.type, VectorType)
+    return value.type
+
+
+def _extents(shape: Sequence[int]) -> str:
+    return "x".join(str(dim) for dim in shape)
+
+
+# --- Base matrix of a tile ------------------------------------------------------------------------
+
+
+def verify_init_tile(op: init.InitTileOp) -> None:
+    source = op.source.type
+    if isinstance(source, MemRefType):
+        if memory_space_number(source) != op.tile_type.memory_space:
+            raise VerifyException("memory space of the tile doesn't match with the source.")
+        if source.element_type != op.tile_type.element_type:
+            raise VerifyException(
+                f"element type of the tile, {op.tile_type.element_type}, doesn't match that of the "
+                f"source, {source.element_type}"
+            )
+    elif not (isinstance(source, IntegerType) and source.width.data in (32, 64)):
+        raise VerifyException(
+            f"expected a memref or an integer address of 32 or 64 bits as source, got {source}"
+        )
+    if op.offset_vector is not None or op.tile_type.scattered:
+        _verify_scattered(op)
+    else:
+        _verify_block(op)
+    verify_tile_map(op.tile_type)
+
+
+def _verify_scattered(op: init.InitTileOp) -> None:
+    tile, source = op.tile_type, op.source.type
+    if isinstance(source, MemRefType) and source.get_num_dims() > 1:
+        raise VerifyException("Expecting a 0-D or 1-D memref as source.")
+    if not tile.scattered:
+        raise VerifyException("Expecting a scattered TileType.")
+    if op.offset_vector is None:
+        raise VerifyException("a scattered tile takes a vector of offsets, one per element")
+    if op.mixed_offsets or op.mixed_sizes or op.mixed_strides:
+        raise VerifyException(
+            "a scattered tile takes no offsets, sizes or strides besides its vector"
+        )
+    _verify_offset_vector(op.offset_vector, tile)
+
+
+def _verify_offset_vector(vector: SSAValue, tile: TileType) -> None:
+    kind = _vector(vector)
+    if not isinstance(kind.element_type, IndexType):
+        raise VerifyException(f"offsets of a scattered tile are of type index, got {kind}")
+    if kind.get_shape() != tile.get_shape():
+        raise VerifyException(
+            f"offsets of shape {_extents(kind.get_shape())} don't match the tile's shape "
+            f"{_extents(tile.get_shape())}"
+        )
+
+
+def _verify_block(op: init.InitTileOp) -> None:
+    source, offsets = op.source.type, op.mixed_offsets
+    sizes, strides = op.mixed_sizes, op.mixed_strides
+    if isinstance(source, MemRefType):
+        rank = source.get_num_dims()
+        if rank == 0:
+            raise VerifyException("a block tile needs a base matrix, got a 0-D memref")
+        if rank == 1 and op.tile_type.get_shape()[0] != 1:
+            raise VerifyException(
+                "a tile of a 1-D memref is one row, got a tile of shape "
+                + _extents(op.tile_type.get_shape())
+            )
+        if len(offsets) != rank:
+            raise VerifyException(
+                f"expected {rank} offsets, one per dimension of the source, got {len(offsets)}"
+            )
+        dynamic_shape = DYNAMIC_INDEX in source.get_shape()
+        known = _memref_strides(source)
+        if not dynamic_shape and None not in known:
+            if sizes or strides:
+                raise VerifyException(
+                    "dynamic sizes are not allowed with a static shaped memref as source"
+                )
+        elif dynamic_shape or sizes or strides:
+            _verify_dynamic(sizes, strides, rank)
+        _verify_order(op, source.get_shape(), known)
+    else:
+        if len(offsets) < 2:
+            raise VerifyException("expected two offsets or more with an address as source")
+        _verify_dynamic(sizes, strides, len(offsets))
+    if strides:
+        _verify_order(
+            op,
+            [_constant(size, DYNAMIC_INDEX) for size in sizes],
+            [_constant(stride, None) for stride in strides],
+        )
+
+
+def _verify_dynamic(sizes: Sequence[Index], strides: Sequence[Index], rank: int) -> None:
+    if not sizes and not strides:
+        raise VerifyException(NEEDS_SHAPE)
+    if not sizes or not strides:
+        raise VerifyException("dynamic shape and strides must not be empty")
+    if len(sizes) != rank or len(strides) != rank:
+        raise VerifyException(NEEDS_SHAPE)
+
+
+Unknown = TypeVar("Unknown")
+
+
+def _constant(value: Index, unknown: Unknown) -> int | Unknown:
+    """The number that an index is known to be."""
+    if isinstance(value, int):
+        return value
+    owner = value.op if isinstance(value, OpResult) else None
+    constant = owner.properties.get("value") if owner is not None else None
+    if owner is not None and owner.name == "arith.constant" and isinstance(constant, IntegerAttr):
+        return constant.value.data
+    return unknown
+
+
+def _memref_strides(source: MemRefType) -> Strides:
+    """Strides of a memref in elements, None for one that is not known before run time."""
+    if isinstance(source.layout, AffineMapAttr):
+        return _affine_strides(source, source.layout)
+    if not isinstance(source.layout, NoneAttr):
+        known = source.get_strides()
+        if known is None:
+            raise VerifyException("expected a valid affine map in the layout")
+        return list(known)
+    # Row-major and dense: all that lies inside of a dynamic extent has an unknown stride.
+    strides: Strides = []
+    step: int | None = 1
+    for extent in reversed(source.get_shape()):
+        strides.append(step)
+        step = None if step is None or extent == DYNAMIC_INDEX else step * extent
+    return strides[::-1]
+
+
+def _affine_strides(source: MemRefType, attribute: AffineMapAttr) -> Strides:
+    """Strides of `affine_map` layouts: a permutation of the dimensions, or a linear form."""
+    results = attribute.data.results
+    rank = source.get_num_dims()
+    if len(results) == rank and all(isinstance(expr, AffineDimExpr) for expr in results):
+        places = [expr.position for expr in results if isinstance(expr, AffineDimExpr)]
+        if sorted(places) == list(range(rank)):
+            strides: Strides = [None] * rank
+            step: int | None = 1
+            for dim in reversed(places):
+                strides[dim] = step
+                extent = source.get_shape()[dim]
+                step = None if step is None or extent == DYNAMIC_INDEX else step * extent
+            return strides
+    try:
+        linear = source.get_strides() if len(results) == 1 else None
+    except (DiagnosticException, ValueError, NotImplementedError):
+        linear = None
+    if linear is None:
+        raise VerifyException("expected a valid affine map in the layout")
+    return list(linear)
+
+
+def _verify_order(op: init.InitTileOp, shape: Sequence[int], strides: Strides) -> None:
+    """The tile's order agrees with the memory: its fastest dimension has stride 1 (RFC: order).
+
+    A dimension of extent 1 has no stride worth the name. The implementation wants the matrix to be
+    dense besides; a longer pitch is what the RFC's base_strides are for.
+    """
+    if len(strides) < 2:
+        if strides and strides[0] not in (None, 1) and shape[0] != 1:
+            raise VerifyException("memref operand is expected to have a row-major layout")
+        return
+    row_major = op.tile_type.order == (1, 0)
+    word = "row-major" if row_major else "column-major"
+    fast, slow = (-1, -2) if row_major else (-2, -1)
+    message = f"memref operand is expected to have a {word} layout"
+    if shape[fast] != 1 and strides[fast] not in (None, 1):
+        raise VerifyException(message)
+    pitch = strides[slow]
+    if pitch is None or shape[fast] == DYNAMIC_INDEX or shape[slow] == 1:
+        return
+    # A negative pitch walks backwards; rows of a shorter one would overlap.
+    if abs(pitch) < shape[fast]:
+        raise VerifyException(message)
+    if pitch != shape[fast]:
+        narrower(op, message)
+
+
+# --- Maps -------------------------------------------------------------------------------------------
+
+
+def distribution(wg: WgMapAttr | None, sg: SgMapAttr | None = None) -> layout.Distribution | None:
+    """The ownership that maps describe, None without a map."""
+    lanes = None if sg is None else layout.sg_map(ints(sg.wi_layout), ints(sg.wi_data))
+    if wg is None:
+        return lanes
+    inst = None if isinstance(wg.inst_data, NoneAttr) else ints(wg.inst_data)
+    groups = layout.wg_map(ints(wg.sg_layout), ints(wg.sg_data), inst)
+    return groups if lanes is None else groups.with_sg(lanes)
+
+
+def verify_map(
+    shape: Sequence[int], wg: WgMapAttr | None, sg: SgMapAttr | None = None, what: str = "wg_map"
+) -> None:
+    """A map deals the elements of a shape out completely (RFC, as DESIGN §2 reads it)."""
+    described = distribution(wg, sg)
+    if described is None or len(shape) != 2:
+        return
+    fault = described.fault(shape)
+    if fault is not None:
+        raise VerifyException(f"{UNEVEN[:-1]}: {what} on {_extents(shape)}: {fault}")
+
+
+def verify_tile_map(tile: TileType) -> None:
+    verify_map(tile.get_shape(), tile.wg_map, tile.sg_map, "the tile's map")
+
+
+def _verify_dealt_evenly(
+    op: memory.StoreTileOp | compute.ConvertLayoutOp, shape: Sequence[int], wg: WgMapAttr | None
+) -> None:
+    """The implementation refuses maps by which several subgroups own the same elements."""
+    if wg is None:
+        return
+    for extent, data, grid in zip(shape, ints(wg.sg_data), ints(wg.sg_layout), strict=False):
+        if extent % data or (extent // data) % grid:
+            narrower(op, UNEVEN)
+            return
+
+
+# --- Moving, loading, storing -----------------------------------------------------------------------
+
+
+def verify_update_tile_offset(op: init.UpdateTileOffsetOp) -> None:
+    tile = op.tile.type
+    assert isinstance(tile, TileType)
+    if tile != op.result.type:
+        raise VerifyException("the result must have the tile's type")
+    if tile.scattered:
+        if op.offset_vector is None:
+            raise VerifyException("a scattered tile moves by a vector of offsets, one per element")
+        if op.mixed_offsets:
+            raise VerifyException("a scattered tile takes no offsets besides its vector")
+        _verify_offset_vector(op.offset_vector, tile)
+        return
+    if op.offset_vector is not None:
+        raise VerifyException("Expecting a scattered TileType.")
+    if len(op.mixed_offsets) != 2:
+        raise VerifyException(
+            f"expected two offsets, for rows and columns, got {len(op.mixed_offsets)}"
+        )
+
+
+def _verify_hints(op: IRDLOperation, allowed: frozenset[str], verb: str) -> None:
+    for level in ("l1_hint", "l2_hint", "l3_hint"):
+        hint = op.properties.get(level)
+        if isinstance(hint, CacheHintAttr) and hint.kind not in allowed:
+            raise VerifyException(f"invalid {level}: #xetile.cache_hint<{hint.kind}> for a {verb}")
+
+
+def _verify_padding(padding: Attribute | None, element: Attribute) -> None:
+    if padding is None:
+        return
+    if not isinstance(padding, (IntegerAttr, FloatAttr)):
+        raise VerifyException(f"padding must be a number, got {padding}")
+    if isinstance(padding, FloatAttr) and not isinstance(element, AnyFloat):
+        raise VerifyException(f"padding of {element} elements must be an integer, got {padding}")
+
+
+def _verify_same(value: VectorType, tile: TileType, shape: Sequence[int], what: str) -> None:
+    if value.get_shape() != tuple(shape):
+        raise VerifyException(
+            f"{what} of shape {_extents(value.get_shape())} doesn't match the tile's shape "
+            f"{_extents(shape)}"
+        )
+    if value.element_type != tile.element_type:
+        raise VerifyException(
+            f"{what} of element type {value.element_type} doesn't match the tile's element type "
+            f"{tile.element_type}"
+        )
+
+
+def _verify_block_tile(tile: TileType, instead: str) -> None:
+    if tile.scattered:
+        raise VerifyException(f"expected a block tile; a scattered one takes {instead}")
+
+
+def verify_load_tile(op: memory.LoadTileOp) -> None:
+    tile = op.tile_type
+    _verify_block_tile(tile, "xetile.load")
+    shape = tile.get_shape()
+    permutation = op.permutation
+    if permutation is not None:
+        if sorted(permutation) != [0, 1]:
+            raise VerifyException(f"expected transpose to be [1, 0], got {[*permutation]}")
+        shape = tuple(shape[dim] for dim in permutation)
+    if len(op.values) != tile.array_length:
+        raise VerifyException(
+            f"expected {tile.array_length} results, the tile's array_length, got {len(op.values)}"
+        )
+    for value in op.values:
+        _verify_same(_vector(value), tile, shape, "result")
+    _verify_padding(op.padding, tile.element_type)
+    _verify_hints(op, READ_HINTS, "load")
+    verify_tile_map(tile)
+
+
+def verify_store_tile(op: memory.StoreTileOp) -> None:
+    tile = op.tile_type
+    _verify_block_tile(tile, "xetile.store")
+    if tile.array_length != 1:
+        raise VerifyException("array_length is not supported by store_tile")
+    _verify_same(_vector(op.value), tile, tile.get_shape(), "value")
+    _verify_hints(op, WRITE_HINTS, "store")
+    verify_tile_map(tile)
+    _verify_dealt_evenly(op, tile.get_shape(), tile.wg_map)
+
+
+def verify_prefetch_tile(op: memory.PrefetchTileOp) -> None:
+    if op.locality is not None and not 0 <= op.locality <= 3:
+        raise VerifyException(f"locality ranges from 0 to 3, got {op.locality}")
+    _verify_hints(op, READ_HINTS, "prefetch")
+    verify_tile_map(op.tile_type)
+
+
+def _verify_mask(mask: SSAValue | None, tile: TileType) -> None:
+    if mask is None:
+        return
+    kind = _vector(mask)
+    if kind.element_type != i1 or kind.get_shape() != tile.get_shape():
+        raise VerifyException(
+            f"mask must be a vector of i1 of the tile's shape {_extents(tile.get_shape())}, "
+            f"got {kind}"
+        )
+
+
+def _verify_scattered_tile(tile: TileType) -> None:
+    if not tile.scattered:
+        raise VerifyException("Expecting a scattered TileType.")
+
+
+def verify_load_gather(op: memory.LoadGatherOp) -> None:
+    _verify_scattered_tile(op.tile_type)
+    _verify_same(_vector(op.result), op.tile_type, op.tile_type.get_shape(), "result")
+    _verify_mask(op.mask, op.tile_type)
+    _verify_padding(op.padding, op.tile_type.element_type)
+    _verify_hints(op, READ_HINTS, "load")
+    verify_tile_map(op.tile_type)
+
+
+def verify_store_scatter(op: memory.StoreScatterOp) -> None:
+    _verify_scattered_tile(op.tile_type)
+    _verify_same(_vector(op.value), op.tile_type, op.tile_type.get_shape(), "value")
+    _verify_mask(op.mask, op.tile_type)
+    _verify_hints(op, WRITE_HINTS, "store")
+    verify_tile_map(op.tile_type)
+
+
+def verify_atomic_rmw(op: memory.AtomicRmwOp) -> None:
+    number = op.kind_attr.value.data
+    if not 0 <= number < len(kinds.ATOMIC_KINDS):
+        raise VerifyException(f"unknown kind of atomic: {number}")
+    tile = op.tile_type
+    _verify_same(_vector(op.value), tile, tile.get_shape(), "value")
+    if op.result.type != op.value.type:
+        raise VerifyException("the result must have the value's type")
+    _verify_mask(op.mask, tile)
+    if not kinds.accepts(kinds.FLOAT_ATOMICS, kinds.INTEGER_ATOMICS, op.kind, tile.element_type):
+        raise VerifyException(f"{op.kind} is not defined on elements of type {tile.element_type}")
+    verify_tile_map(tile)
+
+
+# --- Computation on vectors -------------------------------------------------------------------------
+
+
+def verify_tile_mma(op: compute.TileMmaOp) -> None:
+    a, b, result = _vector(op.a), _vector(op.b), _vector(op.result)
+    if a.get_num_dims() != b.get_num_dims():
+        raise VerifyException("A and B inputs must have the same rank.")
+    if a.element_type != b.element_type:
+        raise VerifyException("A and B inputs must have the same type.")
+    if op.c is not None and _vector(op.c).element_type != result.element_type:
+        raise VerifyException("C and output vector must have the same type.")
+    if a.get_num_dims() != 2 or result.get_num_dims() != 2:
+        raise VerifyException(
+            f"expected 2-D vectors, got {_extents(a.get_shape())} and "
+            f"{_extents(result.get_shape())}"
+        )
+    (m, k), (k2, n) = a.get_shape(), b.get_shape()
+    if k != k2 or result.get_shape() != (m, n):
+        raise VerifyException(
+            "incompatible A, B and output sizes for 2D tile mma op. 2D tile mma should have the "
+            "shape (m x k) x (k x n) = (m x n), got "
+            f"({m} x {k}) x ({k2} x {n}) = ({_extents(result.get_shape())})."
+        )
+    if op.c is not None and _vector(op.c).get_shape() != result.get_shape():
+        raise VerifyException("input C must have the same shape as output.")
+    _verify_accumulator(a.element_type, result.element_type)
+    for name, value in (("wg_map_a", a), ("wg_map_b", b), ("wg_map_c", result)):
+        verify_map(value.get_shape(), getattr(op, name), what=name)
+
+
+def _verify_accumulator(operand: Attribute, result: Attribute) -> None:
+    """Floats accumulate in floats, integers in integers that hold them."""
+    if isinstance(operand, AnyFloat):
+        legal = isinstance(result, AnyFloat)
+    else:
+        legal = isinstance(operand, IntegerType) and isinstance(result, IntegerType)
+        legal = legal and result.width.data >= operand.width.data  # pyright: ignore
+    if not legal:
+        raise VerifyException(f"cannot accumulate products of {operand} in {result}")
+
+
+def verify_transpose(op: compute.TransposeOp) -> None:
+    source, result = _vector(op.value), _vector(op.result)
+    shape, permutation = source.get_shape(), op.permutation
+    if any(not 0 <= dim < len(shape) for dim in permutation):
+        raise VerifyException("permutation index out of bounds")
+    permuted = tuple(shape[dim] for dim in permutation)
+    if sorted(permutation) != list(range(len(shape))) or permuted != result.get_shape():
+        raise VerifyException("Incorrect transpose permutation")
+    if source.element_type != result.element_type:
+        raise VerifyException("source and result must have the same element type")
+    verify_map(result.get_shape(), op.wg_map)
+    verify_map(shape, op.wg_map_source, what="wg_map_source")
+
+
+def _verify_dims(dims: Sequence[int], rank: int, what: str) -> None:
+    if not dims or any(not 0 <= dim < rank for dim in dims) or len(set(dims)) != len(dims):
+        raise VerifyException(f"{what} dimensions {[*dims]} don't fit a vector of rank {rank}")
+
+
+def verify_reduction(op: compute.ReductionOp) -> None:
+    source, result = _vector(op.source), _vector(op.result)
+    shape, size = source.get_shape(), op.reduction_size
+    if size is not None:
+        if len(op.dims) != 1:
+            raise VerifyException(
+                "when reduction size is specified, only a single reduction dimension is allowed."
+            )
+        if len(shape) != 2:
+            raise VerifyException("when reduction size is specified, source must be a 2D vector.")
+        if size < 1:
+            raise VerifyException(f"reduction size must be positive, got {size}")
+    if len(result.get_shape()) != len(shape):
+        raise VerifyException("source and result must have the same rank")
+    _verify_dims(op.dims, len(shape), "reduction")
+    for dim, extent in enumerate(shape):
+        expected = result.get_shape()[dim]
+        if dim not in op.dims:
+            if expected != extent:
+                raise VerifyException(
+                    f"dimension {dim} is not reduced: result has {expected}, source {extent}"
+                )
+        elif size is not None:
+            if extent % size or expected != extent // size:
+                raise VerifyException(
+                    "reduction size does not match the expected size of the result dimension "
+                    "after reduction."
+                )
+        elif expected != 1:
+            raise VerifyException("reduction dimension of result must have size 1")
+    if source.element_type != result.element_type:
+        raise VerifyException("source and result must have the same element type")
+    if not kinds.accepts(
+        kinds.FLOAT_REDUCTIONS, kinds.INTEGER_REDUCTIONS, op.kind, source.element_type
+    ):
+        raise VerifyException(
+            f"reduction {op.kind} is not defined on elements of type {source.element_type}"
+        )
+    verify_map(result.get_shape(), op.wg_map)
+    verify_map(shape, op.wg_map_source, what="wg_map_source")
+
+
+def verify_broadcast(op: compute.BroadcastOp) -> None:
+    source, result = _vector(op.source), _vector(op.result)
+    shape, size = source.get_shape(), op.broadcast_size
+    if len(result.get_shape()) != len(shape):
+        raise VerifyException("source and result must have the same rank")
+    _verify_dims(op.dims, len(shape), "broadcast")
+    if size is not None and size < 1:
+        raise VerifyException(f"broadcast size must be positive, got {size}")
+    if size is not None and len(op.dims) != 1:
+        raise VerifyException(
+            "when broadcast size is specified, only a single broadcast dimension is allowed."
+        )
+    for dim, extent in enumerate(shape):
+        expected = result.get_shape()[dim]
+        if dim not in op.dims:
+            if expected != extent:
+                raise VerifyException(
+                    f"dimension {dim} is not broadcast: result has {expected}, source {extent}"
+                )
+        elif size is not None:
+            if extent * size != expected:
+                raise VerifyException(
+                    f"broadcast size {size} times {extent} elements of the source is not the "
+                    f"{expected} of the result"
+                )
+        elif extent != 1:
+            raise VerifyException("broadcast dimension of source must have size 1")
+    if source.element_type != result.element_type:
+        raise VerifyException("source and result must have the same element type")
+    verify_map(result.get_shape(), op.wg_map)
+    verify_map(shape, op.wg_map_source, what="wg_map_source")
+
+
+def verify_convert_layout(op: compute.ConvertLayoutOp) -> None:
+    shape = _vector(op.source).get_shape()
+    if op.source.type != op.result.type:
+        raise VerifyException("source and result must have the same type")
+    verify_map(shape, op.wg_map_result, what="wg_map_result")
+    verify_map(shape, op.wg_map_source, what="wg_map_source")
+    _verify_dealt_evenly(op, shape, op.wg_map_source)
