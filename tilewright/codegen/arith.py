@@ -388,10 +388,10 @@ def print_absf(p: Printer, op: Operation) -> None:
 
 
 _FLOAT_MINMAX = {
-    "arith.maximumf": ("maximum", "ogt"),
-    "arith.minimumf": ("minimum", "olt"),
-    "arith.maxnumf": ("maxnum", "ogt"),
-    "arith.minnumf": ("minnum", "olt"),
+    "arith.maximumf": "maximum",
+    "arith.minimumf": "minimum",
+    "arith.maxnumf": "maxnum",
+    "arith.minnumf": "minnum",
 }
 
 
@@ -401,30 +401,29 @@ def print_float_minmax(p: Printer, op: Operation) -> None:
 
     The expansion is ours: LLVM's own for x86 vectors takes twice the instructions.
     """
-    name, above = _FLOAT_MINMAX[op.name]
-    flags = fast_flags(op)
-    plain = "nnan" in flags or flags == "fast"
+    name = _FLOAT_MINMAX[op.name]
+    float_elementwise(p, op, lambda o, s, x: float_maximum(o, s, x[0], x[1], name))
 
-    def choose(o: Lanes, s: str, x: list[str]) -> str:
-        t = o.type(s)
-        a, b = x
-        if not p.target.name.startswith("x86"):
-            return o.intrinsic(name, s, a, b)
-        value = o.select(o.fcmp(above, t, a, b), t, a, b)
-        if plain:
-            return value
-        if name in ("maxnum", "minnum"):
-            return o.select(o.fcmp("uno", t, b, b), t, a, value)
-        return _nan_and_zero(o, s, a, b, value, name)
 
-    float_elementwise(p, op, choose)
+def float_maximum(o: Lanes, s: str, a: str, b: str, name: str) -> str:
+    """maximum, minimum, maxnum or minnum of two registers of LLVM scalar type `s`."""
+    if not o.p.target.name.startswith("x86"):
+        return o.intrinsic(name, s, a, b)
+    t = o.type(s)
+    above = "ogt" if name.startswith("max") else "olt"
+    value = o.select(o.fcmp(above, t, a, b), t, a, b)
+    if "nnan" in o.flags or o.flags == "fast":
+        return value
+    if name in ("maxnum", "minnum"):
+        return o.select(o.fcmp("uno", t, b, b), t, a, value)
+    return _nan_and_zero(o, s, a, b, value, name)
 
 
 def _nan_and_zero(o: Lanes, s: str, a: str, b: str, value: str, name: str) -> str:
-    """Mend a compare-and-select maximum: NaN of `a` (that of `b` is there already), and the sign of zero.
+    """Mend a compare-and-select maximum: NaN of `a` (`b`'s is there already), and the sign of zero.
 
-    Equal operands differ in the sign of zero at most; `and` of their bits is then +0 for a maximum, `or` -0 for a
-    minimum, and the operand itself in every other case.
+    Equal operands differ in the sign of zero at most; `and` of their bits is then +0 for a
+    maximum, `or` -0 for a minimum, and the operand itself in every other case.
     """
     t = o.type(s)
     integer = o.type({"float": "i32", "double": "i64", "half": "i16"}[s])
@@ -433,6 +432,11 @@ def _nan_and_zero(o: Lanes, s: str, a: str, b: str, value: str, name: str) -> st
     same = o.bitcast(integer, bits, t)
     value = o.select(o.fcmp("oeq", t, a, b), t, same, value)
     return o.select(o.fcmp("uno", t, a, a), t, a, value)
+
+
+def narrow_result(p: Printer, o: Lanes, x: str, src: Element, dst: Element) -> str:
+    """A float or integer computed in `src`, as `dst`."""
+    return convert_float(p, o, x, src, dst) if dst.is_float else x
 
 
 # Comparison and select ------------------------------------------------------------------------------------------

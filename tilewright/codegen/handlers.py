@@ -1,5 +1,6 @@
 """Fills the common table of the printer: importing this module imports every module that prints ops."""
 
-from tilewright.codegen import arith, memory, structure, vectors
+from tilewright.codegen import arith, memory, reductions, structure, vectors
+from tilewright.codegen.instructions import table
 
-__all__ = ["arith", "memory", "structure", "vectors"]
+__all__ = ["arith", "memory", "reductions", "structure", "table", "vectors"]

@@ -1,0 +1,304 @@
+"""vector.reduction, vector.multi_reduction, vector.contract, vector.outerproduct.
+
+Sums come in any order (DESIGN section 3), so a register folds in halves: log2(n) shuffles and ops. Narrow floats sum in
+f32 and round once at the end. NaN and the sign of zero follow the kind: minimumf and maximumf give NaN, minnumf and
+maxnumf drop it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+
+import numpy as np
+from xdsl.dialects.builtin import AffineMapAttr, ArrayAttr, IntegerAttr, StringAttr, VectorType
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from tilewright.codegen.arith import (
+    fast_flags,
+    float_maximum,
+    narrow_result,
+    resize_integer,
+)
+from tilewright.codegen.convert import convert_float
+from tilewright.codegen.lane_ops import Lanes
+from tilewright.codegen.printer import Printer, Regs, attribute, prints, unsupported
+from tilewright.codegen.registers import Element, Layout
+from tilewright.codegen.vectors import Source, integers
+
+F32 = Element("f32", "float", "float", 32, 32)
+
+_INTEGER = {"add": "add", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
+_INTEGER_MINMAX = {"minsi": "smin", "minui": "umin", "maxsi": "smax", "maxui": "umax"}
+_FLOAT = {"add": "fadd", "mul": "fmul"}
+_FLOAT_MINMAX = {
+    "minnumf": "minnum",
+    "maxnumf": "maxnum",
+    "minimumf": "minimum",
+    "maximumf": "maximum",
+    "minf": "minnum",
+    "maxf": "maxnum",
+}
+
+
+def kind_of(op: Operation) -> str:
+    """The combining kind, from whichever attribute holds it."""
+    found = attribute(op, "kind")
+    if isinstance(found, StringAttr):
+        return found.data
+    if isinstance(found, IntegerAttr):
+        names = ("add", "mul", "minui", "minsi", "minnumf", "maxui", "maxsi", "maxnumf", "and")
+        return (*names, "or", "xor", "maximumf", "minimumf")[found.value.data]
+    data = getattr(found, "data", None)
+    if data is not None:
+        value = getattr(data, "value", data)
+        if isinstance(value, tuple | frozenset | set | list) and len(value) == 1:
+            value = next(iter(value))
+        return str(getattr(value, "value", value))
+    text = str(found)
+    return text[text.index("<") + 1 : text.index(">")].strip() if "<" in text else text
+
+
+def combiner(
+    p: Printer, op: Operation, kind: str, e: Element, flags: str
+) -> Callable[[int, str, str], str]:
+    """combine(components, a, b) -> register, for registers of element `e` (f32 or f64 if a float)."""
+    if e.is_float:
+        if kind in _FLOAT:
+            return lambda n, a, b: Lanes(p, n, flags).fop(_FLOAT[kind], Lanes(p, n).type(e.llvm), a, b)
+        if kind in _FLOAT_MINMAX:
+            name = _FLOAT_MINMAX[kind]
+            return lambda n, a, b: float_maximum(Lanes(p, n, flags), e.llvm, a, b, name)
+    elif kind in _INTEGER:
+        return lambda n, a, b: Lanes(p, n).op(_INTEGER[kind], Lanes(p, n).type(e.llvm), a, b)
+    elif kind in _INTEGER_MINMAX:
+        return lambda n, a, b: Lanes(p, n).intrinsic(_INTEGER_MINMAX[kind], e.llvm, a, b)
+    raise unsupported(op, f"kind '{kind}' does not apply to {e.name}")
+
+
+def computing_layout(p: Printer, layout: Layout) -> Layout:
+    """The layout in which a reduction computes: f32 for floats that the machine does not add itself."""
+    e = layout.element
+    if not e.is_float or e.name in ("f32", "f64"):
+        return layout
+    return p.rep.layout_of(F32, layout.shape)
+
+
+def to_computing(p: Printer, layout: Layout, wide: Layout, regs: Sequence[str]) -> Regs:
+    if layout.element == wide.element:
+        return tuple(regs)
+    return tuple(
+        convert_float(p, Lanes(p, n), r, layout.element, wide.element)
+        for n, r in zip(layout.counts, regs, strict=True)
+    )
+
+
+def fold(
+    p: Printer,
+    e: Element,
+    counts: Sequence[int],
+    regs: Sequence[str],
+    combine: Callable[[int, str, str], str],
+) -> str:
+    """All components of some registers combined into a scalar."""
+    pending: dict[int, list[str]] = {}
+    for n, r in zip(counts, regs, strict=True):
+        pending.setdefault(n, []).append(r)
+    scalars: list[str] = []
+    while pending:
+        n = max(pending)
+        group = pending.pop(n)
+        while len(group) > 1:
+            pairs = [combine(n, a, b) for a, b in zip(group[0::2], group[1::2], strict=False)]
+            group = pairs + ([group[-1]] if len(group) % 2 else [])
+        if n == 1:
+            scalars.append(group[0])
+            continue
+        source = Source(p, e.llvm)
+        numbers = source.add(Layout(e, (n,), (n,), ()), (group[0],))
+        half = n // 2
+        parts = source.assemble(numbers, (half, half, *([1] * (n % 2))))
+        pending.setdefault(half, []).extend(parts[:2])
+        if n % 2:
+            pending.setdefault(1, []).extend(parts[2:])
+    return scalars[0]
+
+
+@prints("vector.reduction")
+def print_reduction(p: Printer, op: Operation) -> None:
+    vector, *rest = op.operands
+    layout = p.layout(vector.type)
+    wide = computing_layout(p, layout)
+    e = wide.element
+    combine = combiner(p, op, kind_of(op), e, fast_flags(op))
+    value = fold(p, e, wide.counts, to_computing(p, layout, wide, p.get(vector)), combine)
+    if rest:
+        scalar = p.layout(rest[0].type)
+        (acc,) = to_computing(p, scalar, computing_layout(p, scalar), p.get(rest[0]))
+        value = combine(1, value, acc)
+    p.set(op.results[0], [narrow_result(p, Lanes(p, 1), value, e, layout.element)])
+
+
+@prints("vector.multi_reduction")
+def print_multi_reduction(p: Printer, op: Operation) -> None:
+    """Reduced dimensions last: each row folds. Otherwise: slices combine register by register."""
+    vector, acc = op.operands
+    layout = p.layout(vector.type)
+    wide = computing_layout(p, layout)
+    e, shape = wide.element, layout.shape
+    combine = combiner(p, op, kind_of(op), e, fast_flags(op))
+    regs = to_computing(p, layout, wide, p.get(vector))
+    dims = integers(op, "reduction_dims")
+    kept = [d for d in range(len(shape)) if d not in dims]
+    out = p.layout(op.results[0].type)
+    source = Source(p, e.llvm)
+    numbers = source.add(wide, regs)
+    reduced = int(np.prod([shape[d] for d in dims], dtype=np.int64))
+    if not isinstance(op.results[0].type, VectorType) or (
+        all(d > k for d in dims for k in kept) and p.rep.cut((reduced,)) != (1,) * reduced
+    ):
+        rows = numbers.reshape(-1, reduced)
+        counts = p.rep.cut((reduced,))
+        scalars = [
+            fold(p, e, counts, source.assemble(row, counts), combine) for row in rows
+        ]
+        gathered = Source(p, e.llvm)
+        picks = np.array([int(gathered.add(Layout(e, (), (1,), ()), (s,))) for s in scalars])
+        values = gathered.assemble(picks, out.counts)
+    else:
+        slices = numbers.transpose([*dims, *kept]).reshape(reduced, -1)
+        values = source.assemble(slices[0], out.counts)
+        for row in slices[1:]:
+            parts = source.assemble(row, out.counts)
+            values = [
+                combine(n, a, b) for n, a, b in zip(out.counts, values, parts, strict=True)
+            ]
+    accs = to_computing(p, out, computing_layout(p, out), p.get(acc))
+    values = [combine(n, a, b) for n, a, b in zip(out.counts, values, accs, strict=True)]
+    p.set(
+        op.results[0],
+        [
+            narrow_result(p, Lanes(p, n), v, e, out.element)
+            for n, v in zip(out.counts, values, strict=True)
+        ],
+    )
+
+
+# Contractions ---------------------------------------------------------------------------------------
+
+
+def _multiply_add(
+    p: Printer, op: Operation, kind: str, e: Element, flags: str
+) -> Callable[[int, str, str, str], str]:
+    """mac(components, a, b, acc) -> combine(acc, a * b); one FMA where rounding once is allowed."""
+    if kind == "add" and e.is_float:
+        return lambda n, a, b, c: Lanes(p, n, flags).fmuladd(e.llvm, a, b, c)
+    combine = combiner(p, op, kind, e, flags)
+    multiply = combiner(p, op, "mul", e, flags)
+    return lambda n, a, b, c: combine(n, c, multiply(n, a, b))
+
+
+def _widen_operand(p: Printer, value: SSAValue, e: Element) -> tuple[Layout, Regs]:
+    """An operand's registers in the accumulator's element type."""
+    layout = p.layout(value.type)
+    wide = p.rep.layout_of(e, layout.shape) if layout.shape else Layout(e, (), (1,), (e.llvm,))
+    if layout.element == e:
+        return wide, p.get(value)
+    out: list[str] = []
+    for n, r in zip(layout.counts, p.get(value), strict=True):
+        o = Lanes(p, n)
+        if e.is_float:
+            out.append(convert_float(p, o, r, layout.element, e))
+        else:
+            out.append(resize_integer(o, r, layout.element, e, True))
+    return wide, tuple(out)
+
+
+@prints("vector.contract")
+def print_contract(p: Printer, op: Operation) -> None:
+    """sum over the reduced iterators of lhs * rhs, plus acc: one multiply-add per result register and step."""
+    lhs, rhs, acc = list(op.operands)[:3]
+    maps = attribute(op, "indexing_maps")
+    kinds = attribute(op, "iterator_types")
+    assert isinstance(maps, ArrayAttr) and isinstance(kinds, ArrayAttr)
+    reduced = ["reduction" in str(k) for k in kinds.data]
+    access = [_dimensions(op, m) for m in maps.data]
+    sizes = [0] * len(reduced)
+    for value, dims in zip((lhs, rhs), access, strict=False):
+        for d, n in zip(dims, p.layout(value.type).shape, strict=True):
+            sizes[d] = n
+    out = p.layout(acc.type)
+    wide = computing_layout(p, out)
+    e = wide.element
+    kind = kind_of(op) if attribute(op, "kind") is not None else "add"
+    mac = _multiply_add(p, op, kind, e, fast_flags(op))
+    values = list(to_computing(p, out, wide, p.get(acc)))
+    grids = np.indices([1 if r else n for r, n in zip(reduced, sizes, strict=True)])
+    kept = access[2]
+    operands: list[tuple[Source, np.ndarray, list[int]]] = []
+    for value, dims in zip((lhs, rhs), access, strict=False):
+        layout, regs = _widen_operand(p, value, e)
+        source = Source(p, e.llvm)
+        operands.append((source, source.add(layout, regs), dims))
+    order = [*kept, *(d for d in range(len(sizes)) if d not in kept)]
+    for step in product(*(range(n) if r else (0,) for r, n in zip(reduced, sizes, strict=True))):
+        parts: list[list[str]] = []
+        for source, numbers, dims in operands:
+            index = tuple(grids[d] + step[d] for d in dims)
+            chosen = numbers[index] if dims else np.broadcast_to(numbers, grids.shape[1:])
+            parts.append(source.assemble(chosen.transpose(order), wide.counts))
+        values = [
+            mac(n, a, b, c)
+            for n, a, b, c in zip(wide.counts, parts[0], parts[1], values, strict=True)
+        ]
+    p.set(
+        op.results[0],
+        [
+            narrow_result(p, Lanes(p, n), v, e, out.element)
+            for n, v in zip(out.counts, values, strict=True)
+        ],
+    )
+
+
+def _dimensions(op: Operation, attr: Attribute) -> list[int]:
+    """Iterators that a projected permutation lists."""
+    assert isinstance(attr, AffineMapAttr)
+    dims: list[int] = []
+    for expr in attr.data.results:
+        position = getattr(expr, "position", None)
+        if position is None:
+            raise unsupported(op, f"indexing map {attr} is not a projected permutation")
+        dims.append(int(position))
+    return dims
+
+
+@prints("vector.outerproduct")
+def print_outerproduct(p: Printer, op: Operation) -> None:
+    a, b, *rest = op.operands
+    out = p.layout(op.results[0].type)
+    wide = computing_layout(p, out)
+    e = wide.element
+    parts: list[list[str]] = []
+    for i, value in enumerate((a, b)):
+        layout, regs = _widen_operand(p, value, e)
+        source = Source(p, e.llvm)
+        numbers = source.add(layout, regs)
+        if len(out.shape) == 2 and i == 0:
+            numbers = numbers[:, None]
+        parts.append(source.assemble(np.broadcast_to(numbers, out.shape), wide.counts))
+    kind = kind_of(op) if attribute(op, "kind") is not None else "add"
+    flags = fast_flags(op)
+    if rest:
+        mac = _multiply_add(p, op, kind, e, flags)
+        accs = to_computing(p, out, wide, p.get(rest[0]))
+        values = [mac(*x) for x in zip(wide.counts, *parts, accs, strict=True)]
+    else:
+        multiply = combiner(p, op, "mul", e, flags)
+        values = [multiply(*x) for x in zip(wide.counts, *parts, strict=True)]
+    p.set(
+        op.results[0],
+        [
+            narrow_result(p, Lanes(p, n), v, e, out.element)
+            for n, v in zip(out.counts, values, strict=True)
+        ],
+    )
