@@ -12,33 +12,33 @@ from xdsl.ir import Dialect
 
 from tilewright.dialects import upstream
 
-# Our dialects: name -> module and variable that holds the `Dialect`. One line adds one.
-OWN_DIALECTS: dict[str, tuple[str, str]] = {
-    "index": ("tilewright.dialects.upstream.index", "Index"),
-    "spirv": ("tilewright.dialects.upstream.spirv", "Spirv"),
-    "xetile": ("tilewright.dialects.xetile", "XeTile"),
-    "xegpu": ("tilewright.dialects.xegpu", "XeGPU"),
-    "stage": ("tilewright.dialects.stage", "Stage"),
-    "tw": ("tilewright.dialects.tw", "Tw"),
-    "mach": ("tilewright.dialects.mach", "Mach"),
+# Our dialects and the modules that define them. One line adds one.
+OWN_DIALECTS: dict[str, str] = {
+    "index": "tilewright.dialects.upstream.index",
+    "spirv": "tilewright.dialects.upstream.spirv",
+    "xetile": "tilewright.dialects.xetile",
+    "xegpu": "tilewright.dialects.xegpu",
+    "stage": "tilewright.dialects.stage",
+    "tw": "tilewright.dialects.tw",
+    "mach": "tilewright.dialects.mach",
 }
-
 
 upstream.complete()
 
 
-def _loader(module: str, variable: str) -> Callable[[], Dialect]:
+def _loader(name: str, module: str) -> Callable[[], Dialect]:
     def load() -> Dialect:
-        return getattr(import_module(module), variable)
+        contents = vars(import_module(module)).values()
+        return next(each for each in contents if isinstance(each, Dialect) and each.name == name)
 
     return load
 
 
 def own_dialects() -> dict[str, Callable[[], Dialect]]:
-    """Factories of the dialects that Tilewright defines, by name."""
+    """Factories of the dialects that Tilewright defines, by name; each imports when called."""
     return {
-        name: _loader(module, variable)
-        for name, (module, variable) in OWN_DIALECTS.items()
+        name: _loader(name, module)
+        for name, module in OWN_DIALECTS.items()
         if importlib.util.find_spec(module) is not None
     }
 
@@ -46,12 +46,12 @@ def own_dialects() -> dict[str, Callable[[], Dialect]]:
 def make_context(allow_unregistered: bool = False) -> Context:
     """A context with every dialect registered; each is imported when text first names it."""
     context = Context(allow_unregistered=allow_unregistered)
-    for name, factory in {**get_all_dialects(), "llvm": _llvm, **own_dialects()}.items():
+    for name, factory in {**get_all_dialects(), "llvm": complete_llvm, **own_dialects()}.items():
         context.register_dialect(name, factory)
     return context
 
 
-def _llvm() -> Dialect:
+def complete_llvm() -> Dialect:
     """llvm is large and seldom used: it is completed when it is first named."""
     from xdsl.dialects.llvm import LLVM
 
@@ -61,4 +61,4 @@ def _llvm() -> Dialect:
     return LLVM
 
 
-__all__ = ["OWN_DIALECTS", "make_context", "own_dialects"]
+__all__ = ["OWN_DIALECTS", "complete_llvm", "make_context", "own_dialects"]
