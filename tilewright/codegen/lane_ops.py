@@ -114,6 +114,10 @@ class Lanes:
         """a * b + c with one rounding, always."""
         return self.intrinsic("fma", scalar, a, b, c)
 
+    def fuses(self) -> bool:
+        """Does fmuladd round once on this target?"""
+        return not self.p.target.name.startswith("x86") or self.p.target.has("fma")
+
     def horner(self, scalar: str, x: str, coefficients: Sequence[float]) -> str:
         """Polynomial, coefficients from the highest power down."""
         value = self.const(scalar, coefficients[0])

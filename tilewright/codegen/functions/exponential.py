@@ -1,0 +1,163 @@
+"""exp and exp2.
+
+    x = n ln 2 + r, |r| <= ln 2 / 2        e^x = 2^n p(r)
+
+n comes from adding 1.5 * 2^mantissa, whose low bits then are n as an integer; 2^n from adding n to the exponent field.
+The fast form gives zero below the normal range and infinity above it. The accurate form scales by vscalef or by two
+powers of two, so that denormals and infinity come out rounded once.
+"""
+
+from __future__ import annotations
+
+from tilewright.codegen.lane_ops import Lanes
+
+# p(r) = 1 + r (c[n-1] + ... + c[0] r^(n-1)), by degree; relative error about 2^-(bits).
+EXP2_F32 = {
+    3: (0.0557546503841877, 0.24203532934188843, 0.6931471824645996),
+    4: (0.009656710550189018, 0.05583828315138817, 0.24022530019283295, 0.6931367516517639),
+    6: (
+        0.00015453163359779865,
+        0.0013390863314270973,
+        0.009618083015084267,
+        0.055503569543361664,
+        0.24022650718688965,
+        0.6931471824645996,
+    ),
+}
+# p(r) = 1 + r + r^2 (c[n-1] + ... + c[0] r^(n-1))
+EXP_F32 = (
+    0.0013927260879427195,
+    0.008364041335880756,
+    0.04166654869914055,
+    0.166665717959404,
+    0.5,
+)
+EXP_F64 = (
+    2.0914898727175524e-09,
+    2.5105513541847086e-08,
+    2.755727313289604e-07,
+    2.7557254685728803e-06,
+    2.480158732595111e-05,
+    0.0001984126987538548,
+    0.0013888888888883633,
+    0.008333333333325973,
+    0.04166666666666667,
+    0.1666666666666667,
+    0.5,
+)
+LOG2_E = 1.4426950408889634
+LN2 = 0.6931471805599453
+LN2_SPLIT = {
+    "float": (0.693145751953125, 1.4286068203094173e-06),
+    "double": (0.6931471805598903, 5.497923018708371e-14),
+}
+"""ln 2 as a sum whose first part times n is exact."""
+ROUNDER = {"float": 12582912.0, "double": 6755399441055744.0}
+"""1.5 * 2^mantissa: added, it leaves the integer nearest to x in the low bits."""
+MANTISSA = {"float": 23, "double": 52}
+BIAS = {"float": 127, "double": 1023}
+INTEGER = {"float": "i32", "double": "i64"}
+
+
+def clamp(o: Lanes, s: str, x: str, low: float, high: float) -> str:
+    """x in [low, high]; NaN stays NaN."""
+    t = o.type(s)
+    bottom, top = o.const(s, low), o.const(s, high)
+    x = o.select(o.fcmp("ogt", t, bottom, x), t, bottom, x)
+    return o.select(o.fcmp("olt", t, top, x), t, top, x)
+
+
+def scale(o: Lanes, s: str, p: str, shifted: str, n: str) -> str:
+    """p * 2^n where `shifted` is n + ROUNDER; right down to denormals and up to infinity."""
+    t, i, m = o.type(s), INTEGER[s], MANTISSA[s]
+    if (scaled := _vscalef(o, s, p, n)) is not None:
+        return scaled
+    integer = o.type(i)
+    count = o.op("sub", integer, o.bitcast(t, shifted, integer), bits_of_rounder(o, s))
+    half = o.op("ashr", integer, count, o.const(i, 1))
+    for part in (half, o.op("sub", integer, count, half)):
+        field = o.op("add", integer, part, o.const(i, BIAS[s]))
+        power = o.bitcast(integer, o.op("shl", integer, field, o.const(i, m)), t)
+        p = o.op("fmul", t, p, power)
+    return p
+
+
+def _vscalef(o: Lanes, s: str, p: str, n: str) -> str | None:
+    """AVX-512's own p * 2^n, for registers that fill one; else None."""
+    target = o.p.target
+    bits = o.count * (32 if s == "float" else 64)
+    if not target.has("avx512f") or bits not in (128, 256, 512):
+        return None
+    if bits < 512 and not target.has("avx512vl"):
+        return None
+    t, kind = o.type(s), "ps" if s == "float" else "pd"
+    mask = "i16" if o.count == 16 else "i8"
+    args = [(t, p), (t, n), (t, "zeroinitializer"), (mask, "-1")]
+    if bits == 512:
+        args.append(("i32", "4"))
+    return o.p.call(t, f"llvm.x86.avx512.mask.scalef.{kind}.{bits}", args)
+
+
+def bits_of_rounder(o: Lanes, s: str) -> str:
+    """ROUNDER's bits as an integer constant."""
+    return o.const(INTEGER[s], 0x4B400000 if s == "float" else 0x4338000000000000)
+
+
+def add_exponent(o: Lanes, s: str, p: str, shifted: str) -> str:
+    """p * 2^n by adding n to p's exponent field, which must not leave the normal range."""
+    t, i = o.type(s), INTEGER[s]
+    integer = o.type(i)
+    moved = o.op("shl", integer, o.bitcast(t, shifted, integer), o.const(i, MANTISSA[s]))
+    return o.bitcast(integer, o.op("add", integer, o.bitcast(t, p, integer), moved), t)
+
+
+def _fast_range(o: Lanes, s: str, x: str, value: str, low: float, high: float) -> str:
+    """Zero where x < low, infinity where x > high."""
+    t = o.type(s)
+    value = o.select(o.fcmp("olt", t, x, o.const(s, low)), t, o.const(s, 0.0), value)
+    top = o.fcmp("ogt", t, x, o.const(s, high))
+    return o.select(top, t, o.const(s, float("inf")), value)
+
+
+def exp2(o: Lanes, s: str, x: str, fast: bool, bits: int = 24) -> str:
+    """2^x. `bits`: relative precision that a fast f32 result needs (8 for bf16, 11 for f16)."""
+    t, magic = o.type(s), o.const(s, ROUNDER[s])
+    fast = fast and s == "float"
+    given = x
+    if not fast:
+        x = clamp(o, s, x, *((-151.0, 129.0) if s == "float" else (-1076.0, 1025.0)))
+    shifted = o.op("fadd", t, x, magic)
+    n = o.op("fsub", t, shifted, magic)
+    r = o.op("fsub", t, x, n)
+    if s == "double":
+        r = o.op("fmul", t, r, o.const(s, LN2))
+        return scale(o, s, o.horner(s, r, (*EXP_F64, 1.0, 1.0)), shifted, n)
+    degree = 6 if not fast or bits > 11 else 4 if bits > 8 else 3
+    p = o.horner(s, r, (*EXP2_F32[degree], 1.0))
+    if not fast:
+        return scale(o, s, p, shifted, n)
+    return _fast_range(o, s, given, add_exponent(o, s, p, shifted), -126.0, 127.9999999)
+
+
+def exp(o: Lanes, s: str, x: str, fast: bool, bits: int = 24) -> str:
+    """e^x. `bits` as for exp2."""
+    t, magic = o.type(s), o.const(s, ROUNDER[s])
+    fast = fast and s == "float"
+    if fast and bits <= 11:
+        return exp2(o, s, o.op("fmul", t, x, o.const(s, LOG2_E)), True, bits)
+    given = x
+    if not fast:
+        x = clamp(o, s, x, *((-104.5, 89.5) if s == "float" else (-746.0, 710.0)))
+    shifted = o.fmuladd(s, x, o.const(s, LOG2_E), magic)
+    n = o.op("fsub", t, shifted, magic)
+    minus = o.p.emit(f"fneg {t} {n}")
+    high, low = LN2_SPLIT[s]
+    if fast and o.fuses():
+        r = o.fmuladd(s, minus, o.const(s, LN2), x)
+    else:
+        r = o.fmuladd(s, minus, o.const(s, low), o.fmuladd(s, minus, o.const(s, high), x))
+    if fast:
+        p = o.horner(s, r, (*EXP_F32, 1.0, 1.0))
+        return _fast_range(o, s, given, add_exponent(o, s, p, shifted), -87.33654, 88.72283)
+    coefficients = EXP_F32 if s == "float" else EXP_F64
+    return scale(o, s, o.horner(s, r, (*coefficients, 1.0, 1.0)), shifted, n)

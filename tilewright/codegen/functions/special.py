@@ -1,0 +1,182 @@
+"""tanh, erf, and powers of f32.
+
+tanh and erf take a polynomial in x^2 near 0, where relative precision counts, and 1 - (something small that exp gives)
+elsewhere; both are computed, one is selected.
+"""
+
+from __future__ import annotations
+
+from tilewright.codegen.functions.exponential import exp, exp2
+from tilewright.codegen.functions.logarithm import log2
+from tilewright.codegen.lane_ops import Lanes
+
+# tanh x = x + x^3 p(x^2) for |x| <= 0.625
+TANH = {
+    "float": (
+        -0.006096714176237583,
+        0.020997179672122,
+        -0.05385090783238411,
+        0.1333276927471161,
+        -0.333333283662796,
+    ),
+    "double": (
+        -2.438831631472088e-06,
+        1.2209921790162781e-05,
+        -3.708106921544234e-05,
+        9.604109157026265e-05,
+        -0.00023888944636751174,
+        0.0005899818158388232,
+        -0.0014558283998303246,
+        0.003592127507599252,
+        -0.008863235499801992,
+        0.021869488535133222,
+        -0.0539682539682359,
+        0.13333333333333322,
+        -0.3333333333333333,
+    ),
+}
+# erf x = x + x p(x^2) for |x| <= 0.925; above, log(1 - erf x) = p(x): to base 2 for f32, e for f64
+ERF_SMALL = {
+    "float": (
+        8.204169716918841e-05,
+        -0.0008102915599010885,
+        0.005197487305849791,
+        -0.026857959106564522,
+        0.11283669620752335,
+        -0.37612631916999817,
+        0.12837917,
+    ),
+    "double": (
+        6.227121087154727e-11,
+        -1.1520543420570272e-09,
+        1.4695095079863668e-08,
+        -1.6355159321238341e-07,
+        1.6461421673221435e-06,
+        -1.4925619404959463e-05,
+        0.00012055332032749044,
+        -0.0008548327003921653,
+        0.005223977625183944,
+        -0.02686617064511091,
+        0.11283791670955043,
+        -0.37612638903183754,
+        0.12837916709551256,
+    ),
+}
+ERF_LARGE = {
+    "float": (
+        2.370439688093029e-06,
+        -6.660036888206378e-05,
+        0.0008621340384706855,
+        -0.006871016696095467,
+        0.03812702000141144,
+        -0.1588222086429596,
+        -0.9115292429924011,
+        -1.6305787563323975,
+        0.0004595555947162211,
+    ),
+    "double": (
+        -5.773338066078323e-18,
+        4.969426787092418e-16,
+        -2.0326710245784795e-14,
+        5.257380408222919e-13,
+        -9.651306984515338e-12,
+        1.3379201232465896e-10,
+        -1.454530167688812e-09,
+        1.2708920147348997e-08,
+        -9.068168467242908e-08,
+        5.334226696719437e-07,
+        -2.5956020931981393e-06,
+        1.0405347254528607e-05,
+        -3.381293663978577e-05,
+        8.533406663660757e-05,
+        -0.00014714603833930844,
+        7.444149353260358e-05,
+        0.0004911146169953492,
+        -0.0016176571513918305,
+        0.0001600581714962299,
+        0.019151981764215602,
+        -0.10278085344755267,
+        -0.63661780593555,
+        -1.1283794451951623,
+        1.6793327948377043e-08,
+    ),
+}
+
+
+def reciprocal(o: Lanes, s: str, x: str, fast: bool) -> str:
+    """1 / x for a finite x that is not tiny; fast: within 2 ulp by one Newton step where x86 approximates."""
+    t = o.type(s)
+    if fast and s == "float" and o.count == 16 and o.p.target.has("avx512f"):
+        args = [(t, x), (t, "zeroinitializer"), ("i16", "-1")]
+        guess = o.p.call(t, "llvm.x86.avx512.rcp14.ps.512", args)
+        error = o.fma(s, o.p.emit(f"fneg {t} {x}"), guess, o.const(s, 1.0))
+        return o.fma(s, guess, error, guess)
+    return o.op("fdiv", t, o.const(s, 1.0), x)
+
+
+def _at_most(o: Lanes, s: str, x: str, bound: float) -> str:
+    """min(x, bound); NaN stays NaN."""
+    t, top = o.type(s), o.const(s, bound)
+    return o.select(o.fcmp("olt", t, top, x), t, top, x)
+
+
+def tanh(o: Lanes, s: str, x: str, fast: bool) -> str:
+    """Hyperbolic tangent: 1 - 2 / (e^2|x| + 1) beyond 0.625, with x's sign."""
+    t = o.type(s)
+    size = o.intrinsic("fabs", s, x)
+    z = o.op("fmul", t, x, x)
+    small = o.fmuladd(s, o.op("fmul", t, z, x), o.horner(s, z, TANH[s]), x)
+    bounded = _at_most(o, s, size, 10.0 if s == "float" else 20.0)
+    power = exp(o, s, o.op("fadd", t, bounded, bounded), True)
+    inverse = reciprocal(o, s, o.op("fadd", t, power, o.const(s, 1.0)), fast)
+    large = o.fmuladd(s, inverse, o.const(s, -2.0), o.const(s, 1.0))
+    large = o.intrinsic("copysign", s, large, x)
+    near = o.fcmp("olt", t, size, o.const(s, 0.625))
+    return o.select(near, t, small, large)
+
+
+def erf(o: Lanes, s: str, x: str, fast: bool) -> str:
+    """Error function: 1 - exp(p(|x|)) beyond 0.925, with x's sign."""
+    t = o.type(s)
+    size = o.intrinsic("fabs", s, x)
+    small = o.fmuladd(s, x, o.horner(s, o.op("fmul", t, x, x), ERF_SMALL[s]), x)
+    bounded = _at_most(o, s, size, 4.0 if s == "float" else 6.0)
+    exponent = o.horner(s, bounded, ERF_LARGE[s])
+    power = exp2(o, s, exponent, True) if s == "float" else exp(o, s, exponent, True)
+    large = o.op("fsub", t, o.const(s, 1.0), power)
+    large = o.intrinsic("copysign", s, large, x)
+    near = o.fcmp("olt", t, size, o.const(s, 0.925))
+    return o.select(near, t, small, large)
+
+
+def powf(o: Lanes, x: str, y: str) -> str:
+    """x^y of f32 lanes, through log2 and exp2 in f64: correctly rounded but for ties nearly met.
+
+    As C's pow: pow(x, 0) = pow(1, y) = 1; a negative x needs an integer y, whose parity gives the sign.
+    """
+    s, t, w = "double", o.f32, o.f64
+    one, zero = o.cf(1.0), o.cf(0.0)
+    size = o.intrinsic("fabs", "float", x)
+    exponent = o.op(
+        "fmul",
+        w,
+        o.cast("fpext", t, y, w),
+        log2(o, s, o.cast("fpext", t, size, w), False),
+    )
+    value = o.cast("fptrunc", w, exp2(o, s, exponent, False), t)
+    whole = o.fcmp("oeq", t, o.intrinsic("trunc", "float", y), y)
+    half = o.op("fmul", t, y, o.cf(0.5))
+    odd = o.op("and", o.i1, whole, o.fcmp("une", t, o.intrinsic("trunc", "float", half), half))
+    sign = o.op("and", o.i32, o.bitcast(t, x, o.i32), o.c32(-(1 << 31)))
+    sign = o.select(odd, o.i32, sign, o.c32(0))
+    signed = o.op("or", o.i32, o.bitcast(t, value, o.i32), sign)
+    value = o.bitcast(o.i32, signed, t)
+    negative = o.op("and", o.i1, o.fcmp("olt", t, x, zero), o.fcmp("ogt", t, x, o.cf(-1e39)))
+    fraction = o.op("xor", o.i1, whole, o.const("i1", 1) if o.count == 1 else "splat (i1 true)")
+    bad = o.op("and", o.i1, negative, fraction)
+    value = o.select(bad, t, o.cf(float("nan")), value)
+    infinite = o.fcmp("oeq", t, o.intrinsic("fabs", "float", y), o.cf(float("inf")))
+    steady = o.op("and", o.i1, infinite, o.fcmp("oeq", t, size, one))
+    steady = o.op("or", o.i1, steady, o.fcmp("oeq", t, x, one))
+    steady = o.op("or", o.i1, steady, o.fcmp("oeq", t, y, zero))
+    return o.select(steady, t, one, value)

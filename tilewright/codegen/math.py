@@ -1,0 +1,214 @@
+"""math ops: elementary functions through `functions`, rounding and bit counting through LLVM intrinsics.
+
+Functions that Tilewright has no own expansion for call the C library once per component, on x86 only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from xdsl.ir import Operation
+
+from tilewright.codegen.arith import (
+    elementwise,
+    fast_flags,
+    float_elementwise,
+)
+from tilewright.codegen.functions.exponential import exp, exp2
+from tilewright.codegen.functions.logarithm import log, log1p, log2, log10
+from tilewright.codegen.functions.special import erf, powf, tanh
+from tilewright.codegen.functions.trigonometry import cos, sin
+from tilewright.codegen.lane_ops import Lanes, splat
+from tilewright.codegen.printer import Printer, integer_attribute, prints, unsupported
+from tilewright.codegen.registers import Element, llvm_vector
+
+Function = Callable[[Lanes, str, str, bool], str]
+
+FUNCTIONS: dict[str, Function] = {
+    "math.log": log,
+    "math.log2": log2,
+    "math.log10": log10,
+    "math.log1p": log1p,
+    "math.sin": sin,
+    "math.cos": cos,
+    "math.tanh": tanh,
+    "math.erf": erf,
+}
+
+
+@prints(*FUNCTIONS)
+def print_function_op(p: Printer, op: Operation) -> None:
+    function = FUNCTIONS[op.name]
+    fast = is_fast(op)
+    float_elementwise(
+        p, op, lambda o, s, x: function(plain(o), s, x[0], fast), native_half=False
+    )
+
+
+def is_fast(op: Operation) -> bool:
+    """May the function be approximate?"""
+    flags = fast_flags(op)
+    return "afn" in flags or flags == "fast"
+
+
+def plain(o: Lanes) -> Lanes:
+    """Lanes without fast-math flags: expansions rely on exact rounding, infinities and NaN."""
+    return Lanes(o.p, o.count)
+
+
+def precision(p: Printer, op: Operation) -> int:
+    """Bits of relative precision that a fast result needs: `mach.bits`, or what the type holds."""
+    name = p.layout(op.results[0].type).element.name
+    held = {"bf16": 8, "f16": 11, "f8E4M3FN": 8, "f8E5M2": 8}.get(name, 24)
+    return integer_attribute(op, "mach.bits", held)
+
+
+@prints("math.exp", "math.exp2")
+def print_exponential(p: Printer, op: Operation) -> None:
+    function = exp if op.name == "math.exp" else exp2
+    fast, bits = is_fast(op), precision(p, op)
+    float_elementwise(
+        p, op, lambda o, s, x: function(plain(o), s, x[0], fast, bits), native_half=False
+    )
+
+
+@prints("math.rsqrt")
+def print_rsqrt(p: Printer, op: Operation) -> None:
+    def root(o: Lanes, s: str, x: list[str]) -> str:
+        return o.op("fdiv", o.type(s), o.const(s, 1.0), o.intrinsic("sqrt", s, x[0]))
+
+    float_elementwise(p, op, root, native_half=False)
+
+
+_INTRINSICS = {
+    "math.sqrt": "sqrt",
+    "math.floor": "floor",
+    "math.ceil": "ceil",
+    "math.trunc": "trunc",
+    "math.round": "round",
+    "math.roundeven": "roundeven",
+    "math.copysign": "copysign",
+    "math.fma": "fma",
+}
+
+
+@prints(*_INTRINSICS)
+def print_intrinsic(p: Printer, op: Operation) -> None:
+    name = _INTRINSICS[op.name]
+    float_elementwise(p, op, lambda o, s, x: o.intrinsic(name, s, *x), native_half=False)
+
+
+@prints("math.powf")
+def print_powf(p: Printer, op: Operation) -> None:
+    if p.layout(op.results[0].type).element.name == "f64":
+        print_library(p, op)
+        return
+    float_elementwise(p, op, lambda o, s, x: powf(plain(o), x[0], x[1]), native_half=False)
+
+
+@prints("math.isnan", "math.isinf", "math.isfinite")
+def print_classification(p: Printer, op: Operation) -> None:
+    """Read off the bits, so that no fast-math flag and no conversion gets in between."""
+    mantissa = {"f64": 52, "f32": 23, "tf32": 23, "f16": 10, "bf16": 7, "f8E5M2": 2, "f8E4M3FN": 3}
+
+    def classify(o: Lanes, e: Element, x: list[str]) -> str:
+        bits = 32 if e.name == "tf32" else e.bits
+        scalar = f"i{bits}"
+        integer = o.type(scalar)
+        size = o.op(
+            "and", integer, o.bitcast(o.type(e.llvm), x[0], integer), o.const(scalar, (1 << (bits - 1)) - 1)
+        )
+        if e.name == "f8E4M3FN":
+            # No infinity; NaN is the all-ones magnitude.
+            if op.name == "math.isinf":
+                return splat(o.count, "i1", "false")
+            predicate = "eq" if op.name == "math.isnan" else "ne"
+            return o.icmp(predicate, integer, size, o.const(scalar, 0x7F))
+        top = ((1 << (bits - 1 - mantissa[e.name])) - 1) << mantissa[e.name]
+        predicate = {"isnan": "ugt", "isinf": "eq", "isfinite": "ult"}[op.name[5:]]
+        return o.icmp(predicate, integer, size, o.const(scalar, top))
+
+    elementwise(p, op, classify)
+
+
+# Integers -------------------------------------------------------------------------------------------
+
+
+@prints("math.absi")
+def print_absi(p: Printer, op: Operation) -> None:
+    elementwise(p, op, lambda o, e, x: _with_flag(o, "abs", e, x[0]))
+
+
+@prints("math.ctlz", "math.cttz")
+def print_count_zeros(p: Printer, op: Operation) -> None:
+    name = op.name.removeprefix("math.")
+    elementwise(p, op, lambda o, e, x: _with_flag(o, name, e, x[0]))
+
+
+def _with_flag(o: Lanes, name: str, e: Element, x: str) -> str:
+    """Intrinsics whose second operand says that one input is poison: it never is."""
+    t = o.type(e.llvm)
+    suffix = e.llvm if o.count == 1 else f"v{o.count}{e.llvm}"
+    return o.p.call(t, f"llvm.{name}.{suffix}", [(t, x), ("i1", "false")])
+
+
+@prints("math.ctpop")
+def print_popcount(p: Printer, op: Operation) -> None:
+    elementwise(p, op, lambda o, e, x: o.intrinsic("ctpop", e.llvm, x[0]))
+
+
+# The C library --------------------------------------------------------------------------------------
+
+_LIBRARY = {
+    "math.acos": "acos",
+    "math.acosh": "acosh",
+    "math.asin": "asin",
+    "math.asinh": "asinh",
+    "math.atan": "atan",
+    "math.atan2": "atan2",
+    "math.atanh": "atanh",
+    "math.cbrt": "cbrt",
+    "math.cosh": "cosh",
+    "math.erfc": "erfc",
+    "math.expm1": "expm1",
+    "math.powf": "pow",
+    "math.sinh": "sinh",
+    "math.tan": "tan",
+}
+
+
+@prints(*(name for name in _LIBRARY if name != "math.powf"))
+def print_library(p: Printer, op: Operation) -> None:
+    if not p.target.name.startswith("x86"):
+        raise unsupported(op, f"has no expansion, and {p.target.name} has no C library")
+    stem = _LIBRARY[op.name]
+
+    def call(o: Lanes, s: str, x: list[str]) -> str:
+        name = stem + ("f" if s == "float" else "")
+        if o.count == 1:
+            return p.call(s, name, [(s, v) for v in x])
+        t = llvm_vector(o.count, s)
+        value = "poison"
+        for i in range(o.count):
+            args = [(s, p.emit(f"extractelement {t} {v}, i64 {i}")) for v in x]
+            one = p.call(s, name, args)
+            value = p.emit(f"insertelement {t} {value}, {s} {one}, i64 {i}")
+        return value
+
+    float_elementwise(p, op, call, native_half=False)
+
+
+@prints("math.fpowi")
+def print_fpowi(p: Printer, op: Operation) -> None:
+    """x^n for an integer n: the same function as powf, n converted."""
+    base, power = op.operands
+    layout, exponent = p.layout(base.type), p.layout(power.type).element
+    if layout.element.name != "f32":
+        raise unsupported(op, f"takes f32 here, not {layout.element.name}", "use math.powf")
+    p.set(
+        op.results[0],
+        [
+            powf(o := Lanes(p, n), x, o.cast("sitofp", o.type(exponent.llvm), y, o.f32))
+            for n, x, y in zip(layout.counts, p.get(base), p.get(power), strict=True)
+        ],
+    )
