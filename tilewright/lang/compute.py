@@ -1,0 +1,340 @@
+"""Ops on whole values: matrix product, transpose, reductions, broadcast, change of ownership."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from xdsl.dialects.builtin import VectorType
+
+from tilewright import dtypes
+from tilewright.dialects import xetile
+from tilewright.dialects.xetile import REDUCTION_KINDS
+from tilewright.dtypes import DType
+from tilewright.lang.arithmetic import to_computable
+from tilewright.lang.context import ArgumentError, emitter
+from tilewright.lang.convert import computed, stored
+from tilewright.lang.maps import WgMap, wg_attr
+from tilewright.lang.registry import language
+from tilewright.lang.values import Tile, Value, describe_type
+
+
+@language
+def tile_mma(a: Value, b: Value, c: Value | None = None, *, wg_map: WgMap | None = None) -> Value:
+    """The matrix product ``a @ b + c`` of values ``[M, K]``, ``[K, N]`` and ``[M, N]``.
+
+    ``a`` and ``b`` have one dtype. The dtype of ``c`` decides in what is accumulated: f32 for f32,
+    tf32, f16, bf16 and f8 (f16 and bf16 accumulators where the machine has them), f64 for f64, i32
+    for integers; without ``c`` it is f32, f64 or i32. f32 operands are multiplied as IEEE f32; ask
+    for tf32 with ``x.to(tw.tf32)``. The order of accumulation is free. ``wg_map`` is the ownership
+    of the result. Source: XeTile RFC, tile_mma.
+
+    >>> @tw.kernel
+    ... def product(A, B, C):
+    ...     a = tw.load_tile(tw.init_tile(A, [0, 0], (4, 8)))
+    ...     b = tw.load_tile(tw.init_tile(B, [0, 0], (8, 4)))
+    ...     tw.store_tile(tw.tile_mma(a, b), tw.init_tile(C, [0, 0], (4, 4)))
+    >>> a = np.ones((4, 8), np.float32); b = np.ones((8, 4), np.float32)
+    >>> c = np.empty((4, 4), np.float32); product[1](a, b, c); float(c[0, 0])
+    8.0
+    """
+    a, b = _matrix(a, "a"), _matrix(b, "b")
+    if a.dtype is not b.dtype:
+        raise ArgumentError(
+            "b",
+            f"tile_mma multiplies {a.dtype} by {b.dtype}",
+            rule="both operands have one dtype",
+            hint=f"convert one: b.to(tw.{a.dtype})",
+        )
+    (m, k), (k2, n) = a.shape, b.shape
+    if k != k2:
+        raise ArgumentError(
+            "b",
+            f"tile_mma multiplies [M, K] by [K, N], but the shapes are {m}x{k} and {k2}x{n}",
+            hint="load the tile with matching shape, or transpose it with tw.transpose(x)",
+        )
+    if c is None:
+        accumulator = _accumulators(a.dtype)[0]
+    else:
+        c = _matrix(c, "c")
+        accumulator = c.dtype
+        if c.shape != (m, n):
+            raise ArgumentError(
+                "c",
+                f"tile_mma of {m}x{k} and {k2}x{n} accumulates in {m}x{n}, but c is"
+                f" {c.shape[0]}x{c.shape[1]}",
+            )
+        if accumulator not in _accumulators(a.dtype):
+            known = " or ".join(map(str, _accumulators(a.dtype)))
+            raise ArgumentError(
+                "c", f"tile_mma of {a.dtype} accumulates in {known}, but c is {accumulator}"
+            )
+    op = xetile.TileMmaOp(
+        stored(a),
+        stored(b),
+        None if c is None else computed(c),
+        result_type=VectorType(accumulator.arith, (m, n)),
+        wg_map_c=wg_attr(wg_map),
+    )
+    return Value(emitter("tile_mma").emit_checked(op).result, accumulator, (m, n))
+
+
+def _accumulators(dtype: DType) -> tuple[DType, ...]:
+    """The dtypes in which products of ``dtype`` may be accumulated, the default first."""
+    if dtype is dtypes.f64:
+        return (dtypes.f64,)
+    if dtype in (dtypes.f16, dtypes.f8e4m3, dtypes.f8e5m2):
+        return dtypes.f32, dtypes.f16
+    if dtype is dtypes.bf16:
+        return dtypes.f32, dtypes.bf16
+    if dtype.is_float:
+        return (dtypes.f32,)
+    if dtype.is_integer and dtype.bits <= 32 and not dtype.is_index:
+        return (dtypes.i32,)
+    raise ArgumentError(
+        "a",
+        f"tile_mma does not multiply {dtype}",
+        hint="it multiplies floats and integers of at most 32 bits; convert first",
+    )
+
+
+@language
+def transpose(x: Value, *, wg_map: WgMap | None = None) -> Value:
+    """The value ``[N, M]`` of a value ``[M, N]``. Source: XeTile RFC, transpose.
+
+    >>> @tw.kernel
+    ... def flip(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0, 0], (2, 4)))
+    ...     tw.store_tile(tw.transpose(x), tw.init_tile(Y, [0, 0], (4, 2)))
+    >>> x = np.arange(8, dtype=np.float32).reshape(2, 4); y = np.empty((4, 2), np.float32)
+    >>> flip[1](x, y); bool((y == x.T).all())
+    True
+    """
+    x = _matrix(x, "x")
+    op = xetile.TransposeOp(computed(x), (1, 0), wg_map=wg_attr(wg_map))
+    m, n = x.shape
+    return Value(emitter("transpose").emit_checked(op).result, x.dtype, (n, m))
+
+
+@language
+def reduction(
+    kind: str,
+    x: Value,
+    axis: int | None,
+    *,
+    reduction_size: int | None = None,
+    wg_map: WgMap | None = None,
+) -> Value:
+    """Combines the elements of ``x`` along ``axis``, which stays with extent 1.
+
+    ``kind`` is MLIR's: "add", "mul", "maximumf", "minimumf", "maxnumf", "minnumf", "maxsi",
+    "maxui", "minsi", "minui", "and", "or", "xor". ``axis=None`` reduces both dimensions. With
+    ``reduction_size=s`` runs of s contiguous elements are combined and extent / s remain. The
+    combination is in x's dtype, its order is free. Source: XeTile RFC, reduction.
+
+    >>> @tw.kernel
+    ... def pairs(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0, 0], (1, 8)))
+    ...     s = tw.reduction("add", x, 1, reduction_size=2)
+    ...     tw.store_tile(s, tw.init_tile(Y, [0, 0], (1, 4)))
+    >>> x = np.arange(8, dtype=np.int32)[None]; y = np.empty((1, 4), np.int32)
+    >>> pairs[1](x, y); y
+    array([[ 1,  5,  9, 13]], dtype=int32)
+    """
+    x = to_computable(_matrix(x, "x"))
+    if kind not in REDUCTION_KINDS:
+        raise ArgumentError(
+            "kind",
+            f"{kind!r} is no kind of reduction",
+            hint=f"one of {', '.join(REDUCTION_KINDS)}",
+        )
+    if kind in _FLOAT_KINDS and not x.dtype.is_float:
+        raise ArgumentError("kind", f"kind {kind!r} is for floats, but the value is of {x.dtype}")
+    if kind not in ("add", "mul", *_FLOAT_KINDS) and x.dtype.is_float:
+        raise ArgumentError("kind", f"kind {kind!r} is for integers, but the value is of {x.dtype}")
+    dims = [0, 1] if axis is None else [_axis(axis)]
+    if reduction_size is not None:
+        extent = x.shape[dims[0]]
+        if axis is None:
+            raise ArgumentError("reduction_size", "reduction_size goes with one axis")
+        if not isinstance(reduction_size, int) or reduction_size < 1 or extent % reduction_size:
+            raise ArgumentError(
+                "reduction_size",
+                f"reduction_size={reduction_size!r} does not divide the extent {extent}",
+            )
+    op = xetile.ReductionOp(
+        kind, computed(x), dims, reduction_size=reduction_size, wg_map=wg_attr(wg_map)
+    )
+    result = emitter("reduction").emit_checked(op).result
+    return Value(result, x.dtype, cast(VectorType, result.type).get_shape())
+
+
+_FLOAT_KINDS = ("maximumf", "minimumf", "maxnumf", "minnumf")
+
+
+@language
+def sum(x: Value, axis: int | None, *, wg_map: WgMap | None = None) -> Value:
+    """The sum along ``axis`` (both for None), which stays with extent 1; in x's dtype.
+
+    >>> @tw.kernel
+    ... def rows(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0, 0], (2, 4)))
+    ...     tw.store_tile(tw.sum(x, 1), tw.init_tile(Y, [0, 0], (2, 1)))
+    >>> x = np.arange(8, dtype=np.float32).reshape(2, 4); y = np.empty((2, 1), np.float32)
+    >>> rows[1](x, y); y.ravel().tolist()
+    [6.0, 22.0]
+    """
+    return reduction("add", _no_mask(x, "sum"), axis, wg_map=wg_map)
+
+
+@language
+def prod(x: Value, axis: int | None, *, wg_map: WgMap | None = None) -> Value:
+    """The product along ``axis`` (both for None), which stays with extent 1; in x's dtype.
+
+    >>> @tw.kernel
+    ... def rows(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0, 0], (2, 4)))
+    ...     tw.store_tile(tw.prod(x, 1), tw.init_tile(Y, [0, 0], (2, 1)))
+    >>> x = np.full((2, 4), 2.0, np.float32); y = np.empty((2, 1), np.float32)
+    >>> rows[1](x, y); y.ravel().tolist()
+    [16.0, 16.0]
+    """
+    return reduction("mul", _no_mask(x, "prod"), axis, wg_map=wg_map)
+
+
+@language
+def max(x: Value, axis: int | None, *, wg_map: WgMap | None = None) -> Value:
+    """The largest element along ``axis`` (both for None), which stays with extent 1.
+
+    NaN wins, as in numpy; ``tw.reduction("maxnumf", x, axis)`` ignores it. Of a mask: whether any
+    element is true.
+
+    >>> @tw.kernel
+    ... def columns(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0, 0], (2, 4)))
+    ...     tw.store_tile(tw.max(x, 0), tw.init_tile(Y, [0, 0], (1, 4)))
+    >>> x = np.array([[1, 5, 2, 0], [4, 3, 2, 1]], np.int32); y = np.empty((1, 4), np.int32)
+    >>> columns[1](x, y); y
+    array([[4, 5, 2, 1]], dtype=int32)
+    """
+    kinds = {"float": "maximumf", "unsigned": "maxui", "bool": "or"}
+    return reduction(kinds.get(_matrix(x, "x").dtype.kind, "maxsi"), x, axis, wg_map=wg_map)
+
+
+@language
+def min(x: Value, axis: int | None, *, wg_map: WgMap | None = None) -> Value:
+    """The smallest element along ``axis`` (both for None), which stays with extent 1.
+
+    NaN wins, as in numpy; ``tw.reduction("minnumf", x, axis)`` ignores it. Of a mask: whether all
+    elements are true.
+
+    >>> @tw.kernel
+    ... def columns(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0, 0], (2, 4)))
+    ...     tw.store_tile(tw.min(x, 0), tw.init_tile(Y, [0, 0], (1, 4)))
+    >>> x = np.array([[1, 5, 2, 0], [4, 3, 2, 1]], np.int32); y = np.empty((1, 4), np.int32)
+    >>> columns[1](x, y); y
+    array([[1, 3, 2, 0]], dtype=int32)
+    """
+    kinds = {"float": "minimumf", "unsigned": "minui", "bool": "and"}
+    return reduction(kinds.get(_matrix(x, "x").dtype.kind, "minsi"), x, axis, wg_map=wg_map)
+
+
+@language
+def broadcast(
+    x: Value,
+    axis: int,
+    size: int,
+    *,
+    broadcast_size: int | None = None,
+    wg_map: WgMap | None = None,
+) -> Value:
+    """``x`` repeated along ``axis``, whose extent is 1, to extent ``size``.
+
+    With ``broadcast_size=s`` the extent may be any, each element fills s contiguous places, and
+    ``size`` is s times the extent. Elementwise ops broadcast by themselves; this op is for saying
+    it, or for a map. Source: XeTile RFC, broadcast.
+
+    >>> @tw.kernel
+    ... def repeat(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0, 0], (1, 2)))
+    ...     tw.store_tile(tw.broadcast(x, 0, 2), tw.init_tile(Y, [0, 0], (2, 2)))
+    >>> x = np.array([[1, 2]], np.int32); y = np.empty((2, 2), np.int32)
+    >>> repeat[1](x, y); y.tolist()
+    [[1, 2], [1, 2]]
+    """
+    x = _matrix(x, "x")
+    dim = _axis(axis)
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        raise ArgumentError("size", f"size must be a positive integer, not {describe_type(size)}")
+    have = x.shape[dim]
+    if broadcast_size is None and have != 1:
+        raise ArgumentError(
+            "x",
+            f"dimension {dim} of {describe_type(x)} has extent {have}",
+            rule="a broadcast dimension has extent 1, unless broadcast_size is given",
+        )
+    if broadcast_size is not None and have * broadcast_size != size:
+        raise ArgumentError(
+            "broadcast_size",
+            f"extent {have} times broadcast_size {broadcast_size} is not size {size}",
+        )
+    shape = tuple(size if d == dim else extent for d, extent in enumerate(x.shape))
+    op = xetile.BroadcastOp(
+        computed(x),
+        VectorType(x.dtype.arith, shape),
+        [dim],
+        broadcast_size=broadcast_size,
+        wg_map=wg_attr(wg_map),
+    )
+    return Value(emitter("broadcast").emit_checked(op).result, x.dtype, shape)
+
+
+@language
+def convert_layout(x: Value, wg_map: WgMap, source: WgMap | None = None) -> Value:
+    """``x``, owned by the subgroups as ``wg_map`` says; no element changes.
+
+    ``source`` may state the ownership that x has now. Source: XeTile RFC, convert_layout.
+
+    >>> @tw.kernel
+    ... def dealt(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0, 0], (8, 8)))
+    ...     x = tw.convert_layout(x, tw.wg_map([2, 2], [4, 4]))
+    ...     tw.store_tile(x, tw.init_tile(Y, [0, 0], (8, 8)))
+    >>> x = np.eye(8, dtype=np.float32); y = np.empty_like(x)
+    >>> dealt[1](x, y); bool((x == y).all())
+    True
+    """
+    x = _matrix(x, "x")
+    result = wg_attr(wg_map)
+    if result is None:
+        raise ArgumentError("wg_map", "convert_layout needs the map of its result")
+    op = xetile.ConvertLayoutOp(computed(x), result, wg_attr(source, "source"))
+    return Value(emitter("convert_layout").emit_checked(op).result, x.dtype, x.shape)
+
+
+# --- Shared by the ops -----------------------------------------------------------------------
+
+
+def _matrix(x: object, name: str) -> Value:
+    if isinstance(x, Value) and x.ndim == 2:
+        return x
+    hint = None
+    if isinstance(x, Tile):
+        hint = "a tile says where; tw.load_tile(tile) gives its elements"
+    raise ArgumentError(
+        name, f"{name} must be the value of a 2-D tile, not {describe_type(x)}", hint=hint
+    )
+
+
+def _no_mask(x: Value, what: str) -> Value:
+    if isinstance(x, Value) and x.dtype.is_bool:
+        raise ArgumentError(
+            "x", f"{what} of a mask (i1)", hint="convert it first, e.g. mask.to(tw.i32)"
+        )
+    return x
+
+
+def _axis(axis: object) -> int:
+    if isinstance(axis, int) and not isinstance(axis, bool) and -2 <= axis < 2:
+        return axis % 2
+    raise ArgumentError("axis", f"axis is 0 or 1, not {axis!r}")

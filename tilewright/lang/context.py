@@ -1,0 +1,152 @@
+"""The place where IR is being written: insertion point, source location, numerics of one kernel.
+
+Operators of run-time values and the functions of the tile language write their ops through the
+current :class:`Emitter`. There is one per kernel that is being built, kept in a context variable, so
+that several threads can compile at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import LocationAttr, UnknownLoc
+from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.utils.exceptions import VerifyException
+
+from tilewright.diagnostics import CompileError
+
+OpT = TypeVar("OpT", bound=Operation)
+
+STRICT = arith.FastMathFlagsAttr("none")
+FAST = arith.FastMathFlagsAttr([arith.FastMathFlag.ALLOW_CONTRACT, arith.FastMathFlag.APPROX_FUNC])
+
+
+class ArgumentError(CompileError):
+    """A function of the language refuses one of its arguments.
+
+    ``argument`` is the parameter's name: the front end puts the caret under the expression that the
+    user gave for it.
+    """
+
+    def __init__(self, argument: str, message: str, **kwargs: Any):
+        super().__init__(message, **kwargs)
+        self.argument = argument
+
+
+class OutsideKernelError(CompileError):
+    """A function of the tile language was called by ordinary Python."""
+
+
+class Emitter:
+    """Writes ops at the end of :attr:`block`, each with the location of the current expression."""
+
+    block: Block
+    """Where the next op goes."""
+    entry: Block
+    """The kernel's first block: what depends on arguments alone is written there, once."""
+    location: LocationAttr
+    """Location of the expression that is being evaluated."""
+    level: str
+    """"workgroup" or "subgroup"."""
+
+    def __init__(self, entry: Block, *, fastmath: bool = True, level: str = "workgroup"):
+        self.entry = entry
+        self.block = entry
+        self.location = UnknownLoc()
+        self.level = level
+        self.fastmath = FAST if fastmath else STRICT
+        self._prologue_end: Operation | None = None
+        self.constants: dict[Attribute, SSAValue] = {}
+        self.flat: dict[SSAValue, SSAValue] = {}
+        self.contiguous: set[str] = set()
+        """Array parameters that are used flattened: a launch checks that they are contiguous."""
+
+    def emit(self, op: OpT) -> OpT:
+        """Appends ``op`` at the insertion point."""
+        op.location = self.location
+        self.block.add_op(op)
+        return op
+
+    def emit_checked(self, op: OpT) -> OpT:
+        """Appends ``op`` after its dialect's own rules have accepted it."""
+        try:
+            op.verify_()
+        except VerifyException as error:
+            op.detach()
+            op.erase(safe_erase=False)
+            raise CompileError(str(error), rule=f"what {op.name} demands") from None
+        return self.emit(op)
+
+    def emit_at_entry(self, op: OpT) -> OpT:
+        """Puts ``op`` before everything else but earlier calls of this kind; it sees arguments only."""
+        op.location = self.location
+        if self._prologue_end is None:
+            first = self.entry.first_op
+            if first is None:
+                self.entry.add_op(op)
+            else:
+                self.entry.insert_op_before(op, first)
+        else:
+            self.entry.insert_op_after(op, self._prologue_end)
+        self._prologue_end = op
+        return op
+
+    def result(self, op: Operation) -> SSAValue:
+        """Appends ``op`` and gives its only result."""
+        return self.emit(op).results[0]
+
+    def hoisted_product(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        """``a * b`` at the head of the kernel; both are known there."""
+        return self.emit_at_entry(arith.MuliOp(a, b)).result
+
+    @contextmanager
+    def inside(self, block: Block) -> Iterator[Block]:
+        """Writes into ``block`` for the time being."""
+        outer, self.block = self.block, block
+        try:
+            yield block
+        finally:
+            self.block = outer
+
+    def new_block(self, types: list[Attribute]) -> Block:
+        """A block with arguments of these types, located here."""
+        block = Block(arg_types=types)
+        for argument in block.args:
+            argument.location = self.location
+        return block
+
+
+_current: ContextVar[Emitter | None] = ContextVar("tilewright_emitter", default=None)
+
+
+def emitter(what: str = "this function") -> Emitter:
+    """The emitter of the kernel that is being built.
+
+    Raises :class:`OutsideKernelError` when there is none: the caller is ordinary Python.
+    """
+    current = _current.get()
+    if current is None:
+        raise OutsideKernelError(
+            f"{what} has a meaning inside a kernel only",
+            hint="call it from a function decorated with @tw.kernel",
+        )
+    return current
+
+
+def is_active() -> bool:
+    """Whether a kernel is being built on this thread."""
+    return _current.get() is not None
+
+
+@contextmanager
+def activate(current: Emitter | None) -> Iterator[None]:
+    """Makes ``current`` the emitter of this thread (None: ordinary Python for the time being)."""
+    token = _current.set(current)
+    try:
+        yield
+    finally:
+        _current.reset(token)

@@ -1,0 +1,247 @@
+"""Constants, dtype conversion, and broadcasting of values: the plumbing under every operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xdsl.dialects import arith, vector
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr, UnrealizedConversionCastOp, VectorType
+from xdsl.ir import Attribute, SSAValue
+
+from tilewright import dtypes
+from tilewright.diagnostics import CompileError
+from tilewright.dialects import xetile
+from tilewright.dialects.upstream import vector as upstream_vector
+from tilewright.dtypes import DType
+from tilewright.lang.context import emitter
+from tilewright.lang.promote import exact_in
+from tilewright.lang.values import Number, Value, describe_type
+
+
+def shaped(element: Attribute, shape: tuple[int, ...]) -> Attribute:
+    """``element`` for a scalar, a vector of it for a tile."""
+    return VectorType(element, shape) if shape else element
+
+
+def computed(value: Value) -> SSAValue:
+    """The SSA value in its arithmetic type (signless integers)."""
+    return _retyped(value.ssa, shaped(value.dtype.arith, value.shape))
+
+
+def stored(value: Value) -> SSAValue:
+    """The SSA value in its memory type (``ui8`` for u8)."""
+    return _retyped(value.ssa, shaped(value.dtype.mlir, value.shape))
+
+
+def _retyped(ssa: SSAValue, wanted: Attribute) -> SSAValue:
+    if ssa.type == wanted:
+        return ssa
+    # ui8 <-> i8: the same bits under another name.
+    return emitter().result(UnrealizedConversionCastOp.get([ssa], [wanted]))
+
+
+# --- Constants -------------------------------------------------------------------------------
+
+
+def constant_ssa(value: Number, dtype: DType) -> SSAValue:
+    """A scalar constant, written once per kernel at its head."""
+    current = emitter()
+    element = dtype.arith
+    if dtype.is_float:
+        attr: FloatAttr[Any] | IntegerAttr[Any] = FloatAttr(float(value), element)  # pyright: ignore[reportArgumentType]
+    else:
+        attr = IntegerAttr(_wrapped(int(value), dtype), element)  # pyright: ignore[reportArgumentType]
+    known = current.constants.get(attr)
+    if known is None:
+        known = current.emit_at_entry(arith.ConstantOp(attr)).result
+        current.constants[attr] = known
+    return known
+
+
+def _wrapped(value: int, dtype: DType) -> int:
+    """Unsigned constants above the signed maximum stand as their two's complement."""
+    if dtype.is_unsigned and value >> (dtype.bits - 1):
+        return value - (1 << dtype.bits)
+    return value
+
+
+def constant(value: Number, dtype: DType) -> Value:
+    """A scalar constant of a dtype; an integer that the dtype cannot hold is refused."""
+    if not dtype.is_float:
+        if isinstance(value, float):
+            raise CompileError(
+                f"{value!r} meets {dtype}, which holds whole numbers",
+                rule="a scalar never widens a tile's dtype",
+                hint=f"convert the {dtype} operand first, e.g. x.to(tw.f32)",
+            )
+        if not dtype.is_index and not exact_in(int(value), dtype):
+            raise CompileError(
+                f"{value!r} is no value of {dtype}",
+                rule="a scalar takes the dtype of the tile that it meets",
+                hint="convert the tile to a wider dtype first, e.g. x.to(tw.i32)",
+            )
+    return Value(constant_ssa(value, dtype), dtype, ())
+
+
+def as_value(x: object, what: str = "operand") -> Value:
+    """A run-time value of ``x``: itself, or a number as an index, f32 or i1 scalar."""
+    if isinstance(x, Value):
+        return x
+    if isinstance(x, bool):
+        return constant(x, dtypes.i1)
+    if isinstance(x, int):
+        return constant(x, dtypes.index)
+    if isinstance(x, float):
+        return Value(constant_ssa(x, dtypes.f32), dtypes.f32, (), weak=True)
+    raise CompileError(f"{what} must be a number or a value, not {describe_type(x)}")
+
+
+def index_operand(x: object, what: str) -> int | SSAValue:
+    """An offset, size or bound: a Python integer stays one, a scalar becomes an index value."""
+    if isinstance(x, bool) or not isinstance(x, (int, Value)):
+        raise CompileError(f"{what} must be an integer, not {describe_type(x)}")
+    if isinstance(x, int):
+        return x
+    if not x.is_scalar or x.dtype.is_float:
+        raise CompileError(f"{what} must be an integer scalar, not {describe_type(x)}")
+    return to(x, dtypes.index).ssa
+
+
+def index_value(x: object, what: str) -> SSAValue:
+    """Like :func:`index_operand`, with constants as SSA values too."""
+    operand = index_operand(x, what)
+    return constant_ssa(operand, dtypes.index) if isinstance(operand, int) else operand
+
+
+# --- Shapes ----------------------------------------------------------------------------------
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """numpy's rule: shapes are aligned at the right, extents are equal or 1."""
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    result: list[int] = []
+    for extents in zip(*padded, strict=True):
+        wanted = {extent for extent in extents if extent != 1}
+        if len(wanted) > 1:
+            texts = " and ".join("x".join(map(str, shape)) for shape in shapes if shape)
+            raise CompileError(
+                f"shapes {texts} do not broadcast",
+                rule="extents are equal or 1, dimension by dimension from the right, as in numpy",
+            )
+        result.append(wanted.pop() if wanted else 1)
+    return tuple(result)
+
+
+def broadcast_to(value: Value, shape: tuple[int, ...]) -> Value:
+    """The value repeated to ``shape``, as numpy's broadcast_to."""
+    if value.shape == shape:
+        return value
+    current = emitter()
+    ssa, own = computed(value), value.shape
+    if not own:
+        ssa = current.result(vector.BroadcastOp(ssa, VectorType(ssa.type, shape)))
+        return Value(ssa, value.dtype, shape)
+    if len(own) < len(shape):
+        own = (1,) * (len(shape) - len(own)) + own
+        ssa = current.result(upstream_vector.ShapeCastOp(ssa, VectorType(value.dtype.arith, own)))
+    dims = [d for d, (have, want) in enumerate(zip(own, shape, strict=True)) if have != want]
+    if dims:
+        result = VectorType(value.dtype.arith, shape)
+        ssa = current.result(xetile.BroadcastOp(ssa, result, dims))
+    return Value(ssa, value.dtype, shape)
+
+
+def item(value: Value) -> Value:
+    """The only element of a one-element tile."""
+    if value.is_scalar:
+        return value
+    if set(value.shape) != {1}:
+        raise CompileError(
+            f"item() takes a value of one element, not {describe_type(value)}",
+            hint="reduce it first, e.g. tw.sum(x, axis=None).item()",
+        )
+    op = vector.ExtractOp(computed(value), [0] * value.ndim, value.dtype.arith)
+    return Value(emitter().result(op), value.dtype, ())
+
+
+# --- dtypes ----------------------------------------------------------------------------------
+
+
+def to(value: Value, dtype: DType) -> Value:
+    """Converts elementwise; `Value.to` says how each conversion rounds."""
+    if not isinstance(dtype, DType):
+        raise CompileError(
+            f"to() takes a dtype such as tw.f16, not {describe_type(dtype)}",
+        )
+    source = value.dtype
+    if source is dtype:
+        return Value(value.ssa, dtype, value.shape)
+    if dtype.is_bool:
+        from tilewright.lang.arithmetic import binary
+
+        return binary("!=", value, 0.0 if source.is_float else 0)
+    if source.is_float and dtype.is_float:
+        return _float_to_float(value, dtype)
+    if source.is_float:
+        return _float_to_int(value, dtype)
+    if dtype.is_float:
+        return _int_to_float(value, dtype)
+    return _int_to_int(value, dtype)
+
+
+def _emit(op: Any, value: Value, dtype: DType) -> Value:
+    """Applies a cast op to ``dtype``'s arithmetic type."""
+    wanted = shaped(dtype.arith, value.shape)
+    return Value(emitter().result(op(computed(value), wanted)), dtype, value.shape)
+
+
+def _float_to_float(value: Value, dtype: DType) -> Value:
+    source = value.dtype
+    # extf and truncf hold between a format and one that contains it; anything else goes by f32,
+    # which contains every narrower format, so that there is one rounding.
+    if _contains(dtype, source):
+        return _emit(arith.ExtFOp, value, dtype)
+    if _contains(source, dtype):
+        return _emit(arith.TruncFOp, value, dtype)
+    return to(to(value, dtypes.f32), dtype)
+
+
+def _contains(wide: DType, narrow: DType) -> bool:
+    return (
+        wide.bits > narrow.bits
+        and wide.exponent_bits >= narrow.exponent_bits
+        and wide.mantissa_bits >= narrow.mantissa_bits
+    )
+
+
+def _float_to_int(value: Value, dtype: DType) -> Value:
+    if value.dtype is dtypes.tf32:
+        return to(to(value, dtypes.f32), dtype)
+    if dtype.is_index:
+        return to(to(value, dtypes.i64), dtype)
+    return _emit(arith.FPToUIOp if dtype.is_unsigned else arith.FPToSIOp, value, dtype)
+
+
+def _int_to_float(value: Value, dtype: DType) -> Value:
+    if dtype is dtypes.tf32:
+        return to(to(value, dtypes.f32), dtype)
+    if value.dtype.is_index:
+        value = to(value, dtypes.i64)
+    signed = value.dtype.is_signed
+    return _emit(arith.SIToFPOp if signed else arith.UIToFPOp, value, dtype)
+
+
+def _int_to_int(value: Value, dtype: DType) -> Value:
+    source = value.dtype
+    if source.is_index or dtype.is_index:
+        if source.is_unsigned or source.is_bool:
+            value = to(value, dtypes.i64)  # index_cast extends by the sign
+        elif source.is_index and dtype.bits != 64:
+            return to(to(value, dtypes.i64), dtype)
+        return _emit(arith.IndexCastOp, value, dtype)
+    if source.bits == dtype.bits:
+        return Value(computed(value), dtype, value.shape)
+    if source.bits > dtype.bits:
+        return _emit(arith.TruncIOp, value, dtype)
+    return _emit(arith.ExtSIOp if source.is_signed else arith.ExtUIOp, value, dtype)

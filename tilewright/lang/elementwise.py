@@ -1,0 +1,384 @@
+"""Elementwise functions: exp .. ceil, maximum, minimum, where, fma."""
+
+from __future__ import annotations
+
+import builtins
+import math as python_math
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from xdsl.dialects import arith, math
+from xdsl.ir import Operation
+
+from tilewright import dtypes
+from tilewright.lang.arithmetic import binary, meet, to_computable
+from tilewright.lang.context import ArgumentError, emitter
+from tilewright.lang.convert import (
+    as_value,
+    broadcast_shapes,
+    broadcast_to,
+    computed,
+    constant,
+    to,
+)
+from tilewright.lang.maps import WgMap, wg_attr
+from tilewright.lang.registry import language
+from tilewright.lang.values import Operand, Value, describe_type
+
+OperandT = TypeVar("OperandT", Value, float)
+"""A value gives a value; a number of compile time gives one of compile time."""
+
+
+def _float_function(
+    name: str,
+    x: Any,
+    build: Callable[..., Operation],
+    fold: Callable[[float], float],
+    wg_map: WgMap | None,
+) -> Any:
+    if isinstance(x, (int, float)):
+        try:
+            return fold(x)
+        except (ValueError, OverflowError) as error:
+            raise ArgumentError("x", f"{name}({x!r}): {error}") from None
+    if not isinstance(x, Value):
+        raise ArgumentError("x", f"{name} takes a value or a number, not {describe_type(x)}")
+    if not x.dtype.is_float:
+        if not (x.is_scalar and x.dtype.is_index):
+            raise ArgumentError(
+                "x",
+                f"{name} is not defined on {x.dtype}",
+                rule=f"{name} takes floats",
+                hint="convert first, e.g. x.to(tw.f32)",
+            )
+        x = to(x, dtypes.f32)
+    x = to_computable(x)
+    op = build(computed(x), emitter(name).fastmath)
+    if (attr := wg_attr(wg_map)) is not None:
+        op.attributes["map"] = attr
+    return Value(emitter(name).result(op), x.dtype, x.shape, weak=x.weak)
+
+
+@language
+def exp(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
+    """e to the power x, elementwise, of floats; in x's dtype.
+
+    >>> @tw.kernel
+    ... def apply(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 1)))
+    ...     tw.store_tile(tw.exp(x), tw.init_tile(Y, [0], (1, 1)))
+    >>> x = np.array([0.5], np.float32); y = np.empty_like(x)
+    >>> apply[1](x, y); round(float(y[0]), 4)
+    1.6487
+    """
+    return _float_function("exp", x, math.ExpOp, python_math.exp, wg_map)
+
+
+@language
+def exp2(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
+    """2 to the power x, elementwise, of floats; in x's dtype.
+
+    >>> @tw.kernel
+    ... def apply(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 1)))
+    ...     tw.store_tile(tw.exp2(x), tw.init_tile(Y, [0], (1, 1)))
+    >>> x = np.array([0.5], np.float32); y = np.empty_like(x)
+    >>> apply[1](x, y); round(float(y[0]), 4)
+    1.4142
+    """
+    return _float_function("exp2", x, math.Exp2Op, python_math.exp2, wg_map)
+
+
+@language
+def log(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
+    """The natural logarithm of x, elementwise, of floats; in x's dtype.
+
+    >>> @tw.kernel
+    ... def apply(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 1)))
+    ...     tw.store_tile(tw.log(x), tw.init_tile(Y, [0], (1, 1)))
+    >>> x = np.array([0.5], np.float32); y = np.empty_like(x)
+    >>> apply[1](x, y); round(float(y[0]), 4)
+    -0.6931
+    """
+    return _float_function("log", x, math.LogOp, python_math.log, wg_map)
+
+
+@language
+def log2(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
+    """The logarithm of x to base 2, elementwise, of floats; in x's dtype.
+
+    >>> @tw.kernel
+    ... def apply(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 1)))
+    ...     tw.store_tile(tw.log2(x), tw.init_tile(Y, [0], (1, 1)))
+    >>> x = np.array([0.5], np.float32); y = np.empty_like(x)
+    >>> apply[1](x, y); round(float(y[0]), 4)
+    -1.0
+    """
+    return _float_function("log2", x, math.Log2Op, python_math.log2, wg_map)
+
+
+@language
+def sqrt(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
+    """The square root of x, elementwise, of floats; in x's dtype.
+
+    >>> @tw.kernel
+    ... def apply(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 1)))
+    ...     tw.store_tile(tw.sqrt(x), tw.init_tile(Y, [0], (1, 1)))
+    >>> x = np.array([0.25], np.float32); y = np.empty_like(x)
+    >>> apply[1](x, y); round(float(y[0]), 4)
+    0.5
+    """
+    return _float_function("sqrt", x, math.SqrtOp, python_math.sqrt, wg_map)
+
+
+@language
+def rsqrt(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
+    """1 / sqrt(x), elementwise, of floats; in x's dtype.
+
+    >>> @tw.kernel
+    ... def apply(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 1)))
+    ...     tw.store_tile(tw.rsqrt(x), tw.init_tile(Y, [0], (1, 1)))
+    >>> x = np.array([0.25], np.float32); y = np.empty_like(x)
+    >>> apply[1](x, y); round(float(y[0]), 4)
+    2.0
+    """
+    return _float_function("rsqrt", x, math.RsqrtOp, _rsqrt, wg_map)
+
+
+@language
+def tanh(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
+    """The hyperbolic tangent of x, elementwise, of floats; in x's dtype.
+
+    >>> @tw.kernel
+    ... def apply(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 1)))
+    ...     tw.store_tile(tw.tanh(x), tw.init_tile(Y, [0], (1, 1)))
+    >>> x = np.array([0.5], np.float32); y = np.empty_like(x)
+    >>> apply[1](x, y); round(float(y[0]), 4)
+    0.4621
+    """
+    return _float_function("tanh", x, math.TanhOp, python_math.tanh, wg_map)
+
+
+@language
+def erf(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
+    """The error function of x, elementwise, of floats; in x's dtype.
+
+    >>> @tw.kernel
+    ... def apply(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 1)))
+    ...     tw.store_tile(tw.erf(x), tw.init_tile(Y, [0], (1, 1)))
+    >>> x = np.array([0.5], np.float32); y = np.empty_like(x)
+    >>> apply[1](x, y); round(float(y[0]), 4)
+    0.5205
+    """
+    return _float_function("erf", x, math.ErfOp, python_math.erf, wg_map)
+
+
+@language
+def sin(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
+    """The sine of x, in radians, elementwise, of floats; in x's dtype.
+
+    >>> @tw.kernel
+    ... def apply(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 1)))
+    ...     tw.store_tile(tw.sin(x), tw.init_tile(Y, [0], (1, 1)))
+    >>> x = np.array([0.5], np.float32); y = np.empty_like(x)
+    >>> apply[1](x, y); round(float(y[0]), 4)
+    0.4794
+    """
+    return _float_function("sin", x, math.SinOp, python_math.sin, wg_map)
+
+
+@language
+def cos(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
+    """The cosine of x, in radians, elementwise, of floats; in x's dtype.
+
+    >>> @tw.kernel
+    ... def apply(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 1)))
+    ...     tw.store_tile(tw.cos(x), tw.init_tile(Y, [0], (1, 1)))
+    >>> x = np.array([0.5], np.float32); y = np.empty_like(x)
+    >>> apply[1](x, y); round(float(y[0]), 4)
+    0.8776
+    """
+    return _float_function("cos", x, math.CosOp, python_math.cos, wg_map)
+
+
+@language
+def floor(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
+    """The largest whole number not above x, elementwise, of floats; in x's dtype.
+
+    >>> @tw.kernel
+    ... def apply(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 1)))
+    ...     tw.store_tile(tw.floor(x), tw.init_tile(Y, [0], (1, 1)))
+    >>> x = np.array([-1.5], np.float32); y = np.empty_like(x)
+    >>> apply[1](x, y); round(float(y[0]), 4)
+    -2.0
+    """
+    return _float_function("floor", x, math.FloorOp, _floor, wg_map)
+
+
+@language
+def ceil(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
+    """The smallest whole number not below x, elementwise, of floats; in x's dtype.
+
+    >>> @tw.kernel
+    ... def apply(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 1)))
+    ...     tw.store_tile(tw.ceil(x), tw.init_tile(Y, [0], (1, 1)))
+    >>> x = np.array([-1.5], np.float32); y = np.empty_like(x)
+    >>> apply[1](x, y); round(float(y[0]), 4)
+    -1.0
+    """
+    return _float_function("ceil", x, math.CeilOp, _ceil, wg_map)
+
+
+@language
+def sigmoid(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
+    """1 / (1 + exp(-x)), elementwise, of floats; in x's dtype.
+
+    >>> @tw.kernel
+    ... def apply(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 1)))
+    ...     tw.store_tile(tw.sigmoid(x), tw.init_tile(Y, [0], (1, 1)))
+    >>> x = np.array([0.0], np.float32); y = np.empty_like(x)
+    >>> apply[1](x, y); float(y[0])
+    0.5
+    """
+    if isinstance(x, Value):
+        return 1.0 / (exp(-x, wg_map=wg_map) + 1.0)
+    return 1.0 / (1.0 + exp(-x))
+
+
+@language
+def abs(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
+    """The absolute value of floats and integers, elementwise.
+
+    >>> @tw.kernel
+    ... def apply(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 1)))
+    ...     tw.store_tile(tw.abs(x), tw.init_tile(Y, [0], (1, 1)))
+    >>> x = np.array([-3], np.int32); y = np.empty_like(x)
+    >>> apply[1](x, y); int(y[0])
+    3
+    """
+    if isinstance(x, Value) and not x.dtype.is_float:
+        if x.dtype.is_unsigned or x.dtype.is_bool:
+            return x
+        op = math.AbsIOp(computed(x))
+        return Value(emitter("abs").result(op), x.dtype, x.shape)
+    return _float_function("abs", x, math.AbsFOp, python_math.fabs, wg_map)
+
+
+@language
+def maximum(a: Operand, b: Operand) -> Value:
+    """The larger of two operands, elementwise; NaN wins, as in numpy. Broadcasts.
+
+    >>> @tw.kernel
+    ... def relu(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 2)))
+    ...     tw.store_tile(tw.maximum(x, 0), tw.init_tile(Y, [0], (1, 2)))
+    >>> x = np.array([-1, 2], np.float32); y = np.empty_like(x)
+    >>> relu[1](x, y); y.tolist()
+    [0.0, 2.0]
+    """
+    if not isinstance(a, Value) and not isinstance(b, Value):
+        return cast(Value, builtins.max(a, b))
+    return binary("max", a, b)
+
+
+@language
+def minimum(a: Operand, b: Operand) -> Value:
+    """The smaller of two operands, elementwise; NaN wins, as in numpy. Broadcasts.
+
+    >>> @tw.kernel
+    ... def cap(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 2)))
+    ...     tw.store_tile(tw.minimum(x, 0), tw.init_tile(Y, [0], (1, 2)))
+    >>> x = np.array([-1, 2], np.float32); y = np.empty_like(x)
+    >>> cap[1](x, y); y.tolist()
+    [-1.0, 0.0]
+    """
+    if not isinstance(a, Value) and not isinstance(b, Value):
+        return cast(Value, builtins.min(a, b))
+    return binary("min", a, b)
+
+
+@language
+def where(condition: Value | bool, a: Operand, b: Operand) -> Value:
+    """``a`` where ``condition`` (a mask or an i1 scalar) is true, ``b`` elsewhere. Broadcasts.
+
+    ``a`` and ``b`` meet in one dtype as the operands of ``+`` do; both are evaluated. Two numbers
+    give f32 or i64.
+
+    >>> @tw.kernel
+    ... def positive(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 2)))
+    ...     tw.store_tile(tw.where(x > 0, x, -10), tw.init_tile(Y, [0], (1, 2)))
+    >>> x = np.array([-1, 2], np.float32); y = np.empty_like(x)
+    >>> positive[1](x, y); y.tolist()
+    [-10.0, 2.0]
+    """
+    if isinstance(condition, bool):
+        return cast(Value, a if condition else b)
+    if not isinstance(condition, Value) or not condition.dtype.is_bool:
+        raise ArgumentError(
+            "condition",
+            f"condition must be a mask (i1), not {describe_type(condition)}",
+            hint="comparisons give masks: x < 3",
+        )
+    if not isinstance(a, Value) and not isinstance(b, Value):
+        floats = isinstance(a, float) or isinstance(b, float)
+        a = constant(a, dtypes.f32 if floats else dtypes.i64)
+    x, y = meet(a, b, "where")
+    shape = broadcast_shapes(condition.shape, x.shape)
+    weak = x.weak and not shape
+    x, y = broadcast_to(x, shape), broadcast_to(y, shape)
+    if condition.shape:
+        condition = broadcast_to(condition, shape)
+    op = arith.SelectOp(computed(condition), computed(x), computed(y))
+    return Value(emitter("where").result(op), x.dtype, shape, weak=weak)
+
+
+@language
+def fma(a: Operand, b: Operand, c: Operand) -> Value:
+    """``a * b + c`` with one rounding, elementwise, of floats. Broadcasts.
+
+    >>> @tw.kernel
+    ... def apply(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 1)))
+    ...     tw.store_tile(tw.fma(x, 2.0, 1.0), tw.init_tile(Y, [0], (1, 1)))
+    >>> x = np.array([3.0], np.float32); y = np.empty_like(x)
+    >>> apply[1](x, y); float(y[0])
+    7.0
+    """
+    operands = [as_value(x) if isinstance(x, bool) else x for x in (a, b, c)]
+    first = next((x for x in operands if isinstance(x, Value) and x.shape), None)
+    first = first or next((x for x in operands if isinstance(x, Value)), as_value(operands[0]))
+    # One dtype and one shape for three: each meets what the others have met in.
+    x, _ = meet(first, operands[0], "fma")
+    for operand in operands[1:]:
+        x, _ = meet(x, operand, "fma")
+    if not x.dtype.is_float:
+        raise ArgumentError("a", f"fma is not defined on {x.dtype}", hint="write a * b + c")
+    p, q, r = (meet(x, operand, "fma")[1] for operand in operands)
+    op = math.FmaOp(p.ssa, q.ssa, r.ssa, emitter("fma").fastmath)
+    return Value(emitter("fma").result(op), x.dtype, x.shape, weak=x.weak)
+
+
+def _rsqrt(x: float) -> float:
+    return 1.0 / python_math.sqrt(x)
+
+
+def _floor(x: float) -> float:
+    return float(python_math.floor(x))
+
+
+def _ceil(x: float) -> float:
+    return float(python_math.ceil(x))

@@ -1,0 +1,340 @@
+"""What a name in a kernel can stand for at run time: :class:`Value`, :class:`Tile`, :class:`Array`.
+
+While a kernel is being built these objects flow through its expressions in place of numbers, and
+their operators write IR. Everything else that a kernel handles (numbers, dtypes, tuples, functions)
+is an ordinary Python object of compile time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from xdsl.dialects import memref
+from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType, StridedLayoutAttr
+from xdsl.ir import SSAValue
+
+from tilewright.diagnostics import CompileError
+from tilewright.dtypes import DType
+from tilewright.lang.context import emitter
+
+if TYPE_CHECKING:
+    from tilewright.dialects.xetile import TileType
+
+Number = int | float | bool
+"""A compile-time number."""
+
+
+class Value:
+    """A run-time scalar or the value of a whole tile.
+
+    ``shape`` is ``()`` for a scalar, ``(M, N)`` for the value of a tile, ``(N,)`` for a vector of
+    offsets. Operators broadcast as numpy does; `tilewright.lang.promote` says what dtype they give.
+    """
+
+    __slots__ = ("dtype", "shape", "ssa", "weak")
+
+    __hash__ = object.__hash__
+
+    def __init__(self, ssa: SSAValue, dtype: DType, shape: tuple[int, ...], *, weak: bool = False):
+        self.ssa = ssa
+        self.dtype = dtype
+        self.shape = shape
+        self.weak = weak
+        """A scalar that stood as a Python float: it takes the dtype of what it meets."""
+
+    @property
+    def is_scalar(self) -> bool:
+        return self.shape == ()
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def to(self, dtype: DType) -> Value:
+        """The value converted to ``dtype``, elementwise.
+
+        Float to float rounds to nearest even; float to integer truncates toward zero, and values
+        outside the integer's range (or NaN) give an unspecified result; integer to a narrower
+        integer wraps; anything to i1 is ``!= 0``.
+
+        >>> @tw.kernel
+        ... def cast(X, Y):
+        ...     x = tw.load_tile(tw.init_tile(X, [0, 0], (4, 4)))
+        ...     tw.store_tile(x.to(tw.i32), tw.init_tile(Y, [0, 0], (4, 4)))
+        >>> x = np.full((4, 4), -2.75, np.float32); y = np.empty((4, 4), np.int32)
+        >>> cast[1](x, y); int(y[0, 0])
+        -2
+        """
+        from tilewright.lang import convert
+
+        return convert.to(self, dtype)
+
+    def item(self) -> Value:
+        """The only element of a 1x1 tile, as a scalar."""
+        from tilewright.lang import convert
+
+        return convert.item(self)
+
+    def __add__(self, other: Operand) -> Value:
+        return _binary("+", self, other)
+
+    def __radd__(self, other: Operand) -> Value:
+        return _binary("+", other, self)
+
+    def __sub__(self, other: Operand) -> Value:
+        return _binary("-", self, other)
+
+    def __rsub__(self, other: Operand) -> Value:
+        return _binary("-", other, self)
+
+    def __mul__(self, other: Operand) -> Value:
+        return _binary("*", self, other)
+
+    def __rmul__(self, other: Operand) -> Value:
+        return _binary("*", other, self)
+
+    def __truediv__(self, other: Operand) -> Value:
+        return _binary("/", self, other)
+
+    def __rtruediv__(self, other: Operand) -> Value:
+        return _binary("/", other, self)
+
+    def __floordiv__(self, other: Operand) -> Value:
+        return _binary("//", self, other)
+
+    def __rfloordiv__(self, other: Operand) -> Value:
+        return _binary("//", other, self)
+
+    def __mod__(self, other: Operand) -> Value:
+        return _binary("%", self, other)
+
+    def __rmod__(self, other: Operand) -> Value:
+        return _binary("%", other, self)
+
+    def __pow__(self, other: Operand) -> Value:
+        return _binary("**", self, other)
+
+    def __rpow__(self, other: Operand) -> Value:
+        return _binary("**", other, self)
+
+    def __and__(self, other: Operand) -> Value:
+        return _binary("&", self, other)
+
+    def __rand__(self, other: Operand) -> Value:
+        return _binary("&", other, self)
+
+    def __or__(self, other: Operand) -> Value:
+        return _binary("|", self, other)
+
+    def __ror__(self, other: Operand) -> Value:
+        return _binary("|", other, self)
+
+    def __xor__(self, other: Operand) -> Value:
+        return _binary("^", self, other)
+
+    def __rxor__(self, other: Operand) -> Value:
+        return _binary("^", other, self)
+
+    def __lshift__(self, other: Operand) -> Value:
+        return _binary("<<", self, other)
+
+    def __rlshift__(self, other: Operand) -> Value:
+        return _binary("<<", other, self)
+
+    def __rshift__(self, other: Operand) -> Value:
+        return _binary(">>", self, other)
+
+    def __rrshift__(self, other: Operand) -> Value:
+        return _binary(">>", other, self)
+
+    def __lt__(self, other: Operand) -> Value:
+        return _binary("<", self, other)
+
+    def __le__(self, other: Operand) -> Value:
+        return _binary("<=", self, other)
+
+    def __gt__(self, other: Operand) -> Value:
+        return _binary(">", self, other)
+
+    def __ge__(self, other: Operand) -> Value:
+        return _binary(">=", self, other)
+
+    def __eq__(self, other: object) -> Value:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _binary("==", self, cast(Any, other))
+
+    def __ne__(self, other: object) -> Value:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _binary("!=", self, cast(Any, other))
+
+    def __neg__(self) -> Value:
+        return _unary("-", self)
+
+    def __pos__(self) -> Value:
+        return self
+
+    def __invert__(self) -> Value:
+        return _unary("~", self)
+
+    # A kernel may write `if n > 0`, `range(n)`, `float(n)`: the front end gives these a run-time
+    # meaning. Reached from ordinary Python they have none.
+
+    def __bool__(self) -> bool:
+        raise self._no_number("a truth value")
+
+    def __index__(self) -> int:
+        raise self._no_number("an integer")
+
+    def __float__(self) -> float:
+        raise self._no_number("a float")
+
+    def _no_number(self, what: str) -> CompileError:
+        return CompileError(
+            f"{self} is known at run time only, where {what} of compile time is needed",
+            hint="make it a tw.constexpr parameter, or use the functions of the tile language",
+        )
+
+    def __repr__(self) -> str:
+        return f"a {describe_type(self)}"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Tile:
+    """A region of an array: what load, store and tile_mma work on. Tiles are values.
+
+    ``shape`` is the tile's shape, ``dtype`` its array's element type.
+    """
+
+    ssa: SSAValue
+    dtype: DType
+
+    @property
+    def type(self) -> TileType:
+        return cast("TileType", self.ssa.type)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.get_shape()
+
+    @property
+    def scattered(self) -> bool:
+        return self.type.scattered
+
+    def __repr__(self) -> str:
+        return f"a {describe_type(self)}"
+
+
+class Array:
+    """An array argument of a kernel, or shared local memory (``alloc_slm``).
+
+    Extents and strides count elements. An extent that is 1 and a stride that is 1 by the array's
+    class are compile-time numbers, the others run-time scalars.
+    """
+
+    __slots__ = ("_shape", "_strides", "dtype", "memory_space", "name", "ssa")
+
+    __hash__ = object.__hash__
+
+    def __init__(self, ssa: SSAValue, dtype: DType, name: str, memory_space: int = 0):
+        self.ssa = ssa
+        self.dtype = dtype
+        self.name = name
+        self.memory_space = memory_space
+        self._shape: tuple[int | Value, ...] | None = None
+        self._strides: tuple[int | Value, ...] | None = None
+
+    @property
+    def type(self) -> MemRefType:
+        return cast(MemRefType, self.ssa.type)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.type.get_shape())
+
+    @property
+    def shape(self) -> tuple[Value, ...]:
+        """Extents, outermost first: ``A.shape[1]``."""
+        if self._shape is None:
+            self._shape = tuple(
+                self._extent(d) if size == DYNAMIC_INDEX else size
+                for d, size in enumerate(self.type.get_shape())
+            )
+        return cast(tuple[Value, ...], self._shape)
+
+    @property
+    def strides(self) -> tuple[Value, ...]:
+        """Distances in elements between neighbours along each dimension."""
+        if self._strides is None:
+            static = static_strides(self.type)
+            if None in static:
+                op = emitter("strides").emit_at_entry(memref.ExtractStridedMetaDataOp(self.ssa))
+                found = [_index(value) for value in op.strides]
+            else:
+                found = []
+            self._strides = tuple(
+                found[d] if stride is None else stride for d, stride in enumerate(static)
+            )
+        return cast(tuple[Value, ...], self._strides)
+
+    def _extent(self, dim: int) -> Value:
+        from tilewright.dtypes import index
+        from tilewright.lang.convert import constant_ssa
+
+        op = memref.DimOp(self.ssa, constant_ssa(dim, index))
+        return _index(emitter("shape").emit_at_entry(op).results[0])
+
+    def __repr__(self) -> str:
+        return f"the array {self.name} ({self.ndim}-D, {self.dtype})"
+
+
+Operand = Value | int | float | bool
+"""What an operator takes beside a value."""
+
+
+def static_strides(type_: MemRefType) -> tuple[int | None, ...]:
+    """The strides that a memref's type states; None for those known at run time only."""
+    layout = type_.layout
+    if isinstance(layout, StridedLayoutAttr):
+        strides = layout.get_strides()
+        return tuple(None if s in (None, DYNAMIC_INDEX) else s for s in strides)
+    strides = type_.get_strides() or ()
+    return tuple(None if s in (None, DYNAMIC_INDEX) else s for s in strides)
+
+
+def describe_type(value: object) -> str:
+    """A short name of what a kernel's object is, for messages: ``16x32 tile value of f16``."""
+    if isinstance(value, Value):
+        if value.is_scalar:
+            return f"run-time {value.dtype} scalar"
+        return f"{'x'.join(map(str, value.shape))} value of {value.dtype}"
+    if isinstance(value, Tile):
+        kind = "scattered tile" if value.scattered else "tile"
+        return f"{'x'.join(map(str, value.shape))} {kind} of {value.dtype}"
+    if isinstance(value, Array):
+        return f"{value.ndim}-D array of {value.dtype}"
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return f"the constant {value!r}"
+    if isinstance(value, (tuple, list)):
+        return f"{type(value).__name__} of {len(cast(Any, value))}"
+    if callable(value):
+        return f"the function {getattr(value, '__name__', value)!s}"
+    return f"a Python object of type {type(value).__name__}"
+
+
+def _index(ssa: SSAValue) -> Value:
+    from tilewright.dtypes import index
+
+    return Value(ssa, index, ())
+
+
+def _binary(symbol: str, a: Any, b: Any) -> Value:
+    from tilewright.lang import arithmetic
+
+    binary: Callable[[str, Any, Any], Any] = arithmetic.binary
+    return binary(symbol, a, b)
+
+
+def _unary(symbol: str, a: Any) -> Value:
+    from tilewright.lang import arithmetic
+
+    return arithmetic.unary(symbol, a)
