@@ -30,7 +30,6 @@ from xdsl.dialects.builtin import (
     FloatTF32Type,
     IndexType,
     IntAttr,
-    IntegerAttr,
     IntegerType,
     MemRefType,
     StridedLayoutAttr,
@@ -41,6 +40,7 @@ from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute
 
 from tilewright.dialects.mach import AmxType
+from tilewright.dialects.upstream.gpu import memory_space_number
 
 DYNAMIC = -1
 """A size, stride or offset of a memref that is known at run time only."""
@@ -182,8 +182,7 @@ class Representation:
         """Descriptor of a ranked memref with identity or strided layout."""
         sizes = tuple(DYNAMIC if n < 0 else n for n in type.get_shape())
         strides, offset = strided_form(type)
-        space = type.memory_space
-        number = space.value.data if isinstance(space, IntegerAttr) else 0
+        number = memory_space_number(type)
         pointer = self.pointer(dict(self.address_spaces).get(number, 0)).llvm
         dynamic = sum(x == DYNAMIC for x in chain((offset,), sizes, strides))
         return MemRefLayout(

@@ -1,0 +1,359 @@
+"""What one lane of a GPU kernel can ask: its ids, its neighbours' registers, a barrier; and the GPU's own functions.
+
+The same ops print for NVIDIA (special registers and `shfl.sync`) and for SPIR-V (OpenCL builtins, which LLVM's SPIR-V
+backend turns into BuiltIn variables and group instructions). On both, gpu.subgroup_reduce is a butterfly of shuffles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from xdsl.dialects.builtin import StringAttr, VectorType
+from xdsl.ir import Operation
+
+from tilewright.codegen.arith import fast_flags, float_elementwise
+from tilewright.codegen.lane_ops import Lanes, mangle
+from tilewright.codegen.math import is_fast
+from tilewright.codegen.printer import Printer, attribute, integer_attribute, unsupported
+from tilewright.codegen.reductions import combiner
+from tilewright.codegen.registers import Element
+from tilewright.codegen.target import Handler
+
+AXES = ("x", "y", "z")
+CONVERGENT = " convergent"
+
+
+def _axis(op: Operation) -> int:
+    """0, 1 or 2 from the op's `dimension`."""
+    found = attribute(op, "dimension")
+    data = getattr(found, "data", found)
+    return AXES.index(str(getattr(data, "value", data)))
+
+
+def _name(op: Operation, key: str) -> str:
+    found = attribute(op, key)
+    if isinstance(found, StringAttr):
+        return found.data
+    data = getattr(found, "data", found)
+    return str(getattr(data, "value", data))
+
+
+# Shuffles of any type as shuffles of 32-bit words -----------------------------------------------------
+
+Word = Callable[[str], str]
+"""One i32 register of this lane -> the i32 register of another."""
+
+
+def through_words(p: Printer, e: Element, x: str, word: Word) -> str:
+    """Move a scalar between lanes in 32-bit words."""
+    bits = e.bits if e.name != "tf32" else 32
+    integer = f"i{bits}"
+    value = x
+    if e.llvm in ("float", "double", "half"):
+        value = p.emit(f"bitcast {e.llvm} {x} to {integer}")
+    if bits < 32:
+        wide = p.emit(f"zext {integer} {value} to i32")
+        value = p.emit(f"trunc i32 {word(wide)} to {integer}")
+    elif bits == 32:
+        value = word(value)
+    else:
+        low = word(p.emit(f"trunc i64 {value} to i32"))
+        high = word(p.emit(f"trunc i64 {p.emit(f'lshr i64 {value}, 32')} to i32"))
+        upper = p.emit(f"shl i64 {p.emit(f'zext i32 {high} to i64')}, 32")
+        value = p.emit(f"or i64 {upper}, {p.emit(f'zext i32 {low} to i64')}")
+    if e.llvm in ("float", "double", "half"):
+        value = p.emit(f"bitcast {integer} {value} to {e.llvm}")
+    return value
+
+
+def _shuffle_value(p: Printer, op: Operation, word: Word) -> list[str]:
+    """A scalar or a fragment of scalars moved between lanes."""
+    value = op.operands[0]
+    layout = p.layout(value.type)
+    if any(n != 1 for n in layout.counts):
+        raise unsupported(op, f"of {value.type} on {p.target.name}", "shuffle scalar by scalar")
+    return [through_words(p, layout.element, x, word) for x in p.get(value)]
+
+
+def _reduce(p: Printer, op: Operation, size: int, xor: Callable[[int, str], str]) -> None:
+    """Butterfly over `cluster_size` lanes (all by default), `cluster_stride` apart."""
+    value = op.operands[0]
+    layout = p.layout(value.type)
+    e = layout.element
+    if isinstance(value.type, VectorType) and layout.counts != (1,):
+        raise unsupported(op, f"of {value.type}", "reduce scalars")
+    if e.is_float and e.name not in ("f32", "f64"):
+        raise unsupported(op, f"of {e.name}", "extend to f32 around it")
+    combine = combiner(p, op, _name(op, "op"), e, fast_flags(op))
+    lanes = integer_attribute(op, "cluster_size", size)
+    distance = integer_attribute(op, "cluster_stride", 1)
+    x = p.one(value)
+    while lanes > 1:
+        other = through_words(p, e, x, partial(xor, distance))
+        x = combine(1, x, other)
+        distance *= 2
+        lanes //= 2
+    p.set(op.results[0], [x])
+
+
+# NVIDIA -----------------------------------------------------------------------------------------------
+
+
+def _sreg(p: Printer, name: str) -> str:
+    """A special register as i32."""
+    return p.call("i32", f"llvm.nvvm.read.ptx.sreg.{name}", [])
+
+
+def _index(p: Printer, op: Operation, reg: str) -> None:
+    p.set(op.results[0], [p.emit(f"zext i32 {reg} to i64")])
+
+
+def _nv_coordinate(stem: str) -> Handler:
+    return lambda p, op: _index(p, op, _sreg(p, f"{stem}.{AXES[_axis(op)]}"))
+
+
+def _nv_global_id(p: Printer, op: Operation) -> None:
+    axis = AXES[_axis(op)]
+    block = p.emit(f"mul i32 {_sreg(p, f'ctaid.{axis}')}, {_sreg(p, f'ntid.{axis}')}")
+    _index(p, op, p.emit(f"add i32 {block}, {_sreg(p, f'tid.{axis}')}"))
+
+
+def _nv_linear_thread(p: Printer) -> str:
+    plane = p.emit(f"mul i32 {_sreg(p, 'tid.z')}, {_sreg(p, 'ntid.y')}")
+    row = p.emit(f"add i32 {plane}, {_sreg(p, 'tid.y')}")
+    base = p.emit(f"mul i32 {row}, {_sreg(p, 'ntid.x')}")
+    return p.emit(f"add i32 {base}, {_sreg(p, 'tid.x')}")
+
+
+def _nv_subgroup_id(p: Printer, op: Operation) -> None:
+    _index(p, op, p.emit(f"lshr i32 {_nv_linear_thread(p)}, 5"))
+
+
+def _nv_num_subgroups(p: Printer, op: Operation) -> None:
+    rows = p.emit(f"mul i32 {_sreg(p, 'ntid.x')}, {_sreg(p, 'ntid.y')}")
+    threads = p.emit(f"mul i32 {rows}, {_sreg(p, 'ntid.z')}")
+    _index(p, op, p.emit(f"lshr i32 {p.emit(f'add i32 {threads}, 31')}, 5"))
+
+
+def _nv_barrier(p: Printer, op: Operation) -> None:
+    p.call("void", "llvm.nvvm.barrier.cta.sync.aligned.all", [("i32", "0")])
+
+
+_NV_SHUFFLE = {"xor": "bfly", "up": "up", "down": "down", "idx": "idx"}
+
+
+def _nv_word(p: Printer, mode: str, x: str, offset: str, segment: str) -> str:
+    args = [("i32", "-1"), ("i32", x), ("i32", offset), ("i32", segment)]
+    return p.call("i32", f"llvm.nvvm.shfl.sync.{_NV_SHUFFLE[mode]}.i32", args)
+
+
+def _nv_shuffle(p: Printer, op: Operation) -> None:
+    """`width` lanes form a group; `valid` says whether the source lane lies in it."""
+    mode = _name(op, "mode")
+    if mode not in _NV_SHUFFLE:
+        raise unsupported(op, f"mode '{mode}' on {p.target.name}")
+    offset, width = p.one(op.operands[1]), p.one(op.operands[2])
+    segment = p.emit(f"shl i32 {p.emit(f'sub i32 32, {width}')}, 8")
+    if mode != "up":
+        segment = p.emit(f"or i32 {segment}, 31")
+    p.set(
+        op.results[0], _shuffle_value(p, op, lambda w: _nv_word(p, mode, w, offset, segment))
+    )
+    lane = p.emit(f"and i32 {_sreg(p, 'laneid')}, {p.emit(f'sub i32 {width}, 1')}")
+    p.set(op.results[1], [_in_group(p, mode, lane, offset, width)])
+
+
+def _in_group(p: Printer, mode: str, lane: str, offset: str, width: str) -> str:
+    """i1: does the source lane lie in the group of `width` lanes?"""
+    if mode == "up":
+        return p.emit(f"icmp uge i32 {lane}, {offset}")
+    name = {"xor": "xor", "down": "add"}.get(mode)
+    source = p.emit(f"{name} i32 {lane}, {offset}") if name else offset
+    return p.emit(f"icmp ult i32 {source}, {width}")
+
+
+def _nv_reduce(p: Printer, op: Operation) -> None:
+    _reduce(p, op, 32, lambda step, w: _nv_word(p, "xor", w, str(step), "31"))
+
+
+def _nv_function(name: str) -> Handler:
+    """The approximate unit's instruction where `afn` allows it, our own expansion elsewhere."""
+
+    def approximate(o: Lanes, x: str) -> str:
+        one = [("float", x)]
+        if name == "math.exp":
+            x = o.op("fmul", "float", x, o.cf(1.4426950408889634))
+            return o.p.call("float", "llvm.nvvm.ex2.approx.f", [("float", x)])
+        if name in ("math.log", "math.log2", "math.log10"):
+            value = o.p.call("float", "llvm.nvvm.lg2.approx.f", one)
+            factor = {"math.log": 0.6931471805599453, "math.log10": 0.3010299956639812}.get(name)
+            return o.op("fmul", "float", value, o.cf(factor)) if factor else value
+        return o.p.call("float", f"llvm.nvvm.{_NV_APPROXIMATE[name]}.approx.f", one)
+
+    def print_op(p: Printer, op: Operation) -> None:
+        from tilewright.codegen.printer import COMMON
+
+        if not is_fast(op) or p.layout(op.operands[0].type).element.name == "f64":
+            COMMON[op.name](p, op)
+            return
+        float_elementwise(p, op, lambda o, s, x: approximate(o, x[0]), native_half=False)
+
+    return print_op
+
+
+_NV_APPROXIMATE = {
+    "math.exp": "ex2",
+    "math.exp2": "ex2",
+    "math.log": "lg2",
+    "math.log2": "lg2",
+    "math.log10": "lg2",
+    "math.sin": "sin",
+    "math.cos": "cos",
+    "math.rsqrt": "rsqrt",
+}
+
+NVPTX_HANDLERS: dict[str, Handler] = {
+    "gpu.thread_id": _nv_coordinate("tid"),
+    "gpu.block_id": _nv_coordinate("ctaid"),
+    "gpu.block_dim": _nv_coordinate("ntid"),
+    "gpu.grid_dim": _nv_coordinate("nctaid"),
+    "gpu.global_id": _nv_global_id,
+    "gpu.lane_id": lambda p, op: _index(p, op, _sreg(p, "laneid")),
+    "gpu.subgroup_size": lambda p, op: p.set(op.results[0], ["32"]),
+    "gpu.subgroup_id": _nv_subgroup_id,
+    "gpu.num_subgroups": _nv_num_subgroups,
+    "gpu.barrier": _nv_barrier,
+    "gpu.shuffle": _nv_shuffle,
+    "gpu.subgroup_reduce": _nv_reduce,
+    **{name: _nv_function(name) for name in _NV_APPROXIMATE},
+}
+
+
+# SPIR-V -----------------------------------------------------------------------------------------------
+
+_CODES = {"float": "f", "double": "d", "half": "Dh", "i64": "l", "i32": "i", "i16": "s", "i8": "c"}
+
+
+def builtin_name(name: str, *parameters: tuple[int, str]) -> str:
+    """Itanium name of an OpenCL builtin; parameters are (components, LLVM scalar)."""
+    codes = [_CODES[s] if n == 1 else f"Dv{n}_{_CODES[s]}" for n, s in parameters]
+    for i in range(1, len(codes)):
+        if codes[i] == codes[0] and codes[i].startswith("Dv"):
+            codes[i] = "S_"
+    return f"_Z{len(name)}{name}{''.join(codes) or 'v'}"
+
+
+def _cl_coordinate(name: str) -> Handler:
+    def print_op(p: Printer, op: Operation) -> None:
+        reg = p.call("i64", f"_Z{len(name)}{name}j", [("i32", str(_axis(op)))])
+        p.set(op.results[0], [reg])
+
+    return print_op
+
+
+def _cl_subgroup(name: str) -> Handler:
+    return lambda p, op: _index(p, op, p.call("i32", builtin_name(name), []))
+
+
+def _cl_barrier(p: Printer, op: Operation) -> None:
+    """Workgroup scope; orders global and workgroup memory, sequentially consistent."""
+    args = [("i32", "2"), ("i32", "2"), ("i32", "784")]
+    p.call("void", "_Z22__spirv_ControlBarrieriii", args, attrs=CONVERGENT)
+
+
+_CL_SHUFFLE = {"xor": "_xor", "up": "_up", "down": "_down", "idx": ""}
+
+
+def _cl_word(p: Printer, mode: str, x: str, offset: str) -> str:
+    name = f"sub_group_shuffle{_CL_SHUFFLE[mode]}"
+    args = [("i32", x), ("i32", offset)]
+    return p.call("i32", f"_Z{len(name)}{name}ij", args, attrs=CONVERGENT)
+
+
+def _cl_shuffle(p: Printer, op: Operation) -> None:
+    mode = _name(op, "mode")
+    if mode not in _CL_SHUFFLE:
+        raise unsupported(op, f"mode '{mode}' on {p.target.name}")
+    offset, width = p.one(op.operands[1]), p.one(op.operands[2])
+    p.set(op.results[0], _shuffle_value(p, op, lambda w: _cl_word(p, mode, w, offset)))
+    lane = p.call("i32", builtin_name("get_sub_group_local_id"), [])
+    p.set(op.results[1], [_in_group(p, mode, lane, offset, width)])
+
+
+def _cl_reduce(p: Printer, op: Operation) -> None:
+    size = integer_attribute(op, "cluster_size", 0)
+    if not size:
+        function = op.parent_op()
+        while function is not None and function.name != "func.func":
+            function = function.parent_op()
+        if function is None:
+            raise unsupported(op, "stands in no function")
+        size = integer_attribute(function, "spirv.intel_reqd_sub_group_size", 16)
+    _reduce(p, op, size, lambda step, w: _cl_word(p, "xor", w, str(step)))
+
+
+_CL_INTRINSICS = {
+    "math.exp": "exp",
+    "math.exp2": "exp2",
+    "math.log": "log",
+    "math.log2": "log2",
+    "math.log10": "log10",
+    "math.sin": "sin",
+    "math.cos": "cos",
+    "math.tan": "tan",
+    "math.tanh": "tanh",
+    "math.sinh": "sinh",
+    "math.cosh": "cosh",
+    "math.asin": "asin",
+    "math.acos": "acos",
+    "math.atan": "atan",
+    "math.powf": "pow",
+}
+_CL_BUILTINS = {
+    "math.erf": "erf",
+    "math.rsqrt": "rsqrt",
+    "math.log1p": "log1p",
+    "math.expm1": "expm1",
+    "math.cbrt": "cbrt",
+    "math.atan2": "atan2",
+    "math.asinh": "asinh",
+    "math.acosh": "acosh",
+    "math.atanh": "atanh",
+    "math.erfc": "erfc",
+}
+
+
+def _cl_function(name: str) -> Handler:
+    """A function of OpenCL.std, whose error bounds (at most 4 ulp) the driver's library keeps."""
+
+    def body(o: Lanes, s: str, x: Sequence[str]) -> str:
+        t = o.type(s)
+        if name in _CL_INTRINSICS:
+            intrinsic = f"llvm.{_CL_INTRINSICS[name]}.{mangle(o.count, s)}"
+            return o.p.call(t, intrinsic, [(t, v) for v in x], flags=o.flags)
+        callee = builtin_name(_CL_BUILTINS[name], *([(o.count, s)] * len(x)))
+        return o.p.call(t, callee, [(t, v) for v in x])
+
+    return lambda p, op: float_elementwise(p, op, body, native_half=False)
+
+
+def _cl_subgroup_size(p: Printer, op: Operation) -> None:
+    _index(p, op, p.call("i32", builtin_name("get_sub_group_size"), []))
+
+
+SPIRV_HANDLERS: dict[str, Handler] = {
+    "gpu.thread_id": _cl_coordinate("get_local_id"),
+    "gpu.block_id": _cl_coordinate("get_group_id"),
+    "gpu.block_dim": _cl_coordinate("get_local_size"),
+    "gpu.grid_dim": _cl_coordinate("get_num_groups"),
+    "gpu.global_id": _cl_coordinate("get_global_id"),
+    "gpu.lane_id": _cl_subgroup("get_sub_group_local_id"),
+    "gpu.subgroup_size": _cl_subgroup_size,
+    "gpu.subgroup_id": _cl_subgroup("get_sub_group_id"),
+    "gpu.num_subgroups": _cl_subgroup("get_num_sub_groups"),
+    "gpu.barrier": _cl_barrier,
+    "gpu.shuffle": _cl_shuffle,
+    "gpu.subgroup_reduce": _cl_reduce,
+    **{name: _cl_function(name) for name in (*_CL_INTRINSICS, *_CL_BUILTINS)},
+}

@@ -1,0 +1,75 @@
+"""The parent's side of `worker`: one helper process per process, started on first use, for GPU code generation."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from tilewright.codegen.target import LLVMTarget
+from tilewright.diagnostics import CompileError
+
+_LOCK = threading.Lock()
+_HELPERS: dict[int, subprocess.Popen[bytes]] = {}
+"""By process id: a fork of this process must not share its parent's pipes."""
+
+
+def _helper() -> subprocess.Popen[bytes]:
+    helper = _HELPERS.get(os.getpid())
+    if helper is None or helper.poll() is not None:
+        script = Path(__file__).with_name("worker.py")
+        helper = _HELPERS[os.getpid()] = subprocess.Popen(
+            [sys.executable, "-P", str(script)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+    return helper
+
+
+def _ask(text: str, target: LLVMTarget, kind: str, options: tuple[str, ...], limit: float) -> bytes:
+    data = text.encode()
+    request = {
+        "triple": target.triple,
+        "cpu": target.cpu,
+        "features": target.feature_string(),
+        "options": list(options),
+        "kind": kind,
+        "size": len(data),
+        "seconds": limit,
+    }
+    with _LOCK:
+        helper = _helper()
+        assert helper.stdin is not None and helper.stdout is not None
+        try:
+            helper.stdin.write(json.dumps(request).encode() + b"\n" + data)
+            helper.stdin.flush()
+            line = helper.stdout.readline()
+            answer = json.loads(line)
+            output = helper.stdout.read(answer["size"])
+        except (OSError, ValueError) as error:
+            helper.kill()
+            raise CompileError("the code generation helper process died") from error
+    if answer["error"]:
+        raise CompileError(
+            f"LLVM cannot generate code for {target.name}: {answer['error'].splitlines()[0]}",
+            hint=answer["error"],
+        )
+    return output
+
+
+def generate_ptx(text: str, target: LLVMTarget, *, limit: float = 120.0) -> str:
+    """PTX of LLVM IR text. `limit` in seconds. CompileError with LLVM's message if it fails or aborts."""
+    return _ask(text, target, "assembly", (), limit).decode()
+
+
+def generate_spirv(
+    text: str, target: LLVMTarget, extensions: tuple[str, ...] = (), *, limit: float = 120.0
+) -> bytes:
+    """SPIR-V words of LLVM IR text; `extensions` are the SPV_* names that it may use."""
+    options: tuple[str, ...] = ()
+    if extensions:
+        options = ("--spirv-ext=" + ",".join(f"+{e}" for e in extensions),)
+    return _ask(text, target, "object", options, limit)
