@@ -1,0 +1,61 @@
+"""Softmax over the last dimension."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tilewright as tw
+from tilewright.ops.arrays import filled, flattened, result
+
+ROW_LIMIT = 1 << 15
+"""Columns up to which a row is one tile, read once; longer rows are read twice, block by block."""
+
+
+@tw.kernel
+def softmax_rows(X, Y, BM: tw.constexpr, BN: tw.constexpr):  # pyright: ignore
+    """Whole rows: BN is at least the number of columns; what lies outside reads as -inf."""
+    m = tw.program_id(0) * BM
+    x = tw.load_tile(tw.init_tile(X, [m, 0], (BM, BN)), padding=float("-inf")).to(tw.f32)
+    e = tw.exp(x - tw.max(x, 1))
+    tw.store_tile((e / tw.sum(e, 1)).to(Y.dtype), tw.init_tile(Y, [m, 0], (BM, BN)))
+
+
+@tw.kernel
+def softmax_blocks(X, Y, BM: tw.constexpr, BN: tw.constexpr):  # pyright: ignore
+    """Long rows, BN columns at a time: maximum and sum in one pass, the result in a second."""
+    m = tw.program_id(0) * BM
+    top = tw.full((BM, 1), -1.0e38, tw.f32)
+    total = tw.zeros((BM, 1), tw.f32)
+    for n in range(0, X.shape[1], BN):
+        x = tw.load_tile(tw.init_tile(X, [m, n], (BM, BN)), padding=float("-inf")).to(tw.f32)
+        new = tw.maximum(top, tw.max(x, 1))
+        total = total * tw.exp(top - new) + tw.sum(tw.exp(x - new), 1)
+        top = new
+    for n in range(0, X.shape[1], BN):
+        x = tw.load_tile(tw.init_tile(X, [m, n], (BM, BN))).to(tw.f32)
+        y = tw.exp(x - top) / total
+        tw.store_tile(y.to(Y.dtype), tw.init_tile(Y, [m, n], (BM, BN)))
+
+
+def row_tile(columns: int) -> int:
+    """Columns of a tile that holds a whole row: a multiple of 64, so that few shapes compile anew."""
+    return max(64, -(-columns // 64) * 64)
+
+
+def softmax(x: Any, *, out: Any = None, **options: Any) -> Any:
+    """exp(x - max) / sum over the last dimension of x: [..., N], computed in f32, returned in x's dtype.
+
+    `options` go to `kernel.options`.
+    """
+    y = result(out, tuple(x.shape), x)
+    flat, copy_back = filled(y, 1)
+    rows, columns = flat.shape
+    whole = columns <= ROW_LIMIT
+    kernel = softmax_rows if whole else softmax_blocks
+    kernel = kernel.options(**options) if options else kernel
+    kernel[lambda BM, **_: tw.cdiv(rows, BM)](
+        flattened(x, 1), flat, BM=4, BN=row_tile(columns) if whole else 4096
+    )
+    if copy_back is not None:
+        copy_back()
+    return y
