@@ -10,6 +10,7 @@ import bisect
 import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from io import StringIO
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import FileLineColLoc, IntAttr, ModuleOp, StringAttr, UnknownLoc
@@ -26,6 +27,7 @@ from tilewright.diagnostics import (
     location_of,
 )
 from tilewright.dialects import make_context
+from tilewright.dialects.printing import MlirPrinter
 
 _RESULTS = re.compile(r"%[^=\n]*=\s*")
 
@@ -107,9 +109,7 @@ def _candidates(name: str) -> Iterator[str]:
 
 
 @contextmanager
-def parse_errors(
-    source: SourceText, parser: LocatingParser | None = None
-) -> Generator[None]:
+def parse_errors(source: SourceText, parser: LocatingParser | None = None) -> Generator[None]:
     """Turns whatever the parser raises into a `CompileError` in the text."""
 
     def here() -> Location:
@@ -210,12 +210,17 @@ def _verify_error(operation: Operation, error: Exception, source: SourceText | N
     return VerifyError(f"'{operation.name}' op {message}", location=location)
 
 
-def print_module(module: Operation, *, generic: bool = False) -> str:
-    """The canonical text of a module, with a newline at its end."""
-    from io import StringIO
+def print_module(
+    module: Operation, *, generic: bool = False, renumber: bool = False, locations: bool = False
+) -> str:
+    """The canonical text of a module, as mlir-opt would print it, with a newline at its end.
 
-    from xdsl.printer import Printer
-
+    `renumber` gives values MLIR's names (`%0`, `%c8`, `%arg0`) instead of their own; `locations`
+    prints where each op came from.
+    """
     stream = StringIO()
-    Printer(stream, print_generic_format=generic).print_op(module)
+    printer = MlirPrinter(
+        stream, print_generic_format=generic, print_debuginfo=locations, renumber=renumber
+    )
+    printer.print_top(module)
     return stream.getvalue() + "\n"

@@ -85,7 +85,7 @@ def with_element(kind: Attribute, new: Attribute) -> Attribute:
 # --- Conversions ------------------------------------------------------------------------------------
 
 
-def _check(value: Attribute, classes: tuple[type, ...], what: str, words: str) -> None:
+def _check(value: Attribute, classes: Any, what: str, words: str) -> None:
     if not isinstance(element(value), classes):
         raise VerifyException(f"{what} must be {words} or a vector of it, got {value}")
 
@@ -97,9 +97,9 @@ def _conversion(
 
     `grows` tells which way the width must go, where the op demands one.
     """
-    families: dict[str, tuple[tuple[type, ...], str]] = {
-        "integer": ((IntegerType,), "an integer"),
-        "float": ((AnyFloat,), "a float"),
+    families: dict[str, tuple[Any, str]] = {
+        "integer": (IntegerType, "an integer"),
+        "float": (AnyFloat, "a float"),
         "index": ((IndexType, IntegerType), "an integer or index"),
     }
 
@@ -126,7 +126,7 @@ def _conversion(
     set_verifier(op, verify)
 
 
-def _named(family: tuple[tuple[type, ...], str], what: str) -> tuple[tuple[type, ...], str, str]:
+def _named(family: tuple[Any, str], what: str) -> tuple[Any, str, str]:
     classes, words = family
     return classes, what, words
 
@@ -238,7 +238,8 @@ def _parse_compare(cls: Any, parser: Parser) -> Operation:
     parser.parse_punctuation(":")
     kind = parser.parse_type()
     operands = parser.resolve_operands([lhs, rhs], [kind, kind], pos)
-    op = cls(*operands, word, flags) if cls is arith.CmpfOp else cls(*operands, word)
+    extra = (flags,) if cls is arith.CmpfOp else ()
+    op: Operation = cls(*operands, word, *extra)
     op.attributes.update(attributes)
     return op
 

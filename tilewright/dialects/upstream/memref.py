@@ -6,7 +6,7 @@ global, copy, rank and atomic_rmw, and lacks memref.transpose.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from xdsl.dialects import memref
 from xdsl.dialects.builtin import (
@@ -88,7 +88,7 @@ def _parse_global(cls: type[IRDLOperation], parser: Parser) -> Operation:
 def _parse_initial_value(parser: Parser, kind: MemRefType) -> Attribute:
     tensor = TensorType(kind.element_type, kind.get_shape())
     if parser.parse_optional_keyword("dense") is not None:
-        value = parser.parse_dense_int_or_fp_elements_attr(tensor)
+        value = parser.parse_dense_int_or_fp_elements_attr(cast(Any, tensor))
         if parser.parse_optional_punctuation(":") is not None:
             parser.parse_type()
         return value

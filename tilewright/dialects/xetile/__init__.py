@@ -5,6 +5,7 @@
 
 from xdsl.ir import Dialect
 
+from tilewright.dialects.xetile.aliases import ALIASES
 from tilewright.dialects.xetile.attrs import (
     CacheHint,
     CacheHintAttr,
@@ -17,19 +18,13 @@ from tilewright.dialects.xetile.compute import (
     BroadcastOp,
     ConvertLayoutOp,
     ReductionOp,
-    TileMmaOp,
     TransposeOp,
 )
 from tilewright.dialects.xetile.init import InitTileOp, UpdateTileOffsetOp
 from tilewright.dialects.xetile.kinds import ATOMIC_KINDS, REDUCTION_KINDS
-from tilewright.dialects.xetile.memory import (
-    AtomicRmwOp,
-    LoadGatherOp,
-    LoadTileOp,
-    PrefetchTileOp,
-    StoreScatterOp,
-    StoreTileOp,
-)
+from tilewright.dialects.xetile.memory import LoadTileOp, PrefetchTileOp, StoreTileOp
+from tilewright.dialects.xetile.mma import TileMmaOp
+from tilewright.dialects.xetile.scattered import AtomicRmwOp, LoadGatherOp, StoreScatterOp
 from tilewright.dialects.xetile.types import TileType
 
 XeTile = Dialect(
@@ -48,6 +43,7 @@ XeTile = Dialect(
         ConvertLayoutOp,
         LoadGatherOp,
         StoreScatterOp,
+        *ALIASES,
     ],
     [TileType, TileAttr, SgMapAttr, WgMapAttr, XeMapAttr, CacheHintAttr],
 )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
+    I64,
     DenseArrayBase,
     IndexType,
     UnitAttr,
@@ -122,7 +123,9 @@ def parse_index_list(parser: Parser) -> IndexList:
     return indices
 
 
-def print_index_list(printer: Printer, static: DenseArrayBase[I64], dynamic: Sequence[SSAValue]) -> None:
+def print_index_list(
+    printer: Printer, static: DenseArrayBase[I64], dynamic: Sequence[SSAValue]
+) -> None:
     values = iter(dynamic)
 
     def one(value: int | float) -> None:

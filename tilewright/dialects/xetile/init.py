@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects.builtin import (
+    I64,
     DenseArrayBase,
     IndexType,
     VectorType,
@@ -108,7 +109,7 @@ class InitTileOp(IRDLOperation):
 
     def verify_(self) -> None:
         for name in ("offsets", "sizes", "strides"):
-            static: DenseArrayBase = getattr(self, f"static_{name}")
+            static: DenseArrayBase[I64] = getattr(self, f"static_{name}")
             assembly.verify_indices(name, static, getattr(self, name))
         rules.verify_init_tile(self)
 

@@ -1,4 +1,4 @@
-"""Ops between tiles and vectors that touch memory: load, store, prefetch, gather, scatter, atomics."""
+"""Ops that move whole tiles: load, store, prefetch."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ from xdsl.irdl import (
     IRDLOperation,
     irdl_op_definition,
     operand_def,
-    opt_operand_def,
     opt_prop_def,
-    prop_def,
-    result_def,
     traits_def,
     var_result_def,
 )
@@ -27,14 +24,14 @@ from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
 
-from tilewright.dialects.xetile import assembly, kinds, rules
+from tilewright.dialects.xetile import assembly, rules
 from tilewright.dialects.xetile.attrs import CacheHintAttr
 from tilewright.dialects.xetile.types import TileType
 
 HINTS = ("l1_hint", "l2_hint", "l3_hint")
 
 
-def _properties(parser: Parser, attrs: assembly.AttrDict, names: Sequence[str]):
+def split_properties(parser: Parser, attrs: assembly.AttrDict, names: Sequence[str]):
     """Split a parsed dictionary into properties of these names and the discardable rest."""
     attrs.name_bare(parser, ())
     properties = {name: attrs.named.pop(name) for name in names if name in attrs.named}
@@ -142,7 +139,7 @@ class LoadTileOp(IRDLOperation):
         tile_type = assembly.parse_type(parser)
         assembly.parse_arrow(parser)
         results = assembly.parse_types(parser)
-        properties, attributes = _properties(parser, attrs, ("padding", "transpose", *HINTS))
+        properties, attributes = split_properties(parser, attrs, ("padding", "transpose", *HINTS))
         return cls.build(
             operands=[parser.resolve_operand(tile, tile_type)],
             properties=properties,
@@ -214,7 +211,7 @@ class StoreTileOp(IRDLOperation):
         value, tile = assembly.assign_types(parser, [first, second], types)
         if isinstance(value.type, TileType) and isinstance(tile.type, VectorType):
             value, tile = tile, value
-        properties, attributes = _properties(parser, attrs, HINTS)
+        properties, attributes = split_properties(parser, attrs, HINTS)
         return cls.build(operands=[value, tile], properties=properties, attributes=attributes)
 
     def print(self, printer: Printer) -> None:
@@ -293,7 +290,7 @@ class PrefetchTileOp(IRDLOperation):
             attrs = assembly.parse_attr_dict(parser, attrs)
         parser.parse_punctuation(":")
         tile_type = assembly.parse_type(parser)
-        properties, attributes = _properties(parser, attrs, ("locality", *HINTS))
+        properties, attributes = split_properties(parser, attrs, ("locality", *HINTS))
         return cls.build(
             operands=[parser.resolve_operand(tile, tile_type)],
             properties=properties,
@@ -308,266 +305,3 @@ class PrefetchTileOp(IRDLOperation):
         assembly.print_attr_dict(printer, self.properties, self.attributes, hidden=("locality",))
         printer.print_string(" : ")
         printer.print_attribute(self.tile.type)
-
-
-@irdl_op_definition
-class LoadGatherOp(IRDLOperation):
-    """Gathers the elements of a scattered tile (RFC: load_gather; printed `xetile.load`).
-
-    ```mlir
-    %v = xetile.load %t, %mask {padding = 0.0 : f32} : !tile, vector<128xi1> -> vector<128xf32>
-    ```
-    Elements that are masked off or outside the base matrix read as `padding` (default 0).
-    """
-
-    name = "xetile.load"
-
-    tile = operand_def(TileType)
-    mask = opt_operand_def(VectorType)
-    padding = opt_prop_def(Attribute)
-    l1_hint = opt_prop_def(CacheHintAttr)
-    l2_hint = opt_prop_def(CacheHintAttr)
-    l3_hint = opt_prop_def(CacheHintAttr)
-    result = result_def(VectorType)
-
-    traits = traits_def(MemoryReadEffect())
-
-    def __init__(
-        self,
-        tile: SSAValue | Operation,
-        mask: SSAValue | Operation | None = None,
-        padding: Attribute | None = None,
-        l1_hint: CacheHintAttr | None = None,
-        l2_hint: CacheHintAttr | None = None,
-        l3_hint: CacheHintAttr | None = None,
-    ):
-        tile = SSAValue.get(tile)
-        assert isinstance(tile.type, TileType)
-        super().__init__(
-            operands=[tile, mask],
-            properties={
-                "padding": padding,
-                "l1_hint": l1_hint,
-                "l2_hint": l2_hint,
-                "l3_hint": l3_hint,
-            },
-            result_types=[VectorType(tile.type.element_type, tile.type.get_shape())],
-        )
-
-    @property
-    def tile_type(self) -> TileType:
-        assert isinstance(self.tile.type, TileType)
-        return self.tile.type
-
-    @property
-    def padding_value(self) -> int | float:
-        return padding_number(self.padding)
-
-    def verify_(self) -> None:
-        rules.verify_load_gather(self)
-
-    @classmethod
-    def parse(cls, parser: Parser) -> LoadGatherOp:
-        operands = [parser.parse_unresolved_operand()]
-        attrs = assembly.AttrDict()
-        while parser.parse_optional_punctuation(",") is not None:
-            operand = parser.parse_optional_unresolved_operand()
-            if operand is None:
-                break  # the RFC writes a comma before the dictionary
-            operands.append(operand)
-        attrs = assembly.parse_attr_dict(parser, attrs)
-        parser.parse_punctuation(":")
-        types = assembly.parse_types(parser)
-        if assembly.parse_optional_arrow(parser):
-            result_type = assembly.parse_type(parser)
-        elif len(types) == len(operands) + 1:
-            result_type = types.pop()  # RFC: `tile, mask, result`
-        else:
-            parser.raise_error("expected '->' before the result type")
-        if len(operands) > 2:
-            parser.raise_error("expected a tile and a mask")
-        values = assembly.assign_types(parser, operands, types)
-        properties, attributes = _properties(parser, attrs, ("padding", *HINTS))
-        return cls.build(
-            operands=[values[0], values[1:]],
-            properties=properties,
-            attributes=attributes,
-            result_types=[result_type],
-        )
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_list(self.operands, printer.print_operand)
-        assembly.print_attr_dict(printer, self.properties, self.attributes)
-        printer.print_string(" : ")
-        assembly.print_types(printer, self.operand_types)
-        printer.print_string(" -> ")
-        printer.print_attribute(self.result.type)
-
-
-@irdl_op_definition
-class StoreScatterOp(IRDLOperation):
-    """Scatters a vector to a scattered tile (RFC: store_scatter; printed `xetile.store`).
-
-    ```mlir
-    xetile.store %v, %t, %mask : vector<128xf32>, !tile, vector<128xi1>
-    ```
-    Elements that are masked off or outside the base matrix are dropped.
-    """
-
-    name = "xetile.store"
-
-    value = operand_def(VectorType)
-    tile = operand_def(TileType)
-    mask = opt_operand_def(VectorType)
-    l1_hint = opt_prop_def(CacheHintAttr)
-    l2_hint = opt_prop_def(CacheHintAttr)
-    l3_hint = opt_prop_def(CacheHintAttr)
-
-    traits = traits_def(MemoryWriteEffect())
-
-    def __init__(
-        self,
-        value: SSAValue | Operation,
-        tile: SSAValue | Operation,
-        mask: SSAValue | Operation | None = None,
-        l1_hint: CacheHintAttr | None = None,
-        l2_hint: CacheHintAttr | None = None,
-        l3_hint: CacheHintAttr | None = None,
-    ):
-        super().__init__(
-            operands=[value, tile, mask],
-            properties={"l1_hint": l1_hint, "l2_hint": l2_hint, "l3_hint": l3_hint},
-        )
-
-    @property
-    def tile_type(self) -> TileType:
-        assert isinstance(self.tile.type, TileType)
-        return self.tile.type
-
-    def verify_(self) -> None:
-        rules.verify_store_scatter(self)
-
-    @classmethod
-    def parse(cls, parser: Parser) -> StoreScatterOp:
-        operands = parser.parse_comma_separated_list(
-            parser.Delimiter.NONE, parser.parse_unresolved_operand
-        )
-        attrs = assembly.parse_attr_dict(parser)
-        parser.parse_punctuation(":")
-        start = parser.pos
-        types = assembly.parse_types(parser)
-        if not 2 <= len(operands) <= 3:
-            parser.raise_error("expected a value, a tile and a mask", start)
-        values = assembly.assign_types(parser, operands, types)
-        tiles = [value for value in values if isinstance(value.type, TileType)]
-        if len(tiles) != 1:
-            parser.raise_error("expected one tile among the operands", start, parser.pos)
-        value, *mask = [value for value in values if value is not tiles[0]]
-        properties, attributes = _properties(parser, attrs, HINTS)
-        return cls.build(
-            operands=[value, tiles[0], mask],
-            properties=properties,
-            attributes=attributes,
-        )
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_list(self.operands, printer.print_operand)
-        assembly.print_attr_dict(printer, self.properties, self.attributes)
-        printer.print_string(" : ")
-        assembly.print_types(printer, self.operand_types)
-
-
-@irdl_op_definition
-class AtomicRmwOp(IRDLOperation):
-    """Reads, combines and writes each element of a tile atomically; gives the old values.
-
-    ```mlir
-    %old = xetile.atomic_rmw addf %v, %t : vector<8x16xf32>, !xetile.tile<8x16xf32> -> vector<8x16xf32>
-    %old = xetile.atomic_rmw addi %v, %t, %mask : vector<16xi32>, !tile, vector<16xi1> -> vector<16xi32>
-    ```
-    Elements outside the matrix, and those masked off, are dropped and give the padding value 0.
-    """
-
-    name = "xetile.atomic_rmw"
-
-    value = operand_def(VectorType)
-    tile = operand_def(TileType)
-    mask = opt_operand_def(VectorType)
-    kind_attr = prop_def(IntegerAttr, prop_name="kind")
-    result = result_def(VectorType)
-
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
-
-    def __init__(
-        self,
-        kind: str,
-        value: SSAValue | Operation,
-        tile: SSAValue | Operation,
-        mask: SSAValue | Operation | None = None,
-    ):
-        value = SSAValue.get(value)
-        super().__init__(
-            operands=[value, tile, mask],
-            properties={"kind": IntegerAttr(kinds.ATOMIC_KINDS.index(kind), i64)},
-            result_types=[value.type],
-        )
-
-    @property
-    def kind(self) -> str:
-        """MLIR's name of the operation, such as "addf"."""
-        return kinds.ATOMIC_KINDS[self.kind_attr.value.data]
-
-    @property
-    def tile_type(self) -> TileType:
-        assert isinstance(self.tile.type, TileType)
-        return self.tile.type
-
-    def verify_(self) -> None:
-        rules.verify_atomic_rmw(self)
-
-    @classmethod
-    def parse(cls, parser: Parser) -> AtomicRmwOp:
-        angle = parser.parse_optional_punctuation("<") is not None
-        start = parser.pos
-        word = parser.parse_identifier_or_str_literal(" naming the atomic operation")
-        end = parser.pos
-        if angle:
-            parser.parse_punctuation(">")
-        parser.parse_optional_punctuation(",")
-        operands = parser.parse_comma_separated_list(
-            parser.Delimiter.NONE, parser.parse_unresolved_operand
-        )
-        attrs = assembly.parse_attr_dict(parser)
-        parser.parse_punctuation(":")
-        types = assembly.parse_types(parser)
-        assembly.parse_arrow(parser)
-        result_type = assembly.parse_type(parser)
-        if not 2 <= len(operands) <= 3:
-            parser.raise_error("expected a value, a tile and an optional mask")
-        values = assembly.assign_types(parser, operands, types)
-        if isinstance(values[0].type, TileType) and isinstance(values[1].type, VectorType):
-            values[:2] = values[1], values[0]
-        element = values[1].type.element_type if isinstance(values[1].type, TileType) else None
-        kind = kinds.full_atomic_kind(word, element) if element else word
-        if kind not in kinds.ATOMIC_KINDS:
-            known = ", ".join(kinds.ATOMIC_KINDS)
-            parser.raise_error(f"unknown atomic '{word}', expected one of {known}", start, end)
-        properties, attributes = _properties(parser, attrs, ())
-        properties["kind"] = IntegerAttr(kinds.ATOMIC_KINDS.index(kind), i64)
-        return cls.build(
-            operands=[values[0], values[1], values[2:]],
-            properties=properties,
-            attributes=attributes,
-            result_types=[result_type],
-        )
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(f" {self.kind} ")
-        printer.print_list(self.operands, printer.print_operand)
-        assembly.print_attr_dict(printer, {}, self.attributes)
-        printer.print_string(" : ")
-        assembly.print_types(printer, self.operand_types)
-        printer.print_string(" -> ")
-        printer.print_attribute(self.result.type)

@@ -1,4 +1,4 @@
-"""What each op demands beyond the types of its operands.
+"""What the ops on tiles demand beyond the types of their operands.
 
 Messages have the sense of the public implementation's, so that its negative tests hold here. A rule
 that only the implementation has and the RFCs have not goes through `narrower`: a warning, an error
@@ -43,7 +43,7 @@ from tilewright.dialects.xetile.attrs import (
 from tilewright.dialects.xetile.types import TileType
 
 if TYPE_CHECKING:
-    from tilewright.dialects.xetile import compute, init, memory
+    from tilewright.dialects.xetile import init, memory, scattered
     from tilewright.dialects.xetile.assembly import Index
 
 Strides = list[int | None]
@@ -55,12 +55,12 @@ NEEDS_SHAPE = (
 )
 
 
-def _vector(value: SSAValue) -> VectorType:
+def vector_type(value: SSAValue) -> VectorType:
     assert isinstance(value.type, VectorType)
     return value.type
 
 
-def _extents(shape: Sequence[int]) -> str:
+def extents(shape: Sequence[int]) -> str:
     return "x".join(str(dim) for dim in shape)
 
 
@@ -100,17 +100,17 @@ def _verify_scattered(op: init.InitTileOp) -> None:
         raise VerifyException(
             "a scattered tile takes no offsets, sizes or strides besides its vector"
         )
-    _verify_offset_vector(op.offset_vector, tile)
+    _verify_offsetvector_type(op.offset_vector, tile)
 
 
-def _verify_offset_vector(vector: SSAValue, tile: TileType) -> None:
-    kind = _vector(vector)
+def _verify_offsetvector_type(vector: SSAValue, tile: TileType) -> None:
+    kind = vector_type(vector)
     if not isinstance(kind.element_type, IndexType):
         raise VerifyException(f"offsets of a scattered tile are of type index, got {kind}")
     if kind.get_shape() != tile.get_shape():
         raise VerifyException(
-            f"offsets of shape {_extents(kind.get_shape())} don't match the tile's shape "
-            f"{_extents(tile.get_shape())}"
+            f"offsets of shape {extents(kind.get_shape())} don't match the tile's shape "
+            f"{extents(tile.get_shape())}"
         )
 
 
@@ -124,7 +124,7 @@ def _verify_block(op: init.InitTileOp) -> None:
         if rank == 1 and op.tile_type.get_shape()[0] != 1:
             raise VerifyException(
                 "a tile of a 1-D memref is one row, got a tile of shape "
-                + _extents(op.tile_type.get_shape())
+                + extents(op.tile_type.get_shape())
             )
         if len(offsets) != rank:
             raise VerifyException(
@@ -264,16 +264,14 @@ def verify_map(
         return
     fault = described.fault(shape)
     if fault is not None:
-        raise VerifyException(f"{UNEVEN[:-1]}: {what} on {_extents(shape)}: {fault}")
+        raise VerifyException(f"{UNEVEN[:-1]}: {what} on {extents(shape)}: {fault}")
 
 
 def verify_tile_map(tile: TileType) -> None:
     verify_map(tile.get_shape(), tile.wg_map, tile.sg_map, "the tile's map")
 
 
-def _verify_dealt_evenly(
-    op: memory.StoreTileOp | compute.ConvertLayoutOp, shape: Sequence[int], wg: WgMapAttr | None
-) -> None:
+def verify_dealt_evenly(op: IRDLOperation, shape: Sequence[int], wg: WgMapAttr | None) -> None:
     """The implementation refuses maps by which several subgroups own the same elements."""
     if wg is None:
         return
@@ -296,7 +294,7 @@ def verify_update_tile_offset(op: init.UpdateTileOffsetOp) -> None:
             raise VerifyException("a scattered tile moves by a vector of offsets, one per element")
         if op.mixed_offsets:
             raise VerifyException("a scattered tile takes no offsets besides its vector")
-        _verify_offset_vector(op.offset_vector, tile)
+        _verify_offsetvector_type(op.offset_vector, tile)
         return
     if op.offset_vector is not None:
         raise VerifyException("Expecting a scattered TileType.")
@@ -325,8 +323,8 @@ def _verify_padding(padding: Attribute | None, element: Attribute) -> None:
 def _verify_same(value: VectorType, tile: TileType, shape: Sequence[int], what: str) -> None:
     if value.get_shape() != tuple(shape):
         raise VerifyException(
-            f"{what} of shape {_extents(value.get_shape())} doesn't match the tile's shape "
-            f"{_extents(shape)}"
+            f"{what} of shape {extents(value.get_shape())} doesn't match the tile's shape "
+            f"{extents(shape)}"
         )
     if value.element_type != tile.element_type:
         raise VerifyException(
@@ -354,7 +352,7 @@ def verify_load_tile(op: memory.LoadTileOp) -> None:
             f"expected {tile.array_length} results, the tile's array_length, got {len(op.values)}"
         )
     for value in op.values:
-        _verify_same(_vector(value), tile, shape, "result")
+        _verify_same(vector_type(value), tile, shape, "result")
     _verify_padding(op.padding, tile.element_type)
     _verify_hints(op, READ_HINTS, "load")
     verify_tile_map(tile)
@@ -365,10 +363,10 @@ def verify_store_tile(op: memory.StoreTileOp) -> None:
     _verify_block_tile(tile, "xetile.store")
     if tile.array_length != 1:
         raise VerifyException("array_length is not supported by store_tile")
-    _verify_same(_vector(op.value), tile, tile.get_shape(), "value")
+    _verify_same(vector_type(op.value), tile, tile.get_shape(), "value")
     _verify_hints(op, WRITE_HINTS, "store")
     verify_tile_map(tile)
-    _verify_dealt_evenly(op, tile.get_shape(), tile.wg_map)
+    verify_dealt_evenly(op, tile.get_shape(), tile.wg_map)
 
 
 def verify_prefetch_tile(op: memory.PrefetchTileOp) -> None:
@@ -381,10 +379,10 @@ def verify_prefetch_tile(op: memory.PrefetchTileOp) -> None:
 def _verify_mask(mask: SSAValue | None, tile: TileType) -> None:
     if mask is None:
         return
-    kind = _vector(mask)
+    kind = vector_type(mask)
     if kind.element_type != i1 or kind.get_shape() != tile.get_shape():
         raise VerifyException(
-            f"mask must be a vector of i1 of the tile's shape {_extents(tile.get_shape())}, "
+            f"mask must be a vector of i1 of the tile's shape {extents(tile.get_shape())}, "
             f"got {kind}"
         )
 
@@ -394,176 +392,32 @@ def _verify_scattered_tile(tile: TileType) -> None:
         raise VerifyException("Expecting a scattered TileType.")
 
 
-def verify_load_gather(op: memory.LoadGatherOp) -> None:
+def verify_load_gather(op: scattered.LoadGatherOp) -> None:
     _verify_scattered_tile(op.tile_type)
-    _verify_same(_vector(op.result), op.tile_type, op.tile_type.get_shape(), "result")
+    _verify_same(vector_type(op.result), op.tile_type, op.tile_type.get_shape(), "result")
     _verify_mask(op.mask, op.tile_type)
     _verify_padding(op.padding, op.tile_type.element_type)
     _verify_hints(op, READ_HINTS, "load")
     verify_tile_map(op.tile_type)
 
 
-def verify_store_scatter(op: memory.StoreScatterOp) -> None:
+def verify_store_scatter(op: scattered.StoreScatterOp) -> None:
     _verify_scattered_tile(op.tile_type)
-    _verify_same(_vector(op.value), op.tile_type, op.tile_type.get_shape(), "value")
+    _verify_same(vector_type(op.value), op.tile_type, op.tile_type.get_shape(), "value")
     _verify_mask(op.mask, op.tile_type)
     _verify_hints(op, WRITE_HINTS, "store")
     verify_tile_map(op.tile_type)
 
 
-def verify_atomic_rmw(op: memory.AtomicRmwOp) -> None:
+def verify_atomic_rmw(op: scattered.AtomicRmwOp) -> None:
     number = op.kind_attr.value.data
     if not 0 <= number < len(kinds.ATOMIC_KINDS):
         raise VerifyException(f"unknown kind of atomic: {number}")
     tile = op.tile_type
-    _verify_same(_vector(op.value), tile, tile.get_shape(), "value")
+    _verify_same(vector_type(op.value), tile, tile.get_shape(), "value")
     if op.result.type != op.value.type:
         raise VerifyException("the result must have the value's type")
     _verify_mask(op.mask, tile)
     if not kinds.accepts(kinds.FLOAT_ATOMICS, kinds.INTEGER_ATOMICS, op.kind, tile.element_type):
         raise VerifyException(f"{op.kind} is not defined on elements of type {tile.element_type}")
     verify_tile_map(tile)
-
-
-# --- Computation on vectors -------------------------------------------------------------------------
-
-
-def verify_tile_mma(op: compute.TileMmaOp) -> None:
-    a, b, result = _vector(op.a), _vector(op.b), _vector(op.result)
-    if a.get_num_dims() != b.get_num_dims():
-        raise VerifyException("A and B inputs must have the same rank.")
-    if a.element_type != b.element_type:
-        raise VerifyException("A and B inputs must have the same type.")
-    if op.c is not None and _vector(op.c).element_type != result.element_type:
-        raise VerifyException("C and output vector must have the same type.")
-    if a.get_num_dims() != 2 or result.get_num_dims() != 2:
-        raise VerifyException(
-            f"expected 2-D vectors, got {_extents(a.get_shape())} and "
-            f"{_extents(result.get_shape())}"
-        )
-    (m, k), (k2, n) = a.get_shape(), b.get_shape()
-    if k != k2 or result.get_shape() != (m, n):
-        raise VerifyException(
-            "incompatible A, B and output sizes for 2D tile mma op. 2D tile mma should have the "
-            "shape (m x k) x (k x n) = (m x n), got "
-            f"({m} x {k}) x ({k2} x {n}) = ({_extents(result.get_shape())})."
-        )
-    if op.c is not None and _vector(op.c).get_shape() != result.get_shape():
-        raise VerifyException("input C must have the same shape as output.")
-    _verify_accumulator(a.element_type, result.element_type)
-    for name, value in (("wg_map_a", a), ("wg_map_b", b), ("wg_map_c", result)):
-        verify_map(value.get_shape(), getattr(op, name), what=name)
-
-
-def _verify_accumulator(operand: Attribute, result: Attribute) -> None:
-    """Floats accumulate in floats, integers in integers that hold them."""
-    if isinstance(operand, AnyFloat):
-        legal = isinstance(result, AnyFloat)
-    else:
-        legal = isinstance(operand, IntegerType) and isinstance(result, IntegerType)
-        legal = legal and result.width.data >= operand.width.data  # pyright: ignore
-    if not legal:
-        raise VerifyException(f"cannot accumulate products of {operand} in {result}")
-
-
-def verify_transpose(op: compute.TransposeOp) -> None:
-    source, result = _vector(op.value), _vector(op.result)
-    shape, permutation = source.get_shape(), op.permutation
-    if any(not 0 <= dim < len(shape) for dim in permutation):
-        raise VerifyException("permutation index out of bounds")
-    permuted = tuple(shape[dim] for dim in permutation)
-    if sorted(permutation) != list(range(len(shape))) or permuted != result.get_shape():
-        raise VerifyException("Incorrect transpose permutation")
-    if source.element_type != result.element_type:
-        raise VerifyException("source and result must have the same element type")
-    verify_map(result.get_shape(), op.wg_map)
-    verify_map(shape, op.wg_map_source, what="wg_map_source")
-
-
-def _verify_dims(dims: Sequence[int], rank: int, what: str) -> None:
-    if not dims or any(not 0 <= dim < rank for dim in dims) or len(set(dims)) != len(dims):
-        raise VerifyException(f"{what} dimensions {[*dims]} don't fit a vector of rank {rank}")
-
-
-def verify_reduction(op: compute.ReductionOp) -> None:
-    source, result = _vector(op.source), _vector(op.result)
-    shape, size = source.get_shape(), op.reduction_size
-    if size is not None:
-        if len(op.dims) != 1:
-            raise VerifyException(
-                "when reduction size is specified, only a single reduction dimension is allowed."
-            )
-        if len(shape) != 2:
-            raise VerifyException("when reduction size is specified, source must be a 2D vector.")
-        if size < 1:
-            raise VerifyException(f"reduction size must be positive, got {size}")
-    if len(result.get_shape()) != len(shape):
-        raise VerifyException("source and result must have the same rank")
-    _verify_dims(op.dims, len(shape), "reduction")
-    for dim, extent in enumerate(shape):
-        expected = result.get_shape()[dim]
-        if dim not in op.dims:
-            if expected != extent:
-                raise VerifyException(
-                    f"dimension {dim} is not reduced: result has {expected}, source {extent}"
-                )
-        elif size is not None:
-            if extent % size or expected != extent // size:
-                raise VerifyException(
-                    "reduction size does not match the expected size of the result dimension "
-                    "after reduction."
-                )
-        elif expected != 1:
-            raise VerifyException("reduction dimension of result must have size 1")
-    if source.element_type != result.element_type:
-        raise VerifyException("source and result must have the same element type")
-    if not kinds.accepts(
-        kinds.FLOAT_REDUCTIONS, kinds.INTEGER_REDUCTIONS, op.kind, source.element_type
-    ):
-        raise VerifyException(
-            f"reduction {op.kind} is not defined on elements of type {source.element_type}"
-        )
-    verify_map(result.get_shape(), op.wg_map)
-    verify_map(shape, op.wg_map_source, what="wg_map_source")
-
-
-def verify_broadcast(op: compute.BroadcastOp) -> None:
-    source, result = _vector(op.source), _vector(op.result)
-    shape, size = source.get_shape(), op.broadcast_size
-    if len(result.get_shape()) != len(shape):
-        raise VerifyException("source and result must have the same rank")
-    _verify_dims(op.dims, len(shape), "broadcast")
-    if size is not None and size < 1:
-        raise VerifyException(f"broadcast size must be positive, got {size}")
-    if size is not None and len(op.dims) != 1:
-        raise VerifyException(
-            "when broadcast size is specified, only a single broadcast dimension is allowed."
-        )
-    for dim, extent in enumerate(shape):
-        expected = result.get_shape()[dim]
-        if dim not in op.dims:
-            if expected != extent:
-                raise VerifyException(
-                    f"dimension {dim} is not broadcast: result has {expected}, source {extent}"
-                )
-        elif size is not None:
-            if extent * size != expected:
-                raise VerifyException(
-                    f"broadcast size {size} times {extent} elements of the source is not the "
-                    f"{expected} of the result"
-                )
-        elif extent != 1:
-            raise VerifyException("broadcast dimension of source must have size 1")
-    if source.element_type != result.element_type:
-        raise VerifyException("source and result must have the same element type")
-    verify_map(result.get_shape(), op.wg_map)
-    verify_map(shape, op.wg_map_source, what="wg_map_source")
-
-
-def verify_convert_layout(op: compute.ConvertLayoutOp) -> None:
-    shape = _vector(op.source).get_shape()
-    if op.source.type != op.result.type:
-        raise VerifyException("source and result must have the same type")
-    verify_map(shape, op.wg_map_result, what="wg_map_result")
-    verify_map(shape, op.wg_map_source, what="wg_map_source")
-    _verify_dealt_evenly(op, shape, op.wg_map_source)

@@ -1,0 +1,54 @@
+"""vector: the ops that stock xDSL lacks, and the format of `vector.print`."""
+
+from xdsl.dialects.vector import Vector
+
+from tilewright.dialects.upstream.complete import add_ops
+from tilewright.dialects.upstream.vector.compute import ContractionOp, MultiReductionOp
+from tilewright.dialects.upstream.vector.memory import GatherOp, ScatterOp, complete_print
+from tilewright.dialects.upstream.vector.shapes import (
+    ConstantMaskOp,
+    DeinterleaveOp,
+    InterleaveOp,
+    ShapeCastOp,
+    StepOp,
+    TransposeOp,
+)
+from tilewright.dialects.upstream.vector.slices import ExtractStridedSliceOp, InsertStridedSliceOp
+
+NEW_OPS = (
+    ShapeCastOp,
+    TransposeOp,
+    ExtractStridedSliceOp,
+    InsertStridedSliceOp,
+    StepOp,
+    ConstantMaskOp,
+    InterleaveOp,
+    DeinterleaveOp,
+    MultiReductionOp,
+    GatherOp,
+    ScatterOp,
+    ContractionOp,
+)
+
+
+def complete() -> None:
+    complete_print()
+    add_ops(Vector, NEW_OPS)
+
+
+__all__ = [
+    "NEW_OPS",
+    "ConstantMaskOp",
+    "ContractionOp",
+    "DeinterleaveOp",
+    "ExtractStridedSliceOp",
+    "GatherOp",
+    "InsertStridedSliceOp",
+    "InterleaveOp",
+    "MultiReductionOp",
+    "ScatterOp",
+    "ShapeCastOp",
+    "StepOp",
+    "TransposeOp",
+    "complete",
+]

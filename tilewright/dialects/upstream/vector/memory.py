@@ -1,0 +1,166 @@
+"""vector: gather, scatter, print."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from xdsl.dialects import vector
+from xdsl.dialects.builtin import (
+    IndexType,
+    MemRefType,
+    StringAttr,
+    VectorType,
+)
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.irdl import (
+    AnyAttr,
+    IRDLOperation,
+    OptOperandDef,
+    base,
+    irdl_op_definition,
+    operand_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+)
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
+from xdsl.utils.exceptions import VerifyException
+
+from tilewright.dialects.upstream.complete import (
+    add_optional_property,
+    definition,
+    set_custom,
+)
+from tilewright.dialects.upstream.vector.common import vector_of
+
+
+@irdl_op_definition
+class GatherOp(IRDLOperation):
+    """`vector.gather %base[%i, %j] [%idx], %mask, %passthru : memref<..>, vector<..> ... into ...`."""
+
+    name = "vector.gather"
+
+    base = operand_def()
+    offsets = var_operand_def(IndexType)
+    indices = operand_def(VectorType)
+    mask = operand_def(VectorType)
+    pass_thru = operand_def(VectorType)
+    result = result_def(VectorType)
+
+    traits = traits_def(MemoryReadEffect())
+    assembly_format = (
+        "$base `[` $offsets `]` `[` $indices `]` `,` $mask `,` $pass_thru attr-dict `:` type($base) "
+        "`,` type($indices) `,` type($mask) `,` type($pass_thru) `into` type($result)"
+    )
+
+    def __init__(
+        self,
+        base: SSAValue | Operation,
+        offsets: Sequence[SSAValue],
+        indices: SSAValue | Operation,
+        mask: SSAValue | Operation,
+        pass_thru: SSAValue | Operation,
+    ):
+        pass_thru = SSAValue.get(pass_thru)
+        super().__init__(
+            operands=[base, offsets, indices, mask, pass_thru], result_types=[pass_thru.type]
+        )
+
+    def verify_(self) -> None:
+        shape = vector_of(self.result).get_shape()
+        for name in ("indices", "mask", "pass_thru"):
+            if vector_of(getattr(self, name)).get_shape() != shape:
+                raise VerifyException(f"expected result shape to match {name} shape")
+        if isinstance(self.base.type, MemRefType) and self.base.type.get_num_dims() != len(
+            self.offsets
+        ):
+            raise VerifyException("requires one index per dimension of the base")
+
+
+@irdl_op_definition
+class ScatterOp(IRDLOperation):
+    """`vector.scatter %base[%i] [%idx], %mask, %value : memref<..>, vector<..>, ...`."""
+
+    name = "vector.scatter"
+
+    base = operand_def(MemRefType)
+    offsets = var_operand_def(IndexType)
+    indices = operand_def(VectorType)
+    mask = operand_def(VectorType)
+    valueToStore = operand_def(VectorType)
+
+    traits = traits_def(MemoryWriteEffect())
+    assembly_format = (
+        "$base `[` $offsets `]` `[` $indices `]` `,` $mask `,` $valueToStore attr-dict "
+        "`:` type($base) `,` type($indices) `,` type($mask) `,` type($valueToStore)"
+    )
+
+    def __init__(
+        self,
+        base: SSAValue | Operation,
+        offsets: Sequence[SSAValue],
+        indices: SSAValue | Operation,
+        mask: SSAValue | Operation,
+        value: SSAValue | Operation,
+    ):
+        super().__init__(operands=[base, offsets, indices, mask, value])
+
+    def verify_(self) -> None:
+        shape = vector_of(self.valueToStore).get_shape()
+        if vector_of(self.indices).get_shape() != shape:
+            raise VerifyException("expected valueToStore shape to match indices shape")
+        if vector_of(self.mask).get_shape() != shape:
+            raise VerifyException("expected valueToStore shape to match mask shape")
+
+
+def _parse_print(cls: Any, parser: Parser) -> Operation:
+    """`vector.print %v : T`, `vector.print str "text"`, `vector.print punctuation <newline>`."""
+    properties: dict[str, Attribute] = {}
+    operand = parser.parse_optional_unresolved_operand()
+    if operand is None and parser.parse_optional_keyword("str") is not None:
+        properties["stringLiteral"] = StringAttr(parser.parse_str_literal())
+    if parser.parse_optional_keyword("punctuation") is not None:
+        with parser.in_angle_brackets():
+            properties["punctuation"] = StringAttr(parser.parse_identifier())
+    if operand is None and not properties:
+        parser.raise_error("expected a value, a string or a punctuation to print")
+    attributes = parser.parse_optional_attr_dict()
+    operands: list[SSAValue] = []
+    if operand is not None:
+        parser.parse_punctuation(":")
+        operands = [parser.resolve_operand(operand, parser.parse_type())]
+    return cls.create(operands=operands, properties=properties, attributes=attributes)
+
+
+def _print_print(op: vector.PrintOp, printer: Printer) -> None:
+    if op.operands:
+        printer.print_string(" ")
+        printer.print_operand(op.operands[0])
+    text = op.properties.get("stringLiteral")
+    if isinstance(text, StringAttr):
+        printer.print_string(" str ")
+        printer.print_string_literal(text.data)
+    punctuation = op.properties.get("punctuation")
+    if isinstance(punctuation, StringAttr):
+        printer.print_string(f" punctuation <{punctuation.data}>")
+    printer.print_op_attributes(op.attributes)
+    if op.operands:
+        printer.print_string(" : ")
+        printer.print_attribute(op.operands[0].type)
+
+
+def complete_print() -> None:
+    """`source` becomes optional: a string or a punctuation mark has none."""
+    operands = definition(vector.PrintOp).operands
+    operands[0] = ("source", OptOperandDef(AnyAttr()))
+
+    def source(self: vector.PrintOp) -> SSAValue | None:
+        return self.operands[0] if self.operands else None
+
+    setattr(vector.PrintOp, "source", property(source))  # noqa: B010
+    for name in ("stringLiteral", "punctuation"):
+        add_optional_property(vector.PrintOp, name, base(StringAttr))
+    set_custom(vector.PrintOp, _parse_print, _print_print)
