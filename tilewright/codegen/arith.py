@@ -441,12 +441,10 @@ def narrow_result(p: Printer, o: Lanes, x: str, src: Element, dst: Element) -> s
 
 # Comparison and select ------------------------------------------------------------------------------------------
 
-_INDEX_PREDICATES = CMPI_COMPARISON_OPERATIONS
-
 
 @prints("arith.cmpi", "index.cmp")
 def print_cmpi(p: Printer, op: Operation) -> None:
-    found = attribute(op, "predicate") or attribute(op, "pred")
+    found = attribute(op, "pred" if op.name == "index.cmp" else "predicate")
     if isinstance(found, IntegerAttr):
         predicate = CMPI_COMPARISON_OPERATIONS[found.value.data]
     elif isinstance(found, StringAttr):

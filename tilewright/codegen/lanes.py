@@ -157,9 +157,7 @@ def _nv_shuffle(p: Printer, op: Operation) -> None:
     segment = p.emit(f"shl i32 {p.emit(f'sub i32 32, {width}')}, 8")
     if mode != "up":
         segment = p.emit(f"or i32 {segment}, 31")
-    p.set(
-        op.results[0], _shuffle_value(p, op, lambda w: _nv_word(p, mode, w, offset, segment))
-    )
+    p.set(op.results[0], _shuffle_value(p, op, lambda w: _nv_word(p, mode, w, offset, segment)))
     lane = p.emit(f"and i32 {_sreg(p, 'laneid')}, {p.emit(f'sub i32 {width}, 1')}")
     p.set(op.results[1], [_in_group(p, mode, lane, offset, width)])
 

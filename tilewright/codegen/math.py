@@ -40,9 +40,7 @@ FUNCTIONS: dict[str, Function] = {
 def print_function_op(p: Printer, op: Operation) -> None:
     function = FUNCTIONS[op.name]
     fast = is_fast(op)
-    float_elementwise(
-        p, op, lambda o, s, x: function(plain(o), s, x[0], fast), native_half=False
-    )
+    float_elementwise(p, op, lambda o, s, x: function(plain(o), s, x[0], fast), native_half=False)
 
 
 def is_fast(op: Operation) -> bool:
@@ -116,7 +114,10 @@ def print_classification(p: Printer, op: Operation) -> None:
         scalar = f"i{bits}"
         integer = o.type(scalar)
         size = o.op(
-            "and", integer, o.bitcast(o.type(e.llvm), x[0], integer), o.const(scalar, (1 << (bits - 1)) - 1)
+            "and",
+            integer,
+            o.bitcast(o.type(e.llvm), x[0], integer),
+            o.const(scalar, (1 << (bits - 1)) - 1),
         )
         if e.name == "f8E4M3FN":
             # No infinity; NaN is the all-ones magnitude.

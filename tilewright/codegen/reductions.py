@@ -65,7 +65,9 @@ def combiner(
     """combine(components, a, b) -> register, for registers of element `e` (f32 or f64 if a float)."""
     if e.is_float:
         if kind in _FLOAT:
-            return lambda n, a, b: Lanes(p, n, flags).fop(_FLOAT[kind], Lanes(p, n).type(e.llvm), a, b)
+            return lambda n, a, b: Lanes(p, n, flags).fop(
+                _FLOAT[kind], Lanes(p, n).type(e.llvm), a, b
+            )
         if kind in _FLOAT_MINMAX:
             name = _FLOAT_MINMAX[kind]
             return lambda n, a, b: float_maximum(Lanes(p, n, flags), e.llvm, a, b, name)
@@ -159,9 +161,7 @@ def print_multi_reduction(p: Printer, op: Operation) -> None:
     ):
         rows = numbers.reshape(-1, reduced)
         counts = p.rep.cut((reduced,))
-        scalars = [
-            fold(p, e, counts, source.assemble(row, counts), combine) for row in rows
-        ]
+        scalars = [fold(p, e, counts, source.assemble(row, counts), combine) for row in rows]
         gathered = Source(p, e.llvm)
         picks = np.array([int(gathered.add(Layout(e, (), (1,), ()), (s,))) for s in scalars])
         values = gathered.assemble(picks, out.counts)
@@ -170,9 +170,7 @@ def print_multi_reduction(p: Printer, op: Operation) -> None:
         values = source.assemble(slices[0], out.counts)
         for row in slices[1:]:
             parts = source.assemble(row, out.counts)
-            values = [
-                combine(n, a, b) for n, a, b in zip(out.counts, values, parts, strict=True)
-            ]
+            values = [combine(n, a, b) for n, a, b in zip(out.counts, values, parts, strict=True)]
     accs = to_computing(p, out, computing_layout(p, out), p.get(acc))
     values = [combine(n, a, b) for n, a, b in zip(out.counts, values, accs, strict=True)]
     p.set(

@@ -53,10 +53,9 @@ def _ask(text: str, target: LLVMTarget, kind: str, options: tuple[str, ...], lim
             helper.kill()
             raise CompileError("the code generation helper process died") from error
     if answer["error"]:
-        raise CompileError(
-            f"LLVM cannot generate code for {target.name}: {answer['error'].splitlines()[0]}",
-            hint=answer["error"],
-        )
+        lines: list[str] = answer["error"].splitlines()
+        first = next((line for line in lines if "ERROR" in line), lines[0])
+        raise CompileError(f"LLVM cannot generate code for {target.name}: {first}")
     return output
 
 
