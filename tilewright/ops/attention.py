@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import log2, e, sqrt
+from math import e, log2, sqrt
 from typing import Any
 
 import tilewright as tw
@@ -61,7 +61,14 @@ def attention_kernel(  # pyright: ignore
 
 
 def attention(
-    q: Any, k: Any, v: Any, *, causal: bool = False, scale: float | None = None, out: Any = None, **options: Any
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    out: Any = None,
+    **options: Any,
 ) -> Any:
     """softmax(q k^T scale) v per head.
 

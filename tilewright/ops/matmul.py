@@ -80,7 +80,9 @@ def matmul(
     batch = tuple((a if a.ndim > 2 else b).shape[:-2])
     for name, x in (("a", a), ("b", b)):
         if x.ndim > 2 and tuple(x.shape[:-2]) != batch:
-            raise LaunchError(f"matmul: batch dimensions {tuple(x.shape[:-2])} of {name} are not {batch}")
+            raise LaunchError(
+                f"matmul: batch dimensions {tuple(x.shape[:-2])} of {name} are not {batch}"
+            )
     if activation is not None and activation not in ACTIVATIONS:
         raise LaunchError(f"activation '{activation}' is not one of {', '.join(ACTIVATIONS)}")
     m, n = a.shape[-2], b.shape[-1]
@@ -89,7 +91,9 @@ def matmul(
     acc = tw.f64 if element == tw.f64 else tw.f32 if floating else tw.i32
     c = result(out, (*batch, m, n), a, element if floating else tw.i32)
     if residual is not None and tuple(residual.shape) != (*batch, m, n):
-        raise LaunchError(f"residual has shape {tuple(residual.shape)}, the result {(*batch, m, n)}")
+        raise LaunchError(
+            f"residual has shape {tuple(residual.shape)}, the result {(*batch, m, n)}"
+        )
     if bias is not None and tuple(bias.shape) != (n,):
         raise LaunchError(f"bias has shape {tuple(bias.shape)}, not {(n,)}")
     flat, copy_back = filled(c, 2)

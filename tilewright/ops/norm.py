@@ -29,7 +29,9 @@ def norm_rows(  # pyright: ignore
     tw.store_tile(y.to(Y.dtype), tw.init_tile(Y, [m, 0], (BM, BN)))
 
 
-def rms_norm(x: Any, weight: Any = None, *, eps: float = 1e-6, out: Any = None, **options: Any) -> Any:
+def rms_norm(
+    x: Any, weight: Any = None, *, eps: float = 1e-6, out: Any = None, **options: Any
+) -> Any:
     """x * rsqrt(mean(x^2) + eps) * weight over the last dimension.
 
     x: [..., N]; weight: [N] or None.  Computed in f32, returned in x's dtype.
@@ -38,7 +40,13 @@ def rms_norm(x: Any, weight: Any = None, *, eps: float = 1e-6, out: Any = None, 
 
 
 def layer_norm(
-    x: Any, weight: Any = None, bias: Any = None, *, eps: float = 1e-5, out: Any = None, **options: Any
+    x: Any,
+    weight: Any = None,
+    bias: Any = None,
+    *,
+    eps: float = 1e-5,
+    out: Any = None,
+    **options: Any,
 ) -> Any:
     """(x - mean) * rsqrt(var + eps) * weight + bias over the last dimension.
 

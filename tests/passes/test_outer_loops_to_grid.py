@@ -1,0 +1,88 @@
+"""outer-loops-to-grid: which loops become axes, and what stays a loop."""
+
+from __future__ import annotations
+
+import pytest
+from xdsl.dialects import func, gpu, scf
+
+from tilewright.dialects import make_context
+from tilewright.dialects.text import parse_module
+from tilewright.passes.level import infer_level
+from tilewright.passes.outer_loops_to_grid import OuterLoopsToGrid
+
+BODY = """
+      %x = xetile.init_tile %a[{load}] : memref<512x512xf32> -> !xetile.tile<64x64xf32>
+      %y = xetile.init_tile %{out}[{store}] : memref<512x512xf32> -> !xetile.tile<64x64xf32>
+      %v = xetile.load_tile %x : !xetile.tile<64x64xf32> -> vector<64x64xf32>
+      xetile.store_tile %v, %y : vector<64x64xf32>, !xetile.tile<64x64xf32>
+"""
+
+
+def outlined(load: str = "%i, %j", store: str = "%i, %j", out: str = "c", step: str = "%c64"):
+    body = BODY.format(load=load, store=store, out=out)
+    module = parse_module(
+        f"""
+func.func @f(%a: memref<512x512xf32>, %c: memref<512x512xf32>, %n: index) {{
+  %c0 = arith.constant 0 : index
+  %c32 = arith.constant 32 : index
+  %c64 = arith.constant 64 : index
+  scf.for %i = %c0 to %n step %c64 {{
+    scf.for %j = %c32 to %n step {step} {{
+{body}
+    }}
+  }}
+  return
+}}
+""",
+        "f.mlir",
+    )
+    OuterLoopsToGrid().apply(make_context(), module)
+    module.verify()
+    kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
+    host = next(op for op in module.walk() if isinstance(op, func.FuncOp))
+    return kernel, host
+
+
+def axes(kernel: gpu.FuncOp) -> int:
+    return sum(isinstance(op, gpu.BlockIdOp) for op in kernel.walk())
+
+
+def loops(kernel: gpu.FuncOp) -> int:
+    return sum(isinstance(op, scf.ForOp) for op in kernel.walk())
+
+
+def test_both_loops_become_axes():
+    kernel, host = outlined()
+    assert (axes(kernel), loops(kernel)) == (2, 0)
+    assert kernel.attributes["tilewright.level"].data == "subgroup"
+    assert [op.name for op in host.body.block.ops][-2:] == ["gpu.launch_func", "func.return"]
+    assert not any(isinstance(op, scf.ForOp) for op in host.walk())
+
+
+@pytest.mark.parametrize(
+    "case, expected",
+    [
+        ({"step": "%c32"}, (1, 1)),  # neighbours overlap along j
+        ({"store": "%i, %c0"}, (1, 1)),  # every j writes the same tile
+        ({"store": "%c0, %j"}, (0, 2)),  # every i does
+        ({"out": "a"}, (2, 0)),  # each reads what it alone writes
+        ({"out": "a", "load": "%j, %i"}, (0, 2)),  # reads what others write
+    ],
+    ids=str,
+)
+def test_loops_that_share_elements_stay(case, expected):
+    kernel, _ = outlined(**case)
+    assert (axes(kernel), loops(kernel)) == expected
+
+
+def test_level_is_inferred_from_the_maps():
+    text = """
+gpu.module @m {{ gpu.func @k(%a: memref<64x64xf16>) kernel {{
+  %t = xetile.init_tile %a[0, 0] : memref<64x64xf16> -> !xetile.tile<64x64xf16{attributes}>
+  gpu.return
+}} }}"""
+    wg_map = ", #xetile.tile_attr<wg_map = <sg_layout = [2, 2], sg_data = [32, 32]>>"
+    for attributes, level in (("", "subgroup"), (wg_map, "workgroup")):
+        module = parse_module(text.format(attributes=attributes), "k.mlir")
+        kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
+        assert infer_level(kernel) == level

@@ -1,0 +1,64 @@
+"""The execution level of a kernel: who runs its text, a workgroup, a subgroup or a lane.
+
+A kernel says it with the attribute `tilewright.level`.  Foreign text does not, and the level is inferred:
+a map that distributes over subgroups (`wg_map`, `sg_layout`) means that the text is the workgroup's; XeTile
+without one is a subgroup's, as the RFC has it; so is XeGPU whose values have the shapes of their descriptors;
+XeGPU on smaller, one-dimensional values is a lane's.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import StringAttr, VectorType
+from xdsl.ir import Attribute, Operation, ParametrizedAttribute
+
+LEVEL = "tilewright.level"
+"""The attribute's name; its value is one of `LEVELS`."""
+LEVELS = ("workgroup", "subgroup", "lane")
+
+
+def infer_level(function: Operation) -> str:
+    """The level of a gpu.func or func.func: its attribute, or what its ops say."""
+    stated = function.attributes.get(LEVEL)
+    if isinstance(stated, StringAttr):
+        return stated.data
+    ops = list(function.walk())
+    if any(_distributes(a) for op in ops for a in _attributes(op)):
+        return "workgroup"
+    if any(op.name.startswith("xetile.") for op in ops):
+        return "subgroup"
+    if any(op.name.startswith("xegpu.") and _is_lane_op(op) for op in ops):
+        return "lane"
+    return "subgroup" if any(op.name.startswith("xegpu.") for op in ops) else "lane"
+
+
+def _attributes(op: Operation) -> list[Attribute]:
+    types = [value.type for value in (*op.operands, *op.results)]
+    return [*op.attributes.values(), *op.properties.values(), *types]
+
+
+def _distributes(attribute: Attribute) -> bool:
+    """Whether an attribute or type holds a map over subgroups."""
+    text_names = ("xetile.wg_map", "xetile.xe_map")
+    if attribute.name in text_names:
+        return True
+    if attribute.name == "xegpu.layout" and "sg_layout" in str(attribute):
+        return True
+    return isinstance(attribute, ParametrizedAttribute) and any(
+        _distributes(parameter) for parameter in attribute.parameters
+    )
+
+
+def _is_lane_op(op: Operation) -> bool:
+    """Whether a block load, store or dpas works on one lane's share: one-dimensional and smaller than its tile."""
+    if op.name == "xegpu.dpas":
+        return all(_rank(value.type) == 1 for value in op.operands)
+    if op.name not in ("xegpu.load_nd", "xegpu.store_nd"):
+        return False
+    value = op.results[0].type if op.results else op.operands[0].type
+    descriptor = op.operands[0 if op.results else 1].type
+    shape = getattr(descriptor, "get_shape", lambda: ())()
+    return _rank(value) == 1 and len(shape) == 2
+
+
+def _rank(type_: Attribute) -> int:
+    return type_.get_num_dims() if isinstance(type_, VectorType) else 0

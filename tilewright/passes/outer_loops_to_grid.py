@@ -1,0 +1,234 @@
+"""outer-loops-to-grid: independent outer loops of a function become the grid of a kernel.
+
+The programs of the RFCs are functions whose outer loops visit the tiles of the result:
+
+    func.func @f(%a: ..., %c: ...) {                 func.func @f(%a: ..., %c: ...) {
+      scf.for %i = %c0 to %c4096 step %c256 {          gpu.launch_func @f_kernel::@f_kernel
+        scf.for %j = %c0 to %c4096 step %c256 {          blocks in (%c16, %c16, %c1) ... args(%a, %c)
+          ... %i ... %j ...                    ->      return
+        }                                            }
+      }                                              gpu.module @f_kernel { gpu.func @f_kernel(...) kernel {
+      return                                           %i = block_id x * 256, %j = block_id y * 256
+    }                                                  ... %i ... %j ...
+
+Requires: a function without results that works on XeTile tiles.  A loop becomes an axis when it carries nothing,
+returns nothing, its bounds are known outside of the nest, it stands alone in its block but for ops without side
+effects (shared memory allocations among them: they are the workgroup's own), and different iterations provably
+touch disjoint elements wherever one of them writes.
+Guarantees: same results; the kernel's level is written down; loops that do not qualify stay loops.
+Assumes, as callers of such functions do, that arrays passed as different arguments do not overlap where one of
+them is written; the kernel's `noalias` facts say so, and launches check them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects import arith, func, gpu, memref, scf
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    DictionaryAttr,
+    IndexType,
+    MemRefType,
+    ModuleOp,
+    StringAttr,
+    SymbolRefAttr,
+    UnitAttr,
+)
+from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.traits import is_side_effect_free
+
+from tilewright.dialects import xetile
+from tilewright.passes.access import AccessAnalysis
+from tilewright.passes.level import LEVEL, infer_level
+
+MAX_AXES = 3
+
+
+@dataclass(frozen=True)
+class OuterLoopsToGrid(ModulePass):
+    """See the module's docstring."""
+
+    name = "outer-loops-to-grid"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for function in [f for f in op.body.block.ops if isinstance(f, func.FuncOp)]:
+            if not function.is_declaration and _is_tile_program(function):
+                _outline(op, function)
+
+
+def _is_tile_program(function: func.FuncOp) -> bool:
+    return not function.function_type.outputs.data and any(
+        isinstance(op, xetile.InitTileOp) for op in function.walk()
+    )
+
+
+def _outline(module: ModuleOp, function: func.FuncOp) -> None:
+    kernel = _as_kernel(function)
+    axes = _axes(kernel)
+    sizes: list[SSAValue] = []
+
+    host = Block(arg_types=function.body.block.arg_types)
+    for new, old in zip(host.args, function.body.block.args, strict=True):
+        new.name_hint = old.name_hint
+    copies: dict[SSAValue, SSAValue] = dict(zip(kernel.body.block.args, host.args, strict=True))
+    for loop in axes:
+        sizes.append(_trip_count(loop, host, copies))
+    one = arith.ConstantOp.from_int_and_width(1, IndexType())
+    host.add_op(one)
+    grid = [*sizes, *([one.result] * (MAX_AXES - len(sizes)))]
+    name = f"{function.sym_name.data}_kernel"
+    host.add_ops(
+        [
+            gpu.LaunchFuncOp(
+                SymbolRefAttr(name, [name]),
+                grid,
+                [one.result] * 3,
+                kernelOperands=list(host.args),
+            ),
+            func.ReturnOp(),
+        ]
+    )
+
+    for axis, loop in enumerate(axes):
+        _become_axis(loop, axis)
+    function.body.detach_block(function.body.block)
+    function.body.add_block(host)
+    module.attributes["gpu.container_module"] = UnitAttr()
+    module.body.block.insert_op_before(
+        gpu.ModuleOp(StringAttr(name), Region(Block([kernel]))),  # pyright: ignore[reportArgumentType]
+        function,
+    )
+
+
+def _as_kernel(function: func.FuncOp) -> gpu.FuncOp:
+    """The function's body as a kernel that still has its loops."""
+    name = f"{function.sym_name.data}_kernel"
+    body = function.body.clone()
+    for op in list(body.walk()):
+        if isinstance(op, func.ReturnOp):
+            op.parent_block().insert_op_before(gpu.ReturnOp([]), op)  # pyright: ignore
+            op.detach()
+            op.erase()
+    kernel = gpu.FuncOp(name, (body.block.arg_types, ()), body, kernel=True)
+    kernel.location = function.location
+    kernel.attributes[LEVEL] = StringAttr(infer_level(function))
+    kernel.attributes["tilewright.args"] = ArrayAttr(
+        [
+            DictionaryAttr({"noalias": UnitAttr()} if isinstance(t, MemRefType) else {})
+            for t in body.block.arg_types
+        ]
+    )
+    return kernel
+
+
+def _axes(kernel: gpu.FuncOp) -> list[scf.ForOp]:
+    """The loops of the nest that become axes, outermost first."""
+    nest: list[scf.ForOp] = []
+    block = kernel.body.block
+    while len(nest) < MAX_AXES:
+        loop = _only_loop(block)
+        if loop is None or not all(_outside(v, nest) for v in (loop.lb, loop.ub, loop.step)):
+            break
+        nest.append(loop)
+        block = loop.body.block
+    analysis = AccessAnalysis(kernel)
+    independent: list[scf.ForOp] = []
+    for loop in nest:
+        if not _independent(analysis, loop):
+            break
+        independent.append(loop)
+    return independent
+
+
+def _only_loop(block: Block) -> scf.ForOp | None:
+    """The loop of a block whose other ops have no effect; None where there is no such loop."""
+    found: scf.ForOp | None = None
+    for op in block.ops:
+        if isinstance(op, scf.ForOp):
+            if found is not None or op.iter_args:
+                return None
+            found = op
+        elif not (
+            op is block.last_op or is_side_effect_free(op) or _is_tile_value(op) or _is_slm(op)
+        ):
+            return None
+    return found
+
+
+def _is_tile_value(op: Operation) -> bool:
+    return isinstance(op, xetile.InitTileOp | xetile.UpdateTileOffsetOp)
+
+
+def _is_slm(op: Operation) -> bool:
+    return isinstance(op, memref.AllocOp | memref.AllocaOp) and "3" in str(op.memref.type)
+
+
+def _outside(value: SSAValue, nest: Sequence[scf.ForOp]) -> bool:
+    """Whether the host can compute a value: it depends on no counter of the nest."""
+    if any(value is loop.body.block.args[0] for loop in nest):
+        return False
+    owner = value.owner
+    if isinstance(owner, Block):
+        return True
+    return not owner.regions and all(_outside(operand, nest) for operand in owner.operands)
+
+
+def _independent(analysis: AccessAnalysis, loop: scf.ForOp) -> bool:
+    """Whether different iterations touch disjoint elements wherever one of them writes."""
+    counter = analysis.loop(loop).counter
+    for write in analysis.accesses:
+        if not write.writes or write.memory_space == 3:
+            continue
+        for other in analysis.accesses:
+            if analysis.may_alias(write.root, other.root) and (
+                counter not in analysis.separated_by(write, other)
+            ):
+                return False
+    return True
+
+
+def _trip_count(loop: scf.ForOp, host: Block, copies: dict[SSAValue, SSAValue]) -> SSAValue:
+    """ceildiv(upper - lower, step), computed at the end of `host`."""
+    lower, upper, step = (_copy(v, host, copies) for v in (loop.lb, loop.ub, loop.step))
+    extent = arith.SubiOp(upper, lower)
+    count = arith.CeilDivSIOp(extent.result, step)
+    zero = arith.ConstantOp.from_int_and_width(0, IndexType())
+    clamped = arith.MaxSIOp(count.result, zero.result)
+    host.add_ops([extent, count, zero, clamped])
+    return clamped.result
+
+
+def _copy(value: SSAValue, host: Block, copies: dict[SSAValue, SSAValue]) -> SSAValue:
+    """The value in `host`: copies the ops that it is made of."""
+    if value not in copies:
+        owner = value.owner
+        assert isinstance(owner, Operation)
+        for operand in owner.operands:
+            _copy(operand, host, copies)
+        host.add_op(owner.clone(copies))
+    return copies[value]
+
+
+def _become_axis(loop: scf.ForOp, axis: int) -> None:
+    """Replace a loop with its body, its counter with lower + block_id * step."""
+    block = loop.parent_block()
+    assert block is not None
+    body = loop.body.block
+    number = gpu.BlockIdOp(gpu.DimensionAttr(gpu.DimensionEnum("xyz"[axis])))
+    scaled = arith.MuliOp(number.result, loop.step)
+    counter = arith.AddiOp(loop.lb, scaled.result)
+    counter.result.name_hint = body.args[0].name_hint
+    block.insert_ops_before([number, scaled, counter], loop)
+    body.args[0].replace_all_uses_with(counter.result)
+    for op in list(body.ops):
+        op.detach()
+        if isinstance(op, scf.YieldOp):
+            op.erase()
+        else:
+            block.insert_op_before(op, loop)
+    loop.detach()
+    loop.erase()
