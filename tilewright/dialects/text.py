@@ -11,12 +11,15 @@ import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from io import StringIO
+from typing import Any
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import FileLineColLoc, IntAttr, ModuleOp, StringAttr, UnknownLoc
-from xdsl.ir import Operation
-from xdsl.parser import Parser
-from xdsl.utils.exceptions import DiagnosticException, ParseError, VerifyException
+from xdsl.ir import AttributeInvT, Operation, SSAValue
+from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.utils.exceptions import ParseError, VerifyException
+from xdsl.utils.lexer import Span
+from xdsl.utils.mlir_lexer import MLIRTokenKind
 
 from tilewright.diagnostics import (
     CompileError,
@@ -28,11 +31,13 @@ from tilewright.diagnostics import (
 )
 from tilewright.dialects import make_context
 from tilewright.dialects.printing import MlirPrinter
+from tilewright.dialects.strict import strictness
 
 _RESULTS = re.compile(r"%[^=\n]*=\s*")
 
 # Ops that the RFCs write without their dialect, or with its name in capitals.
 _RFC_PREFIXES = ("XeTile.", "XeGPU.")
+_RFC_ATTRIBUTES = frozenset({"wg_map", "sg_map", "xe_map", "tile_attr", "tile"})
 
 
 class SourceText:
@@ -77,6 +82,33 @@ class LocatingParser(Parser):
         super().__init__(context, source.text, source.filename)
         self._source = source
         self._filename = StringAttr(source.filename)
+        self._first_uses: dict[str, Span] = {}
+
+    def parse_module(self, allow_implicit_module: bool = True) -> ModuleOp:
+        try:
+            return super().parse_module(allow_implicit_module)
+        except ParseError:
+            # The stock parser finds undefined values at the end of the text; show their use.
+            for name in self.forward_ssa_references:
+                if self._current_token.kind == MLIRTokenKind.EOF and name in self._first_uses:
+                    self.raise_error(
+                        f"value %{name} is used but not defined", self._first_uses[name]
+                    )
+            raise
+
+    def resolve_operand(
+        self, operand: UnresolvedOperand, type: AttributeInvT
+    ) -> SSAValue[AttributeInvT]:
+        if operand.operand_name not in self.ssa_values:
+            self._first_uses.setdefault(operand.operand_name, operand.span)
+        return super().resolve_operand(operand, type)
+
+    def _parse_extended_type_or_attribute(self, attr_or_dialect_name: str, is_type: Any) -> Any:
+        """`#wg_map<...>` and `!tile<...>`, as the RFCs and slides write them."""
+        short = attr_or_dialect_name in _RFC_ATTRIBUTES
+        if short and self._current_token.kind == MLIRTokenKind.LESS:
+            attr_or_dialect_name = f"xetile.{attr_or_dialect_name}"
+        return super()._parse_extended_type_or_attribute(attr_or_dialect_name, is_type)
 
     def parse_operation(self) -> Operation:
         start = self.pos
@@ -143,7 +175,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _sentence(message: str) -> str:
-    """Messages start in lower case after `error:` and end without a full stop."""
+    """The parser's messages start in lower case after `error:` and end without a full stop."""
     message = message.strip().rstrip("!.")
     if message[:1].isupper() and not message[1:2].isupper():
         message = message[0].lower() + message[1:]
@@ -156,11 +188,14 @@ def parse_module(
     *,
     context: Context | None = None,
     verify: bool = True,
+    strict: bool = False,
+    warnings: list[str] | None = None,
 ) -> ModuleOp:
     """Reads a module and verifies it.
 
     Raises `CompileError` where the text is malformed and `VerifyError` at an op that breaks a rule.
-    The context defaults to one with every dialect.
+    The context defaults to one with every dialect. What only the public implementation refuses is a
+    warning, added to `warnings` in the form of a diagnostic, and an error if `strict`.
     """
     source = SourceText(text, filename)
     parser = None
@@ -170,16 +205,45 @@ def parse_module(
     with parse_errors(source, parser):
         module = parser.parse_module()
     if verify:
-        verify_module(module, source)
+        verify_module(module, source, strict=strict, warnings=warnings)
     return module
 
 
-def verify_module(module: Operation, source: SourceText | None = None) -> None:
+def verify_module(
+    module: Operation,
+    source: SourceText | None = None,
+    *,
+    strict: bool = False,
+    warnings: list[str] | None = None,
+) -> None:
     """Verifies a module and everything in it; raises `VerifyError` at the first offending op."""
-    try:
-        module.verify()
-    except (DiagnosticException, ValueError, AssertionError) as error:
-        raise _locate(module, error, source) from None
+    with strictness(strict) as narrow:
+        try:
+            module.verify()
+        except Exception as error:
+            raise _locate(module, error, source) from None
+    verify_dominance(module, source)
+    if warnings is not None:
+        for warning in narrow:
+            shown = _verify_error(warning.op, VerifyException(warning.message), source)
+            warnings.append(str(shown).replace("error: ", "warning: ", 1))
+
+
+def verify_dominance(module: Operation, source: SourceText | None = None) -> None:
+    """Within a block a value is defined before it is used, by its own op or one around it.
+
+    Across the blocks of a region it is control flow that decides, which stock xDSL leaves open.
+    """
+    order: dict[Operation, int] = {op: place for place, op in enumerate(module.walk())}
+    for operation in order:
+        for operand in operation.operands:
+            owner = operand.owner
+            if not isinstance(owner, Operation) or order.get(owner, -1) < order[operation]:
+                continue
+            block = owner.parent
+            if block is not None and block.find_ancestor_op_in_block(operation) is not None:
+                message = "operand is used before the op that defines it"
+                raise _verify_error(operation, VerifyException(message), source)
 
 
 def _locate(module: Operation, error: Exception, source: SourceText | None) -> VerifyError:
@@ -188,14 +252,14 @@ def _locate(module: Operation, error: Exception, source: SourceText | None) -> V
     for operation in operations:
         try:
             operation.verify_()
-        except (VerifyException, AssertionError, ValueError) as own:
+        except Exception as own:
             return _verify_error(operation, own, source)
     for operation in operations:
         try:
             operation.verify(verify_nested_ops=False)
-        except (DiagnosticException, AssertionError, ValueError) as structural:
+        except Exception as structural:
             return _verify_error(operation, structural, source)
-    return VerifyError(_sentence(_reason(error)))
+    return VerifyError(_reason(error))
 
 
 def _verify_error(operation: Operation, error: Exception, source: SourceText | None) -> VerifyError:
@@ -206,7 +270,7 @@ def _verify_error(operation: Operation, error: Exception, source: SourceText | N
         start = location.col - 1
         end = start + len(name) if content.startswith(name, start) else start + 1
         location = Location(location.file, location.line, location.col, end + 1, content)
-    message = _sentence(_reason(error))
+    message = _reason(error)
     return VerifyError(f"'{operation.name}' op {message}", location=location)
 
 

@@ -6,6 +6,7 @@ conversions, although the same ops are elementwise on vectors. New ops: remf, in
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from xdsl.dialects import arith
@@ -219,7 +220,7 @@ def _cmpf_init(
     )
 
 
-def _parse_compare(cls: Any, parser: Parser) -> Operation:
+def _parse_compare(cls: Callable[..., Operation], parser: Parser) -> Operation:
     names = _CMPF if cls is arith.CmpfOp else _CMPI
     pos = parser.pos
     word = parser.parse_identifier_or_str_literal(" naming the comparison")
@@ -238,7 +239,7 @@ def _parse_compare(cls: Any, parser: Parser) -> Operation:
     parser.parse_punctuation(":")
     kind = parser.parse_type()
     operands = parser.resolve_operands([lhs, rhs], [kind, kind], pos)
-    extra = (flags,) if cls is arith.CmpfOp else ()
+    extra: list[Any] = [flags] if cls is arith.CmpfOp else []
     op: Operation = cls(*operands, word, *extra)
     op.attributes.update(attributes)
     return op
