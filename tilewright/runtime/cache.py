@@ -1,0 +1,190 @@
+"""Compiled kernels on disk: content-addressed, checksummed, bounded, shared by all processes.
+
+An entry is one file whose name is the digest of everything that its content depends on, so an entry
+never changes and never goes stale. It is written beside its place and renamed into it: readers see
+the whole entry or none, and two processes that compile the same kernel at once both succeed. The
+file carries a SHA-256 of its payload; an entry that does not match is deleted and counts as absent.
+Nothing in it is executed while it is read: the payload is named byte strings, no pickles.
+
+    tilewright-kernel-1\\n | 32 bytes SHA-256 | 8 bytes length of index | index (JSON) | blobs
+
+When the entries outgrow the bound, those that were used the longest ago are deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright import knobs
+
+MAGIC = b"tilewright-kernel-1\n"
+SUFFIX = ".kernel"
+_DIGEST = 32
+_STALE_SECONDS = 3600.0
+
+
+@dataclass
+class CacheStats:
+    """What this process did with the cache, and what is on disk."""
+
+    hits: int = 0
+    misses: int = 0
+    corrupt: int = 0
+    entries: int = 0
+    bytes: int = 0
+
+
+class KernelCache:
+    """The entries in one directory. Safe under concurrent processes and threads."""
+
+    def __init__(self, directory: Path, limit: int):
+        self.directory = directory
+        self.limit = limit
+        self._counts = CacheStats()
+        self._warned = False
+
+    def get(self, key: str) -> dict[str, bytes] | None:
+        """The artifacts stored under ``key``, or None when there are none that are whole."""
+        path = self._path(key)
+        try:
+            data = path.read_bytes()
+        except OSError:
+            self._counts.misses += 1
+            return None
+        artifacts = unpack(data)
+        if artifacts is None:
+            self._counts.corrupt += 1
+            self._counts.misses += 1
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return None
+        self._counts.hits += 1
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return artifacts
+
+    def put(self, key: str, artifacts: Mapping[str, bytes]) -> None:
+        """Stores ``artifacts``; a directory that cannot be written gives one warning, no error."""
+        path = self._path(key)
+        data = pack(artifacts)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle, name = tempfile.mkstemp(prefix="new-", dir=path.parent)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(data)
+                os.replace(name, path)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(name)
+                raise
+        except OSError as error:
+            self._warn(error)
+            return
+        self._evict()
+
+    def discard(self, key: str) -> None:
+        """Deletes an entry that was whole but that its target could not load."""
+        self._counts.corrupt += 1
+        with contextlib.suppress(OSError):
+            self._path(key).unlink()
+
+    def clear(self) -> None:
+        """Deletes every entry."""
+        for path, _, _ in self._files():
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    def stats(self) -> CacheStats:
+        """The counts of this process with the entries and bytes that are on disk now."""
+        files = list(self._files())
+        self._counts.entries = len(files)
+        self._counts.bytes = sum(size for _, size, _ in files)
+        return self._counts
+
+    def _path(self, key: str) -> Path:
+        return self.directory / key[:2] / (key + SUFFIX)
+
+    def _files(self) -> Iterator[tuple[Path, int, float]]:
+        """Path, size and time of last use of every entry; drops leftovers of killed writers."""
+        now = time.time()
+        for path in self.directory.glob("??/*"):
+            try:
+                stat = path.stat()
+                if path.suffix == SUFFIX:
+                    yield path, stat.st_size, stat.st_mtime
+                elif path.name.startswith("new-") and now - stat.st_mtime > _STALE_SECONDS:
+                    path.unlink()
+            except OSError:
+                continue
+
+    def _evict(self) -> None:
+        """Deletes the least recently used entries until nine tenths of the bound are left."""
+        files = list(self._files())
+        total = sum(size for _, size, _ in files)
+        if total <= self.limit:
+            return
+        for path, size, _ in sorted(files, key=lambda file: file[2]):
+            if total <= self.limit * 9 // 10:
+                break
+            with contextlib.suppress(OSError):
+                path.unlink()
+                total -= size
+
+    def _warn(self, error: OSError) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"the kernel cache {self.directory} cannot be written ({error.strerror}); kernels "
+                f"are compiled again in every process. Set {knobs.variable('cache_dir')} to a "
+                f"directory of your own, or {knobs.variable('cache')}=0",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+def pack(artifacts: Mapping[str, bytes]) -> bytes:
+    """The bytes of an entry."""
+    index = json.dumps([[name, len(blob)] for name, blob in artifacts.items()]).encode()
+    payload = b"".join([len(index).to_bytes(8, "little"), index, *artifacts.values()])
+    return MAGIC + hashlib.sha256(payload).digest() + payload
+
+
+def unpack(data: bytes) -> dict[str, bytes] | None:
+    """The artifacts of an entry; None when its bytes are not what was written."""
+    start = len(MAGIC) + _DIGEST
+    if not data.startswith(MAGIC) or len(data) < start + 8:
+        return None
+    payload = memoryview(data)[start:]
+    if hashlib.sha256(payload).digest() != data[len(MAGIC) : start]:
+        return None
+    at = 8 + int.from_bytes(payload[:8], "little")
+    artifacts: dict[str, bytes] = {}
+    for name, size in json.loads(bytes(payload[8:at])):
+        artifacts[name] = bytes(payload[at : at + size])
+        at += size
+    return artifacts
+
+
+_open: dict[tuple[Path, int], KernelCache] = {}
+
+
+def current() -> KernelCache | None:
+    """The cache that the knobs in force ask for; None when it is switched off."""
+    settings = knobs.current()
+    if not settings.cache:
+        return None
+    key = (settings.cache_path, settings.cache_size)
+    found = _open.get(key)
+    if found is None:
+        found = _open.setdefault(key, KernelCache(*key))
+    return found

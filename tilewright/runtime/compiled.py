@@ -1,0 +1,171 @@
+"""A compiled kernel, and where it comes from: the disk cache, or front end and target."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tilewright.diagnostics import LaunchError
+from tilewright.runtime.arrays import ArrayArg, describe
+from tilewright.runtime.cache import KernelCache
+from tilewright.runtime.effects import kernel_function, stored_arguments
+from tilewright.runtime.key import (
+    ArgType,
+    ArrayType,
+    Signature,
+    compiler_fingerprint,
+    constexpr_key,
+    digest,
+    scalar_type,
+    signature_of,
+)
+from tilewright.targets.base import CompileOptions, Executable, Storable, Target, get_target
+
+if TYPE_CHECKING:
+    from tilewright.runtime.launch import Program
+
+_METADATA = "tilewright.json"
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """Code for one signature on one target.
+
+    ``k.ir["xetile"]``, ``k.asm["llvm"]`` are the texts of its stages; ``k[grid](a, b, c)`` launches
+    it with run-time arguments for which its facts hold.
+    """
+
+    name: str
+    signature: Signature
+    options: CompileOptions
+    executable: Executable
+    stored: frozenset[int]
+    """Positions of the run-time arguments that the kernel may write."""
+    from_cache: bool = False
+    """Whether it was loaded from disk."""
+
+    @property
+    def ir(self) -> Mapping[str, str]:
+        """Text of every stage, by name."""
+        return self.executable.ir
+
+    @property
+    def asm(self) -> Mapping[str, str]:
+        """Target text by name: llvm, asm, ptx, spirv."""
+        return self.executable.asm
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """What the compiler replaced, fell back to, or could not use."""
+        return self.executable.remarks
+
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
+        from tilewright.runtime.launch import full_grid
+
+        full = full_grid(grid)
+
+        def launch(*args: Any) -> None:
+            if len(args) != len(self.signature):
+                raise LaunchError(
+                    f"compiled kernel {self.name} takes {len(self.signature)} run-time arguments, "
+                    f"but {len(args)} were given"
+                )
+            types = [scalar_type(a) or describe(a, f"argument {i}") for i, a in enumerate(args)]
+            for i, (given, compiled) in enumerate(
+                zip(signature_of(types), self.signature, strict=True)
+            ):
+                if not holds(compiled, given):
+                    raise LaunchError(
+                        f"argument {i} of compiled kernel {self.name} is {given}, "
+                        f"but the code is for {compiled}",
+                        hint="launch the kernel itself: it compiles for what it is given",
+                    )
+                if i in self.stored and isinstance(arg := types[i], ArrayArg) and arg.readonly:
+                    raise LaunchError(
+                        f"compiled kernel {self.name} stores to argument {i}, a read-only array"
+                    )
+            if 0 not in full:
+                ready = [
+                    t if isinstance(t, ArrayArg) else a for t, a in zip(types, args, strict=True)
+                ]
+                self.executable.launch(full, ready)
+
+        return launch
+
+
+def holds(compiled: ArgType, given: ArgType) -> bool:
+    """Whether code for ``compiled`` is right for an argument of type ``given``."""
+    if not isinstance(compiled, ArrayType) or not isinstance(given, ArrayType):
+        return compiled == given
+    return (
+        (compiled.dtype, compiled.rank, compiled.unit) == (given.dtype, given.rank, given.unit)
+        and all(b or not a for a, b in zip(compiled.ones, given.ones, strict=True))
+        and given.align % compiled.align == 0
+        and all(b % a == 0 for a, b in zip(compiled.div, given.div, strict=True))
+        and (given.noalias or not compiled.noalias)
+    )
+
+
+def compile_program(
+    program: Program,
+    signature: Signature,
+    constexprs: Mapping[str, Any],
+    options: CompileOptions,
+    store: KernelCache | None,
+) -> CompiledKernel:
+    """The kernel from ``store`` when it is there, else compiled and, where possible, stored."""
+    target = get_target(options.target)
+    key = _cache_key(program, signature, constexprs, options, target) if store else None
+    if store is not None and key is not None:
+        found = store.get(key)
+        if found is not None:
+            kernel = _load(found, program, signature, options, target)
+            if kernel is not None:
+                return kernel
+            store.discard(key)
+    module = program.build(signature, constexprs, options)
+    function = kernel_function(module)
+    stored = stored_arguments(function) if function is not None else frozenset[int]()
+    executable = target.build(module, options)
+    if store is not None and key is not None and isinstance(executable, Storable):
+        metadata = json.dumps({"stored": sorted(stored)}).encode()
+        store.put(key, {_METADATA: metadata, **executable.artifacts()})
+    return CompiledKernel(program.name, signature, options, executable, stored)
+
+
+def _cache_key(
+    program: Program,
+    signature: Signature,
+    constexprs: Mapping[str, Any],
+    options: CompileOptions,
+    target: Target,
+) -> str | None:
+    source, values = program.fingerprint(), constexpr_key(constexprs)
+    if source is None or values is None:
+        return None
+    return digest(
+        compiler_fingerprint(),
+        source,
+        "; ".join(map(str, signature)),
+        values,
+        options.code_key,
+        target.fingerprint(options),
+    )
+
+
+def _load(
+    artifacts: dict[str, bytes],
+    program: Program,
+    signature: Signature,
+    options: CompileOptions,
+    target: Target,
+) -> CompiledKernel | None:
+    """The stored kernel; None when the target cannot load what is stored."""
+    try:
+        stored = frozenset[int](json.loads(artifacts.pop(_METADATA))["stored"])
+        executable = target.load(artifacts, options)
+    except (KeyError, ValueError):
+        return None
+    return CompiledKernel(program.name, signature, options, executable, stored, from_cache=True)

@@ -1,0 +1,280 @@
+"""What code is specialised on, and nothing else.
+
+A :class:`Signature` holds, per run-time parameter, exactly the facts that the code may depend on:
+dtype, rank, which dimension has unit stride, which extents equal 1, classes of divisibility and
+alignment, and whether the array overlaps another argument. Plain extents and addresses are not
+among them: two launches with equal signatures run the same code, and blocking is compile-time while
+trip counts are run-time.
+
+The same object says how the parameter stands in the IR: :meth:`ArrayType.mlir` is the type of the
+gpu.func's argument, :meth:`ArrayType.facts` its entry of ``tilewright.args``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from tilewright import dtypes
+from tilewright.diagnostics import LaunchError
+from tilewright.dtypes import DType
+from tilewright.runtime.arrays import ArrayArg
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import DictionaryAttr
+    from xdsl.ir import Attribute
+
+CAP = 64
+"""Largest alignment in bytes and largest divisor of an extent that make a difference."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayType:
+    """Everything that code may know about an array."""
+
+    dtype: DType
+    rank: int
+    unit: int | None
+    """The dimension whose stride is 1 (the innermost of several); None when there is none."""
+    ones: tuple[bool, ...]
+    """Which extents equal 1."""
+    align: int
+    """Power of two, at most 64: divides the address and every non-unit stride, in bytes."""
+    div: tuple[int, ...]
+    """Power of two per dimension, at most 64, that divides the extent."""
+    noalias: bool
+    """Whether the array shares no byte range with another argument."""
+
+    def mlir(self) -> Attribute:
+        """``memref<?x?xbf16, strided<[?, 1]>>``: static are unit extents and the unit stride."""
+        from xdsl.dialects.builtin import (
+            DYNAMIC_INDEX,
+            ArrayAttr,
+            IntAttr,
+            MemRefType,
+            NoneAttr,
+            StridedLayoutAttr,
+        )
+
+        shape = [1 if one else DYNAMIC_INDEX for one in self.ones]
+        strides = ArrayAttr(
+            IntAttr(1) if axis == self.unit else NoneAttr() for axis in range(self.rank)
+        )
+        return MemRefType(self.dtype.mlir, shape, StridedLayoutAttr(strides, IntAttr(0)))
+
+    def facts(self) -> DictionaryAttr:
+        """``{align = 64 : i64, div = [64, 16], noalias}``."""
+        from xdsl.dialects.builtin import (
+            ArrayAttr,
+            DictionaryAttr,
+            IntegerAttr,
+            UnitAttr,
+            i64,
+        )
+
+        facts: dict[str, Attribute] = {
+            "align": IntegerAttr(self.align, i64),
+            "div": ArrayAttr(IntegerAttr(d, i64) for d in self.div),
+        }
+        if self.noalias:
+            facts["noalias"] = UnitAttr()
+        return DictionaryAttr(facts)
+
+    def __str__(self) -> str:
+        extents = "x".join(
+            "1" if one else f"?%{d}" for one, d in zip(self.ones, self.div, strict=True)
+        )
+        alias = "" if self.noalias else ", may alias"
+        return f"{self.dtype}[{extents}, unit {self.unit}, align {self.align}{alias}]"
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarType:
+    """A number that is given at launch: its value never changes the code."""
+
+    dtype: DType
+
+    def mlir(self) -> Attribute:
+        return self.dtype.arith
+
+    def facts(self) -> DictionaryAttr:
+        from xdsl.dialects.builtin import DictionaryAttr
+
+        return DictionaryAttr({})
+
+    def __str__(self) -> str:
+        return str(self.dtype)
+
+
+ArgType: TypeAlias = ArrayType | ScalarType
+
+Signature: TypeAlias = tuple[ArgType, ...]
+"""One entry per run-time parameter, in order."""
+
+
+def mlir_types(signature: Signature) -> list[Attribute]:
+    """Argument types of the gpu.func."""
+    return [arg.mlir() for arg in signature]
+
+
+def mlir_facts(signature: Signature) -> Attribute:
+    """The gpu.func's ``tilewright.args``."""
+    from xdsl.dialects.builtin import ArrayAttr
+
+    return ArrayAttr([arg.facts() for arg in signature])
+
+
+def signature_of(args: Sequence[ArrayArg | ScalarType]) -> Signature:
+    """The signature of a launch with these arguments."""
+    overlapping = overlapping_arguments(args)
+    return tuple(
+        array_type(arg, noalias=i not in overlapping) if isinstance(arg, ArrayArg) else arg
+        for i, arg in enumerate(args)
+    )
+
+
+def array_type(arg: ArrayArg, *, noalias: bool) -> ArrayType:
+    """The facts of one array."""
+    size = arg.dtype.itemsize
+    unit = unit_dimension(arg.strides)
+    bits = arg.pointer
+    for axis, (extent, stride) in enumerate(zip(arg.shape, arg.strides, strict=True)):
+        if axis != unit and extent > 1:
+            bits |= stride * size
+    return ArrayType(
+        dtype=arg.dtype,
+        rank=arg.rank,
+        unit=unit,
+        ones=tuple(extent == 1 for extent in arg.shape),
+        align=power_of_two_divisor(bits),
+        div=tuple(map(power_of_two_divisor, arg.shape)),
+        noalias=noalias,
+    )
+
+
+def unit_dimension(strides: Sequence[int]) -> int | None:
+    """The innermost dimension whose stride is 1."""
+    for axis in range(len(strides) - 1, -1, -1):
+        if strides[axis] == 1:
+            return axis
+    return None
+
+
+def power_of_two_divisor(value: int) -> int:
+    """The largest power of two, at most :data:`CAP`, that divides ``value`` (0: all of them)."""
+    value |= CAP
+    return value & -value
+
+
+def overlapping_arguments(args: Sequence[object]) -> set[int]:
+    """Positions of the arrays whose byte range meets that of another array argument.
+
+    Ranges are compared, not elements: two interleaved views count as overlapping.
+    """
+    ranges = [
+        (*arg.byte_range(), i)
+        for i, arg in enumerate(args)
+        if isinstance(arg, ArrayArg) and arg.device != "spec"
+    ]
+    ranges.sort()
+    found: set[int] = set()
+    reach, reaching = -1, -1
+    for low, high, i in ranges:
+        if low == high:
+            continue
+        if low < reach:
+            found |= {i, reaching}
+        if high > reach:
+            reach, reaching = high, i
+    return found
+
+
+def scalar_type(value: Any) -> ScalarType | None:
+    """The type of a scalar argument: int -> index, float -> f32, bool -> i1, numpy by its dtype.
+
+    None when ``value`` is no scalar. LaunchError for numbers that no kernel takes.
+    """
+    kind = type(value)
+    found = _SCALARS.get(kind)
+    if found is not None:
+        return found
+    if isinstance(value, np.generic):
+        try:
+            return ScalarType(dtypes.from_numpy(value.dtype))
+        except TypeError as error:
+            raise LaunchError(f"a scalar of a type that no kernel takes: {error}") from None
+    for base in (bool, int, float):
+        if isinstance(value, base):
+            return _SCALARS[base]
+    return None
+
+
+_SCALARS: dict[type, ScalarType] = {
+    bool: ScalarType(dtypes.i1),
+    int: ScalarType(dtypes.index),
+    float: ScalarType(dtypes.f32),
+}
+
+
+def digest(*parts: str | bytes) -> str:
+    """A content address: hex SHA-256 over the parts, each with its length."""
+    sha = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        sha.update(len(data).to_bytes(8, "little"))
+        sha.update(data)
+    return sha.hexdigest()
+
+
+@lru_cache(maxsize=1)
+def compiler_fingerprint() -> str:
+    """Changes whenever any source file of the installed compiler, or a library under it, does.
+
+    Files are told apart by size and modification time, so that this costs about a millisecond.
+    """
+    from importlib.metadata import version
+
+    root = Path(__file__).resolve().parent.parent
+    stats = [
+        (str(path.relative_to(root)), (stat := path.stat()).st_size, stat.st_mtime_ns)
+        for path in sorted(root.rglob("*.py"))
+    ]
+    libraries = [version(name) for name in ("xdsl", "llvmlite", "ml_dtypes")]
+    return digest(repr(stats), repr(libraries), np.__version__)
+
+
+def constexpr_key(constexprs: Mapping[str, Any]) -> str | None:
+    """Constexpr values as text for a cache key; None when one has no stable text."""
+    parts: list[str] = []
+    for name in sorted(constexprs):
+        text = stable_text(constexprs[name])
+        if text is None:
+            return None
+        parts.append(f"{name}={text}")
+    return ";".join(parts)
+
+
+def stable_text(value: Any) -> str | None:
+    """Text that is equal in every process exactly when the values are; None when there is none."""
+    if value is None or isinstance(value, (bool, int, str, DType)):
+        return f"{type(value).__name__}:{value!r}"
+    if isinstance(value, float):
+        return f"float:{value.hex()}"
+    if isinstance(value, np.generic):
+        return f"{value.dtype.name}:{value.tobytes().hex()}"
+    if isinstance(value, np.dtype):
+        return f"dtype:{value.name}"
+    if isinstance(value, (tuple, list, frozenset)):
+        parts = [stable_text(v) for v in value]
+        if None in parts:
+            return None
+        if isinstance(value, frozenset):
+            parts.sort(key=str)
+        return f"{type(value).__name__}:({','.join(map(str, parts))})"
+    return None
