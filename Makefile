@@ -1,0 +1,50 @@
+# Everything a fresh machine needs is Python 3.11 or newer.  `make demo` runs the main job, `make test` the tests.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Stamps name what they were made from, so that a changed pyproject.toml installs anew.
+STAMP := $(VENV)/.installed
+DEV_STAMP := $(VENV)/.installed-dev
+# Two workers unless told otherwise: tests that compile are bound by cores.
+WORKERS ?= 2
+
+.PHONY: demo test lint types docs bench clean
+
+demo: $(STAMP)
+	$(BIN)/python examples/01_gemm.py
+
+test: lint types
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
+lint: $(DEV_STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(DEV_STAMP)
+	$(BIN)/pyright
+
+docs: $(DEV_STAMP)
+	$(BIN)/python docs/generate.py
+
+bench: $(STAMP)
+	$(BIN)/tilewright bench all
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Tilewright needs Python 3.11 or newer; $(PYTHON) is" `$(PYTHON) -V 2>&1`. \
+		"Name another one: make PYTHON=python3.12 ..."; exit 3; }
+	@echo "Making a virtual environment in $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+
+$(STAMP): $(VENV)/bin/python pyproject.toml
+	@echo "Installing Tilewright and its run-time dependencies (about a minute) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(DEV_STAMP): $(STAMP)
+	@echo "Installing what the tests need ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .hypothesis
