@@ -41,34 +41,38 @@ def interleaved(ours, theirs, rounds=7):
     return [statistics.median(kept) for kept in times]
 
 
+def compare(dtype, size, limit):
+    """Run, check and time one element type."""
+    rng = np.random.default_rng()
+    a, b = (rng.standard_normal((size, size)).astype(dtype) for _ in range(2))
+    c = np.full((size, size), np.nan, dtype)
+    grid = (tw.cdiv(size, 256), tw.cdiv(size, 256))
+
+    start = time.perf_counter()
+    gemm[grid](a, b, c)
+    first = time.perf_counter() - start
+
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    error = np.linalg.norm(c.astype(np.float64) - exact) / np.linalg.norm(exact)
+    wide_a, wide_b = a.astype(np.float32), b.astype(np.float32)
+    ours, theirs = interleaved(lambda: gemm[grid](a, b, c), lambda: wide_a @ wide_b)
+    rate = 2 * size**3 / 1e9
+    print(
+        f"  {np.dtype(dtype).name:8}  error {error:.1e} (limit {limit:.0e})   "
+        f"Tilewright {rate / ours:6.0f} GFLOP/s   numpy {rate / theirs:6.0f}   "
+        f"ratio {theirs / ours:.2f}   compile + first run {first:.2f} s",
+        flush=True,
+    )
+    assert error < limit, "the result is wrong"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", type=int, default=2048, help="rows, columns and depth")
     size = parser.parse_args().size
-    rng = np.random.default_rng()
     print(f"C = A B, {size} x {size}, on the CPU: Tilewright beside numpy {np.__version__}")
-    for dtype in (ml_dtypes.bfloat16, np.float32):
-        a, b = (rng.standard_normal((size, size)).astype(dtype) for _ in range(2))
-        c = np.full((size, size), np.nan, dtype)
-        grid = (tw.cdiv(size, 256), tw.cdiv(size, 256))
-
-        start = time.perf_counter()
-        gemm[grid](a, b, c)
-        first = time.perf_counter() - start
-
-        exact = a.astype(np.float64) @ b.astype(np.float64)
-        error = np.linalg.norm(c.astype(np.float64) - exact) / np.linalg.norm(exact)
-        limit = 4e-3 if dtype is ml_dtypes.bfloat16 else 1e-6
-        wide_a, wide_b = a.astype(np.float32), b.astype(np.float32)
-        ours, theirs = interleaved(lambda: gemm[grid](a, b, c), lambda: wide_a @ wide_b)
-        rate = 2 * size**3 / 1e9
-        print(
-            f"  {np.dtype(dtype).name:8}  error {error:.1e} (limit {limit:.0e})   "
-            f"Tilewright {rate / ours:6.0f} GFLOP/s   numpy {rate / theirs:6.0f}   "
-            f"ratio {theirs / ours:.2f}   compile + first run {first:.2f} s",
-            flush=True,
-        )
-        assert error < limit, "the result is wrong"
+    compare(ml_dtypes.bfloat16, size, 4e-3)
+    compare(np.float32, size, 1e-6)
 
 
 if __name__ == "__main__":
