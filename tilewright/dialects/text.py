@@ -19,7 +19,7 @@ from xdsl.ir import AttributeInvT, Operation, SSAValue
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.utils.exceptions import ParseError, VerifyException
 from xdsl.utils.lexer import Span
-from xdsl.utils.mlir_lexer import MLIRTokenKind
+from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
 
 from tilewright.diagnostics import (
     CompileError,
@@ -32,6 +32,11 @@ from tilewright.diagnostics import (
 from tilewright.dialects import make_context
 from tilewright.dialects.printing import MlirPrinter
 from tilewright.dialects.strict import strictness
+
+# The stock pattern takes exponential time on a quote that is never closed; this one never goes back.
+MLIRLexer._unescaped_characters_regex = re.compile(  # pyright: ignore[reportPrivateUsage]
+    r'"(?:[^"\\\n\v\f]++|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"'
+)
 
 _RESULTS = re.compile(r"%[^=\n]*=\s*")
 
@@ -138,6 +143,7 @@ def _candidates(name: str) -> Iterator[str]:
             yield prefix.lower() + name.removeprefix(prefix)
     if "." not in name:
         yield f"xetile.{name}"
+        yield f"xegpu.{name}"
 
 
 @contextmanager
