@@ -1,0 +1,169 @@
+"""What a machine table consists of: matrix instructions with fragments, memories, limits.
+
+A table states facts, each with its source; it decides nothing. Fragments are ownership in normal form
+(:class:`tilewright.layout.Layout`), so that every pass compares layouts of any machine with the same
+code. A limit is refused with a sentence that names the op, the number and the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
+
+from tilewright.diagnostics import UnsupportedError
+from tilewright.layout import Layout, MmaShapes
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Fragments(NamedTuple):
+    """Ownership of the operands of one matrix instruction: A [m, k], B [k, n], C and D [m, n].
+
+    None for an operand that the instruction reads from memory only.
+    """
+
+    a: Layout | None
+    b: Layout | None
+    c: Layout
+
+
+@dataclass(frozen=True)
+class MatrixInstruction:
+    """One multiply-accumulate instruction, D = A B + C, for one choice of element types.
+
+    ``types`` are (A, B, accumulator) by Tilewright's dtype names. ``m`` and ``n`` list the legal
+    sizes, ascending; ``k`` is fixed by the types. ``pack_a`` elements along k of A, ``pack_b`` of B form
+    one unit of a lane. ``subgroups`` act together (4 warps for wgmma).
+    """
+
+    name: str
+    types: tuple[str, str, str]
+    m: tuple[int, ...]
+    n: tuple[int, ...]
+    k: int
+    fragments_of: Callable[[int, int], Fragments]
+    source: str
+    pack_a: int = 1
+    pack_b: int = 1
+    subgroups: int = 1
+    flops_per_cycle: float | None = None
+    """Of one core or streaming multiprocessor at its peak rate; None where it is not known."""
+
+    def fragments(self, m: int | None = None, n: int | None = None) -> Fragments:
+        """Fragments for an instruction size, by default the largest. UnsupportedError if not legal."""
+        m = self.m[-1] if m is None else m
+        n = self.n[-1] if n is None else n
+        for what, value, legal in (("M", m, self.m), ("N", n, self.n)):
+            if value not in legal:
+                raise UnsupportedError(
+                    f"{self.name} of {' x '.join(self.types[:2])} has no {what} = {value}: "
+                    f"{what} is {_listed(legal)}",
+                    rule=self.source,
+                )
+        return self.fragments_of(m, n)
+
+    def shapes(self, m: int | None = None, n: int | None = None) -> MmaShapes:
+        """Sizes and packing for deriving maps of operands, by default the largest instruction."""
+        return MmaShapes(m or self.m[-1], n or self.n[-1], self.k, self.pack_a, self.pack_b)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """One memory: ``size`` in bytes that one ``scope`` (workgroup, core, device) can use."""
+
+    name: str
+    size: int
+    scope: str
+    source: str
+    line: int = 64
+    """Bytes of a cache line or bank row."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Bounds of a number: inclusive ``least`` and ``most``, a divisor, or a list of legal values."""
+
+    what: str
+    source: str
+    least: int | None = None
+    most: int | None = None
+    multiple: int = 1
+    values: tuple[int, ...] = ()
+    unit: str = ""
+
+    def fault(self, number: int) -> str | None:
+        """The end of the sentence that refuses ``number``, None where it is legal."""
+        unit = f" {self.unit}" if self.unit else ""
+        if self.values and number not in self.values:
+            return f"it is {_listed(self.values)}{unit}"
+        if self.least is not None and number < self.least:
+            return f"it is at least {self.least}{unit}"
+        if self.most is not None and number > self.most:
+            return f"it is at most {self.most}{unit}"
+        if number % self.multiple:
+            return f"it is a multiple of {self.multiple}{unit}"
+        return None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The table of one machine. ``kind`` is the target that compiles for it."""
+
+    name: str
+    kind: str
+    subgroup_sizes: tuple[int, ...]
+    matrix: tuple[MatrixInstruction, ...]
+    memories: Mapping[str, Memory]
+    limits: Mapping[str, Limit]
+    source: str
+    notes: tuple[str, ...] = field(default=())
+
+    def instruction(self, a: str, b: str, accumulator: str) -> MatrixInstruction:
+        """The matrix instruction for these element types. UnsupportedError names what there is."""
+        for each in self.matrix:
+            if each.types == (a, b, accumulator):
+                return each
+        known = sorted({" x ".join(i.types[:2]) + f" -> {i.types[2]}" for i in self.matrix})
+        raise UnsupportedError(
+            f"{self.name} has no matrix instruction for {a} x {b} -> {accumulator}",
+            hint=f"it multiplies {', '.join(known) or 'nothing'}",
+        )
+
+    def fault(self, op: str, limit: str, number: int) -> str | None:
+        """Why ``op`` cannot have ``number`` here, as a sentence; None where it can."""
+        entry = self.limits[limit]
+        end = entry.fault(number)
+        unit = f" {entry.unit}" if entry.unit else ""
+        if end is None:
+            return None
+        return f"{op}: {entry.what} of {number}{unit} is not possible on {self.name}: {end}"
+
+    def require(self, op: str, limit: str, number: int) -> None:
+        """Refuse a number beyond a limit. UnsupportedError names op, number, limit and source."""
+        message = self.fault(op, limit, number)
+        if message is not None:
+            raise UnsupportedError(message, rule=self.limits[limit].source)
+
+
+def table(entries: Mapping[K, V]) -> Mapping[K, V]:
+    """A read-only mapping."""
+    return MappingProxyType(dict(entries))
+
+
+def by_name(*memories: Memory) -> Mapping[str, Memory]:
+    return table({m.name: m for m in memories})
+
+
+def _listed(values: tuple[int, ...]) -> str:
+    """A list of legal values as a reader wants it: "8, 16 or 24", "8 to 256 in steps of 8"."""
+    steps = {b - a for a, b in pairwise(values)}
+    if len(values) > 4 and len(steps) == 1:
+        (step,) = steps
+        each = f" in steps of {step}" if step != 1 else ""
+        return f"{min(values)} to {max(values)}{each}"
+    *most, last = map(str, values)
+    return f"{', '.join(most)} or {last}" if most else last

@@ -1,0 +1,26 @@
+"""Intel Arc B-series (Battlemage), `xe-bmg`: the instructions of PVC, less shared local memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from tilewright.uarch.base import Limit, Memory, by_name, table
+from tilewright.uarch.pvc import PVC
+
+_SLM: Final = 64 << 10
+_SOURCE: Final = "unverified: the least that any Xe machine offers, of a pool of 256 KiB"
+
+BMG: Final = replace(
+    PVC,
+    name="xe-bmg",
+    memories=by_name(
+        Memory("slm", _SLM, "workgroup", _SOURCE),
+        Memory("l1", 256 << 10, "core", "upstream uArch table: L1 and SLM share one pool"),
+    ),
+    limits=table(
+        dict(PVC.limits) | {"slm": Limit("shared local memory", _SOURCE, most=_SLM, unit="bytes")}
+    ),
+    source="upstream uArch table gives PVC and BMG the same instructions",
+    notes=("no offline compiler for BMG is known here: ISA checks run for xe-pvc",),
+)

@@ -1,0 +1,42 @@
+"""NVIDIA: what sm_80 and sm_90 have in common. mma.sync as a table, memory limits.
+
+Source: PTX ISA, "Warp Level Matrix Instructions".
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tilewright.uarch import fragments as fr
+from tilewright.uarch.base import Fragments, Limit, MatrixInstruction
+
+LANES = 32
+PTX = "PTX ISA, matrix fragments for mma.sync"
+
+
+def _fragments(k: int, pack: int, m: int, n: int) -> Fragments:
+    return Fragments(fr.mma_a(m, k, pack), fr.mma_b(k, n, pack), fr.mma_c(m, n))
+
+
+def mma_sync(types: tuple[str, str, str], k: int, pack: int, m: int = 16) -> MatrixInstruction:
+    """mma.sync.m16n8k<k> (m8n8k4 for f64); ``pack`` elements fill a register."""
+    fragments = partial(_fragments, k, pack)
+    return MatrixInstruction("mma.sync", types, (m,), (8,), k, fragments, PTX, pack, pack)
+
+
+MMA_SYNC = (
+    mma_sync(("f16", "f16", "f32"), 16, 2),
+    mma_sync(("f16", "f16", "f16"), 16, 2),
+    mma_sync(("bf16", "bf16", "f32"), 16, 2),
+    mma_sync(("tf32", "tf32", "f32"), 8, 1),
+    *(mma_sync((a, b, "i32"), 32, 4) for a in ("i8", "u8") for b in ("i8", "u8")),
+    mma_sync(("f64", "f64", "f64"), 4, 1, m=8),
+)
+
+COMMON_LIMITS = {
+    "threads": Limit("workgroup", "CUDA programming guide", least=1, most=1024, unit="threads"),
+    "registers": Limit("lane", "CUDA programming guide", most=255, unit="registers of 32 bits"),
+    "named_barriers": Limit("named barrier", "PTX ISA, bar.sync", least=0, most=15),
+    "grid_x": Limit("grid", "CUDA programming guide", least=1, most=(1 << 31) - 1, unit="in x"),
+    "grid_yz": Limit("grid", "CUDA programming guide", least=1, most=65535, unit="in y or z"),
+}

@@ -1,0 +1,62 @@
+"""Intel Data Center GPU Max (Ponte Vecchio), `xe-pvc`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright.uarch.base import Limit, Memory, by_name, table
+from tilewright.uarch.xe import (
+    COMMON_LIMITS,
+    SURFACE_LIMITS,
+    XE2_BLOCKS,
+    XE_SOURCE,
+    XeMachine,
+    dpas,
+    integer_types,
+)
+
+LANES: Final = 16
+
+# A's units are 16 bits, but for tf32; B's are 32 bits (XeGPU RFC, "A simple rule of thumb").
+MATRIX: Final = (
+    *(dpas(("f16", "f16", c), LANES, 16) for c in ("f32", "f16")),
+    *(dpas(("bf16", "bf16", c), LANES, 16) for c in ("f32", "bf16")),
+    dpas(("tf32", "tf32", "f32"), LANES, 32),
+    *(dpas(t, LANES, 16) for t in integer_types("i8", "u8")),
+    *(dpas(t, LANES, 16) for t in integer_types("i4", "u4")),
+)
+
+PVC: Final = XeMachine(
+    name="xe-pvc",
+    kind="xe",
+    subgroup_sizes=(16, 32),
+    matrix=MATRIX,
+    memories=by_name(
+        Memory("slm", 128 << 10, "workgroup", XE_SOURCE),
+        Memory("l1", 512 << 10, "core", "upstream uArch table: L1 and SLM share one pool"),
+    ),
+    limits=table(
+        COMMON_LIMITS
+        | SURFACE_LIMITS
+        | {
+            "slm": Limit("shared local memory", XE_SOURCE, most=128 << 10, unit="bytes"),
+            "subgroups": Limit(
+                "workgroup",
+                "64 hardware threads share SLM; 32 with 256 registers",
+                least=1,
+                most=64,
+                unit="subgroups",
+            ),
+            "subgroups_large_grf": Limit(
+                "workgroup with 256 registers",
+                XE_SOURCE,
+                least=1,
+                most=32,
+                unit="subgroups",
+            ),
+        }
+    ),
+    source=XE_SOURCE,
+    blocks=XE2_BLOCKS,
+    grf_bytes=64,
+)

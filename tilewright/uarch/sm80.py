@@ -1,0 +1,30 @@
+"""NVIDIA Ampere (sm_80): mma.sync, ldmatrix, cp.async."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright.uarch.base import Limit, Machine, Memory, by_name, table
+from tilewright.uarch.nvidia import COMMON_LIMITS, LANES, MMA_SYNC
+
+SMEM: Final = 163 << 10
+
+SM80: Final = Machine(
+    name="sm_80",
+    kind="cuda",
+    subgroup_sizes=(LANES,),
+    matrix=MMA_SYNC,
+    memories=by_name(
+        Memory("smem", SMEM, "workgroup", "CUDA programming guide, compute capability 8.0", 128),
+        Memory("registers", 256 << 10, "core", "CUDA programming guide"),
+        Memory("l2", 40 << 20, "device", "A100 data sheet", 128),
+    ),
+    limits=table(
+        COMMON_LIMITS
+        | {
+            "smem": Limit("shared memory", "compute capability 8.0", most=SMEM, unit="bytes"),
+            "cp_async_bytes": Limit("cp.async", "PTX ISA", values=(4, 8, 16), unit="bytes"),
+        }
+    ),
+    source="CUDA programming guide, PTX ISA",
+)

@@ -1,0 +1,113 @@
+"""NVIDIA Hopper (sm_90a): wgmma, TMA, clusters, besides all that sm_80 has."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from tilewright.layout import Layout, LayoutError, Swizzle
+from tilewright.layout.memory import panels
+from tilewright.uarch import fragments as fr
+from tilewright.uarch.base import (
+    Fragments,
+    Limit,
+    Machine,
+    MatrixInstruction,
+    Memory,
+    by_name,
+    table,
+)
+from tilewright.uarch.nvidia import COMMON_LIMITS, LANES, MMA_SYNC
+
+SMEM: Final = 227 << 10
+WARPS: Final = 4
+"""Warps of a warpgroup: they own rows 16w to 16w + 15 of a wgmma's accumulator."""
+
+_PTX: Final = "PTX ISA, wgmma.mma_async"
+
+
+def _fragments(k: int, pack: int, m: int, n: int) -> Fragments:
+    del m
+    return Fragments(fr.wgmma_a(k, pack), None, fr.wgmma_c(n))
+
+
+def _wgmma(types: tuple[str, str, str], n: tuple[int, ...], k: int, pack: int) -> MatrixInstruction:
+    return MatrixInstruction(
+        "wgmma",
+        types,
+        (64,),
+        n,
+        k,
+        partial(_fragments, k, pack),
+        _PTX,
+        pack,
+        pack,
+        WARPS,
+        flops_per_cycle=2 * 64 * 256 * k / 128,
+    )
+
+
+_EIGHTS: Final = tuple(range(8, 257, 8))
+_INTEGER: Final = (8, 16, 24, *range(32, 257, 16))
+_F8: Final = ("f8e4m3", "f8e5m2")
+
+WGMMA: Final = (
+    _wgmma(("f16", "f16", "f32"), _EIGHTS, 16, 2),
+    _wgmma(("f16", "f16", "f16"), _EIGHTS, 16, 2),
+    _wgmma(("bf16", "bf16", "f32"), _EIGHTS, 16, 2),
+    _wgmma(("tf32", "tf32", "f32"), _EIGHTS, 8, 1),
+    *(_wgmma((a, b, "f32"), _EIGHTS, 32, 4) for a in _F8 for b in _F8),
+    *(_wgmma((a, b, "i32"), _INTEGER, 32, 4) for a in ("i8", "u8") for b in ("i8", "u8")),
+)
+
+SM90: Final = Machine(
+    name="sm_90a",
+    kind="cuda",
+    subgroup_sizes=(LANES,),
+    # wgmma first: instruction() takes the first that matches.
+    matrix=WGMMA + MMA_SYNC,
+    memories=by_name(
+        Memory("smem", SMEM, "workgroup", "CUDA programming guide, compute capability 9.0", 128),
+        Memory("registers", 256 << 10, "core", "CUDA programming guide"),
+        Memory("l2", 50 << 20, "device", "H100 and H200 data sheets", 128),
+    ),
+    limits=table(
+        COMMON_LIMITS
+        | {
+            "smem": Limit("shared memory", "compute capability 9.0", most=SMEM, unit="bytes"),
+            "cp_async_bytes": Limit("cp.async", "PTX ISA", values=(4, 8, 16), unit="bytes"),
+            "cluster": Limit("cluster", "portable size", least=1, most=8, unit="workgroups"),
+            "setmaxnreg": Limit("setmaxnreg", "PTX ISA", least=24, most=256, multiple=8),
+            "tma_rank": Limit("TMA tensor", "cuTensorMapEncodeTiled", least=1, most=5,
+                              unit="dimensions"),
+            "tma_box": Limit("TMA box", "cuTensorMapEncodeTiled", least=1, most=256,
+                             unit="elements per dimension"),
+            "tma_inner_bytes": Limit("inner dimension of a TMA box", "SWIZZLE_128B", most=128,
+                                     multiple=16, unit="bytes"),
+            "tma_stride": Limit("TMA stride", "cuTensorMapEncodeTiled", least=16,
+                                most=(1 << 40) - 16, multiple=16, unit="bytes"),
+            "tma_base": Limit("TMA base address", "cuTensorMapEncodeTiled", multiple=16,
+                              unit="bytes"),
+            "tma_extent": Limit("TMA extent", "cuTensorMapEncodeTiled", least=1, most=1 << 32,
+                                unit="elements"),
+            "tma_coordinate": Limit("TMA coordinate", "PTX ISA, 32-bit signed", least=-(1 << 31),
+                                    most=(1 << 31) - 1),
+        }
+    ),
+    source="CUDA programming guide, PTX ISA",
+)  # fmt: skip
+
+
+def smem_tile(rows: int, columns: int, itemsize: int, width: int = 128) -> Layout:
+    """Shared-memory tile [rows, columns] as TMA writes and wgmma reads it, swizzled by ``width`` bytes.
+
+    Panels of ``width`` bytes of columns stand one after the other, each row-major with a pitch of
+    ``width`` bytes, its 16-byte chunks XORed with the row modulo width / 16. Addresses count elements.
+    """
+    panel = width // itemsize
+    if columns % panel:
+        raise LayoutError(
+            f"{columns} columns are no multiple of the {panel} of a {width}-byte panel"
+        )
+    plain = panels((rows, columns), [(panel, 1, 1), (rows, 0, 1), (columns // panel, 1, panel)])
+    return plain.swizzled(Swizzle.of_bytes(width, itemsize))

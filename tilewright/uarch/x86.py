@@ -1,0 +1,212 @@
+"""x86: feature levels, micro-kernels with their packed panels, caches.
+
+A *micro-kernel* multiplies a panel of A (mr rows) by a panel of B (nr columns) over k and keeps the mr x nr
+accumulators in registers. Its panels are memory layouts in normal form: the packer writes them, the
+micro-kernel reads them from end to end. Which level a machine has is found at run time by
+targets/cpu; here stands what each level can do. Rates are measured ones (docs/performance).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from tilewright.layout import Layout, LayoutError
+from tilewright.uarch import fragments as fr
+from tilewright.uarch.base import (
+    Fragments,
+    Limit,
+    Machine,
+    MatrixInstruction,
+    Memory,
+    by_name,
+    table,
+)
+
+ITEMSIZE: Final = table(
+    {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i8": 1, "u8": 1, "i32": 4, "i64": 8}
+)
+
+
+@dataclass(frozen=True)
+class MicroKernel:
+    """mr x nr accumulators of ``types[2]`` fed by one instruction that takes ``group`` k at once.
+
+    ``features`` are LLVM's names. ``rows`` and ``columns`` are what one instruction covers of the
+    mr x nr (a tile of 16 x 16 for AMX, one row of a vector otherwise). Panels hold elements of
+    types[0] and types[1]; narrower inputs are widened while packing.
+    """
+
+    name: str
+    features: frozenset[str]
+    types: tuple[str, str, str]
+    mr: int
+    nr: int
+    rows: int
+    columns: int
+    group: int
+    flops_per_cycle: float
+    source: str
+    k_step: int = 1
+    """k per trip of the loop, a multiple of the group: one tile's worth for AMX."""
+
+    @property
+    def accumulators(self) -> int:
+        """Registers (tiles or vectors) that hold the accumulators."""
+        return (self.mr // self.rows) * (self.nr // self.columns)
+
+    def a_panel(self, rows: int, k: int) -> Layout:
+        """Packed A [rows, k]: panels of mr rows one after the other, k slowest within a panel.
+
+        AMX reads whole tiles of 16 rows x 64 bytes; FMA reads mr values of one k (``group`` of them
+        together).
+        """
+        self._check("A", rows, self.mr, k)
+        tile = self.rows if self.rows > 1 else self.mr
+        run = self.k_step if self.rows > 1 else self.group
+        digits = [
+            (run, 1, 1),
+            (tile, 0, 1),
+            (self.mr // tile, 0, tile),
+            (k // run, 1, run),
+            (rows // self.mr, 0, self.mr),
+        ]
+        return fr.panel((rows, k), digits)
+
+    def b_panel(self, k: int, columns: int) -> Layout:
+        """Packed B [k, columns]: panels of nr columns; ``group`` consecutive k together (VNNI).
+
+        For AMX each step of k is a row of tiles of 16 columns, else one row of nr columns per group.
+        """
+        self._check("B", columns, self.nr, k)
+        tile = self.columns if self.rows > 1 else self.nr
+        step = self.k_step if self.rows > 1 else self.group
+        digits = [
+            (self.group, 0, 1),
+            (tile, 1, 1),
+            (step // self.group, 0, self.group),
+            (self.nr // tile, 1, tile),
+            (k // step, 0, step),
+            (columns // self.nr, 1, self.nr),
+        ]
+        return fr.panel((k, columns), digits)
+
+    def _check(self, what: str, extent: int, panel: int, k: int) -> None:
+        step = max(self.k_step, self.group)
+        if extent % panel or k % step:
+            raise LayoutError(
+                f"{what} of {extent} x k={k} does not fill panels of {panel} x {step} of {self.name}: "
+                f"pad it while packing"
+            )
+
+
+@dataclass(frozen=True)
+class Caches:
+    """Sizes in bytes that blocking is computed from; found at run time, these are the defaults.
+
+    ``usable_l2`` is the share of the second level that a block may take: a guest sees less than the
+    size that CPUID reports (1.1 of 2 MB measured).
+    """
+
+    l1d: int = 32 << 10
+    l2: int = 1 << 20
+    usable_l2: float = 0.55
+    line: int = 64
+    page: int = 4096
+
+    @property
+    def block_bytes(self) -> int:
+        """What one core may keep in its second level."""
+        return int(self.l2 * self.usable_l2)
+
+
+_AMX: Final = "measured on Granite Rapids: 2x2 tiles, at most 8 live; a product takes 16 cycles"
+_FMA: Final = "measured on Granite Rapids"
+
+
+def _amx(name: str, feature: str, a: str, b: str, c: str) -> MicroKernel:
+    k = 64 // ITEMSIZE[a]
+    features = frozenset({"amx-tile", feature})
+    rate = 2 * 16 * 16 * k / 16
+    return MicroKernel(name, features, (a, b, c), 32, 32, 16, 16, k // 16, rate, _AMX, k)
+
+
+def _vector(
+    name: str, features: Collection[str], types: tuple[str, str, str], bits: int, mr: int, nv: int,
+    group: int, rate: float,
+) -> MicroKernel:  # fmt: skip
+    lanes = bits // 8 // ITEMSIZE[types[2]]
+    return MicroKernel(
+        name, frozenset(features), types, mr, nv * lanes, 1, lanes, group, rate, _FMA, group
+    )
+
+
+_F32: Final = ("f32", "f32", "f32")
+_F64: Final = ("f64", "f64", "f64")
+
+MICRO_KERNELS: Final = (
+    _amx("tdpbf16ps", "amx-bf16", "bf16", "bf16", "f32"),
+    _amx("tdpfp16ps", "amx-fp16", "f16", "f16", "f32"),
+    _amx("tdpbssd", "amx-int8", "i8", "i8", "i32"),
+    _amx("tdpbsud", "amx-int8", "i8", "u8", "i32"),
+    _amx("tdpbusd", "amx-int8", "u8", "i8", "i32"),
+    _amx("tdpbuud", "amx-int8", "u8", "u8", "i32"),
+    # 24 accumulators of 512 bits, three vectors of B, broadcasts of A from memory.
+    _vector("fma.zmm", {"avx512f"}, _F32, 512, 8, 3, 1, 64),
+    _vector("fma.zmm", {"avx512f"}, _F64, 512, 8, 3, 1, 32),
+    _vector("vpdpbusd.zmm", {"avx512f", "avx512vnni"}, ("u8", "i8", "i32"), 512, 8, 3, 4, 256),
+    # Half the rate of f32 FMA on the core measured, twice on Zen 4: chosen by measurement only.
+    _vector("vdpbf16ps.zmm", {"avx512f", "avx512bf16"}, ("bf16", "bf16", "f32"), 512, 8, 3, 2, 32),
+    _vector("fma.ymm", {"avx2", "fma"}, _F32, 256, 6, 2, 1, 32),
+    _vector("fma.ymm", {"avx2", "fma"}, _F64, 256, 6, 2, 1, 16),
+    _vector("vpdpbusd.ymm", {"avx2", "avxvnni"}, ("u8", "i8", "i32"), 256, 6, 2, 4, 128),
+    _vector("generic.xmm", (), _F32, 128, 4, 2, 1, 8),
+    _vector("generic.xmm", (), _F64, 128, 4, 2, 1, 4),
+)
+
+
+def micro_kernels(features: Collection[str], a: str, b: str, accumulator: str) -> list[MicroKernel]:
+    """Micro-kernels of exactly these types that a machine with ``features`` can run, fastest first."""
+    have = set(features)
+    able = [m for m in MICRO_KERNELS if m.types == (a, b, accumulator) and m.features <= have]
+    return sorted(able, key=lambda m: -m.flops_per_cycle)
+
+
+def _tile_fragments(k: int, pack: int, m: int, n: int) -> Fragments:
+    return Fragments(fr.amx_a(m, k), fr.amx_b(k, n, pack), fr.rows_c(m, n))
+
+
+def _tile_instruction(kernel: MicroKernel) -> MatrixInstruction:
+    k, pack = kernel.k_step, kernel.group
+    rows, columns = tuple(range(1, 17)), tuple(range(1, 17))
+    return MatrixInstruction(
+        kernel.name, kernel.types, rows, columns, k, partial(_tile_fragments, k, pack),
+        "Intel SDM, AMX", pack, pack, 1, kernel.flops_per_cycle,
+    )  # fmt: skip
+
+
+X86: Final = Machine(
+    name="x86-64",
+    kind="cpu",
+    subgroup_sizes=(1,),
+    matrix=tuple(_tile_instruction(m) for m in MICRO_KERNELS if "amx-tile" in m.features),
+    memories=by_name(
+        Memory("l1d", Caches.l1d, "core", "the least of current x86 servers"),
+        Memory("l2", Caches.l2, "core", "Skylake-SP; 2 MB on Sapphire Rapids and later"),
+    ),
+    limits=table(
+        {
+            "tiles": Limit("live AMX tiles", "Intel SDM, AMX", most=8, unit="tiles"),
+            "tile_rows": Limit("AMX tile", "Intel SDM, AMX", least=1, most=16, unit="rows"),
+            "tile_bytes": Limit(
+                "row of an AMX tile", "Intel SDM, AMX", least=4, most=64, multiple=4, unit="bytes"
+            ),
+            "vector_bytes": Limit(
+                "vector register", "Intel SDM", values=(16, 32, 64), unit="bytes"
+            ),
+        }
+    ),
+    source="Intel SDM",
+)

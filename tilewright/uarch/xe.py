@@ -1,0 +1,156 @@
+"""Intel Xe: what PVC, BMG and DG2 have in common. DPAS and 2D block messages as tables.
+
+Sources: SPV_INTEL_subgroup_matrix_multiply_accumulate, SPV_INTEL_2d_block_io, the XeGPU RFC's sg_map
+tables, and the XeArch tables of the public implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from tilewright.diagnostics import UnsupportedError
+from tilewright.uarch import fragments as fr
+from tilewright.uarch.base import Fragments, Limit, Machine, MatrixInstruction
+
+DPAS_SOURCE = "SPV_INTEL_subgroup_matrix_multiply_accumulate; XeGPU RFC, sg_map tables"
+XE_SOURCE = "XeArch and uArch tables of the public implementation"
+BLOCK_SOURCE = "SPV_INTEL_2d_block_io; XeArch table of the public implementation"
+
+
+@dataclass(frozen=True)
+class BlockForm:
+    """One row of the 2D block table: legal sizes for elements of ``bits`` bits, in elements.
+
+    ``form`` is load, transform (VNNI), transpose, store or prefetch. ``span`` bounds width * count.
+    """
+
+    form: str
+    bits: int
+    width: tuple[int, int]
+    height: tuple[int, int]
+    counts: tuple[int, ...]
+    span: int
+
+    def fault(self, width: int, height: int, count: int) -> str | None:
+        for what, value, (least, most) in (
+            ("width", width, self.width),
+            ("height", height, self.height),
+        ):
+            if not least <= value <= most:
+                return f"{what} {value} is not within {least} to {most}"
+        if count not in self.counts:
+            return f"{count} blocks, where {' or '.join(map(str, self.counts))} are possible"
+        if width * count > self.span:
+            return f"{count} blocks of width {width} span more than {self.span} elements"
+        if width * self.bits % 32:
+            return f"width {width} is no multiple of 4 bytes"
+        return None
+
+
+@dataclass(frozen=True)
+class XeMachine(Machine):
+    """An Xe machine: besides, its 2D block messages, empty where it has none (DG2)."""
+
+    blocks: tuple[BlockForm, ...] = ()
+    grf_bytes: int = 64
+    """Bytes of one general register; a subgroup has 128 of them, or 256 in large mode."""
+
+    def block(self, op: str, form: str, bits: int, width: int, height: int, count: int = 1) -> None:
+        """Refuse a 2D block message that the machine lacks. UnsupportedError says which limit."""
+        rows = [b for b in self.blocks if (b.form, b.bits) == (form, bits)]
+        size = f"{form} of {count} x {height}x{width} blocks of {bits} bits"
+        if not rows:
+            raise UnsupportedError(
+                f"{op}: {self.name} has no 2D block {form} of {bits}-bit elements"
+                if self.blocks
+                else f"{op}: {self.name} has no 2D block messages",
+                rule=BLOCK_SOURCE,
+                hint="1-D block loads or gathers do it" if not self.blocks else None,
+            )
+        faults = [b.fault(width, height, count) for b in rows]
+        if all(faults):
+            raise UnsupportedError(
+                f"{op}: a {size} is not possible on {self.name}: {faults[0]}", rule=BLOCK_SOURCE
+            )
+        total = width * height * count * bits // 8
+        most = 512 if form == "store" else 2048
+        if form != "prefetch" and total > most:
+            raise UnsupportedError(
+                f"{op}: a {size} moves {total} bytes, {self.name} moves at most {most} at once",
+                rule=BLOCK_SOURCE,
+            )
+
+
+def _fragments(k: int, lanes: int, pack_a: int, pack_b: int, m: int, n: int) -> Fragments:
+    return Fragments(fr.dpas_a(m, k, lanes, pack_a), fr.dpas_b(k, n, pack_b), fr.dpas_c(m, n))
+
+
+def dpas(
+    types: tuple[str, str, str], lanes: int, unit_bits: int, rows: Sequence[int] = (1, 2, 4, 8)
+) -> MatrixInstruction:
+    """DPAS with systolic depth 8: K is 8 units of 32 bits; A comes in units of ``unit_bits``."""
+    bits = {"tf32": 32, "f16": 16, "bf16": 16, "i8": 8, "u8": 8, "i4": 4, "u4": 4}[types[0]]
+    pack_a, pack_b = max(1, unit_bits // bits), 32 // bits
+    k = 8 * pack_b
+    return MatrixInstruction(
+        "dpas",
+        types,
+        tuple(rows),
+        (lanes,),
+        k,
+        partial(_fragments, k, lanes, pack_a, pack_b),
+        DPAS_SOURCE,
+        pack_a,
+        pack_b,
+    )
+
+
+def integer_types(*names: str) -> list[tuple[str, str, str]]:
+    """Every mix of signedness, accumulating in i32."""
+    return [(a, b, "i32") for a in names for b in names]
+
+
+XE2_BLOCKS = (
+    BlockForm("load", 8, (4, 64), (1, 32), (1, 2, 4), 64),
+    BlockForm("load", 16, (2, 32), (1, 32), (1, 2, 4), 32),
+    BlockForm("load", 32, (1, 16), (1, 32), (1, 2), 16),
+    BlockForm("load", 64, (1, 8), (1, 32), (1,), 8),
+    BlockForm("transform", 8, (4, 16), (4, 32), (1, 2, 4), 64),
+    BlockForm("transform", 16, (2, 16), (2, 32), (1, 2, 4), 32),
+    BlockForm("transpose", 32, (1, 8), (1, 32), (1,), 8),
+    BlockForm("transpose", 64, (1, 4), (8, 8), (1,), 4),
+    BlockForm("store", 8, (4, 64), (1, 8), (1,), 64),
+    BlockForm("store", 16, (2, 32), (1, 8), (1,), 32),
+    BlockForm("store", 32, (1, 16), (1, 8), (1,), 16),
+    BlockForm("store", 64, (1, 8), (1, 8), (1,), 8),
+    BlockForm("prefetch", 8, (4, 64), (1, 32), (1, 2, 4), 64),
+    BlockForm("prefetch", 16, (2, 32), (1, 32), (1, 2, 4), 32),
+    BlockForm("prefetch", 32, (1, 16), (1, 32), (1, 2), 16),
+    BlockForm("prefetch", 64, (1, 8), (1, 32), (1,), 8),
+)
+
+SURFACE_LIMITS = {
+    "block_base_align": Limit(
+        "base address", BLOCK_SOURCE, multiple=64, unit="bytes (its misalignment moves into x)"
+    ),
+    "block_surface_width": Limit(
+        "base matrix width", BLOCK_SOURCE, least=64, most=1 << 24, multiple=4, unit="bytes"
+    ),
+    "block_surface_height": Limit(
+        "base matrix height", BLOCK_SOURCE, least=1, most=1 << 24, unit="rows"
+    ),
+    "block_surface_pitch": Limit(
+        "base matrix pitch", BLOCK_SOURCE, least=64, most=1 << 24, multiple=16, unit="bytes"
+    ),
+}
+
+COMMON_LIMITS = {
+    "named_barriers": Limit(
+        "named barrier", "vISA nbarrier; id 0 is the workgroup's", least=0, most=31
+    ),
+    "chunk_bytes": Limit(
+        "gather or scatter", "XeGPU RFC, chunk_size: total of all lanes", most=512, unit="bytes"
+    ),
+}
