@@ -1,0 +1,116 @@
+"""From a Python function and the types of its arguments to kernel IR.
+
+The result is ``module { gpu.module @NAME { gpu.func @NAME(args) kernel { ... gpu.return } } }`` with
+the execution level in ``tilewright.level`` and what is known about the arguments in
+``tilewright.args``; it verifies, whatever the kernel.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+from xdsl.dialects import gpu
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
+from xdsl.ir import Block, Region
+
+from tilewright.diagnostics import CompileError
+from tilewright.lang.context import Emitter, activate
+from tilewright.lang.source import Source, source_of
+from tilewright.lang.statements import Frame
+from tilewright.lang.values import Array, Value, describe_type
+from tilewright.runtime.key import ArrayType, Signature, mlir_facts
+
+
+@dataclass(frozen=True)
+class Built:
+    """A kernel's module, and what a launch must check beyond the types of its arguments."""
+
+    module: ModuleOp
+    contiguous: tuple[int, ...]
+    """Positions of array arguments that are used flattened, so that they must be contiguous."""
+
+
+def build_module(
+    function: FunctionType,
+    signature: Signature,
+    constexprs: Mapping[str, Any],
+    *,
+    level: str = "workgroup",
+    subgroups: int | None = None,
+    fastmath: bool = True,
+) -> ModuleOp:
+    """The kernel IR of ``function``.
+
+    ``signature`` has one entry per run-time parameter, in order; ``constexprs`` gives the values of
+    all other parameters. Raises CompileError, placed in the kernel's source.
+    """
+    built = build(
+        function, signature, constexprs, level=level, subgroups=subgroups, fastmath=fastmath
+    )
+    return built.module
+
+
+def build(
+    function: FunctionType,
+    signature: Signature,
+    constexprs: Mapping[str, Any],
+    *,
+    level: str = "workgroup",
+    subgroups: int | None = None,
+    fastmath: bool = True,
+) -> Built:
+    """Like :func:`build_module`, with what a launch has to check."""
+    source = source_of(function)
+    names = [n for n in inspect.signature(function).parameters if n not in constexprs]
+    if len(names) != len(signature):
+        raise CompileError(
+            f"{source.name} has {len(names)} run-time parameters, but {len(signature)} types are"
+            " given"
+        )
+    block = Block(arg_types=[arg.mlir() for arg in signature])
+    emitter = Emitter(block, fastmath=fastmath, level=level)
+    arguments = dict(constexprs)
+    for name, kind, ssa in zip(names, signature, block.args, strict=True):
+        ssa.name_hint = name
+        ssa.location = source.mlir_location(source.node, None)
+        if isinstance(kind, ArrayType):
+            arguments[name] = Array(ssa, kind.dtype, name)
+        else:
+            # A Python float is an f32 that takes the dtype of what it meets.
+            weak = kind.dtype.name == "f32"
+            arguments[name] = Value(ssa, kind.dtype, (), weak=weak)
+    with activate(emitter):
+        frame = Frame(source, emitter, arguments)
+        result = frame.run()
+        if result is not None:
+            raise frame.error(
+                _return_of(source),
+                f"the kernel returns {describe_type(result)}",
+                rule="a kernel returns nothing: its results are what it stores",
+                hint="store it: tw.store_tile(value, tw.init_tile(array, offsets, shape))",
+            )
+        frame.at(source.node)
+        emitter.emit(gpu.ReturnOp([]))
+    func = gpu.FuncOp(
+        source.name, ([arg.type for arg in block.args], []), Region(block), kernel=True
+    )
+    func.location = source.mlir_location(source.node, None)
+    func.attributes["tilewright.level"] = StringAttr(level)
+    if subgroups is not None:
+        func.attributes["tilewright.subgroups"] = IntegerAttr(subgroups, i64)
+    func.attributes["tilewright.args"] = mlir_facts(signature)
+    device = gpu.ModuleOp(StringAttr(source.name), Region(Block([func])))  # pyright: ignore[reportArgumentType]
+    module = ModuleOp([device])
+    flat = tuple(i for i, name in enumerate(names) if name in emitter.contiguous)
+    return Built(module, flat)
+
+
+def _return_of(source: Source) -> Any:
+    import ast
+
+    returns = [n for n in ast.walk(source.node) if isinstance(n, ast.Return) and n.value]
+    return returns[0] if returns else source.node

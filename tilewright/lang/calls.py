@@ -1,0 +1,296 @@
+"""Calls: functions of the language, Python's own, and the user's helpers, which are inlined."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+from collections.abc import Callable
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any
+
+from tilewright import dtypes
+from tilewright.diagnostics import CompileError, TilewrightError
+from tilewright.dialects import tw as tw_dialect
+from tilewright.dtypes import DType
+from tilewright.lang import carry, elementwise
+from tilewright.lang.arithmetic import truth
+from tilewright.lang.context import OutsideKernelError, activate
+from tilewright.lang.convert import computed, to
+from tilewright.lang.frame import FrameBase, Unbound
+from tilewright.lang.kernel_type import KernelFunction
+from tilewright.lang.loops import LoopRange
+from tilewright.lang.program import NamedBarrier, device_print
+from tilewright.lang.registry import describe_signature, is_language, signature_of
+from tilewright.lang.source import source_of
+from tilewright.lang.syntax import MATH_HINTS, REFUSED
+from tilewright.lang.values import Array, Tile, Value, describe_type
+
+_RUNTIME_METHODS = (Value, Tile, Array, NamedBarrier)
+_RUNTIME_OBJECTS = (Value, Tile, Array, LoopRange, NamedBarrier)
+_PURE_BUILTINS = (len, tuple, list, zip, enumerate, reversed, isinstance, divmod, round, str)
+
+
+class Calls(FrameBase):
+    """Evaluates call expressions."""
+
+    def _Call(self, node: ast.Call) -> Any:
+        function = self.evaluate(node.func)
+        positional: list[Any] = []
+        for argument in node.args:
+            if isinstance(argument, ast.Starred):
+                raise self.lacking(argument, *REFUSED[ast.Starred])
+            positional.append(self.evaluate(argument))
+        named: dict[str, Any] = {}
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                raise self.lacking(
+                    node, "a starred expression (**kwargs)", "name the arguments one by one"
+                )
+            named[keyword.arg] = self.evaluate(keyword.value)
+        return self.call(node, function, positional, named)
+
+    def call(self, node: ast.Call, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """The result of calling an object of compile time."""
+        if isinstance(function, KernelFunction):
+            return self.inline(node, function.function, args, kwargs)
+        if is_language(function):
+            return self._language_call(node, function, args, kwargs)
+        special = _special_builtin(function)
+        if special is not None:
+            with self.blame(node, node):
+                return special(self, node, *self._bind_builtin(node, function, args, kwargs))
+        if isinstance(function, MethodType) and isinstance(function.__self__, _RUNTIME_METHODS):
+            with self.blame(node, node):
+                return self._checked(node, function, args, kwargs)
+        constant = not any(map(_holds_runtime, (*args, *kwargs.values())))
+        if isinstance(function, FunctionType):
+            return self._helper(node, function, args, kwargs, constant)
+        groups_values = function in _PURE_BUILTINS or hasattr(function, "_fields")
+        if callable(function) and (constant or groups_values):
+            with activate(None):
+                return self._plain(self.python(node, lambda: function(*args, **kwargs)))
+        raise self._refused_call(node, function)
+
+    def _language_call(
+        self, node: ast.Call, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        names = [
+            p.name
+            for p in signature_of(function).parameters.values()
+            if p.kind is p.POSITIONAL_OR_KEYWORD
+        ]
+        node.parameter_names = tuple(names)  # pyright: ignore[reportAttributeAccessIssue]
+        with self.blame(node, node):
+            try:
+                signature_of(function).bind(*args, **kwargs)
+            except TypeError as error:
+                raise CompileError(
+                    f"{function.__name__}: {error}", hint=describe_signature(function)
+                ) from None
+            return function(*args, **kwargs)
+
+    def _checked(
+        self, node: ast.AST, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        try:
+            inspect.signature(function).bind(*args, **kwargs)
+        except TypeError as error:
+            raise CompileError(f"{getattr(function, '__name__', function)}: {error}") from None
+        return function(*args, **kwargs)
+
+    def _bind_builtin(
+        self, node: ast.Call, function: Any, args: list[Any], kwargs: dict[str, Any]
+    ) -> list[Any]:
+        if kwargs:
+            raise CompileError(f"{function.__name__} takes no keyword arguments in a kernel")
+        return args
+
+    def _helper(
+        self,
+        node: ast.Call,
+        function: FunctionType,
+        args: list[Any],
+        kwargs: dict[str, Any],
+        constant: bool,
+    ) -> Any:
+        """A function of the user. On objects of compile time it simply runs, if it can."""
+        if constant and function.__code__ not in self.stack:
+            try:
+                with activate(None):
+                    return self._plain(function(*args, **kwargs))
+            except OutsideKernelError:
+                pass  # it writes IR: inline it
+            except TilewrightError as error:
+                error.at(self.location(node))
+                raise
+            except Exception as error:
+                raise self.error(
+                    node, f"{function.__name__} raised {type(error).__name__}: {error}"
+                ) from None
+        return self.inline(node, function, args, kwargs)
+
+    def inline(
+        self,
+        node: ast.Call,
+        function: FunctionType,
+        args: list[Any],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Compiles the body of a helper, or of another kernel, in place."""
+        name = function.__name__
+        with self.blame(node):
+            if function.__code__ in self.stack:
+                raise CompileError(
+                    f"{name} calls itself",
+                    rule="helpers are inlined, so that recursion would have no end",
+                    hint="write a loop",
+                )
+            try:
+                bound = inspect.signature(function).bind(*args, **kwargs)
+            except TypeError as error:
+                raise CompileError(f"{name}: {error}") from None
+            bound.apply_defaults()
+            source = source_of(function)
+        frame = type(self)(
+            source,
+            self.emitter,
+            bound.arguments,
+            caller=self.source.mlir_location(node, self.caller),
+            stack=self.stack,
+        )
+        try:
+            return frame.run()
+        except TilewrightError as error:
+            self.note_caller(error, node, name)
+            raise
+        finally:
+            self.at(node)
+
+    def run(self) -> Any:
+        """Compiles the whole function; gives what it returns."""
+        raise NotImplementedError
+
+    def _plain(self, value: Any) -> Any:
+        """Results of Python in the form that kernels handle: iterators become tuples."""
+        if isinstance(value, (zip, enumerate, reversed)):
+            return tuple(value)
+        return value
+
+    def _refused_call(self, node: ast.Call, function: Any) -> CompileError:
+        if isinstance(function, DType):
+            return self.error(node, f"{function!r} is no function", hint=f"x.to({function!r})")
+        if not callable(function):
+            return self.error(node, f"{describe_type(function)} cannot be called")
+        module = getattr(function, "__module__", None) or type(function).__module__
+        name = getattr(function, "__name__", repr(function))
+        own = MATH_HINTS.get(f"{module}.{name}")
+        if own is None and str(module).startswith("numpy") and hasattr(elementwise, name):
+            own = f"tw.{name}"
+        return self.error(
+            node,
+            f"{module}.{name} is called with a value of run time",
+            rule="functions of Python and its libraries compute at compile time",
+            hint=f"use {own}" if own else "use the functions of the tile language, tw.*",
+        )
+
+
+def _holds_runtime(value: Any) -> bool:
+    return any(isinstance(part, _RUNTIME_OBJECTS) for part in carry.parts(value))
+
+
+# --- Python's built-in functions that mean something special in a kernel ------------------------
+
+
+def _range(frame: Calls, node: ast.Call, *bounds: Any) -> LoopRange:
+    if not 1 <= len(bounds) <= 3:
+        raise CompileError(f"range takes 1 to 3 arguments, not {len(bounds)}")
+    for bound, argument in zip(bounds, node.args, strict=True):
+        is_int = isinstance(bound, int) and not isinstance(bound, bool)
+        is_scalar = isinstance(bound, Value) and bound.is_scalar and bound.dtype.is_integer
+        if not (is_int or is_scalar):
+            raise frame.error(argument, f"range takes integers, not {describe_type(bound)}")
+    start, stop, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    if step == 0 and not isinstance(step, Value):
+        raise frame.error(node.args[2], "the step of a range is 0")
+    return LoopRange(start, stop, step)
+
+
+def _extremum(symbol: str) -> Callable[..., Any]:
+    function = elementwise.maximum if symbol == "max" else elementwise.minimum
+    plain = builtins.max if symbol == "max" else builtins.min
+
+    def call(frame: Calls, node: ast.Call, *args: Any) -> Any:
+        if not any(map(_holds_runtime, args)):
+            return frame.python(node, lambda: plain(*args))
+        items = list(args[0]) if len(args) == 1 and carry.is_sequence(args[0]) else list(args)
+        for item in items:
+            if isinstance(item, Value) and item.shape:
+                raise CompileError(
+                    f"{symbol} of {describe_type(item)}",
+                    hint=f"tw.{symbol}imum(a, b) is elementwise, tw.{symbol}(x, axis) reduces",
+                )
+        result = items[0]
+        for item in items[1:]:
+            result = function(result, item)
+        return result
+
+    return call
+
+
+def _abs(frame: Calls, node: ast.Call, *args: Any) -> Any:
+    if len(args) == 1 and isinstance(args[0], Value):
+        return elementwise.abs(args[0])
+    return frame.python(node, lambda: abs(*args))
+
+
+def _number(kind: type, dtype: DType) -> Callable[..., Any]:
+    def call(frame: Calls, node: ast.Call, *args: Any) -> Any:
+        if len(args) == 1 and isinstance(args[0], Value):
+            if args[0].shape:
+                raise CompileError(
+                    f"{kind.__name__} of {describe_type(args[0])}",
+                    hint="x.to(dtype) converts elementwise",
+                )
+            if kind is bool:
+                return truth(args[0])
+            result = to(args[0], dtype)
+            result.weak = kind is float
+            return result
+        return frame.python(node, lambda: kind(*args))
+
+    return call
+
+
+def _print(frame: Calls, node: ast.Call, *args: Any) -> None:
+    device_print(*args)
+
+
+def _breakpoint(frame: Calls, node: ast.Call, *args: Any) -> None:
+    names: list[str] = []
+    values: list[Any] = []
+    for name, binding in frame.names.items():
+        if isinstance(binding.value, (Value, Tile)) and not isinstance(binding.value, Unbound):
+            names.append(name)
+            value = binding.value
+            values.append(computed(value) if isinstance(value, Value) else value.ssa)
+    frame.emitter.emit(tw_dialect.BreakpointOp(names, values))
+
+
+def _special_builtin(function: Any) -> Callable[..., Any] | None:
+    if isinstance(function, (type, BuiltinFunctionType)):
+        return _SPECIAL.get(function)
+    return _SPECIAL[builtins.breakpoint] if function is builtins.breakpoint else None
+
+
+_SPECIAL: dict[Any, Callable[..., Any]] = {
+    builtins.range: _range,
+    builtins.min: _extremum("min"),
+    builtins.max: _extremum("max"),
+    builtins.abs: _abs,
+    builtins.int: _number(int, dtypes.index),
+    builtins.float: _number(float, dtypes.f32),
+    builtins.bool: _number(bool, dtypes.i1),
+    builtins.print: _print,
+    builtins.breakpoint: _breakpoint,
+}

@@ -1,0 +1,192 @@
+"""The state of one function while it is being compiled: names, source, how it was called."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from xdsl.dialects.builtin import LocationAttr
+
+from tilewright.diagnostics import CompileError, Location, Note, TilewrightError
+from tilewright.lang.context import ArgumentError, Emitter
+from tilewright.lang.liveness import Names
+from tilewright.lang.source import Source
+from tilewright.lang.syntax import REFUSED
+
+
+@dataclass(frozen=True)
+class Binding:
+    """What a name stands for, and the statement that last bound it."""
+
+    value: Any
+    node: ast.AST
+
+
+@dataclass(frozen=True)
+class Unbound:
+    """What a name stands for where not every path has bound it: ``why`` completes the error."""
+
+    why: str
+    hint: str
+
+
+# How a list of statements ends, when not by falling off its end.
+@dataclass(frozen=True)
+class Return:
+    value: Any
+    node: ast.AST
+
+
+@dataclass(frozen=True)
+class Break:
+    node: ast.AST
+
+
+@dataclass(frozen=True)
+class Continue:
+    node: ast.AST
+
+
+Flow = Return | Break | Continue | None
+
+
+class FrameBase:
+    """Names, locations and errors. The subclasses add expressions, control flow, statements."""
+
+    source: Source
+    emitter: Emitter
+    names: dict[str, Binding]
+    stack: tuple[CodeType, ...]
+    """Functions that are being inlined, the kernel first."""
+
+    def __init__(
+        self,
+        source: Source,
+        emitter: Emitter,
+        arguments: Mapping[str, Any],
+        *,
+        caller: LocationAttr | None = None,
+        stack: tuple[CodeType, ...] = (),
+    ):
+        self.source = source
+        self.emitter = emitter
+        self.caller = caller
+        self.stack = (*stack, source.function.__code__)
+        self.names = {name: Binding(value, source.node) for name, value in arguments.items()}
+        self.outer_names: list[dict[str, Binding]] = []
+        """The names around each branch or loop that is being compiled, outermost first."""
+        self.runtime_loops = 0
+        """How many loops of run time enclose the current statement, in this function."""
+        self.unrolled_loops = 0
+
+    # Names.
+
+    def bind(self, name: str, value: Any, node: ast.AST) -> None:
+        self.names[name] = Binding(value, node)
+
+    def lookup(self, node: ast.Name) -> Any:
+        name = node.id
+        binding = self.names.get(name)
+        if binding is not None:
+            if isinstance(binding.value, Unbound):
+                raise self.error(node, f"{name} {binding.value.why}", hint=binding.value.hint)
+            return binding.value
+        try:
+            return self.source.captured(name)
+        except KeyError:
+            pass
+        import builtins
+        import difflib
+
+        known = [*self.names, *self.source.function.__globals__, *vars(builtins)]
+        close = difflib.get_close_matches(name, known, 1)
+        hint = f"did you mean {close[0]}?" if close else None
+        raise self.error(node, f"the name {name} is not defined", hint=hint)
+
+    @contextmanager
+    def scratch_names(self) -> Iterator[None]:
+        """Bindings made inside are forgotten at the end: a branch, or a trial."""
+        saved = self.names
+        self.names = dict(saved)
+        self.outer_names.append(saved)
+        try:
+            yield
+        finally:
+            self.names = self.outer_names.pop()
+
+    # Places and errors.
+
+    def location(self, node: ast.AST) -> Location:
+        return self.source.location(node)
+
+    def at(self, node: ast.AST) -> None:
+        """From here on ops are located at ``node``."""
+        self.emitter.location = self.source.mlir_location(node, self.caller)
+
+    def error(
+        self, node: ast.AST, message: str, *, rule: str | None = None, hint: str | None = None
+    ) -> CompileError:
+        return CompileError(message, location=self.location(node), rule=rule, hint=hint)
+
+    def refuse(self, node: ast.AST) -> CompileError:
+        """The error for a construct that the language lacks."""
+        what, hint = REFUSED.get(
+            type(node), (f"this construct ({type(node).__name__})", "write it another way")
+        )
+        return self.lacking(node, what, hint)
+
+    def lacking(self, node: ast.AST, what: str, hint: str) -> CompileError:
+        noun = what.removeprefix("a ").removeprefix("an ")
+        return self.error(
+            node,
+            f"the tile language has no {noun}",
+            rule="docs/language.md lists what of Python a kernel may use",
+            hint=hint,
+        )
+
+    @contextmanager
+    def blame(self, node: ast.AST, call: ast.Call | None = None) -> Iterator[None]:
+        """Places the errors that occur inside at ``node``, or at the argument that they name."""
+        self.at(node)
+        try:
+            yield
+        except ArgumentError as error:
+            if error.location is None and call is not None:
+                error.at(self.location(_argument(call, error.argument, node)))
+            error.at(self.location(node))
+            raise
+        except TilewrightError as error:
+            error.at(self.location(node))
+            raise
+        except RecursionError:
+            raise self.error(node, "the kernel is nested too deeply to be compiled") from None
+
+    def note_caller(self, error: TilewrightError, node: ast.AST, name: str) -> None:
+        """Adds the place from which a helper was called to an error inside of it."""
+        error.with_note(Note(f"{name} is called here", self.location(node)))
+
+    # Provided by the subclasses.
+
+    def evaluate(self, node: ast.expr) -> Any:
+        raise NotImplementedError
+
+    def python(self, node: ast.AST, compute: Callable[[], Any]) -> Any:
+        raise NotImplementedError
+
+    def block(self, body: list[ast.stmt], live: Names) -> Flow:
+        raise NotImplementedError
+
+
+def _argument(call: ast.Call, name: str, default: ast.AST) -> ast.AST:
+    """The expression that was given for a parameter, when it can be told from the call."""
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    order: tuple[str, ...] = getattr(call, "parameter_names", ())
+    if name in order and order.index(name) < len(call.args):
+        return call.args[order.index(name)]
+    return default

@@ -1,0 +1,67 @@
+"""What of Python the language lacks: for each construct one sentence and what to write instead."""
+
+from __future__ import annotations
+
+import ast
+
+REFUSED: dict[type[ast.AST], tuple[str, str]] = {
+    ast.ListComp: (
+        "a list comprehension",
+        "build a tuple in a tw.static_range loop: xs = xs + (x,)",
+    ),
+    ast.SetComp: ("a set comprehension", "build a tuple in a tw.static_range loop"),
+    ast.DictComp: ("a dict comprehension", "build it outside of the kernel and pass its parts"),
+    ast.GeneratorExp: (
+        "a generator expression",
+        "write a loop: for ... in tw.static_range(...) unrolls it",
+    ),
+    ast.Lambda: ("a lambda", "define the function with def outside of the kernel"),
+    ast.Dict: ("a dict literal", "use separate names, or a NamedTuple defined outside"),
+    ast.Set: ("a set literal", "use a tuple"),
+    ast.Try: ("try", "kernels raise nothing to catch: check with tw.device_assert"),
+    ast.TryStar: ("try", "kernels raise nothing to catch: check with tw.device_assert"),
+    ast.Raise: ("raise", "use tw.static_assert at compile time or tw.device_assert at run time"),
+    ast.With: ("with", "nothing in a kernel needs closing"),
+    ast.AsyncWith: ("async with", "kernels are synchronous programs"),
+    ast.AsyncFor: ("async for", "kernels are synchronous programs"),
+    ast.AsyncFunctionDef: ("async def", "kernels are synchronous programs"),
+    ast.Await: ("await", "kernels are synchronous programs"),
+    ast.Yield: ("yield", "return a tuple of values"),
+    ast.YieldFrom: ("yield from", "return a tuple of values"),
+    ast.ClassDef: ("a class", "define a NamedTuple outside of the kernel to group values"),
+    ast.FunctionDef: (
+        "a function inside of a kernel",
+        "define it at module level: helper functions are inlined where they are called",
+    ),
+    ast.Global: ("global", "pass values as arguments and return them"),
+    ast.Nonlocal: ("nonlocal", "pass values as arguments and return them"),
+    ast.Delete: ("del", "names need no deleting: values live as long as they are used"),
+    ast.Import: ("import", "import at module level"),
+    ast.ImportFrom: ("import", "import at module level"),
+    ast.Match: ("match", "write if / elif / else"),
+    ast.Starred: ("a starred expression (*args)", "name the arguments one by one"),
+}
+
+BREAK = (
+    "break in a loop that runs at run time",
+    "put the condition into a while loop: while k < n and not done: ...",
+)
+RETURN_IN_LOOP = (
+    "return inside a loop, under a condition of run time",
+    "carry a result out of the loop and return after it",
+)
+LOOP_ELSE = ("else after a loop", "set a flag in the loop and test it afterwards")
+ITEM_ASSIGNMENT = (
+    "assignment to an element or a slice",
+    "values and tuples cannot be changed: make a new one; arrays are written with tw.store_tile",
+)
+ATTRIBUTE_ASSIGNMENT = ("assignment to an attribute", "use a name of its own")
+
+MATH_HINTS: dict[str, str] = {
+    **{f"math.{n}": f"tw.{n}" for n in ("exp", "exp2", "log", "log2", "sqrt", "tanh", "erf")},
+    **{f"math.{n}": f"tw.{n}" for n in ("sin", "cos", "floor", "ceil", "fma")},
+    "math.fabs": "tw.abs",
+    "math.pow": "the operator **",
+    "math.prod": "tw.prod",
+}
+"""Functions of Python's math that have a counterpart for run-time values."""
