@@ -15,16 +15,19 @@ from typing import Any
 from xdsl.dialects import arith, builtin, func
 from xdsl.dialects.builtin import (
     AnyFloat,
+    ArrayAttr,
     BFloat16Type,
     Float16Type,
     Float32Type,
     Float64Type,
+    FloatAttr,
     FloatTF32Type,
     IndexType,
     IntegerAttr,
     MemRefType,
     NoneAttr,
     UnrankedMemRefType,
+    f64,
     i1,
     i64,
 )
@@ -290,7 +293,20 @@ class MlirPrinter(Printer):
         if isinstance(attribute, (MemRefType, UnrankedMemRefType)):
             self._print_memref(attribute)
             return
+        if isinstance(attribute, ArrayAttr):
+            with self.in_square_brackets():
+                self.print_list(attribute.data, self._print_array_element)
+            return
         super().print_attribute(attribute)
+
+    def _print_array_element(self, attribute: Attribute) -> None:
+        """Inside of an array MLIR leaves out the types i64 and f64."""
+        if isinstance(attribute, IntegerAttr) and attribute.type == i64:
+            self.print_string(str(attribute.value.data))
+        elif isinstance(attribute, FloatAttr) and attribute.type == f64:
+            self.print_float(attribute.value.data, f64)
+        else:
+            self.print_attribute(attribute)
 
     def _print_memref(self, kind: MemRefType | UnrankedMemRefType) -> None:
         """MLIR leaves out an identity layout, the memory space 0 and an i64 space's type."""

@@ -7,7 +7,7 @@ in parentheses, maps without a name in the attribute dictionary, operand ranges 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import (
@@ -20,6 +20,7 @@ from xdsl.dialects.builtin import (
     i64,
 )
 from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import IRDLOperation
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
@@ -230,15 +231,15 @@ def _parse_entry(parser: Parser, result: AttrDict) -> None:
     result.named[name] = parser.parse_attribute()
 
 
-def print_attr_dict(
-    printer: Printer,
-    properties: Mapping[str, Attribute],
-    attributes: Mapping[str, Attribute],
-    hidden: Iterable[str] = (),
-) -> None:
-    """Properties and discardable attributes in one dictionary, without those in `hidden`."""
-    shown = {key: attr for key, attr in properties.items() if key not in set(hidden)}
-    shown.update(attributes)
+def print_attr_dict(printer: Printer, op: IRDLOperation, hidden: Iterable[str] = ()) -> None:
+    """Properties in the order of their definition, then discardable attributes, in one dictionary.
+
+    `hidden` are properties that stand elsewhere in the op's text.
+    """
+    elsewhere = {*hidden, "operandSegmentSizes"}
+    names = [name for name in op.get_irdl_definition().properties if name not in elsewhere]
+    shown = {name: op.properties[name] for name in names if name in op.properties}
+    shown.update(op.attributes)
     if shown:
         printer.print_string(" ")
         printer.print_attr_dict(shown)

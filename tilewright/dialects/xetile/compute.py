@@ -36,7 +36,7 @@ from tilewright.dialects.xetile.rules import vector_type
 
 def print_vector_op(printer: Printer, op: IRDLOperation, hidden: Sequence[str]) -> None:
     """` {attributes} : T -> R`."""
-    assembly.print_attr_dict(printer, op.properties, op.attributes, hidden)
+    assembly.print_attr_dict(printer, op, hidden)
     printer.print_string(" : ")
     assembly.print_types(printer, op.operand_types)
     printer.print_string(" -> ")
@@ -421,6 +421,6 @@ class ConvertLayoutOp(IRDLOperation):
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
         printer.print_operand(self.source)
-        assembly.print_attr_dict(printer, self.properties, self.attributes)
+        assembly.print_attr_dict(printer, self)
         printer.print_string(" : ")
         printer.print_attribute(self.source.type)

@@ -31,6 +31,9 @@ from tilewright.dialects.xetile import assembly, rules
 from tilewright.dialects.xetile.assembly import Index, IndexList
 from tilewright.dialects.xetile.types import TileType
 
+# Properties that print as bracketed lists.
+_LISTS = ("static_offsets", "static_sizes", "static_strides")
+
 
 @irdl_op_definition
 class InitTileOp(IRDLOperation):
@@ -189,7 +192,7 @@ class InitTileOp(IRDLOperation):
                 assembly.print_index_list(printer, self.static_sizes, self.sizes)
                 printer.print_string(", ")
                 assembly.print_index_list(printer, self.static_strides, self.strides)
-        assembly.print_attr_dict(printer, {}, self.attributes)
+        assembly.print_attr_dict(printer, self, hidden=_LISTS)
         printer.print_string(" : ")
         printer.print_attribute(self.source.type)
         if self.offset_vector is not None:
@@ -318,7 +321,7 @@ class UpdateTileOffsetOp(IRDLOperation):
             printer.print_operand(self.offset_vector)
         else:
             assembly.print_index_list(printer, self.static_offsets, self.offsets)
-        assembly.print_attr_dict(printer, {}, self.attributes)
+        assembly.print_attr_dict(printer, self, hidden=_LISTS)
         printer.print_string(" : ")
         printer.print_attribute(self.tile.type)
         if self.offset_vector is not None:

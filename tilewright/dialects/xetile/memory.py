@@ -150,7 +150,7 @@ class LoadTileOp(IRDLOperation):
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
         printer.print_operand(self.tile)
-        assembly.print_attr_dict(printer, self.properties, self.attributes)
+        assembly.print_attr_dict(printer, self)
         printer.print_string(" : ")
         printer.print_attribute(self.tile.type)
         printer.print_string(" -> ")
@@ -217,7 +217,7 @@ class StoreTileOp(IRDLOperation):
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
         printer.print_list(self.operands, printer.print_operand)
-        assembly.print_attr_dict(printer, self.properties, self.attributes)
+        assembly.print_attr_dict(printer, self)
         printer.print_string(" : ")
         assembly.print_types(printer, self.operand_types)
 
@@ -302,6 +302,6 @@ class PrefetchTileOp(IRDLOperation):
         printer.print_operand(self.tile)
         if self.locality is not None:
             printer.print_string(f" locality<{self.locality}>")
-        assembly.print_attr_dict(printer, self.properties, self.attributes, hidden=("locality",))
+        assembly.print_attr_dict(printer, self, hidden=("locality",))
         printer.print_string(" : ")
         printer.print_attribute(self.tile.type)

@@ -116,7 +116,7 @@ class LoadGatherOp(IRDLOperation):
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
         printer.print_list(self.operands, printer.print_operand)
-        assembly.print_attr_dict(printer, self.properties, self.attributes)
+        assembly.print_attr_dict(printer, self)
         printer.print_string(" : ")
         assembly.print_types(printer, self.operand_types)
         printer.print_string(" -> ")
@@ -192,7 +192,7 @@ class StoreScatterOp(IRDLOperation):
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
         printer.print_list(self.operands, printer.print_operand)
-        assembly.print_attr_dict(printer, self.properties, self.attributes)
+        assembly.print_attr_dict(printer, self)
         printer.print_string(" : ")
         assembly.print_types(printer, self.operand_types)
 
@@ -284,7 +284,7 @@ class AtomicRmwOp(IRDLOperation):
     def print(self, printer: Printer) -> None:
         printer.print_string(f" {self.kind} ")
         printer.print_list(self.operands, printer.print_operand)
-        assembly.print_attr_dict(printer, {}, self.attributes)
+        assembly.print_attr_dict(printer, self, hidden=("kind",))
         printer.print_string(" : ")
         assembly.print_types(printer, self.operand_types)
         printer.print_string(" -> ")
