@@ -10,6 +10,7 @@ because it is never used, and is given as 1. So ``x[:, None]`` and ``x[3:4]`` ar
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -257,3 +258,23 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 def _a(noun: str) -> str:
     return f"an {noun}" if noun[:1].lower() in "aeiou" else f"a {noun}"
+
+
+def numpy_view(arg: ArrayArg) -> np.ndarray[Any, Any]:
+    """A numpy array over the memory of ``arg`` (on the host), whoever owns it."""
+    if isinstance(arg.owner, np.ndarray):
+        return arg.owner
+    dtype = arg.dtype.numpy
+    if 0 in arg.shape:
+        return np.empty(arg.shape, dtype)
+    low, high = arg.byte_range()
+    raw = (ctypes.c_uint8 * (high - low)).from_address(low)
+    view = np.ndarray(
+        arg.shape,
+        dtype,
+        buffer=np.frombuffer(memoryview(raw), np.uint8),
+        offset=arg.pointer - low,
+        strides=[stride * dtype.itemsize for stride in arg.strides],
+    )
+    view.flags.writeable = not arg.readonly
+    return view

@@ -1,0 +1,58 @@
+"""The reference executor as a target: any kernel runs there, slowly, as its ops mean it.
+
+Nothing is lowered. What another target computes for a kernel is compared with what this one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tilewright.diagnostics import UnsupportedError
+from tilewright.runtime.arrays import ArrayArg, numpy_view
+from tilewright.targets.base import Argument, CompileOptions, Grid
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+
+class ReferenceExecutable:
+    """A kernel as its IR."""
+
+    asm: Mapping[str, str] = {}
+    remarks: Sequence[str] = ()
+
+    def __init__(self, module: ModuleOp):
+        self.module = module
+
+    @cached_property
+    def ir(self) -> Mapping[str, str]:
+        """The one stage there is, as text."""
+        from tilewright.dialects.text import print_module
+
+        return {"xetile": print_module(self.module)}
+
+    def launch(self, grid: Grid, args: Sequence[Argument]) -> None:
+        from tilewright import reference
+
+        values = [numpy_view(arg) if isinstance(arg, ArrayArg) else arg for arg in args]
+        reference.run(self.module, grid, values)
+
+
+class ReferenceTarget:
+    """Builds nothing, stores nothing."""
+
+    name = "reference"
+
+    def build(self, module: ModuleOp, options: CompileOptions) -> ReferenceExecutable:
+        return ReferenceExecutable(module)
+
+    def fingerprint(self, options: CompileOptions) -> str:
+        return "reference"
+
+    def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> ReferenceExecutable:
+        raise UnsupportedError("the reference executor keeps nothing on disk")
+
+
+TARGET = ReferenceTarget()

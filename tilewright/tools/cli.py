@@ -1,0 +1,143 @@
+"""``tilewright COMMAND``: finds the command, runs it, and turns what goes wrong into a diagnostic.
+
+A command is a module of this package with two functions: ``configure(parser)`` declares its
+arguments, ``execute(args)`` does the work and returns an exit code. It is imported only when it is
+named. Exit codes: 0 done, 1 a diagnosed error in the input, 2 wrong usage, 3 a tool or a device is
+missing (4 is an error of Tilewright itself).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from tilewright.tools.console import render_error
+from tilewright.tools.exits import (
+    DONE,
+    INPUT_ERROR,
+    INTERNAL,
+    MISSING,
+    USAGE,
+    MissingTool,
+    UsageError,
+)
+
+COMMANDS: dict[str, str] = {
+    "run": "run a Python kernel file, or an MLIR module whose entry takes no arguments",
+    "opt": "apply passes to a module and print it",
+    "compile": "compile a kernel and print any stage: IR, LLVM, assembly, object",
+    "check": "run every stage of a kernel against the reference executor",
+    "show": "draw who owns what, and the stages side by side",
+    "bench": "measure Tilewright in turn with its peers",
+    "tune": "search the constexprs of a kernel, and keep the best on disk",
+    "info": "targets, devices, versions, settings, and what is missing",
+}
+
+EPILOG = """\
+examples:
+  tilewright info                                     what this machine can do
+  tilewright run examples/01_gemm.py                  a kernel file, on the CPU
+  tilewright compile examples/01_gemm.py:gemm --args 'f32[2048,2048]' 'f32[2048,2048]' \\
+      'f32[2048,2048]' --emit xetile                  what the front end makes of a kernel
+  tilewright opt kernel.mlir -p canonicalize,cse      passes, one after another
+  tilewright bench gemm --against torch               in turn with a peer, medians
+
+`tilewright COMMAND --help` explains each command. `-` stands for standard input.
+exit codes: 0 done, 1 an error in the input, 2 wrong usage, 3 a tool or device is missing
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Help with examples, laid out as written."""
+
+    def __init__(self, *args: object, **kwargs: object):
+        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(*args, **kwargs)  # pyright: ignore[reportArgumentType]
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(USAGE, f"{self.prog}: error: {message}\n")
+
+
+def make_parser(commands: Sequence[str] = ()) -> Parser:
+    """The parser of the whole command line; only ``commands`` know their own arguments."""
+    parser = Parser(
+        prog="tilewright",
+        description="A tile compiler in Python: run, look at, check and measure kernels.",
+        epilog=EPILOG,
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    for name, summary in COMMANDS.items():
+        if name in commands:
+            module = importlib.import_module(f"tilewright.tools.{name}")
+            sub = subparsers.add_parser(
+                name, help=summary, description=module.__doc__, epilog=getattr(module, "EPILOG", "")
+            )
+            module.configure(sub)
+            sub.set_defaults(execute=module.execute)
+        else:
+            subparsers.add_parser(name, help=summary, add_help=False)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit code. Never raises, but for the exits of argparse."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    named = [a for a in arguments if not a.startswith("-")][:1]
+    try:
+        parser = make_parser([name for name in named if name in COMMANDS])
+        args = parser.parse_args(arguments)
+        if args.version:
+            from tilewright.tools.info import version
+
+            print(f"tilewright {version()}")
+            return DONE
+        if args.command is None:
+            parser.print_help()
+            return USAGE
+        return int(args.execute(args) or DONE)
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`): nothing is wrong with the input.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except Exception as error:
+        return report(error)
+
+
+def report(error: Exception) -> int:
+    """Prints ``error`` as a diagnostic on standard error; gives the exit code that it means."""
+    from tilewright import knobs
+    from tilewright.diagnostics import TilewrightError
+
+    if isinstance(error, TilewrightError):
+        render_error(str(error))
+        return INPUT_ERROR
+    if isinstance(error, MissingTool):
+        render_error(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""))
+        return MISSING
+    if isinstance(error, UsageError):
+        render_error(f"error: {error}")
+        return USAGE
+    if isinstance(error, OSError) and error.filename is not None:
+        render_error(f"error: {error.filename}: {error.strerror}")
+        return INPUT_ERROR
+    if knobs.current().traceback:
+        raise error
+    render_error(
+        f"internal error: {type(error).__name__}: {error}\n"
+        "rule: whatever the input is, this should not happen: it is a fault of Tilewright\n"
+        f"hint: {knobs.variable('traceback')}=1 shows where; please report it with the input"
+    )
+    return INTERNAL
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,240 @@
+"""Apply passes to MLIR text and print the module, as mlir-opt and xdsl-opt do.
+
+Every pass of Tilewright and of stock xDSL is known by name; `tilewright opt --list` shows them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import pkgutil
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
+from typing import Any, TypeGuard
+
+from xdsl.passes import ModulePass
+
+from tilewright.diagnostics import CompileError, Location, TilewrightError
+from tilewright.tools.console import err, render_error
+from tilewright.tools.exits import DONE, INPUT_ERROR, UsageError
+from tilewright.tools.sources import Source, parse_source, split_input
+
+EPILOG = """\
+examples:
+  tilewright opt kernel.mlir                               parse, verify, print in canonical form
+  tilewright opt kernel.mlir -p "canonicalize,cse"         two passes
+  tilewright opt - --pass-pipeline "builtin.module(cse)"   MLIR's spelling, from standard input
+  tilewright opt bad.mlir --split-input-file --verify-diagnostics
+      each part between `// -----` lines must give exactly the errors that its comments expect:
+      // expected-error {{text}}, @+1 for the next line, @-1 for the one before
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", nargs="?", default="-", help="MLIR text; - reads standard input")
+    pipeline = parser.add_mutually_exclusive_group()
+    pipeline.add_argument("-p", "--passes", default="", metavar="LIST", help='"a,b{option=value}"')
+    pipeline.add_argument("--pass-pipeline", metavar="TEXT", help='"builtin.module(a,b{...})"')
+    parser.add_argument("-o", "--output", metavar="FILE", help="write there, not to the terminal")
+    parser.add_argument(
+        "--split-input-file",
+        action="store_true",
+        help="parts between `// -----` lines on their own",
+    )
+    parser.add_argument(
+        "--verify-diagnostics",
+        action="store_true",
+        help="compare errors with expected-error comments",
+    )
+    parser.add_argument(
+        "--print-ir-after-all",
+        action="store_true",
+        help="print the module after every pass (stderr)",
+    )
+    parser.add_argument("--print-op-generic", action="store_true", help="the generic form of ops")
+    parser.add_argument(
+        "--allow-unregistered-dialect", action="store_true", help="keep ops of unknown dialects"
+    )
+    parser.add_argument("--strict", action="store_true", help="the implementation's narrower rules")
+    parser.add_argument("--list", action="store_true", help="list the passes and exit")
+
+
+def execute(args: argparse.Namespace) -> int:
+    if args.list:
+        for name, factory in sorted(available_passes().items()):
+            summary = (factory().__doc__ or "").strip().split("\n")[0]
+            print(f"{name:40} {summary}")
+        return DONE
+    source = parse_source(args.file)
+    text = source.read()
+    spec = pipeline_text(args.pass_pipeline) if args.pass_pipeline is not None else args.passes
+    parse_pipeline(spec, None)
+    parts = list(split_input(text)) if args.split_input_file else [(0, text)]
+    code = DONE
+    outputs: list[str] = []
+    for lines_before, part in parts:
+        if args.verify_diagnostics:
+            problems = unexpected(part, source, lines_before, spec, args)
+            for problem in problems:
+                render_error(problem)
+            code = max(code, INPUT_ERROR if problems else DONE)
+            continue
+        try:
+            outputs.append(transform(part, source, lines_before, spec, args))
+        except TilewrightError as error:
+            render_error(str(error))
+            code = INPUT_ERROR
+    result = "// -----\n".join(outputs)
+    if args.output:
+        with open(args.output, "w", encoding="utf-8") as file:
+            file.write(result)
+    else:
+        sys.stdout.write(result)
+    return code
+
+
+def transform(
+    text: str, source: Source, lines_before: int, spec: str, args: argparse.Namespace
+) -> str:
+    """One module through the pipeline, as text."""
+    from tilewright.dialects import make_context
+    from tilewright.dialects.text import parse_module, print_module, verify_module
+
+    context = make_context(allow_unregistered=args.allow_unregistered_dialect)
+    warnings: list[str] = []
+    # Empty lines before a part keep the line numbers of its diagnostics those of the file.
+    whole = "\n" * lines_before + text
+    module = parse_module(
+        whole, source.name, context=context, strict=args.strict, warnings=warnings
+    )
+    for warning in warnings:
+        err().print(warning)
+
+    def after_pass(previous: Any, current: Any, following: Any) -> None:
+        if previous is None:
+            return
+        if args.print_ir_after_all:
+            err().print(f"// -----// IR after {previous.name} //----- //")
+            err().print(print_module(current, generic=args.print_op_generic), end="")
+        try:
+            verify_module(current)
+        except TilewrightError as error:
+            error.rule = f"pass {previous.name} must leave a module that verifies"
+            raise
+
+    run_passes(parse_pipeline(spec, after_pass), context, module)
+    return print_module(module, generic=args.print_op_generic)
+
+
+def run_passes(pipeline: Any, context: Any, module: Any) -> None:
+    """Applies a pipeline; what a stock pass raises for its input becomes a diagnostic."""
+    from xdsl.utils.exceptions import DiagnosticException, PassFailedException
+
+    try:
+        pipeline.apply(context, module)
+    except (DiagnosticException, PassFailedException) as error:
+        message = str(error).strip().split("\n")[-1] or type(error).__name__
+        raise CompileError(f"a pass failed: {message}") from error
+
+
+_PASS_PACKAGES = ("tilewright.passes", "tilewright.targets.cpu")
+
+
+def available_passes() -> dict[str, Callable[[], type[ModulePass]]]:
+    """Every pass by name; one of Tilewright hides a stock pass of the same name."""
+    from xdsl.transforms import get_all_passes
+
+    passes: dict[str, Callable[[], type[ModulePass]]] = dict(get_all_passes())
+    for package in _PASS_PACKAGES:
+        for module in _modules(package):
+            for value in vars(module).values():
+                if _is_pass(value) and value.__module__ == module.__name__:
+                    passes[value.name] = partial(_itself, value)
+    return passes
+
+
+def _modules(package: str) -> Iterator[ModuleType]:
+    for info in pkgutil.iter_modules(importlib.import_module(package).__path__, package + "."):
+        yield importlib.import_module(info.name)
+
+
+def _is_pass(value: object) -> TypeGuard[type[ModulePass]]:
+    return isinstance(value, type) and issubclass(value, ModulePass) and hasattr(value, "name")
+
+
+def _itself(value: type[ModulePass]) -> type[ModulePass]:
+    return value
+
+
+def pipeline_text(text: str) -> str:
+    """The passes inside ``builtin.module(...)``; UsageError when they are not in one."""
+    match = re.fullmatch(r"\s*builtin\.module\((.*)\)\s*", text, flags=re.DOTALL)
+    if match is None:
+        raise UsageError(f'--pass-pipeline {text!r} is not of the form "builtin.module(...)"')
+    return match[1]
+
+
+def parse_pipeline(spec: str, callback: Any) -> Any:
+    """The pipeline that ``spec`` lists; UsageError names what is no pass or no option."""
+    import difflib
+
+    from xdsl.passes import PassPipeline
+    from xdsl.utils.exceptions import ParseError
+
+    known = available_passes()
+    for name in re.findall(r"(?:^|,)\s*([\w-]+)", re.sub(r"\{[^}]*\}", "", spec)):
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            meant = f"; did you mean {close[0]!r}?" if close else ""
+            raise UsageError(f"no pass is called {name!r}{meant} (opt --list shows them)")
+    try:
+        return PassPipeline.parse_spec(known, spec, callback)
+    except (ParseError, ValueError, TypeError) as error:
+        raise UsageError(f"pipeline {spec!r}: {str(error).strip().splitlines()[-1]}") from None
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """A comment ``// expected-error {{text}}``: the line that it speaks of, and the text."""
+
+    line: int
+    text: str
+
+
+_EXPECTED = re.compile(r"//\s*expected-error\s*(?:@([+-]\d+|above|below))?\s*\{\{(.*?)\}\}")
+
+
+def expectations(text: str, lines_before: int) -> Iterator[Expectation]:
+    """The errors that the comments of ``text`` expect."""
+    for number, line in enumerate(text.split("\n"), start=lines_before + 1):
+        for match in _EXPECTED.finditer(line):
+            shift = {"above": -1, "below": 1, None: 0}.get(match[1])
+            yield Expectation(number + (int(match[1]) if shift is None else shift), match[2])
+
+
+def unexpected(
+    text: str, source: Source, lines_before: int, spec: str, args: argparse.Namespace
+) -> list[str]:
+    """How the errors of one part differ from those that its comments expect; empty when alike."""
+    expected = list(expectations(text, lines_before))
+    raised: TilewrightError | None = None
+    try:
+        transform(text, source, lines_before, spec, args)
+    except TilewrightError as error:
+        raised = error
+    problems: list[str] = []
+    if raised is not None:
+        line = raised.location.line if raised.location is not None else 0
+        met = next((e for e in expected if e.line == line and e.text in raised.message), None)
+        if met is None:
+            problems.append(f"{raised}\nnote: no comment expects this error")
+        else:
+            expected.remove(met)
+    for missing in expected:
+        place = Location(source.name, missing.line, 1)
+        problems.append(f"{place}: error: expected error {missing.text!r} was not produced")
+    return problems

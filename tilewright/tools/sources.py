@@ -1,0 +1,209 @@
+"""What a user names on the command line: an MLIR file, standard input, or a kernel in a Python file.
+
+Also the arguments that a kernel is compiled for, as text: ``f32[2048,2048]`` is an array,
+``bf16[64,128;1,64]`` one with strides (in elements), ``index``, ``f32`` a scalar of that type, and
+numbers are themselves.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright import dtypes
+from tilewright.diagnostics import CompileError, Location, TilewrightError
+from tilewright.runtime.arrays import ArraySpec
+from tilewright.tools.exits import UsageError
+
+STDIN = "<stdin>"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file as named by the user; ``kernel`` is the part after the colon of ``FILE.py:KERNEL``."""
+
+    path: str
+    kernel: str | None = None
+
+    @property
+    def is_python(self) -> bool:
+        return self.path.endswith(".py")
+
+    @property
+    def name(self) -> str:
+        """What diagnostics call it."""
+        return STDIN if self.path == "-" else self.path
+
+    def read(self) -> str:
+        """The text; CompileError when it is no UTF-8, OSError when it cannot be read."""
+        data = sys.stdin.buffer.read() if self.path == "-" else Path(self.path).read_bytes()
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            column = error.start - data.rfind(b"\n", 0, error.start)
+            raise CompileError(
+                "this byte is no UTF-8 text", location=Location(self.name, line, column)
+            ) from None
+
+
+def parse_source(text: str) -> Source:
+    """``FILE.mlir``, ``-``, ``FILE.py`` or ``FILE.py:KERNEL``."""
+    match = re.fullmatch(r"(.+\.py):(\w+)", text)
+    return Source(match[1], match[2]) if match else Source(text)
+
+
+def split_input(text: str) -> Iterator[tuple[int, str]]:
+    """The parts between ``// -----`` lines, each with the number of lines before it."""
+    lines_before = 0
+    for part in re.split(r"^// -----[^\n]*\n?", text, flags=re.MULTILINE):
+        yield lines_before, part
+        lines_before += part.count("\n") + 1
+
+
+def load_python(path: str) -> Any:
+    """The module of a Python file, executed under its own name (not as ``__main__``)."""
+    file = Path(path).resolve()
+    if not file.is_file():
+        raise FileNotFoundError(2, "no such file", path)
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(file.stem, module)
+    sys.path.insert(0, str(file.parent))
+    try:
+        spec.loader.exec_module(module)
+    except TilewrightError:
+        raise
+    except SyntaxError as error:
+        where = Location(path, error.lineno or 1, error.offset or 1)
+        raise CompileError(f"this is no Python: {error.msg}", location=where) from None
+    except Exception as error:
+        raise python_error(error, path) from error
+    finally:
+        sys.path.remove(str(file.parent))
+    return module
+
+
+def python_error(error: BaseException, path: str) -> CompileError:
+    """An exception of the user's own code, placed at the innermost line of the user's file."""
+    where = None
+    at = error.__traceback__
+    while at is not None:
+        if Path(at.tb_frame.f_code.co_filename).resolve() == Path(path).resolve():
+            where = Location(path, at.tb_lineno, 1)
+        at = at.tb_next
+    return CompileError(f"{type(error).__name__}: {error}", location=where)
+
+
+def find_kernel(source: Source) -> Any:
+    """The kernel that ``FILE.py:KERNEL`` names; without a name, the only kernel of the file."""
+    from tilewright.lang.kernel import Kernel
+
+    module = load_python(source.path)
+    kernels = {name: v for name, v in vars(module).items() if isinstance(v, Kernel)}
+    if source.kernel is None:
+        if len(kernels) == 1:
+            return next(iter(kernels.values()))
+        raise UsageError(
+            f"{source.path} has {len(kernels)} kernels ({', '.join(kernels) or 'none'}): "
+            f"name one as {source.path}:KERNEL"
+        )
+    if source.kernel not in kernels:
+        known = ", ".join(kernels) or "none"
+        raise UsageError(f"{source.path} has no kernel {source.kernel!r}; it has {known}")
+    return kernels[source.kernel]
+
+
+_ARRAY = re.compile(r"(\w+)\[([\d,\s]*)(?:;([-\d,\s]*))?\]")
+
+
+def parse_argument(text: str) -> Any:
+    """One argument as text: an :class:`ArraySpec`, or a number."""
+    text = text.strip()
+    if match := _ARRAY.fullmatch(text):
+        dtype = _dtype(match[1], text)
+        shape = _integers(match[2])
+        strides = _integers(match[3]) if match[3] is not None else None
+        if not shape or (strides is not None and len(strides) != len(shape)):
+            raise UsageError(f"argument {text!r}: an array has one extent per stride, at least one")
+        return ArraySpec(shape, dtype, strides)
+    if re.fullmatch(r"[a-z]\w*", text) and text not in ("true", "false", "inf", "nan"):
+        dtype = _dtype(text, text)
+        return 1 if dtype.is_index else dtype.numpy.type(1)
+    return parse_value(text)
+
+
+def parse_value(text: str) -> Any:
+    """A number, a bool, a string or a tuple of them as Python writes it; also ``tw.f32``."""
+    lowered = {"true": True, "false": False}.get(text.lower())
+    if lowered is not None:
+        return lowered
+    name = text.removeprefix("tw.")
+    if any(name == d.name for d in dtypes.ALL):
+        return dtypes.from_name(name)
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        try:
+            return float(text)
+        except ValueError:
+            raise UsageError(
+                f"argument {text!r} is neither an array like f32[64,128] nor a number"
+            ) from None
+
+
+def parse_constexprs(settings: Sequence[str]) -> dict[str, Any]:
+    """``BM=128 DTYPE=bf16`` as a dictionary."""
+    found: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name.isidentifier():
+            raise UsageError(f"{setting!r} is not of the form NAME=VALUE")
+        found[name] = parse_value(value)
+    return found
+
+
+def random_array(spec: ArraySpec, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    """Memory for ``spec`` with random content: normal floats, integers of the whole range."""
+    base = ArraySpec(spec.shape, spec.dtype)
+    size = int(np.prod(base.shape)) if spec.strides is None else _span(spec)
+    dtype = spec.dtype.numpy
+    if spec.dtype.is_float:
+        flat = rng.standard_normal(size).astype(dtype)
+    elif spec.dtype.is_bool:
+        flat = rng.integers(0, 2, size).astype(dtype)
+    else:
+        info = np.iinfo(dtype)
+        flat = rng.integers(info.min, info.max, size, dtype, endpoint=True)
+    if spec.strides is None:
+        return flat.reshape(spec.shape)
+    steps = [s * dtype.itemsize for s in spec.strides]
+    return np.lib.stride_tricks.as_strided(flat, spec.shape, steps)
+
+
+def _span(spec: ArraySpec) -> int:
+    assert spec.strides is not None
+    if any(s < 0 for s in spec.strides):
+        raise UsageError("strides of an argument on the command line are not negative")
+    return 1 + sum((n - 1) * s for n, s in zip(spec.shape, spec.strides, strict=True))
+
+
+def _dtype(name: str, text: str) -> dtypes.DType:
+    try:
+        return dtypes.from_name(name)
+    except KeyError as error:
+        raise UsageError(f"argument {text!r}: {error.args[0]}") from None
+
+
+def _integers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.replace(" ", "").split(",") if part)
