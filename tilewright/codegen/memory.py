@@ -422,11 +422,14 @@ def first_lanes(p: Printer, count: int, at: int, total: int, n: str) -> str:
 def print_prefetch(p: Printer, op: Operation) -> None:
     (pointer,) = op.operands
     llvm = pointer_type(p, pointer.type)
-    write = int(attribute(op, "write") is not None)
-    locality = integer_attribute(op, "locality")
-    name = f"llvm.prefetch.p{_space(llvm)}"
-    args = [(llvm, p.one(pointer)), ("i32", str(write)), ("i32", str(locality)), ("i32", "1")]
-    p.call("void", name, args)
+    write = attribute(op, "write") is not None
+    print_prefetch_of(p, p.one(pointer), llvm, write, integer_attribute(op, "locality"))
+
+
+def print_prefetch_of(p: Printer, pointer: str, llvm: str, write: bool, locality: int) -> None:
+    """Hint that the line at `pointer` will be read, or written."""
+    numbers = [("i32", str(n)) for n in (int(write), locality, 1)]
+    p.call("void", f"llvm.prefetch.p{_space(llvm)}", [(llvm, pointer), *numbers])
 
 
 # Atomics ------------------------------------------------------------------------------------------------------
@@ -448,7 +451,7 @@ def _ordering(p: Printer, op: Operation) -> tuple[str, str]:
     return (f'syncscope("{named}") ' if named else ""), ordering.data
 
 
-def _atomic_element(p: Printer, op: Operation, type: Attribute) -> Element:
+def atomic_element(p: Printer, op: Operation, type: Attribute) -> Element:
     e = p.layout(type).element
     if e.is_float and e.llvm not in ("float", "double", "half"):
         raise unsupported(
@@ -464,7 +467,7 @@ def print_atomic_rmw(p: Printer, op: Operation) -> None:
     value, pointer = op.operands
     kind = attribute(op, "kind")
     assert isinstance(kind, StringAttr)
-    e = _atomic_element(p, op, value.type)
+    e = atomic_element(p, op, value.type)
     scope, ordering = _ordering(p, op)
     llvm = pointer_type(p, pointer.type)
     text = f"atomicrmw {ATOMIC_KINDS[kind.data]} {llvm} {p.one(pointer)}, {e.llvm} {p.one(value)} "

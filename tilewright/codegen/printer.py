@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from tilewright.codegen.registers import Layout, NoRegister
@@ -74,6 +74,8 @@ class Printer:
         self.declarations: dict[str, str] = {}
         self.defined: set[str] = set()
         self.addressed: set[str] = set()
+        self.externals: set[str] = set()
+        """Functions that the module declares without a body."""
         self.functions: list[str] = []
         self.metadata: list[str] = []
         self._named_metadata: dict[str, int] = {}
@@ -254,6 +256,11 @@ def emit_module(module: ModuleOp, target: LLVMTarget) -> str:
     import tilewright.codegen.handlers  # noqa: F401  (fills COMMON)
 
     printer = Printer(target)
+    for op in module.body.block.ops:
+        name = attribute(op, "sym_name")
+        if op.name == "func.func" and op.regions[0].first_block is None:
+            assert isinstance(name, StringAttr)
+            printer.externals.add(name.data)
     for op in module.body.block.ops:
         printer.op(op)
     return printer.text()

@@ -21,7 +21,6 @@ from math import prod
 
 from xdsl.dialects.builtin import (
     BFloat16Type,
-    ContainerType,
     Float8E4M3FNType,
     Float8E5M2Type,
     Float16Type,
@@ -32,6 +31,7 @@ from xdsl.dialects.builtin import (
     IntAttr,
     IntegerType,
     MemRefType,
+    NoneAttr,
     StridedLayoutAttr,
     UnrankedMemRefType,
     VectorType,
@@ -106,6 +106,9 @@ class MemRefLayout:
     offset: int
     pointer: str
     types: tuple[str, ...]
+    element_bytes: int
+    identity: bool
+    """Is it row-major without gaps by its type?"""
 
 
 class NoRegister(Exception):
@@ -185,15 +188,16 @@ class Representation:
         number = memory_space_number(type)
         pointer = self.pointer(dict(self.address_spaces).get(number, 0)).llvm
         dynamic = sum(x == DYNAMIC for x in chain((offset,), sizes, strides))
+        element = self.layout(type.element_type)
         return MemRefLayout(
-            self.element(type.element_type)
-            if not isinstance(type.element_type, ContainerType)
-            else self.layout(type.element_type).element,
+            element.element,
             sizes,
             strides,
             offset,
             pointer,
             (pointer,) + ("i64",) * dynamic,
+            element.element.stored_bytes * element.size,
+            isinstance(type.layout, NoneAttr),
         )
 
     def registers(self, type: Attribute) -> tuple[str, ...]:

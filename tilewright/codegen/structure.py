@@ -25,7 +25,8 @@ from xdsl.dialects.builtin import (
 from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
-from tilewright.codegen.printer import Printer, Regs, attribute, prints, unsupported
+from tilewright.codegen.memrefs import external_arguments, external_types
+from tilewright.codegen.printer import Arg, Printer, Regs, attribute, prints, unsupported
 
 # Functions --------------------------------------------------------------------------------------------------
 
@@ -67,7 +68,7 @@ def print_function(p: Printer, op: Operation) -> None:
     kernel = "mach.kernel" in op.attributes
     convention = p.target.kernel_convention if kernel else p.target.function_convention
     if body.first_block is None:
-        p.declare(name, results, [t for a in type.inputs for t in p.registers(a)])
+        p.declare(name, results, [t for a in type.inputs for t in external_types(p, a)])
         return
     p.lines, p.entry, p.values = [], [], {}
     p.defined.add(name)
@@ -135,11 +136,9 @@ def print_return(p: Printer, op: Operation) -> None:
         p.line(f"ret {struct} {value}")
 
 
-def print_call(p: Printer, op: Operation, callee: str, arguments: Sequence[SSAValue]) -> None:
-    """Call of `callee` (a symbol or a register) with flattened arguments; results set."""
-    args = ", ".join(
-        f"{t} {r}" for v in arguments for t, r in zip(p.registers(v.type), p.get(v), strict=True)
-    )
+def print_call(p: Printer, op: Operation, callee: str, arguments: Sequence[Arg]) -> None:
+    """Call of `callee` (a symbol or a register); results set."""
+    args = ", ".join(f"{t} {r}" for t, r in arguments)
     types = [t for r in op.results for t in p.registers(r.type)]
     convention = p.target.function_convention
     text = (
@@ -161,21 +160,33 @@ def print_call(p: Printer, op: Operation, callee: str, arguments: Sequence[SSAVa
         at += n
 
 
-@prints("func.call", "mach.call")
+def _flat(p: Printer, values: Sequence[SSAValue]) -> list[Arg]:
+    return [a for v in values for a in zip(p.registers(v.type), p.get(v), strict=True)]
+
+
+@prints("func.call")
 def print_direct_call(p: Printer, op: Operation) -> None:
+    """A function of this module takes registers; an external one takes memrefs as MLIR's C functions do."""
     name = _symbol(attribute(op, "callee"))
-    if op.name == "mach.call":
-        p.declare(
-            name,
-            _result_type([t for r in op.results for t in p.registers(r.type)]),
-            [t for v in op.operands for t in p.registers(v.type)],
-        )
-    print_call(p, op, f"@{name}", list(op.operands))
+    if name in p.externals:
+        arguments = [a for v in op.operands for a in external_arguments(p, v)]
+    else:
+        arguments = _flat(p, list(op.operands))
+    print_call(p, op, f"@{name}", arguments)
+
+
+@prints("mach.call")
+def print_runtime_call(p: Printer, op: Operation) -> None:
+    name = _symbol(attribute(op, "callee"))
+    arguments = _flat(p, list(op.operands))
+    result = _result_type([t for r in op.results for t in p.registers(r.type)])
+    p.declare(name, result, [t for t, _ in arguments])
+    print_call(p, op, f"@{name}", arguments)
 
 
 @prints("mach.call_indirect")
 def print_indirect_call(p: Printer, op: Operation) -> None:
-    print_call(p, op, p.one(op.operands[0]), list(op.operands[1:]))
+    print_call(p, op, p.one(op.operands[0]), _flat(p, list(op.operands[1:])))
 
 
 # Regions and branches -----------------------------------------------------------------------------------------
