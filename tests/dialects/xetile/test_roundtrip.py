@@ -264,7 +264,7 @@ READ = {
         "sg_layout = [1, 2], sg_data = [32, 32]>} : vector<32x64xf16> -> vector<64x32xf16>",
     ),
     "reduction without a comma": (
-        f"%r = xetile.reduction <add> %c [1] {{#xetile.wg_map<sg_layout = [2, 1], "
+        "%r = xetile.reduction <add> %c [1] {#xetile.wg_map<sg_layout = [2, 1], "
         "sg_data = [16, 1]>} : vector<32x64xfloat> into vector<32x1xfloat>",
         "%r = xetile.reduction <add>, %c [1] {wg_map = #xetile.wg_map<sg_layout = [2, 1], "
         "sg_data = [16, 1]>} : vector<32x64xf32> -> vector<32x1xf32>",

@@ -24,9 +24,9 @@ from xdsl.dialects.builtin import (
     i1,
 )
 from xdsl.ir import Attribute, OpResult, SSAValue
-from xdsl.ir.affine import AffineDimExpr
+from xdsl.ir.affine import AffineBinaryOpExpr, AffineBinaryOpKind, AffineDimExpr, AffineExpr
 from xdsl.irdl import IRDLOperation
-from xdsl.utils.exceptions import DiagnosticException, VerifyException
+from xdsl.utils.exceptions import VerifyException
 
 from tilewright import layout
 from tilewright.dialects.strict import narrower
@@ -207,13 +207,24 @@ def _affine_strides(source: MemRefType, attribute: AffineMapAttr) -> Strides:
                 extent = source.get_shape()[dim]
                 step = None if step is None or extent == DYNAMIC_INDEX else step * extent
             return strides
-    try:
-        linear = source.get_strides() if len(results) == 1 else None
-    except (DiagnosticException, ValueError, NotImplementedError):
-        linear = None
-    if linear is None:
+    if len(results) != 1 or any(_is_division(expr) for expr in results[0].dfs()):
         raise VerifyException("expected a valid affine map in the layout")
-    return list(linear)
+
+    # A linear form: the step along a dimension, unless a symbol has a say in it.
+    def steps(symbol: int) -> list[int]:
+        symbols = [symbol] * attribute.data.num_symbols
+        at = [[int(i == dim) for i in range(rank)] for dim in range(rank)]
+        (origin,) = attribute.data.eval([0] * rank, symbols)
+        return [attribute.data.eval(point, symbols)[0] - origin for point in at]
+
+    return [one if one == other else None for one, other in zip(steps(0), steps(1), strict=True)]
+
+
+def _is_division(expr: AffineExpr) -> bool:
+    return isinstance(expr, AffineBinaryOpExpr) and expr.kind not in (
+        AffineBinaryOpKind.Add,
+        AffineBinaryOpKind.Mul,
+    )
 
 
 def _verify_order(op: init.InitTileOp, shape: Sequence[int], strides: Strides) -> None:
