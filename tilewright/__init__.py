@@ -1,1 +1,251 @@
-"""Tilewright: a tile compiler in Python."""
+"""Tilewright: a tile compiler in Python.
+
+A kernel is written once over workgroup tiles and runs on CPUs, NVIDIA GPUs and Intel Xe GPUs:
+
+    import numpy as np, tilewright as tw
+
+    @tw.kernel
+    def double(X, Y, N: tw.constexpr = 64):
+        i = tw.program_id(0) * N
+        x = tw.load_tile(tw.init_tile(X, [i], (1, N)))
+        tw.store_tile(x * 2, tw.init_tile(Y, [i], (1, N)))
+
+    double[tw.cdiv(len(x), 64)](x, y)
+
+Everything is loaded when first used, so that importing the package is cheap.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tilewright.diagnostics import (
+    CheckError,
+    CompileError,
+    LaunchError,
+    TilewrightError,
+    UnsupportedError,
+    VerifyError,
+)
+from tilewright.dtypes import (
+    DType,
+    bf16,
+    f8e4m3,
+    f8e5m2,
+    f16,
+    f32,
+    f64,
+    i1,
+    i8,
+    i16,
+    i32,
+    i64,
+    index,
+    tf32,
+    u8,
+    u16,
+    u32,
+    u64,
+)
+from tilewright.lang.annotations import auto, constexpr
+from tilewright.lang.kernel import Kernel, kernel
+
+if TYPE_CHECKING:
+    from tilewright.lang.compute import (
+        broadcast,
+        convert_layout,
+        max,
+        min,
+        prod,
+        reduction,
+        sum,
+        tile_mma,
+        transpose,
+    )
+    from tilewright.lang.creation import arange, full, zeros
+    from tilewright.lang.elementwise import (
+        abs,
+        ceil,
+        cos,
+        erf,
+        exp,
+        exp2,
+        floor,
+        fma,
+        log,
+        log2,
+        maximum,
+        minimum,
+        rsqrt,
+        sigmoid,
+        sin,
+        sqrt,
+        tanh,
+        where,
+    )
+    from tilewright.lang.maps import sg_map, wg_map
+    from tilewright.lang.memory import (
+        atomic_rmw,
+        load_gather,
+        load_tile,
+        prefetch_tile,
+        store_scatter,
+        store_tile,
+    )
+    from tilewright.lang.program import (
+        barrier,
+        cdiv,
+        device_assert,
+        device_print,
+        named_barrier,
+        num_programs,
+        num_subgroups,
+        program_id,
+        static_assert,
+        static_range,
+        subgroup_id,
+    )
+    from tilewright.lang.tiles import alloc_slm, init_tile, update_tile_offset
+    from tilewright.lang.values import Array, Tile, Value
+    from tilewright.runtime.arrays import ArraySpec as spec
+
+__version__ = "0.1.0"
+
+_LAZY: dict[str, str] = {
+    **dict.fromkeys(
+        ("broadcast", "convert_layout", "max", "min", "prod", "reduction", "sum"),
+        "tilewright.lang.compute",
+    ),
+    **dict.fromkeys(("tile_mma", "transpose"), "tilewright.lang.compute"),
+    **dict.fromkeys(("arange", "full", "zeros"), "tilewright.lang.creation"),
+    **dict.fromkeys(
+        ("abs", "ceil", "cos", "erf", "exp", "exp2", "floor", "fma", "log", "log2", "maximum"),
+        "tilewright.lang.elementwise",
+    ),
+    **dict.fromkeys(
+        ("minimum", "rsqrt", "sigmoid", "sin", "sqrt", "tanh", "where"),
+        "tilewright.lang.elementwise",
+    ),
+    **dict.fromkeys(("sg_map", "wg_map"), "tilewright.lang.maps"),
+    **dict.fromkeys(
+        ("atomic_rmw", "load_gather", "load_tile", "prefetch_tile", "store_scatter", "store_tile"),
+        "tilewright.lang.memory",
+    ),
+    **dict.fromkeys(
+        ("barrier", "cdiv", "device_assert", "device_print", "named_barrier", "num_programs"),
+        "tilewright.lang.program",
+    ),
+    **dict.fromkeys(
+        ("num_subgroups", "program_id", "static_assert", "static_range", "subgroup_id"),
+        "tilewright.lang.program",
+    ),
+    **dict.fromkeys(("alloc_slm", "init_tile", "update_tile_offset"), "tilewright.lang.tiles"),
+    **dict.fromkeys(("Array", "Tile", "Value"), "tilewright.lang.values"),
+    "spec": "tilewright.runtime.arrays",
+}
+"""Public names that are imported from their module when first asked for."""
+
+_RENAMED = {"spec": "ArraySpec"}
+
+
+def __getattr__(name: str) -> Any:
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
+    found = getattr(importlib.import_module(module), _RENAMED.get(name, name))
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *globals()})
+
+
+__all__ = [
+    "Array",
+    "CheckError",
+    "CompileError",
+    "DType",
+    "Kernel",
+    "LaunchError",
+    "Tile",
+    "TilewrightError",
+    "UnsupportedError",
+    "Value",
+    "VerifyError",
+    "__version__",
+    "abs",
+    "alloc_slm",
+    "arange",
+    "atomic_rmw",
+    "auto",
+    "barrier",
+    "bf16",
+    "broadcast",
+    "cdiv",
+    "ceil",
+    "constexpr",
+    "convert_layout",
+    "cos",
+    "device_assert",
+    "device_print",
+    "erf",
+    "exp",
+    "exp2",
+    "f8e4m3",
+    "f8e5m2",
+    "f16",
+    "f32",
+    "f64",
+    "floor",
+    "fma",
+    "full",
+    "i1",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "index",
+    "init_tile",
+    "kernel",
+    "load_gather",
+    "load_tile",
+    "log",
+    "log2",
+    "max",
+    "maximum",
+    "min",
+    "minimum",
+    "named_barrier",
+    "num_programs",
+    "num_subgroups",
+    "prefetch_tile",
+    "prod",
+    "program_id",
+    "reduction",
+    "rsqrt",
+    "sg_map",
+    "sigmoid",
+    "sin",
+    "spec",
+    "sqrt",
+    "static_assert",
+    "static_range",
+    "store_scatter",
+    "store_tile",
+    "subgroup_id",
+    "sum",
+    "tanh",
+    "tf32",
+    "tile_mma",
+    "transpose",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "update_tile_offset",
+    "wg_map",
+    "where",
+    "zeros",
+]

@@ -114,7 +114,7 @@ class Launcher:
 
     def launch(self, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Runs the program once for every point of ``grid`` (an int or 1 to 3 ints)."""
-        values = self._bind(args, kwargs)
+        values = self.bind(args, kwargs)
         settings = knobs.current()
         key: list[Any] = [settings.target, settings.num_threads]
         arrays: list[tuple[Any, int]] = []
@@ -227,9 +227,17 @@ class Launcher:
     ) -> CompiledKernel:
         """The kernel compiled for arguments like these (arrays or ``ArraySpec``), not run."""
         launcher = self.with_options(options) if options else self
-        _, types, constexprs = launcher._describe(launcher._bind(args, kwargs))
+        _, types, constexprs = launcher._describe(launcher.bind(args, kwargs))
         described = [t for t in types if isinstance(t, ArrayArg)]
         return launcher._kernel(signature_of(types), constexprs, launcher._options(described))
+
+    def describe(
+        self, values: Sequence[Any]
+    ) -> tuple[list[ArrayArg | ScalarType], dict[str, Any], CompileOptions]:
+        """What bound values are: types of the run-time ones, constexprs, options of their launch."""
+        _, types, constexprs = self._describe(values)
+        arrays = [t for t in types if isinstance(t, ArrayArg)]
+        return types, constexprs, self._options(arrays)
 
     def _kernel(
         self, signature: Signature, constexprs: Mapping[str, Any], options: CompileOptions
@@ -271,7 +279,7 @@ class Launcher:
 
     # --- arguments -------------------------------------------------------------------------
 
-    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """One value per parameter, as Python binds a call; LaunchError names what is wrong."""
         parameters = self._parameters
         if len(args) == len(parameters) and not kwargs:

@@ -1,0 +1,1 @@
+"""The Python front end: kernels in, kernel IR out."""

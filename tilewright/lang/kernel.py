@@ -1,0 +1,324 @@
+"""The kernel object: what ``@tw.kernel`` makes of a function, and how it is launched and compiled."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+
+from tilewright.diagnostics import CompileError, LaunchError, Location
+from tilewright.lang.annotations import auto, is_constexpr
+from tilewright.lang.kernel_type import KernelFunction
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+    from tilewright.runtime.compiled import CompiledKernel
+    from tilewright.runtime.key import Signature
+    from tilewright.runtime.launch import Launcher, Parameter
+    from tilewright.targets.base import CompileOptions
+
+Level: TypeAlias = Literal["workgroup", "subgroup"]
+Grid: TypeAlias = Any
+"""An int, a tuple of 1 to 3 ints, or a function from the constexprs to one of these."""
+
+
+class Constexprs(dict[str, Any]):
+    """The constexprs of a launch, as a grid function sees them: ``c.BM`` or ``c["BM"]``."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"the kernel has no constexpr {name}") from None
+
+
+@dataclass(frozen=True)
+class AutoRequest:
+    """What a target's planner knows when it chooses the constexprs that were left to it."""
+
+    names: tuple[str, ...]
+    """The constexprs to choose, in the order of the signature."""
+    given: Mapping[str, Any]
+    """The other constexprs."""
+    arguments: tuple[Any, ...]
+    """The run-time arguments as ``ArrayArg`` or ``ScalarType``, with their shapes."""
+    build: Callable[[Mapping[str, Any]], ModuleOp]
+    """The kernel IR for values of the chosen constexprs: what a choice would compile."""
+
+
+class Kernel(KernelFunction):
+    """A tile kernel. ``kernel[grid](*args)`` runs it once for every point of the grid.
+
+    The grid is an int or a tuple of up to three, or a function that computes it from the
+    constexprs: ``kernel[lambda c: tw.cdiv(M, c.BM)](A, B)``. Arguments are numpy arrays, torch
+    tensors, anything that speaks DLPack, and numbers; constexprs may be given as keywords. A call
+    that does not fit the kernel raises LaunchError, a kernel that is not legal CompileError, and
+    nothing has been run then.
+    """
+
+    def __init__(
+        self,
+        function: FunctionType,
+        *,
+        level: Level = "workgroup",
+        subgroups: int | None = None,
+        options: Mapping[str, Any] | None = None,
+    ):
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.level = level
+        self.subgroups = subgroups
+        self._options = dict(options or {})
+        self._none: frozenset[str] = frozenset()
+        self._signature = inspect.signature(function)
+        for parameter in self._signature.parameters.values():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                raise CompileError(
+                    f"kernel {function.__name__} has the parameter *{parameter.name}",
+                    location=_definition(function),
+                    rule="a kernel has a fixed number of parameters",
+                    hint="name each parameter",
+                )
+        self._with_none: dict[frozenset[str], Kernel] = {}
+        self._chosen: dict[Any, dict[str, Any]] = {}
+
+    # What a launcher asks of a front end (tilewright.runtime.launch.Program).
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    @functools.cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Every parameter: name, whether it is a constexpr, default."""
+        from tilewright.runtime.launch import MISSING, Parameter
+
+        scope = self.function.__globals__
+        return tuple(
+            Parameter(
+                p.name,
+                is_constexpr(p.annotation, scope) or p.name in self._none,
+                MISSING if p.default is p.empty else p.default,
+            )
+            for p in self._signature.parameters.values()
+        )
+
+    def build(
+        self, signature: Signature, constexprs: Mapping[str, Any], options: CompileOptions
+    ) -> ModuleOp:
+        """The kernel IR for arguments of these types and these constexprs."""
+        from tilewright.lang.build import build_module
+
+        left = [name for name, value in constexprs.items() if value is auto]
+        if left:
+            raise LaunchError(
+                f"{', '.join(left)} of kernel {self.name} is left to the planner (tw.auto), which"
+                " chooses when it sees the arguments",
+                hint="launch or compile the kernel itself",
+            )
+        return build_module(
+            self.function,
+            signature,
+            constexprs,
+            level=self.level,
+            subgroups=self.subgroups,
+            fastmath=options.fastmath,
+        )
+
+    def fingerprint(self) -> str | None:
+        """Digest of everything that :meth:`build` reads; None when there is none."""
+        from tilewright.runtime.key import digest
+        from tilewright.runtime.source import source_fingerprint
+
+        source = source_fingerprint(self.function)
+        return None if source is None else digest(source, self.level, str(self.subgroups))
+
+    # Launching and compiling.
+
+    @functools.cached_property
+    def launcher(self) -> Launcher:
+        """Binds, checks, compiles and caches; one per kernel and set of options."""
+        from tilewright.runtime.launch import Launcher
+
+        return Launcher(self, self._options)
+
+    @functools.cached_property
+    def _is_plain(self) -> bool:
+        """Whether no default asks for more than binding: None, or tw.auto."""
+        return not any(p.default is None or p.default is auto for p in self.parameters)
+
+    def __getitem__(self, grid: Grid) -> Callable[..., None]:
+        """The kernel, ready to be called with its arguments, on ``grid``."""
+
+        def launch(*args: Any, **kwargs: Any) -> None:
+            if self._is_plain and not callable(grid):
+                for value in args:
+                    if value is None or value is auto:
+                        break
+                else:
+                    if not kwargs:
+                        return self.launcher.launch(grid, args, kwargs)
+            kernel, values = self._resolve(args, kwargs)
+            extents = grid
+            if callable(grid):
+                extents = grid(Constexprs(kernel._constexprs(values)))
+            return kernel.launcher.launch(extents, tuple(values), {})
+
+        return launch
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Inside of a kernel a call inlines this kernel's body; elsewhere a grid is missing."""
+        raise LaunchError(
+            f"kernel {self.name} is called without a grid",
+            rule="a launch says how many programs run",
+            hint=f"{self.name}[grid](...): the grid is an int or a tuple of up to three",
+        )
+
+    def compile(self, *args: Any, **kwargs: Any) -> CompiledKernel:
+        """Compiles for arguments like these, without running; no device is needed.
+
+        Arrays may be given as such or as ``tw.spec(shape, dtype)``. Keywords are parameters of the
+        kernel and options (see :meth:`options`). The result has ``.ir`` and ``.asm`` (the text of
+        every stage by name) and ``.remarks``, and can be launched: ``k[grid](...)`` with the
+        run-time arguments.
+        """
+        names = self._signature.parameters
+        options = {k: v for k, v in kwargs.items() if k not in names}
+        given = {k: v for k, v in kwargs.items() if k in names}
+        chosen = self.options(**options) if options else self
+        kernel, values = chosen._resolve(args, given)
+        return kernel.launcher.compile(tuple(values), {})
+
+    def options(self, **changes: Any) -> Kernel:
+        """The same kernel with settings of its own.
+
+        ``target``: "cpu", "reference", "cuda", "xe-pvc", ...; ``num_threads``, ``num_stages``;
+        ``fastmath=False`` for strict arithmetic; ``maps="strict"`` refuses what a target cannot
+        realise of the ownership maps; ``disable`` names passes to leave out.
+        """
+        from tilewright.runtime.launch import Launcher
+
+        merged = {**self._options, **changes}
+        kernel = Kernel(self.function, level=self.level, subgroups=self.subgroups, options=merged)
+        kernel._none = self._none
+        kernel.launcher = Launcher(kernel, merged)  # refuses options that do not exist
+        return kernel
+
+    def __repr__(self) -> str:
+        return f"<tilewright kernel {self.name}{self._signature}>"
+
+    # Arguments that are more than values: None and tw.auto.
+
+    def _resolve(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[Kernel, list[Any]]:
+        """The kernel that takes these arguments, and one value per parameter.
+
+        A run-time parameter that is None is one of compile time: that variant of the kernel is
+        compiled without it. Constexprs that are tw.auto get their values.
+        """
+        values = list(self.launcher.bind(args, kwargs))
+        missing = frozenset(
+            p.name
+            for p, value in zip(self.parameters, values, strict=True)
+            if value is None and not p.constexpr
+        )
+        kernel = self if missing <= self._none else self._variant(missing)
+        if any(value is auto for value in values):
+            values = kernel._choose(values)
+        return kernel, values
+
+    def _variant(self, none: frozenset[str]) -> Kernel:
+        found = self._with_none.get(none)
+        if found is None:
+            found = Kernel(
+                self.function, level=self.level, subgroups=self.subgroups, options=self._options
+            )
+            found._none = none
+            self._with_none[none] = found
+        return found
+
+    def _constexprs(self, values: list[Any]) -> dict[str, Any]:
+        pairs = zip(self.parameters, values, strict=True)
+        return {p.name: value for p, value in pairs if p.constexpr}
+
+    def _choose(self, values: list[Any]) -> list[Any]:
+        """Values with every tw.auto replaced by the target's planner; remembered by shapes."""
+        from tilewright.diagnostics import UnsupportedError
+        from tilewright.runtime.key import signature_of
+        from tilewright.targets.base import get_target
+
+        types, constexprs, options = self.launcher.describe(values)
+        names = tuple(name for name, value in constexprs.items() if value is auto)
+        given = {name: value for name, value in constexprs.items() if value is not auto}
+        shapes = tuple((t.dtype, t.shape, t.strides) if hasattr(t, "shape") else t for t in types)
+        key = (options, shapes, tuple(sorted((k, repr(v)) for k, v in given.items())))
+        chosen = self._chosen.get(key)
+        if chosen is None:
+            target = get_target(options.target)
+            resolve = getattr(target, "resolve_auto", None)
+            if resolve is None:
+                raise UnsupportedError(
+                    f"target {options.target!r} has no planner for tw.auto",
+                    hint=f"give {', '.join(names)} a value",
+                )
+            signature = signature_of(types)
+
+            def build(trial: Mapping[str, Any]) -> ModuleOp:
+                return self.build(signature, {**given, **trial}, options)
+
+            request = AutoRequest(names, given, tuple(types), build)
+            chosen = self._chosen[key] = dict(resolve(request, options))
+        return [
+            chosen[p.name] if value is auto else value
+            for p, value in zip(self.parameters, values, strict=True)
+        ]
+
+
+@overload
+def kernel(function: Callable[..., Any], /) -> Kernel: ...
+@overload
+def kernel(
+    *, level: Level = "workgroup", subgroups: int | None = None
+) -> Callable[[Callable[..., Any]], Kernel]: ...
+def kernel(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    level: Level = "workgroup",
+    subgroups: int | None = None,
+) -> Any:
+    """Makes a kernel of a function.
+
+    ``level="workgroup"``, the default, is the program of a whole workgroup on whole tiles;
+    ``level="subgroup"`` with ``subgroups=n`` is that of one of n subgroups. The function is compiled
+    when it is first launched with arguments of new types.
+    """
+    if level not in ("workgroup", "subgroup"):
+        raise CompileError(f"level is 'workgroup' or 'subgroup', not {level!r}")
+    if (level == "subgroup") != (subgroups is not None):
+        raise CompileError(
+            "subgroups=n goes with level='subgroup'",
+            rule="a kernel at subgroup level says how many subgroups a workgroup has",
+        )
+    if subgroups is not None and (not isinstance(subgroups, int) or subgroups < 1):
+        raise CompileError(f"subgroups is a positive integer, not {subgroups!r}")
+
+    def decorate(plain: Any) -> Kernel:
+        if not isinstance(plain, FunctionType):
+            raise CompileError(
+                f"@tw.kernel decorates a Python function, not {plain!r}",
+                hint="put @tw.kernel directly above the def",
+            )
+        return Kernel(plain, level=level, subgroups=subgroups)
+
+    return decorate if function is None else decorate(function)
+
+
+def _definition(function: FunctionType) -> Location:
+    code = function.__code__
+    return Location(code.co_filename, code.co_firstlineno, 1)
