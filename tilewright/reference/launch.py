@@ -1,0 +1,240 @@
+"""Running a module: finding the entry, binding arguments, one batch of workgroups after another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from xdsl.dialects import func, gpu
+from xdsl.dialects.builtin import IntegerAttr, MemRefType, ModuleOp, StringAttr, VectorType
+from xdsl.ir import Attribute, Operation
+
+from tilewright.diagnostics import LaunchError, UnsupportedError
+from tilewright.dialects.xetile import TileType
+from tilewright.reference.machine import Batch, Machine, Site
+from tilewright.reference.memory import Memory
+from tilewright.reference.numerics import numpy_type, round_to, shape_of
+from tilewright.reference.program import Program, lay_out
+from tilewright.reference.report import Report
+from tilewright.reference.shadow import Shadow
+from tilewright.reference.values import MemRefValue, scalar
+
+BATCH_BYTES = 1 << 29
+"""Values of a batch together stay below this; grids that need more run in several batches."""
+
+
+def run(
+    module: ModuleOp,
+    grid: Sequence[int] | int = (1, 1, 1),
+    args: Sequence[Any] = (),
+    *,
+    kernel: str | None = None,
+    check: bool = False,
+    seed: int | None = None,
+    subgroups: int | None = None,
+) -> Report:
+    """Runs a kernel, or a host-like function, as the meaning of its ops says.
+
+    `args` are numpy arrays and numbers in the order of the kernel's arguments; arrays are used in
+    place, whatever their strides, and written to. `grid` counts workgroups along x, y, z and is
+    (1, 1, 1) for a `func.func`. `kernel` names the function where a module has several.
+    `subgroups` overrides the kernel's attribute `tilewright.subgroups`. With `check` the run goes
+    on after an error and the report holds all findings; without it an error raises `CheckError`.
+    `seed` is for ops that draw random numbers.
+
+    Raises `LaunchError` when the arguments do not fit, `UnsupportedError` for an op without
+    meaning, `CheckError` where the program is undefined and that cannot be passed over.
+    """
+    function = find_entry(module, kernel)
+    program = lay_out(function)
+    context = RunContext(Memory(), Report(), Shadow(), np.random.default_rng(seed), check)
+    bound, write_back = bind_arguments(function, program, args, context.memory)
+    block = (subgroups if subgroups is not None else subgroups_of(function), 1, 1)
+    context.launch(program, _grid(grid), block, bound)
+    for original, copy in write_back:
+        original[...] = copy
+    return context.report
+
+
+@dataclass
+class RunContext:
+    """What all launches of a run share."""
+
+    memory: Memory
+    report: Report
+    shadow: Shadow
+    rng: np.random.Generator
+    checking: bool
+
+    def launch(
+        self,
+        program: Program,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        arguments: Sequence[Any],
+    ) -> None:
+        """Runs all workgroups of a grid, one batch after another."""
+        workgroups = int(np.prod(grid))
+        self.report.workgroups = workgroups
+        size = batch_size(program, int(np.prod(block)))
+        for first in range(0, workgroups, size):
+            batch = Batch.of_workgroups(grid, first, min(first + size, workgroups), block)
+            machine = Machine(program, batch, self)
+            results = machine.run(arguments)
+            self.report.results = [
+                result[0] if isinstance(result, np.ndarray) else result for result in results
+            ]
+
+
+def launch(
+    site: Site,
+    function: Operation,
+    grid: tuple[int, int, int],
+    block: tuple[int, int, int],
+    arguments: Sequence[Any],
+) -> None:
+    """A kernel launched by host code that runs at `site`."""
+    context = site.machine.context
+    if not at_subgroup_level(function):
+        block = (1, 1, 1)
+    context.launch(lay_out(function), grid, block, arguments)
+
+
+def at_subgroup_level(function: Operation) -> bool:
+    """By the level attribute; without one, XeTile text with a wg_map is workgroup level."""
+    level = function.attributes.get("tilewright.level")
+    if isinstance(level, StringAttr):
+        return level.data != "workgroup"
+    types = (result.type for op in function.walk() for result in op.results)
+    return not any(isinstance(type, TileType) and type.wg_map is not None for type in types)
+
+
+def find_entry(module: ModuleOp, name: str | None = None) -> Operation:
+    """The function to run: by name, else `main`, else the only kernel, else the only function."""
+    kernels = [op for op in module.walk() if isinstance(op, gpu.FuncOp)]
+    functions = [op for op in module.walk() if isinstance(op, func.FuncOp) and op.body.blocks]
+    everything = [*kernels, *functions]
+    if name is not None:
+        found = [op for op in everything if _name(op) == name]
+        if not found:
+            known = ", ".join(_name(op) for op in everything) or "none"
+            raise LaunchError(f"there is no function called {name!r}; there are: {known}")
+        return found[0]
+    mains = [op for op in functions if _name(op) == "main" and not op.body.block.args]
+    for candidates in (mains, kernels, functions):
+        if len(candidates) == 1:
+            return candidates[0]
+        if candidates:
+            names = ", ".join(_name(op) for op in candidates)
+            raise LaunchError(f"the module has several functions: {names}", hint="name one of them")
+    raise LaunchError("the module has no function to run")
+
+
+def _name(op: Operation) -> str:
+    name = op.properties.get("sym_name") or op.attributes.get("sym_name")
+    return name.data if isinstance(name, StringAttr) else ""
+
+
+def subgroups_of(function: Operation) -> int:
+    """Subgroups per workgroup, 1 unless the kernel is at subgroup level."""
+    level = function.attributes.get("tilewright.level")
+    if isinstance(level, StringAttr) and level.data == "lane":
+        raise UnsupportedError("the reference executor does not run lane-level kernels yet")
+    count = function.attributes.get("tilewright.subgroups")
+    if (
+        isinstance(count, IntegerAttr)
+        and isinstance(level, StringAttr)
+        and level.data != "workgroup"
+    ):
+        return count.value.data
+    return 1
+
+
+def _grid(grid: Sequence[int] | int) -> tuple[int, int, int]:
+    parts = (grid,) if isinstance(grid, int) else tuple(grid)
+    if len(parts) > 3 or any(int(part) < 0 for part in parts):
+        raise LaunchError(f"a grid has one to three extents that are not negative, got {parts}")
+    x, y, z = (*map(int, parts), 1, 1, 1)[:3]
+    return x, y, z
+
+
+def batch_size(program: Program, subgroups: int) -> int:
+    """Workgroups per batch, so that all values of a batch fit `BATCH_BYTES`."""
+    total = 1
+    for op in program.function.walk():
+        for result in op.results:
+            if isinstance(result.type, VectorType):
+                total += int(np.prod(shape_of(result.type))) * 8
+    return max(1, min(65536, BATCH_BYTES // (total * subgroups)))
+
+
+def bind_arguments(
+    function: Operation, program: Program, args: Sequence[Any], memory: Memory
+) -> tuple[list[Any], list[tuple[Any, Any]]]:
+    """Row values of the arguments, and arrays that must be copied back after the run."""
+    name = _name(function)
+    if len(args) != len(program.arguments):
+        raise LaunchError(f"@{name} takes {len(program.arguments)} arguments, {len(args)} given")
+    bound: list[Any] = []
+    write_back: list[tuple[Any, Any]] = []
+    for position, (argument, given) in enumerate(zip(program.arguments, args, strict=True)):
+        what = f"argument {position} of @{name}"
+        if isinstance(argument.type, MemRefType):
+            memref = cast(MemRefType[Attribute], argument.type)
+            array = _array(given, memref, what)
+            if any(stride % array.itemsize for stride in array.strides):
+                original, array = array, array.copy()
+                if original.flags.writeable:
+                    write_back.append((original, array))
+                else:
+                    array.flags.writeable = False
+            memory.add_array(array, what)
+            bound.append(memref_of(array))
+        else:
+            bound.append(_number(given, argument.type, what))
+    return bound, write_back
+
+
+def _array(given: Any, type: MemRefType[Attribute], what: str) -> Any:
+    if not isinstance(given, np.ndarray):
+        raise LaunchError(f"{what} is an array of type {type}, got {given!r}")
+    array = cast(np.ndarray[Any, Any], given)
+    wanted = numpy_type(type)
+    if array.dtype != wanted and not _same_bits(array.dtype, wanted):
+        raise LaunchError(f"{what} has elements {wanted}, got an array of {array.dtype}")
+    shape = type.get_shape()
+    fits = len(shape) == array.ndim and all(
+        extent in (-1, actual) or extent < 0
+        for extent, actual in zip(shape, array.shape, strict=True)
+    )
+    if not fits:
+        raise LaunchError(f"{what} has type {type}, got an array of shape {array.shape}")
+    return array
+
+
+def _same_bits(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Signless integers take unsigned arrays, and bool takes bytes."""
+    return given.kind in "iub" and wanted.kind in "iub" and given.itemsize == wanted.itemsize
+
+
+def memref_of(array: np.ndarray[Any, Any]) -> MemRefValue:
+    """The memref that stands for an array (its strides are multiples of the item size)."""
+    return MemRefValue(
+        scalar(array.__array_interface__["data"][0]),
+        scalar(0),
+        tuple(scalar(extent) for extent in array.shape),
+        tuple(scalar(stride // array.itemsize) for stride in array.strides),
+    )
+
+
+def _number(given: Any, type: Attribute, what: str) -> Any:
+    dtype = numpy_type(type)
+    value = np.asarray(given)
+    if value.shape != shape_of(type) or (value.dtype.kind in "OUS"):
+        raise LaunchError(f"{what} is a {type}, got {given!r}")
+    if dtype.kind in "iu" and value.dtype.kind not in "iub":
+        raise LaunchError(f"{what} is a {type}, got {given!r}")
+    with np.errstate(all="ignore"):
+        return round_to(value[None], type)

@@ -1,0 +1,67 @@
+"""Branches between blocks, and assertions."""
+
+from __future__ import annotations
+
+import numpy as np
+from xdsl.dialects import cf
+
+from tilewright.reference.machine import Group, Site
+from tilewright.reference.program import Builder, Segment
+from tilewright.reference.registry import control, meaning
+from tilewright.reference.values import Array
+
+
+@control("cf.br")
+def br(builder: Builder, op: cf.BranchOp) -> None:
+    builder.move(op.arguments, op.successor.args)
+    builder.jump(builder.block_segment(op.successor))
+
+
+@control("cf.cond_br")
+def cond_br(builder: Builder, op: cf.ConditionalBranchOp) -> None:
+    yes, no = Segment(), Segment()
+    builder.branch(lambda group: group.get(op.cond), yes, no)
+    ways = (
+        (yes, op.then_arguments, op.then_block),
+        (no, op.else_arguments, op.else_block),
+    )
+    for segment, arguments, block in ways:
+        builder.start(segment)
+        builder.move(arguments, block.args)
+        builder.jump(builder.block_segment(block))
+
+
+@control("cf.switch")
+def switch(builder: Builder, op: cf.SwitchOp) -> None:
+    default = Segment()
+    values: list[int] = []
+    if op.case_values is not None:
+        values = [int(value) for value in op.case_values.get_values()]
+    cases = {value: Segment() for value in values}
+
+    def selector(group: Group) -> Array:
+        return group.get(op.flag)
+
+    builder.switch(selector, cases, default)
+    ways = [(default, op.default_operands, op.default_block)]
+    ways += [
+        (cases[value], arguments, block)
+        for value, arguments, block in zip(values, op.case_operand, op.case_blocks, strict=True)
+    ]
+    for segment, arguments, block in ways:
+        builder.start(segment)
+        builder.move(arguments, block.args)
+        builder.jump(builder.block_segment(block))
+
+
+@meaning("cf.assert")
+def assert_(site: Site, op: cf.AssertOp, condition: Array) -> None:
+    if condition.all():
+        return
+    where = np.flatnonzero(np.broadcast_to(condition, (site.count,)) == 0)[0]
+    party = int(site.batch.parties[site.instances[where]])
+    site.report(
+        "error",
+        "assertion",
+        f"assertion failed in {site.machine.name_of_party(party)}: {op.msg.data}",
+    )

@@ -1,0 +1,116 @@
+"""Looking into a running kernel: tw.print, tw.breakpoint, vector.print."""
+
+from __future__ import annotations
+
+import pdb
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from xdsl.dialects import vector
+from xdsl.dialects.builtin import ArrayAttr, StringAttr
+from xdsl.ir import Operation
+
+from tilewright.diagnostics import location_of
+from tilewright.reference.barriers import NamedBarrier
+from tilewright.reference.machine import Group, Site
+from tilewright.reference.program import Builder, Segment
+from tilewright.reference.registry import control, meaning
+from tilewright.reference.values import Index, row_count, take
+
+
+def row_of(value: Any, position: int) -> Any:
+    """One instance's value: a number, an array, or a record."""
+    if isinstance(value, np.ndarray):
+        row = value[position if value.shape[0] > 1 else 0]
+        return row.item() if row.ndim == 0 and row.dtype.kind in "biuf" else row
+    return take(value, np.array([position if row_count(value) > 1 else 0]))
+
+
+@meaning("tw.print")
+def print_(site: Site, op: Operation, *values: Any) -> None:
+    """One line per instance, or one for all when all values are the same for everybody."""
+    text = op.properties["format"]
+    assert isinstance(text, StringAttr)
+    together = site.count == 1 or all(row_count(value) == 1 for value in values)
+    for position in range(1 if together else site.count):
+        words = text.data.format(*(show(row_of(value, position)) for value in values))
+        if not together or site.count < site.batch.count:
+            party = int(site.batch.parties[site.instances[position]])
+            words = f"[{site.machine.name_of_party(party)}] {words}"
+        print(words)
+
+
+def show(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return np.array2string(np.asarray(value), separator=" ", threshold=64)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+@meaning("tw.breakpoint")
+def breakpoint_(site: Site, op: Operation, *values: Any) -> None:
+    """Opens pdb for the first workgroup of the group; `all_<name>` holds everybody's values."""
+    names = op.properties["names"]
+    assert isinstance(names, ArrayAttr)
+    variables: dict[str, Any] = {}
+    for name, value in zip(names, values, strict=True):
+        assert isinstance(name, StringAttr)
+        variables[name.data] = row_of(value, 0)
+        if site.count > 1 and isinstance(value, np.ndarray):
+            variables[f"all_{name.data}"] = np.broadcast_to(value, (site.count, *value.shape[1:]))
+    party = int(site.batch.parties[site.instances[0]])
+    open_debugger(f"{location_of(op) or op.name}: {site.machine.name_of_party(party)}", variables)
+
+
+def open_debugger(title: str, variables: Mapping[str, Any]) -> None:
+    """A pdb prompt in which `variables` are the local ones; `continue` goes on with the kernel."""
+    print(f"breakpoint in {title}; variables: {', '.join(variables) or 'none'}")
+    debugger = pdb.Pdb(nosigint=True)
+    debugger.prompt = "(kernel) "
+    code = compile("...", "<kernel>", "exec")
+    debugger.runctx(code, {"np": np}, dict(variables))
+
+
+@meaning("vector.print")
+def vector_print(site: Site, op: vector.PrintOp, *values: Any) -> None:
+    for position in range(1 if all(row_count(v) == 1 for v in values) else site.count):
+        for value in values:
+            print(_mlir_text(row_of(value, position)))
+
+
+def _mlir_text(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"( {', '.join(_mlir_text(part) for part in value)} )"
+    if isinstance(value, (bool, np.bool_)):
+        return str(int(value))
+    return f"{float(value):g}" if not isinstance(value, (int, np.integer)) else str(value)
+
+
+@control("tw.named_barrier_arrive")
+def named_barrier_arrive(builder: Builder, op: Operation) -> None:
+    then = Segment()
+
+    def end(group: Group) -> list[tuple[Segment, Index]]:
+        group.site.op = op
+        released = group.machine.barriers.arrive(group, op, _named(group, op))
+        return [(then, group.index), *released]
+
+    builder.end(end)
+    builder.start(then)
+
+
+@control("tw.named_barrier_wait")
+def named_barrier_wait(builder: Builder, op: Operation) -> None:
+    then = Segment()
+
+    def end(group: Group) -> list[tuple[Segment, Index]]:
+        group.site.op = op
+        return list(group.machine.barriers.wait(group, op, _named(group, op), then))
+
+    builder.end(end)
+    builder.start(then)
+
+
+def _named(group: Group, op: Operation) -> NamedBarrier:
+    number, count = (group.get(operand) for operand in op.operands)
+    return NamedBarrier(number, count)

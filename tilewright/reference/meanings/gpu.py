@@ -1,0 +1,87 @@
+"""Meaning of the gpu dialect: who runs, barriers, and launches from host code."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+from xdsl.dialects import gpu
+from xdsl.dialects.builtin import SymbolRefAttr
+from xdsl.ir import Operation
+
+from tilewright.reference.barriers import rendezvous
+from tilewright.reference.machine import Site
+from tilewright.reference.program import Builder, find_symbol
+from tilewright.reference.registry import control, meaning
+from tilewright.reference.values import Index, scalar
+
+_AXES = {"x": 0, "y": 1, "z": 2}
+
+
+def _axis(op: Operation) -> int:
+    return _AXES[cast(gpu.DimensionAttr, op.properties["dimension"]).data.value]
+
+
+@meaning("gpu.block_id")
+def block_id(site: Site, op: Operation) -> Index:
+    return site.block_id(_axis(op))
+
+
+@meaning("gpu.grid_dim")
+def grid_dim(site: Site, op: Operation) -> Index:
+    return scalar(site.batch.grid[_axis(op)])
+
+
+@meaning("gpu.block_dim")
+def block_dim(site: Site, op: Operation) -> Index:
+    """A launch thread is a subgroup at the levels that run here."""
+    return scalar(site.batch.block[_axis(op)])
+
+
+@meaning("gpu.thread_id")
+def thread_id(site: Site, op: Operation) -> Index:
+    x, y, _ = site.batch.block
+    number = site.subgroup
+    return (number % x, number // x % y, number // (x * y))[_axis(op)]
+
+
+@meaning("gpu.global_id")
+def global_id(site: Site, op: Operation) -> Index:
+    return site.block_id(_axis(op)) * block_dim(site, op) + thread_id(site, op)
+
+
+@meaning("gpu.subgroup_id")
+def subgroup_id(site: Site, op: Operation) -> Index:
+    return site.subgroup
+
+
+@meaning("gpu.num_subgroups")
+def num_subgroups(site: Site, op: Operation) -> Index:
+    return scalar(site.batch.subgroups)
+
+
+@control("gpu.barrier")
+def barrier(builder: Builder, op: gpu.BarrierOp) -> None:
+    rendezvous(builder, op)
+
+
+@meaning("gpu.wait")
+def wait(site: Site, op: Operation, *tokens: Any) -> Any:
+    """Everything is complete when its op is: tokens say nothing."""
+    return None
+
+
+@meaning("gpu.launch_func")
+def launch_func(site: Site, op: gpu.LaunchFuncOp, *_: Any) -> Any:
+    from tilewright.reference.launch import launch
+
+    def number(value: Any) -> int:
+        rows = site.group.get(value)
+        return int(np.asarray(rows).flat[0])
+
+    grid = (number(op.gridSizeX), number(op.gridSizeY), number(op.gridSizeZ))
+    block = (number(op.blockSizeX), number(op.blockSizeY), number(op.blockSizeZ))
+    symbol: SymbolRefAttr = op.kernel
+    kernel = find_symbol(op, symbol)
+    launch(site, kernel, grid, block, [site.group.get(v) for v in op.kernelOperands])
+    return None

@@ -1,0 +1,58 @@
+"""Meaning of the index dialect; its divisions and shifts stand with arith's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import Operation
+
+from tilewright.reference.machine import Site
+from tilewright.reference.meanings.arith import as_unsigned
+from tilewright.reference.registry import meaning
+from tilewright.reference.values import Array, scalar
+
+
+def binary(name: str, function: Callable[[Array, Array], Array], *, signed: bool = True) -> None:
+    @meaning(f"index.{name}")
+    def run(site: Site, op: Operation, a: Array, b: Array) -> Array:
+        if signed:
+            return function(a, b)
+        return function(as_unsigned(a), as_unsigned(b)).astype(np.int64)
+
+
+binary("add", np.add)
+binary("sub", np.subtract)
+binary("mul", np.multiply)
+binary("and", np.bitwise_and)
+binary("or", np.bitwise_or)
+binary("xor", np.bitwise_xor)
+binary("maxs", np.maximum)
+binary("mins", np.minimum)
+binary("maxu", np.maximum, signed=False)
+binary("minu", np.minimum, signed=False)
+
+_TESTS: dict[str, Callable[[Array, Array], Array]] = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
+
+
+@meaning("index.cmp")
+def compare(site: Site, op: Operation, a: Array, b: Array) -> Array:
+    predicate = op.properties["pred"]
+    assert isinstance(predicate, StringAttr)
+    name = predicate.data
+    if name[0] == "u":
+        a, b = as_unsigned(a), as_unsigned(b)
+    return _TESTS[name if name in _TESTS else name[1:]](a, b)
+
+
+@meaning("index.sizeof")
+def size_of(site: Site, op: Operation) -> Array:
+    return scalar(64)

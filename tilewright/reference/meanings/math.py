@@ -1,0 +1,133 @@
+"""Meaning of the math dialect."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from xdsl.ir import Operation
+
+from tilewright.reference import numerics
+from tilewright.reference.machine import Site
+from tilewright.reference.meanings.arith import as_unsigned
+from tilewright.reference.registry import meaning
+from tilewright.reference.values import Array
+
+
+def exact(name: str, function: Callable[..., Array]) -> None:
+    """An op whose result is the correctly rounded one."""
+
+    @meaning(f"math.{name}")
+    def run(site: Site, op: Operation, *operands: Array) -> Array:
+        return numerics.floats(function, op.results[0].type, *operands)
+
+
+def elementary(name: str, function: Callable[..., Array]) -> None:
+    """An elementary function, computed in float64."""
+
+    @meaning(f"math.{name}")
+    def run(site: Site, op: Operation, *operands: Array) -> Array:
+        return numerics.transcendental(function, op.results[0].type, *operands)
+
+
+def _round_away(x: Array) -> Array:
+    return np.copysign(np.floor(np.abs(x) + (np.abs(x) % 1 >= 0.5) * 0.5), x)
+
+
+_erf = np.frompyfunc(math.erf, 1, 1)
+
+
+exact("absf", np.abs)
+exact("ceil", np.ceil)
+exact("floor", np.floor)
+exact("trunc", np.trunc)
+exact("roundeven", np.rint)
+exact("round", _round_away)
+exact("copysign", np.copysign)
+exact("sqrt", np.sqrt)
+exact("fma", numerics.fma)
+elementary("rsqrt", lambda x: 1.0 / np.sqrt(x))
+elementary("exp", np.exp)
+elementary("exp2", np.exp2)
+elementary("expm1", np.expm1)
+elementary("log", np.log)
+elementary("log2", np.log2)
+elementary("log10", np.log10)
+elementary("log1p", np.log1p)
+elementary("sin", np.sin)
+elementary("cos", np.cos)
+elementary("tan", np.tan)
+elementary("asin", np.arcsin)
+elementary("acos", np.arccos)
+elementary("atan", np.arctan)
+elementary("atan2", np.arctan2)
+elementary("sinh", np.sinh)
+elementary("cosh", np.cosh)
+elementary("tanh", np.tanh)
+elementary("asinh", np.arcsinh)
+elementary("acosh", np.arccosh)
+elementary("atanh", np.arctanh)
+elementary("cbrt", np.cbrt)
+elementary("powf", np.power)
+elementary("erf", lambda x: _erf(x).astype(np.float64))
+elementary("erfc", lambda x: 1.0 - _erf(x).astype(np.float64))
+
+
+@meaning("math.fpowi")
+def fpowi(site: Site, op: Operation, base: Array, exponent: Array) -> Array:
+    return numerics.transcendental(np.power, op.results[0].type, base, exponent)
+
+
+@meaning("math.ipowi")
+def ipowi(site: Site, op: Operation, base: Array, exponent: Array) -> Array:
+    base, exponent = np.broadcast_arrays(base, exponent)
+    if ((base == 0) & (exponent < 0)).any():
+        site.report("error", "division", "math.ipowi: zero to a negative power")
+    result = np.ones_like(base)
+    square, left = base.copy(), np.where(exponent < 0, 0, exponent)
+    while left.any():
+        result = np.where(left & 1, result * square, result)
+        square, left = square * square, left >> 1
+    odd = np.where(exponent & 1, base, np.ones_like(base))
+    inverse = np.where(base == 1, 1, np.where(base == -1, odd, 0))
+    return np.where(exponent < 0, inverse, result).astype(base.dtype)
+
+
+@meaning("math.absi")
+def absi(site: Site, op: Operation, value: Array) -> Array:
+    return np.abs(value)
+
+
+@meaning("math.ctpop")
+def ctpop(site: Site, op: Operation, value: Array) -> Array:
+    return np.bitwise_count(as_unsigned(value)).astype(value.dtype)
+
+
+@meaning("math.ctlz")
+def ctlz(site: Site, op: Operation, value: Array) -> Array:
+    bits = 8 * value.dtype.itemsize
+    return (bits - _width(as_unsigned(value))).astype(value.dtype)
+
+
+@meaning("math.cttz")
+def cttz(site: Site, op: Operation, value: Array) -> Array:
+    bits = 8 * value.dtype.itemsize
+    lowest = _width(as_unsigned(value & -value)) - 1
+    return np.where(value == 0, bits, lowest).astype(value.dtype)
+
+
+def _width(value: Array) -> Array:
+    """Bits up to the highest one that is set."""
+    width = np.zeros(value.shape, np.int64)
+    left = value.copy()
+    while left.any():
+        width += left != 0
+        left >>= np.ones((), left.dtype)
+    return width
+
+
+@meaning("math.isnan", "math.isinf", "math.isfinite")
+def classify(site: Site, op: Operation, value: Array) -> Array:
+    test = {"math.isnan": np.isnan, "math.isinf": np.isinf, "math.isfinite": np.isfinite}[op.name]
+    return test(numerics.widen(value))

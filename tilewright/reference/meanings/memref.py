@@ -1,0 +1,387 @@
+"""Meaning of the memref dialect: addresses, sizes and strides, one row per instance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any, cast
+
+import numpy as np
+from xdsl.dialects import memref
+from xdsl.dialects.builtin import (
+    AffineMapAttr,
+    ArrayAttr,
+    DenseArrayBase,
+    DenseIntOrFPElementsAttr,
+    IntegerAttr,
+    MemRefType,
+    NoneAttr,
+    StridedLayoutAttr,
+    SymbolRefAttr,
+)
+from xdsl.ir import Attribute, Operation
+from xdsl.ir.affine import AffineMap
+
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects.xetile.kinds import ATOMIC_KINDS
+from tilewright.reference import access, numerics
+from tilewright.reference.machine import Site
+from tilewright.reference.meanings import reductions
+from tilewright.reference.meanings.arith import constant_rows
+from tilewright.reference.registry import meaning
+from tilewright.reference.values import Array, Index, MemRefValue, scalar, spread
+
+DYNAMIC = -(2**63)
+SHARED = 3
+
+
+def memref_type(value: Any) -> MemRefType[Attribute]:
+    return cast(MemRefType[Attribute], value.type)
+
+
+def memory_space(type: MemRefType[Attribute]) -> int:
+    """0 global, 3 shared local memory (also spelled #gpu.address_space<workgroup>)."""
+    space = type.memory_space
+    if isinstance(space, NoneAttr):
+        return 0
+    if isinstance(space, IntegerAttr):
+        return space.value.data
+    return SHARED if "workgroup" in str(space) else 0
+
+
+def static_strides(op: Operation, type: MemRefType[Attribute]) -> list[int | None]:
+    """Strides in elements; None where the type leaves them open."""
+    shape = type.get_shape()
+    layout = type.layout
+    if isinstance(layout, StridedLayoutAttr):
+        return [None if isinstance(s, NoneAttr) else s.data for s in layout.strides]
+    if isinstance(layout, AffineMapAttr):
+        return _strides_of_map(op, layout.data, shape)
+    return _row_major(shape)
+
+
+def _row_major(shape: Sequence[int]) -> list[int | None]:
+    strides: list[int | None] = [1]
+    for extent in reversed(shape[1:]):
+        outer = strides[-1]
+        strides.append(None if extent < 0 or outer is None else outer * extent)
+    return strides[::-1] if shape else []
+
+
+def _strides_of_map(op: Operation, map: AffineMap, shape: Sequence[int]) -> list[int | None]:
+    """Strides of a layout map: a permutation of the dimensions, or one linear expression."""
+    rank = len(shape)
+    units = [[int(i == j) for j in range(rank)] for i in range(rank)]
+    zero = map.eval([0] * rank, [])
+    columns = [[a - b for a, b in zip(map.eval(unit, []), zero, strict=True)] for unit in units]
+    if len(zero) == 1:
+        return [column[0] for column in columns]
+    if sorted(columns) != sorted(units):
+        raise error_at(op, f"layout {map} is no permutation", kind=UnsupportedError)
+    places = [column.index(1) for column in columns]
+    permuted = [0] * rank
+    for dim, place in enumerate(places):
+        permuted[place] = shape[dim]
+    strides = _row_major(permuted)
+    return [strides[place] for place in places]
+
+
+def mixed(site: Site, static: Attribute | None, dynamic: Sequence[Any]) -> list[Index]:
+    """Rows of a list that mixes constants with operands (already rows)."""
+    values = iter(dynamic)
+    assert isinstance(static, DenseArrayBase)
+    return [
+        next(values) if int(number) == DYNAMIC else scalar(int(number))
+        for number in static.get_values()
+    ]
+
+
+# Buffers.
+
+
+@meaning("memref.alloc", "memref.alloca", "gpu.alloc", "gpu.dynamic_shared_memory")
+def alloc(site: Site, op: Operation, *operands: Any) -> Any:
+    type = memref_type(op.results[0])
+    dynamic = iter([value for value in operands if isinstance(value, np.ndarray)])
+    sizes = [next(dynamic) if e < 0 else scalar(e) for e in type.get_shape()]
+    strides = static_strides(op, type)
+    row_major = list(accumulate([scalar(1), *sizes[:0:-1]], np.multiply))[::-1] if sizes else []
+    whole = [m if s is None else scalar(s) for s, m in zip(strides, row_major, strict=True)]
+    reach = scalar(1)
+    for extent, stride in zip(sizes, whole, strict=True):
+        reach = reach + np.maximum(extent - 1, 0) * stride
+    empty = any((extent == 0).any() for extent in sizes)
+    itemsize = numerics.numpy_type(type).itemsize
+    size = 0 if empty else int(reach.max()) * itemsize
+    name = f"the buffer of {op.name}"
+    if memory_space(type) == SHARED:
+        base = site.allocate_shared(size, itemsize, name)
+    else:
+        base = site.memory.allocate(site.count, size, itemsize, shared=False, name=name)
+    value = MemRefValue(base, scalar(0), tuple(sizes), tuple(whole))
+    return (value, None) if len(op.results) == 2 else value
+
+
+@meaning("memref.dealloc", "gpu.dealloc")
+def dealloc(site: Site, op: Operation, *operands: Any) -> None:
+    buffer = next(value for value in operands if isinstance(value, MemRefValue))
+    for address in np.unique(buffer.base).tolist():
+        if not site.memory.release(address):
+            site.report("error", "dealloc", f"{op.name} of memory that is not allocated")
+
+
+@meaning("memref.get_global")
+def get_global(site: Site, op: memref.GetGlobalOp) -> MemRefValue:
+    """Globals exist once per run; uninitialised ones are poisoned."""
+    type = memref_type(op.memref)
+    symbol: SymbolRefAttr = op.name_
+    name = symbol.root_reference.data
+    key = ("global", name)
+    if key not in site.machine.shared:
+        definition = _find_global(op, name)
+        dtype = numerics.numpy_type(type)
+        count = int(np.prod(type.get_shape(), dtype=np.int64))
+        initial = definition.initial_value
+        base = site.memory.allocate(
+            1, count * dtype.itemsize, dtype.itemsize, shared=False, name=f"@{name}"
+        )
+        if isinstance(initial, DenseIntOrFPElementsAttr):
+            rows = constant_rows(op, initial, initial.type).reshape(-1)
+            addresses = base + dtype.itemsize * np.arange(count)
+            access.scatter(
+                site, addresses[None], np.ones((1, count), bool), np.broadcast_to(rows, (1, count))
+            )
+        site.machine.shared[key] = base
+    return contiguous(op, site.machine.shared[key], type)
+
+
+def _find_global(op: Operation, name: str) -> memref.GlobalOp:
+    scope = op.parent_op()
+    while scope is not None:
+        for inner in scope.walk():
+            if isinstance(inner, memref.GlobalOp) and inner.sym_name.data == name:
+                return inner
+        scope = scope.parent_op()
+    raise error_at(op, f"there is no global called @{name}")
+
+
+def contiguous(op: Operation, base: Index, type: MemRefType[Attribute]) -> MemRefValue:
+    strides = [1 if s is None else s for s in static_strides(op, type)]
+    sizes = tuple(scalar(extent) for extent in type.get_shape())
+    return MemRefValue(base, scalar(0), sizes, tuple(map(scalar, strides)))
+
+
+# Views.
+
+
+@meaning("memref.dim")
+def dim(site: Site, op: Operation, source: MemRefValue, index: Index) -> Index:
+    if index.shape[0] == 1:
+        return source.sizes[int(index[0])]
+    sizes = np.stack(np.broadcast_arrays(*source.sizes, np.zeros(site.count, np.int64))[:-1])
+    return sizes[index, np.arange(site.count)]
+
+
+@meaning("memref.rank")
+def rank(site: Site, op: Operation, source: MemRefValue) -> Index:
+    return scalar(len(source.sizes))
+
+
+@meaning("memref.cast", "memref.memory_space_cast", "memref.assume_alignment")
+def cast_(site: Site, op: Operation, source: MemRefValue) -> MemRefValue:
+    return source
+
+
+@meaning("memref.extract_strided_metadata")
+def extract_strided_metadata(site: Site, op: Operation, source: MemRefValue) -> tuple[Any, ...]:
+    base = MemRefValue(source.base, scalar(0), (), ())
+    return (base, source.offset, *source.sizes, *source.strides)
+
+
+@meaning("memref.extract_aligned_pointer_as_index")
+def extract_pointer(site: Site, op: Operation, source: MemRefValue) -> Index:
+    return source.base
+
+
+@meaning("memref.reinterpret_cast")
+def reinterpret_cast(site: Site, op: memref.ReinterpretCastOp, source: MemRefValue, *rest: Index):
+    offsets, sizes, strides = _three(site, op, rest)
+    return MemRefValue(source.base, offsets[0], tuple(sizes), tuple(strides))
+
+
+@meaning("memref.subview")
+def subview(site: Site, op: memref.SubviewOp, source: MemRefValue, *rest: Index) -> MemRefValue:
+    offsets, sizes, steps = _three(site, op, rest)
+    offset = source.offset
+    for place, stride in zip(offsets, source.strides, strict=True):
+        offset = offset + place * stride
+    strides = [s * step for s, step in zip(source.strides, steps, strict=True)]
+    kept = _kept_dimensions(op, [int(e[0]) if e.shape[0] == 1 else -1 for e in sizes])
+    return MemRefValue(
+        source.base, offset, tuple(sizes[d] for d in kept), tuple(strides[d] for d in kept)
+    )
+
+
+def _three(site: Site, op: Any, rest: Sequence[Index]) -> list[list[Index]]:
+    result: list[list[Index]] = []
+    start = 0
+    for name, part in (("offsets", op.offsets), ("sizes", op.sizes), ("strides", op.strides)):
+        static = op.properties[f"static_{name}"]
+        result.append(mixed(site, static, rest[start : start + len(part)]))
+        start += len(part)
+    return result
+
+
+def _kept_dimensions(op: memref.SubviewOp, sizes: list[int]) -> list[int]:
+    """Dimensions that a rank-reducing subview keeps: unit ones are dropped from the left."""
+    wanted = list(memref_type(op.result).get_shape())
+    static = op.properties["static_sizes"]
+    assert isinstance(static, DenseArrayBase)
+    given = [int(n) for n in static.get_values()]
+    kept: list[int] = []
+    left = len(given) - len(wanted)
+    for position, extent in enumerate(given):
+        fits = len(kept) < len(wanted) and (wanted[len(kept)] in (extent, DYNAMIC, -1))
+        if left and extent == 1 and not (fits and wanted[len(kept)] == 1 and left == 0):
+            left -= 1
+            continue
+        kept.append(position)
+    return kept
+
+
+@meaning("memref.transpose")
+def transpose(site: Site, op: Operation, source: MemRefValue) -> MemRefValue:
+    map = op.properties["permutation"]
+    assert isinstance(map, AffineMapAttr)
+    order = map.data.eval(list(range(len(source.sizes))), [])
+    return MemRefValue(
+        source.base,
+        source.offset,
+        tuple(source.sizes[d] for d in order),
+        tuple(source.strides[d] for d in order),
+    )
+
+
+@meaning("memref.view")
+def view(site: Site, op: memref.ViewOp, source: MemRefValue, shift: Index, *sizes: Index):
+    type = memref_type(op.results[0])
+    dynamic = iter(sizes)
+    extents = [next(dynamic) if e < 0 else scalar(e) for e in type.get_shape()]
+    strides = list(accumulate([scalar(1), *extents[:0:-1]], np.multiply))[::-1] if extents else []
+    return MemRefValue(
+        source.base + source.offset + shift, scalar(0), tuple(extents), tuple(strides)
+    )
+
+
+@meaning("memref.collapse_shape")
+def collapse_shape(site: Site, op: memref.CollapseShapeOp, source: MemRefValue) -> MemRefValue:
+    sizes, strides = [], []
+    for group in _groups(op):
+        sizes.append(_product([source.sizes[d] for d in group]))
+        strides.append(source.strides[group[-1]])
+    return MemRefValue(source.base, source.offset, tuple(sizes), tuple(strides))
+
+
+@meaning("memref.expand_shape")
+def expand_shape(site: Site, op: memref.ExpandShapeOp, source: MemRefValue, *dynamic: Index):
+    sizes = mixed(site, op.properties["static_output_shape"], dynamic)
+    strides: list[Index] = [scalar(1)] * len(sizes)
+    for outer, group in enumerate(_groups(op)):
+        step = source.strides[outer]
+        for dim in reversed(group):
+            strides[dim] = step
+            step = step * sizes[dim]
+    return MemRefValue(source.base, source.offset, tuple(sizes), tuple(strides))
+
+
+def _groups(op: Any) -> list[list[int]]:
+    reassociation = cast(ArrayAttr[ArrayAttr[IntegerAttr]], op.reassociation)
+    return [[number.value.data for number in group] for group in reassociation]
+
+
+def _product(parts: Sequence[Index]) -> Index:
+    result = scalar(1)
+    for part in parts:
+        result = result * part
+    return result
+
+
+# Elements.
+
+
+def element_address(
+    site: Site, source: MemRefValue, places: Sequence[Array], itemsize: int
+) -> tuple[Index, Array]:
+    """Addresses of elements and whether they lie inside; places broadcast against each other."""
+    extra = max((place.ndim for place in places), default=1) - 1
+
+    def rows(value: Index) -> Index:
+        return value.reshape(value.shape[0], *[1] * extra)
+
+    address = rows(source.base + itemsize * source.offset)
+    inside = np.ones([1] * (extra + 1), bool)
+    for place, size, stride in zip(places, source.sizes, source.strides, strict=True):
+        address = address + itemsize * rows(stride) * place
+        inside = inside & (place >= 0) & (place < rows(size))
+    shape = np.broadcast_shapes(address.shape, inside.shape)
+    return np.broadcast_to(address, shape), np.broadcast_to(inside, shape)
+
+
+def undefined_outside(site: Site, inside: Array, wanted: Array | None = None) -> None:
+    """Reports accesses outside a memref, which are undefined for upstream ops."""
+    outside = ~inside if wanted is None else ~inside & wanted
+    if outside.any():
+        site.report("error", "out of bounds", f"{site.op.name} accesses outside its memref")
+
+
+@meaning("memref.load")
+def load(site: Site, op: memref.LoadOp, source: MemRefValue, *indices: Index) -> Array:
+    dtype = numerics.numpy_type(op.res.type)
+    address, inside = element_address(site, source, indices, dtype.itemsize)
+    undefined_outside(site, inside)
+    return access.gather(site, address, inside, dtype, np.zeros((), dtype))
+
+
+@meaning("memref.store")
+def store(site: Site, op: Operation, value: Array, target: MemRefValue, *indices: Index) -> None:
+    address, inside = element_address(site, target, indices, value.itemsize)
+    undefined_outside(site, inside)
+    access.scatter(site, address, inside, value)
+
+
+@meaning("memref.atomic_rmw")
+def atomic_rmw(
+    site: Site, op: memref.AtomicRMWOp, value: Array, target: MemRefValue, *indices: Index
+) -> Array:
+    address, inside = element_address(site, target, indices, value.itemsize)
+    undefined_outside(site, inside)
+    every = spread(address, site.count)
+    kind = ATOMIC_KINDS[op.kind.value.data]
+    combine = reductions.atomic(kind, op.result.type)
+    return access.atomic(site, every, inside, value, combine, np.zeros((), value.dtype))
+
+
+@meaning("memref.copy", "gpu.memcpy")
+def copy(site: Site, op: Operation, *operands: Any) -> Any:
+    """Copies all elements, through a temporary."""
+    buffers = [value for value in operands if isinstance(value, MemRefValue)]
+    source, target = buffers if op.name == "memref.copy" else buffers[::-1]
+    operand = next(o for o in op.operands if isinstance(o.type, MemRefType))
+    dtype = numerics.numpy_type(memref_type(operand))
+    if any(size.shape[0] > 1 for size in (*source.sizes, *target.sizes)):
+        raise error_at(op, f"{op.name} of different sizes per instance", kind=UnsupportedError)
+    shape = tuple(int(size[0]) for size in source.sizes)
+    zeros = tuple(scalar(0) for _ in shape)
+
+    def boxes(ref: MemRefValue) -> access.Boxes:
+        base = ref.base + dtype.itemsize * ref.offset
+        return access.Boxes(base, ref.sizes, ref.strides, zeros, shape)
+
+    if all(shape):
+        access.store_boxes(site, boxes(target), access.load_boxes(site, boxes(source), dtype, 0))
+    return None
+
+
+@meaning("memref.prefetch")
+def prefetch(site: Site, op: Operation, *operands: Any) -> None:
+    """Moves data between caches only."""

@@ -1,0 +1,146 @@
+"""Layout of structured control flow: loops and conditions become segments and jumps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from xdsl.dialects import scf
+from xdsl.ir import SSAValue
+
+from tilewright.reference.machine import Group
+from tilewright.reference.program import Builder, Frame, Segment
+from tilewright.reference.registry import control
+
+
+@control("scf.for")
+def for_(builder: Builder, op: scf.ForOp) -> None:
+    """before -> head (counter < bound?) -> body -> head ... -> after."""
+    counter, *carried = op.body.block.args
+    head, body, after = Segment(), Segment(), Segment()
+
+    def check_step(group: Group) -> None:
+        if (group.get(op.step) <= 0).any():
+            group.site.op = op
+            group.site.report("error", "loop", "scf.for needs a step above zero")
+            group.set(op.step, np.maximum(group.get(op.step), 1))
+
+    def advance(group: Group) -> None:
+        group.set(counter, group.get(counter) + group.get(op.step))
+
+    builder.step(check_step)
+    builder.move([op.lb, *op.iter_args], [counter, *carried])
+    builder.jump(head)
+    builder.start(head)
+    builder.branch(lambda group: group.get(counter) < group.get(op.ub), body, after)
+    builder.start(body)
+    last = builder.single_block(op.body)
+    builder.move(last.operands, carried)
+    builder.step(advance)
+    builder.jump(head)
+    builder.start(after)
+    builder.move(carried, op.results)
+
+
+@control("scf.if")
+def if_(builder: Builder, op: scf.IfOp) -> None:
+    yes, no, after = Segment(), Segment(), Segment()
+    builder.branch(lambda group: group.get(op.cond), yes, no)
+    for segment, region in ((yes, op.true_region), (no, op.false_region)):
+        builder.start(segment)
+        if region.blocks:
+            last = builder.single_block(region)
+            builder.move(last.operands, op.results)
+        builder.jump(after)
+    builder.start(after)
+
+
+@control("scf.while")
+def while_(builder: Builder, op: scf.WhileOp) -> None:
+    head, body, after = Segment(), Segment(), Segment()
+    builder.move(op.arguments, op.before_region.block.args)
+    builder.jump(head)
+    builder.start(head)
+    condition = builder.single_block(op.before_region)
+    keep_on, *handed_on = condition.operands
+    builder.branch(lambda group: group.get(keep_on), body, after)
+    builder.start(body)
+    builder.move(handed_on, op.after_region.block.args)
+    last = builder.single_block(op.after_region)
+    builder.move(last.operands, op.before_region.block.args)
+    builder.jump(head)
+    builder.start(after)
+    builder.move(handed_on, op.results)
+
+
+@control("scf.index_switch")
+def index_switch(builder: Builder, op: scf.IndexSwitchOp) -> None:
+    after, default = Segment(), Segment()
+    values = [int(value) for value in op.cases.get_values()]
+    cases = {value: Segment() for value in values}
+    builder.switch(lambda group: group.get(op.arg), cases, default)
+    regions = [(default, op.default_region)]
+    regions += [(cases[v], region) for v, region in zip(values, op.case_regions, strict=True)]
+    for segment, region in regions:
+        builder.start(segment)
+        last = builder.single_block(region)
+        builder.move(last.operands, op.results)
+        builder.jump(after)
+    builder.start(after)
+
+
+@control("scf.execute_region")
+def execute_region(builder: Builder, op: scf.ExecuteRegionOp) -> None:
+    frame = Frame(op, Segment(), op.results)
+    builder.region(op.region, frame)
+    builder.start(frame.exit)
+
+
+@control("scf.yield")
+def yield_(builder: Builder, op: scf.YieldOp) -> None:
+    """Only met in execute_region; other parents take their terminators themselves."""
+    builder.move(op.operands, builder.frame.results)
+    builder.jump(builder.frame.exit)
+
+
+@control("scf.parallel")
+def parallel(builder: Builder, op: scf.ParallelOp) -> None:
+    """A nest of loops, in order: no result may depend on the order."""
+    builder.move(op.initVals, op.results)
+
+    def body() -> None:
+        last = builder.single_block(op.body)
+        if isinstance(last, scf.ReduceOp):
+            for result, operand, region in zip(op.results, last.args, last.reductions, strict=True):
+                builder.move([result, operand], region.block.args)
+                inner = builder.single_block(region)
+                builder.move(inner.operands, [result])
+
+    counters = op.body.block.args
+    nest(builder, list(zip(counters, op.lowerBound, op.upperBound, op.step, strict=True)), body)
+
+
+def nest(
+    builder: Builder,
+    loops: Sequence[tuple[SSAValue, SSAValue, SSAValue, SSAValue]],
+    inside: Callable[[], None],
+) -> None:
+    """Loops in each other, given as (counter, lower bound, upper bound, step)."""
+    if not loops:
+        inside()
+        return
+    counter, low, high, step = loops[0]
+    head, body, after = Segment(), Segment(), Segment()
+
+    def advance(group: Group) -> None:
+        group.set(counter, group.get(counter) + group.get(step))
+
+    builder.move([low], [counter])
+    builder.jump(head)
+    builder.start(head)
+    builder.branch(lambda group: group.get(counter) < group.get(high), body, after)
+    builder.start(body)
+    nest(builder, loops[1:], inside)
+    builder.step(advance)
+    builder.jump(head)
+    builder.start(after)

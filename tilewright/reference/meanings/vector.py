@@ -1,0 +1,388 @@
+"""Meaning of the vector dialect: shapes, slices, reductions and contractions of row values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+from xdsl.dialects import vector
+from xdsl.dialects.builtin import (
+    AffineMapAttr,
+    ArrayAttr,
+    BoolAttr,
+    DenseArrayBase,
+    IntegerAttr,
+)
+from xdsl.ir import Attribute, Operation
+from xdsl.ir.affine import AffineConstantExpr, AffineDimExpr, AffineMap
+
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.reference import access, numerics
+from tilewright.reference.machine import Site
+from tilewright.reference.meanings import reductions
+from tilewright.reference.meanings.memref import DYNAMIC, element_address, undefined_outside
+from tilewright.reference.registry import meaning
+from tilewright.reference.values import Array, Index, MemRefValue, spread
+
+
+def result_shape(op: Operation) -> tuple[int, ...]:
+    return numerics.shape_of(op.results[0].type)
+
+
+def integers(attribute: Attribute | None) -> list[int]:
+    """The numbers of a dense array or an array of integers."""
+    if isinstance(attribute, DenseArrayBase):
+        return [int(number) for number in attribute.get_values()]
+    return [cast(IntegerAttr, number).value.data for number in cast(ArrayAttr[Any], attribute)]
+
+
+# Shapes.
+
+
+@meaning("vector.broadcast")
+def broadcast(site: Site, op: Operation, source: Array) -> Array:
+    shape = result_shape(op)
+    missing = len(shape) - (source.ndim - 1)
+    rows = source.reshape(source.shape[0], *[1] * missing, *source.shape[1:])
+    return np.broadcast_to(rows, (source.shape[0], *shape))
+
+
+@meaning("vector.shape_cast")
+def shape_cast(site: Site, op: Operation, source: Array) -> Array:
+    return source.reshape(source.shape[0], *result_shape(op))
+
+
+@meaning("vector.transpose")
+def transpose(site: Site, op: Operation, source: Array) -> Array:
+    return source.transpose(0, *(dim + 1 for dim in integers(op.properties["permutation"])))
+
+
+@meaning("vector.step")
+def step(site: Site, op: Operation) -> Array:
+    return np.arange(result_shape(op)[0], dtype=np.int64)[None]
+
+
+@meaning("vector.bitcast")
+def bitcast(site: Site, op: Operation, source: Array) -> Array:
+    dtype = numerics.numpy_type(op.results[0].type)
+    return np.ascontiguousarray(source).view(dtype)
+
+
+@meaning("vector.interleave")
+def interleave(site: Site, op: Operation, a: Array, b: Array) -> Array:
+    a, b = np.broadcast_arrays(a, b)
+    return np.stack([a, b], axis=-1).reshape(a.shape[0], *result_shape(op))
+
+
+@meaning("vector.deinterleave")
+def deinterleave(site: Site, op: Operation, source: Array) -> tuple[Array, Array]:
+    return source[..., 0::2], source[..., 1::2]
+
+
+@meaning("vector.shuffle")
+def shuffle(site: Site, op: Operation, a: Array, b: Array) -> Array:
+    rows = max(a.shape[0], b.shape[0])
+    both = np.concatenate([spread(a, rows), spread(b, rows)], axis=1)
+    return both[:, integers(op.properties["mask"])]
+
+
+# Pieces.
+
+
+def _position(site: Site, op: Operation, dynamic: Sequence[Index]) -> list[int | Index]:
+    values = iter(dynamic)
+    return [
+        next(values) if number == DYNAMIC else number
+        for number in integers(op.properties["static_position"])
+    ]
+
+
+def _at(position: Sequence[int | Index], rows: int) -> tuple[Any, ...]:
+    if all(isinstance(place, int) for place in position):
+        return (slice(None), *position)
+    return (np.arange(rows), *position)
+
+
+@meaning("vector.extract")
+def extract(site: Site, op: Operation, source: Array, *dynamic: Index) -> Array:
+    position = _position(site, op, dynamic)
+    rows = max([source.shape[0], *(place.shape[0] for place in dynamic)])
+    if dynamic and rows != source.shape[0]:
+        source = np.broadcast_to(source, (rows, *source.shape[1:]))
+    return source[_at(position, rows)]
+
+
+@meaning("vector.insert")
+def insert(site: Site, op: Operation, source: Array, target: Array, *dynamic: Index) -> Array:
+    position = _position(site, op, dynamic)
+    rows = max(source.shape[0], target.shape[0], *(place.shape[0] for place in dynamic), 1)
+    result = spread(target, rows)
+    result[_at(position, rows)] = source
+    return result
+
+
+@meaning("vector.extract_strided_slice")
+def extract_strided_slice(site: Site, op: Operation, source: Array) -> Array:
+    offsets, sizes = integers(op.properties["offsets"]), integers(op.properties["sizes"])
+    strides = integers(op.properties["strides"])
+    parts = zip(offsets, sizes, strides, strict=True)
+    return source[(slice(None), *(slice(o, o + n * s, s) for o, n, s in parts))]
+
+
+@meaning("vector.insert_strided_slice")
+def insert_strided_slice(site: Site, op: Operation, source: Array, target: Array) -> Array:
+    offsets, strides = integers(op.properties["offsets"]), integers(op.properties["strides"])
+    result = spread(target, max(source.shape[0], target.shape[0]))
+    lead = len(offsets) - len(strides)
+    places: list[Any] = [slice(None), *offsets[:lead]]
+    for offset, stride, extent in zip(offsets[lead:], strides, source.shape[1:], strict=True):
+        places.append(slice(offset, offset + extent * stride, stride))
+    result[tuple(places)] = source
+    return result
+
+
+# Masks.
+
+
+@meaning("vector.create_mask")
+def create_mask(site: Site, op: Operation, *bounds: Index) -> Array:
+    return _mask(result_shape(op), bounds)
+
+
+@meaning("vector.constant_mask")
+def constant_mask(site: Site, op: Operation) -> Array:
+    bounds = integers(op.properties["mask_dim_sizes"])
+    return _mask(result_shape(op), [np.array([bound]) for bound in bounds])
+
+
+def _mask(shape: tuple[int, ...], bounds: Sequence[Index]) -> Array:
+    rank = len(shape)
+    mask = np.ones((1, *[1] * rank), bool)
+    for dim, (extent, bound) in enumerate(zip(shape, bounds, strict=True)):
+        along = [1] * (rank + 1)
+        along[dim + 1] = extent
+        mask = mask & (np.arange(extent).reshape(along) < bound.reshape(-1, *[1] * rank))
+    return np.broadcast_to(mask, (mask.shape[0], *shape))
+
+
+# Reductions and products.
+
+
+def _kind(op: Operation) -> str:
+    return cast(Any, op.properties["kind"]).data.value
+
+
+@meaning("vector.reduction")
+def reduction(site: Site, op: vector.ReductionOp, source: Array, acc: Array | None = None) -> Array:
+    type = op.dest.type
+    result = reductions.reduce(_kind(op), type, source, (1,))
+    return result if acc is None else reductions.combine(_kind(op), type, result, acc)
+
+
+@meaning("vector.multi_reduction")
+def multi_reduction(site: Site, op: Operation, source: Array, acc: Array) -> Array:
+    type = op.results[0].type
+    axes = tuple(dim + 1 for dim in integers(op.properties["reduction_dims"]))
+    result = reductions.reduce(_kind(op), type, source, axes)
+    return reductions.combine(_kind(op), type, result, acc)
+
+
+@meaning("vector.fma")
+def fma(site: Site, op: Operation, a: Array, b: Array, c: Array) -> Array:
+    return numerics.floats(numerics.fma, op.results[0].type, a, b, c)
+
+
+def matmul(a: Array, b: Array, c: Array | None, type: Attribute) -> Array:
+    """`(rows, ..., m, k) x (rows, ..., k, n) + c` in the arithmetic of the result's type.
+
+    Operands are converted exactly; f32 accumulates in float32, integers exactly and then wrap.
+    """
+    if numerics.is_float(type):
+        wide = numerics.compute_type(numerics.numpy_type(type))
+        product = np.matmul(a.astype(wide, copy=False), b.astype(wide, copy=False))
+        total = product if c is None else np.add(product, c.astype(wide, copy=False))
+        return numerics.round_to(total, type)
+    dtype = numerics.numpy_type(type)
+    if max(a.itemsize, b.itemsize) <= 2 and a.shape[-1] <= 1 << 20:
+        # Exact: products below 2^32, sums below 2^52.
+        product = np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64)
+    else:
+        product = np.matmul(a.astype(np.int64), b.astype(np.int64))
+    total = product if c is None else product + c.astype(np.int64)
+    return total.astype(dtype)
+
+
+@meaning("vector.contract")
+def contract(site: Site, op: Operation, a: Array, b: Array, acc: Array) -> Array:
+    if _kind(op) != "add":
+        raise error_at(op, f"vector.contract <{_kind(op)}> is not run", kind=UnsupportedError)
+    maps = cast(ArrayAttr[AffineMapAttr], op.properties["indexing_maps"])
+    left, right, out = (_dimensions(op, map.data) for map in maps)
+    both = [d for d in left if d in right and d in out]
+    summed = [d for d in left if d in right and d not in out]
+    only_left, only_right = (
+        [d for d in side if d in out and d not in both] for side in (left, right)
+    )
+    a = _summed_alone(a, left, out, right)
+    b = _summed_alone(b, right, out, left)
+    left = [d for d in left if d in out or d in right]
+    right = [d for d in right if d in out or d in left]
+    extents = dict(zip(left, a.shape[1:], strict=True)) | dict(zip(right, b.shape[1:], strict=True))
+
+    def sized(dims: list[int]) -> list[int]:
+        return [extents[d] for d in dims]
+
+    lhs = _arranged(a, left, [both, only_left, summed])
+    rhs = _arranged(b, right, [both, summed, only_right])
+    type = op.results[0].type
+    product = matmul(lhs, rhs, None, type)
+    grouped = [*both, *only_left, *only_right]
+    product = product.reshape(product.shape[0], *sized(grouped))
+    product = product.transpose(0, *(grouped.index(d) + 1 for d in out))
+    return reductions.combine("add", type, product, acc)
+
+
+def _dimensions(op: Operation, map: AffineMap) -> list[int]:
+    dims: list[int] = []
+    for result in map.results:
+        if not isinstance(result, AffineDimExpr):
+            raise error_at(op, f"{op.name}: map {map} is no projection", kind=UnsupportedError)
+        dims.append(result.position)
+    return dims
+
+
+def _summed_alone(value: Array, mine: list[int], out: list[int], other: list[int]) -> Array:
+    axes = tuple(i + 1 for i, d in enumerate(mine) if d not in out and d not in other)
+    return numerics.widen(value).sum(axis=axes) if axes else value
+
+
+def _arranged(value: Array, dims: list[int], groups: list[list[int]]) -> Array:
+    order = [dims.index(d) + 1 for group in groups for d in group]
+    value = value.transpose(0, *order)
+    extents: list[int] = []
+    start = 1
+    for group in groups:
+        extents.append(int(np.prod(value.shape[start : start + len(group)], dtype=np.int64)))
+        start += len(group)
+    return value.reshape(value.shape[0], *extents)
+
+
+# Memory.
+
+
+def _boxes(source: MemRefValue, indices: Sequence[Index], shape: tuple[int, ...], itemsize: int):
+    lead = len(source.sizes) - len(shape)
+    base = source.base + itemsize * source.offset
+    return access.Boxes(base, source.sizes, source.strides, indices, (*[1] * lead, *shape))
+
+
+@meaning("vector.load")
+def load(site: Site, op: Operation, source: MemRefValue, *indices: Index) -> Array:
+    """Outside the memref: undefined, an error in checking mode, 0 otherwise."""
+    shape, dtype = result_shape(op), numerics.numpy_type(op.results[0].type)
+    result = access.load_boxes(site, _boxes(source, indices, shape, dtype.itemsize), dtype, 0)
+    return result.reshape(result.shape[0], *shape)
+
+
+@meaning("vector.store")
+def store(site: Site, op: Operation, value: Array, target: MemRefValue, *indices: Index) -> None:
+    boxes = _boxes(target, indices, value.shape[1:], value.itemsize)
+    access.store_boxes(site, boxes, value.reshape(value.shape[0], *boxes.shape))
+
+
+def _along(op: Operation, start: Sequence[Index], map: AffineMap, shape: tuple[int, ...]):
+    """Index rows for each memref dimension of a transfer, broadcastable to the vector."""
+    rank = len(shape)
+    places: list[Array] = [index.reshape(-1, *[1] * rank) for index in start]
+    for axis, result in enumerate(map.results):
+        if isinstance(result, AffineDimExpr):
+            along = [1] * (rank + 1)
+            along[axis + 1] = shape[axis]
+            dim = result.position
+            places[dim] = places[dim] + np.arange(shape[axis]).reshape(along)
+        elif not isinstance(result, AffineConstantExpr):
+            raise error_at(op, f"{op.name}: map {map} is no projection", kind=UnsupportedError)
+    return places
+
+
+def _promised(op: Operation, map: AffineMap, inside: Array, site: Site) -> None:
+    """`in_bounds` promises that no access is outside in these dimensions."""
+    flags = op.properties.get("in_bounds")
+    if isinstance(flags, ArrayAttr) and all(
+        bool(cast(BoolAttr, flag).value.data) for flag in flags
+    ):
+        undefined_outside(site, inside)
+
+
+@meaning("vector.transfer_read")
+def transfer_read(
+    site: Site, op: vector.TransferReadOp, source: MemRefValue, *rest: Array
+) -> Array:
+    rank = len(source.sizes)
+    indices, padding, mask = rest[:rank], rest[rank], [*rest[rank + 1 :], None][0]
+    shape, dtype = result_shape(op), padding.dtype
+    map = op.permutation_map.data
+    places = _along(op, indices, map, shape)
+    address, inside = element_address(site, source, places, dtype.itemsize)
+    _promised(op, map, inside, site)
+    wanted = inside if mask is None else inside & mask
+    full = (max(address.shape[0], wanted.shape[0], padding.shape[0]), *shape)
+    otherwise = np.broadcast_to(padding.reshape(-1, *[1] * len(shape)), full)
+    return access.gather(site, address, wanted, dtype, otherwise)
+
+
+@meaning("vector.transfer_write")
+def transfer_write(
+    site: Site, op: vector.TransferWriteOp, value: Array, target: MemRefValue, *rest: Array
+) -> None:
+    rank = len(target.sizes)
+    indices, mask = rest[:rank], [*rest[rank:], None][0]
+    map = op.permutation_map.data
+    places = _along(op, indices, map, value.shape[1:])
+    address, inside = element_address(site, target, places, value.itemsize)
+    _promised(op, map, inside, site)
+    access.scatter(site, address, inside if mask is None else inside & mask, value)
+
+
+@meaning("vector.gather")
+def gather(site: Site, op: Operation, source: MemRefValue, *rest: Array) -> Array:
+    *start, indices, mask, otherwise = rest
+    dtype = otherwise.dtype
+    places = _innermost(start, indices)
+    address, inside = element_address(site, source, places, dtype.itemsize)
+    undefined_outside(site, inside, mask)
+    return access.gather(site, address, inside & mask, dtype, otherwise)
+
+
+@meaning("vector.scatter")
+def scatter(site: Site, op: Operation, target: MemRefValue, *rest: Array) -> None:
+    *start, indices, mask, value = rest
+    address, inside = element_address(site, target, _innermost(start, indices), value.itemsize)
+    undefined_outside(site, inside, mask)
+    access.scatter(site, address, inside & mask, value)
+
+
+@meaning("vector.maskedload")
+def maskedload(site: Site, op: Operation, source: MemRefValue, *rest: Array) -> Array:
+    *start, mask, otherwise = rest
+    steps = np.arange(mask.shape[1])[None]
+    address, inside = element_address(site, source, _innermost(start, steps), otherwise.itemsize)
+    undefined_outside(site, inside, mask)
+    return access.gather(site, address, inside & mask, otherwise.dtype, otherwise)
+
+
+@meaning("vector.maskedstore")
+def maskedstore(site: Site, op: Operation, target: MemRefValue, *rest: Array) -> None:
+    *start, mask, value = rest
+    steps = np.arange(mask.shape[1])[None]
+    address, inside = element_address(site, target, _innermost(start, steps), value.itemsize)
+    undefined_outside(site, inside, mask)
+    access.scatter(site, address, inside & mask, value)
+
+
+def _innermost(start: Sequence[Index], indices: Array) -> list[Array]:
+    rank = indices.ndim - 1
+    places = [index.reshape(-1, *[1] * rank) for index in start]
+    places[-1] = places[-1] + indices
+    return places

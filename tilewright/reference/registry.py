@@ -1,0 +1,83 @@
+"""The tables of meanings: op name -> what the op does, one row per instance.
+
+Two decorators fill them, and anyone may: a new dialect writes one file that imports these.
+
+`@meaning("arith.addf")` for an op that computes results from operands, with memory at most::
+
+    @meaning("mydialect.scale")
+    def scale(site: Site, op: Operation, value: Array, factor: Array) -> Array:
+        return value * factor.reshape(-1, 1, 1)
+
+Operands and results are *rows*: numpy arrays whose first axis counts the instances of the batch
+(workgroups, times subgroups, times lanes), or is 1 when the value is the same for all of them. So
+a scalar is `(n,)` or `(1,)`, a `vector<8x16xf32>` is `(n, 8, 16)` or `(1, 8, 16)`. Memrefs and
+tiles are records of such arrays (`tilewright.reference.values`). An op with one result returns the
+row value, with several a tuple, with none `None`. Operand arrays are never written to.
+`site` (`tilewright.reference.machine.Site`) gives the instances that run, their workgroup and
+subgroup numbers, memory, and `site.report` for findings.
+
+`@control("scf.for")` for an op with regions or branches: it is called once, before the program
+runs, with a `Builder` (`tilewright.reference.program`) that lays the op out as segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from xdsl.ir import Operation
+
+if TYPE_CHECKING:
+    from tilewright.reference.program import Builder
+
+Meaning = Callable[..., Any]
+Control = Callable[["Builder", Any], None]
+
+MEANINGS: dict[str, Meaning] = {}
+CONTROLS: dict[str, Control] = {}
+
+# Files that fill the tables, imported when the first program is laid out.
+MEANING_MODULES: list[str] = [
+    f"tilewright.reference.meanings.{name}"
+    for name in (
+        *("arith", "math", "index", "vector", "reductions", "scf", "cf", "func"),
+        *("memref", "gpu", "xetile", "builtin", "debug"),
+    )
+]
+
+
+def meaning(*names: str) -> Callable[[Meaning], Meaning]:
+    """Registers a function as the meaning of the ops called `names`."""
+
+    def register(function: Meaning) -> Meaning:
+        for name in names:
+            assert name not in MEANINGS, f"{name} has two meanings"
+            MEANINGS[name] = function
+        return function
+
+    return register
+
+
+def control(*names: str) -> Callable[[Control], Control]:
+    """Registers a function that lays out the control-flow ops called `names`."""
+
+    def register(function: Control) -> Control:
+        for name in names:
+            assert name not in CONTROLS, f"{name} has two layouts"
+            CONTROLS[name] = function
+        return function
+
+    return register
+
+
+def load_meanings() -> None:
+    """Imports every file of `MEANING_MODULES`; a target adds its own with `MEANING_MODULES.append`."""
+    for module in MEANING_MODULES:
+        import_module(module)
+
+
+def has_meaning(op: Operation) -> bool:
+    """Whether the executor can run the op itself (not what its regions hold)."""
+    load_meanings()
+    return op.name in MEANINGS or op.name in CONTROLS
