@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,9 +13,16 @@ from xdsl.ir import Block, Region
 
 from tilewright import knobs
 from tilewright.dialects.xetile import InitTileOp, LoadTileOp, StoreTileOp, TileType
+from tilewright.runtime.binding import Parameter
 from tilewright.runtime.key import Signature, mlir_facts, mlir_types
-from tilewright.runtime.launch import Launcher, Parameter
+from tilewright.runtime.launch import Launcher
 from tilewright.targets import base
+
+
+@dataclass
+class Built:
+    module: ModuleOp
+    contiguous: tuple[int, ...] = ()
 
 
 class RecordingTarget:
@@ -75,7 +83,7 @@ class CopyProgram:
 
     def build(
         self, signature: Signature, constexprs: Mapping[str, Any], options: base.CompileOptions
-    ) -> ModuleOp:
+    ) -> Built:
         block = Block(arg_types=mlir_types(signature))
         tile = TileType([constexprs["B"]] * 2, signature[0].dtype.mlir)
         sizes = [16, 16]
@@ -89,7 +97,7 @@ class CopyProgram:
         function.attributes["tilewright.level"] = StringAttr("workgroup")
         function.attributes["tilewright.args"] = mlir_facts(signature)
         module = gpu.ModuleOp(StringAttr(self.name), Region(Block([function])))
-        return ModuleOp([module])
+        return Built(ModuleOp([module]))
 
     def fingerprint(self) -> str | None:
         return self.source

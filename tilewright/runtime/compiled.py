@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright.diagnostics import LaunchError
 from tilewright.runtime.arrays import ArrayArg, describe
+from tilewright.runtime.binding import Parameter
 from tilewright.runtime.cache import KernelCache
 from tilewright.runtime.effects import kernel_function, stored_arguments
 from tilewright.runtime.key import (
@@ -24,9 +25,41 @@ from tilewright.runtime.key import (
 from tilewright.targets.base import CompileOptions, Executable, Storable, Target, get_target
 
 if TYPE_CHECKING:
-    from tilewright.runtime.launch import Program
+    from xdsl.dialects.builtin import ModuleOp
 
 _METADATA = "tilewright.json"
+
+
+class Built(Protocol):
+    """A kernel's module, and what a launch must check beyond the types of its arguments."""
+
+    @property
+    def module(self) -> ModuleOp: ...
+
+    @property
+    def contiguous(self) -> Sequence[int]:
+        """Positions of the arrays that are indexed flat, so that they must have no gaps."""
+        ...
+
+
+class Program(Protocol):
+    """What a front end gives the launcher: a kernel before it is compiled for anything."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]: ...
+
+    def build(
+        self, signature: Signature, constexprs: Mapping[str, Any], options: CompileOptions
+    ) -> Built:
+        """The module with one kernel, whose arguments are those of ``signature``, in order."""
+        ...
+
+    def fingerprint(self) -> str | None:
+        """Digest of the source that :meth:`build` reads; None when there is none."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -43,6 +76,8 @@ class CompiledKernel:
     executable: Executable
     stored: frozenset[int]
     """Positions of the run-time arguments that the kernel may write."""
+    contiguous: frozenset[int]
+    """Positions of the arrays that the kernel indexes flat."""
     from_cache: bool = False
     """Whether it was loaded from disk."""
 
@@ -62,7 +97,7 @@ class CompiledKernel:
         return self.executable.remarks
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
-        from tilewright.runtime.launch import full_grid
+        from tilewright.runtime.launch import full_grid, is_contiguous
 
         full = full_grid(grid)
 
@@ -85,6 +120,14 @@ class CompiledKernel:
                 if i in self.stored and isinstance(arg := types[i], ArrayArg) and arg.readonly:
                     raise LaunchError(
                         f"compiled kernel {self.name} stores to argument {i}, a read-only array"
+                    )
+                if (
+                    i in self.contiguous
+                    and isinstance(arg := types[i], ArrayArg)
+                    and not is_contiguous(arg)
+                ):
+                    raise LaunchError(
+                        f"compiled kernel {self.name} indexes argument {i} flat, and it has gaps"
                     )
             if 0 not in full:
                 ready = [
@@ -125,14 +168,15 @@ def compile_program(
             if kernel is not None:
                 return kernel
             store.discard(key)
-    module = program.build(signature, constexprs, options)
-    function = kernel_function(module)
+    built = program.build(signature, constexprs, options)
+    function = kernel_function(built.module)
     stored = stored_arguments(function) if function is not None else frozenset[int]()
-    executable = target.build(module, options)
+    contiguous = frozenset(built.contiguous)
+    executable = target.build(built.module, options)
     if store is not None and key is not None and isinstance(executable, Storable):
-        metadata = json.dumps({"stored": sorted(stored)}).encode()
-        store.put(key, {_METADATA: metadata, **executable.artifacts()})
-    return CompiledKernel(program.name, signature, options, executable, stored)
+        metadata = json.dumps({"stored": sorted(stored), "contiguous": sorted(contiguous)})
+        store.put(key, {_METADATA: metadata.encode(), **executable.artifacts()})
+    return CompiledKernel(program.name, signature, options, executable, stored, contiguous)
 
 
 def _cache_key(
@@ -164,8 +208,10 @@ def _load(
 ) -> CompiledKernel | None:
     """The stored kernel; None when the target cannot load what is stored."""
     try:
-        stored = frozenset[int](json.loads(artifacts.pop(_METADATA))["stored"])
+        metadata = json.loads(artifacts.pop(_METADATA))
+        stored, contiguous = (frozenset[int](metadata[k]) for k in ("stored", "contiguous"))
         executable = target.load(artifacts, options)
     except (KeyError, ValueError):
         return None
-    return CompiledKernel(program.name, signature, options, executable, stored, from_cache=True)
+    name = program.name
+    return CompiledKernel(name, signature, options, executable, stored, contiguous, from_cache=True)
