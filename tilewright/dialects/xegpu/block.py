@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import cast
 
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
+    I64,
     DenseArrayBase,
     IndexType,
     IntegerAttr,
-    IntegerType,
     MemRefType,
     UnitAttr,
     VectorType,
@@ -48,13 +47,9 @@ from tilewright.dialects.xetile.assembly import (
 HINTS = ("l1_hint", "l2_hint", "l3_hint")
 
 
-def indices_property(indices: IndexList | None) -> DenseArrayBase | None:
-    return None if indices is None else indices.attribute()
-
-
-def dense_ints(array: DenseArrayBase) -> tuple[int, ...]:
+def dense_ints(array: DenseArrayBase[I64]) -> tuple[int, ...]:
     """The integers of an `array<i64: ..>`."""
-    return tuple(int(v) for v in cast(DenseArrayBase[IntegerType], array).get_values())
+    return tuple(int(v) for v in array.get_values())
 
 
 def hint(value: CacheHintAttr | str | None) -> CacheHintAttr | None:
@@ -98,9 +93,9 @@ class CreateNdDescOp(IRDLOperation):
     shape = var_operand_def(IndexType)
     strides = var_operand_def(IndexType)
 
-    const_offsets = opt_prop_def(DenseArrayBase)
-    const_shape = opt_prop_def(DenseArrayBase)
-    const_strides = opt_prop_def(DenseArrayBase)
+    const_offsets = opt_prop_def(DenseArrayBase.constr(i64))
+    const_shape = opt_prop_def(DenseArrayBase.constr(i64))
+    const_strides = opt_prop_def(DenseArrayBase.constr(i64))
 
     result = result_def(TensorDescType)
 
@@ -150,7 +145,7 @@ class CreateNdDescOp(IRDLOperation):
 
     def verify_(self) -> None:
         for name in ("offsets", "shape", "strides"):
-            static: DenseArrayBase | None = getattr(self, f"const_{name}")
+            static: DenseArrayBase[I64] | None = getattr(self, f"const_{name}")
             if static is not None:
                 verify_indices(name, static, getattr(self, name))
         rules.verify_create_nd_tdesc(self)
@@ -204,7 +199,7 @@ class CreateNdDescOp(IRDLOperation):
         if self.const_offsets is not None:
             assembly.print_index_list(printer, self.const_offsets, self.offsets)
         for name in ("shape", "strides"):
-            static: DenseArrayBase | None = getattr(self, f"const_{name}")
+            static: DenseArrayBase[I64] | None = getattr(self, f"const_{name}")
             if static is not None:
                 printer.print_string(f", {name} : ")
                 assembly.print_index_list(printer, static, getattr(self, name))
@@ -244,7 +239,7 @@ def _deal_positional(
 class BlockAccess(IRDLOperation):
     """What load_nd, store_nd and prefetch_nd share: a descriptor, the offsets behind it, hints, a layout."""
 
-    const_offsets = opt_prop_def(DenseArrayBase)
+    const_offsets = opt_prop_def(DenseArrayBase.constr(i64))
     l1_hint = opt_prop_def(CacheHintAttr)
     l2_hint = opt_prop_def(CacheHintAttr)
     l3_hint = opt_prop_def(CacheHintAttr)
@@ -341,7 +336,7 @@ class LoadNdOp(BlockAccess):
     offsets = var_operand_def(IndexType)
 
     packed = opt_prop_def(UnitAttr)
-    transpose = opt_prop_def(DenseArrayBase)
+    transpose = opt_prop_def(DenseArrayBase.constr(i64))
     transpose_bit_width = opt_prop_def(IntegerAttr)
 
     value = result_def(VectorType)
@@ -572,7 +567,7 @@ class UpdateNdOffsetOp(IRDLOperation):
     tensor_desc = operand_def(TensorDescType)
     offsets = var_operand_def(IndexType)
 
-    const_offsets = opt_prop_def(DenseArrayBase)
+    const_offsets = opt_prop_def(DenseArrayBase.constr(i64))
 
     result = result_def(TensorDescType)
 

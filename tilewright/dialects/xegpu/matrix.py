@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import DenseArrayBase, IndexType, UnitAttr
+from xdsl.dialects.builtin import DenseArrayBase, IndexType, UnitAttr, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
@@ -86,7 +86,7 @@ class MatrixAccess(IRDLOperation):
     """What load_matrix and store_matrix share. `subgroup_block_io`: the lanes' data is contiguous, so
     that one block message moves it."""
 
-    const_offsets = opt_prop_def(DenseArrayBase)
+    const_offsets = opt_prop_def(DenseArrayBase.constr(i64))
     subgroup_block_io = opt_prop_def(UnitAttr)
     layout = opt_prop_def(Attribute)
 
