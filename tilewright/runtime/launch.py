@@ -27,6 +27,7 @@ from tilewright.runtime.arrays import ArrayArg, contiguous_strides, likeness
 from tilewright.runtime.binding import MISSING, Binder, Bound, Parameter, constexpr_likeness
 from tilewright.runtime.compiled import CompiledKernel, Program, compile_program
 from tilewright.runtime.key import (
+    ScalarType,
     Signature,
     overlapping_arguments,
     scalar_type,
