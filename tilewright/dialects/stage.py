@@ -1,0 +1,271 @@
+"""The `stage` dialect: workgroup-level values with storage and order made explicit (cpu).
+
+A kernel at this level is still the program of one workgroup over whole tiles. What is new is that every tile-shaped
+value that lives in memory is the result of a stage op, and that each stage op is one pass over memory:
+
+- `stage.strip` runs its ops row by row (or column by column), all at once; inside, values are registers.
+- `stage.contract` sums products over a range of k, one range whatever steps the loop of the user took.
+- `stage.pack` copies a whole array, once per launch, into panels that a contraction reads in order; `stage.panel` reads
+  a tile of it.
+
+Meaning (numpy): a strip executes its region; a contract is the loop that it shows; a pack is the array itself, with the
+region applied elementwise; a panel is a tile of it, zero outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    IndexType,
+    IntAttr,
+    IntegerAttr,
+    MemRefType,
+    StringAttr,
+    VectorType,
+    i64,
+)
+from xdsl.ir import (
+    Attribute,
+    Dialect,
+    Operation,
+    ParametrizedAttribute,
+    Region,
+    SSAValue,
+    TypeAttribute,
+)
+from xdsl.irdl import (
+    AttrSizedOperandSegments,
+    IRDLOperation,
+    irdl_attr_definition,
+    irdl_op_definition,
+    operand_def,
+    prop_def,
+    region_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+from xdsl.traits import IsTerminator, NoTerminator, Pure
+from xdsl.utils.exceptions import VerifyException
+
+
+@irdl_attr_definition
+class PanelsType(ParametrizedAttribute, TypeAttribute):
+    """`!stage.panels<8x1xf32, k = 1>`: a packed array.
+
+    The array's two inner dimensions are x (the dimension that is kept) and k (the dimension that is summed); `k` says
+    which of the two k is. Panels hold `lanes` consecutive x; in a panel, groups of `group` consecutive k follow one
+    another: element (x, k) lies at `((x / lanes) * K + k / group * group) * lanes + (x % lanes) * group + k % group`
+    within its block of k. Missing elements are zero.
+    """
+
+    name = "stage.panels"
+
+    lanes: IntAttr
+    group: IntAttr
+    element_type: Attribute
+    k: IntAttr
+
+    def __init__(self, lanes: int, group: int, element_type: Attribute, k: int):
+        super().__init__(IntAttr(lanes), IntAttr(group), element_type, IntAttr(k))
+
+    @classmethod
+    def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
+        with parser.in_angle_brackets():
+            lanes, group = parser.parse_dimension_list()
+            parser.parse_shape_delimiter()
+            element = parser.parse_type()
+            parser.parse_punctuation(",")
+            parser.parse_keyword("k")
+            parser.parse_punctuation("=")
+            k = parser.parse_integer()
+        return [IntAttr(lanes), IntAttr(group), element, IntAttr(k)]
+
+    def print_parameters(self, printer: Printer) -> None:
+        with printer.in_angle_brackets():
+            printer.print_string(f"{self.lanes.data}x{self.group.data}x")
+            printer.print_attribute(self.element_type)
+            printer.print_string(f", k = {self.k.data}")
+
+
+@irdl_op_definition
+class YieldOp(IRDLOperation):
+    """Ends the region of a stage op and gives its values."""
+
+    name = "stage.yield"
+    values = var_operand_def()
+    traits = traits_def(IsTerminator())
+    assembly_format = "($values^ `:` type($values))? attr-dict"
+
+    def __init__(self, values: Sequence[SSAValue] = ()):
+        super().__init__(operands=[values])
+
+
+@irdl_op_definition
+class StripOp(IRDLOperation):
+    """Runs its ops in one pass; its results are values that stay in memory.
+
+    ```mlir
+    %e, %s = stage.strip {
+      %x = xetile.load_tile %t : !xetile.tile<64x64xf32> -> vector<64x64xf32>
+      %y = math.exp %x : vector<64x64xf32>
+      %r = xetile.reduction <add>, %y [1] : vector<64x64xf32> -> vector<64x1xf32>
+      stage.yield %y, %r : vector<64x64xf32>, vector<64x1xf32>
+    } : vector<64x64xf32>, vector<64x1xf32>
+    ```
+    No op inside reads what another op inside writes at a different element.
+    """
+
+    name = "stage.strip"
+    body = region_def("single_block")
+    values = var_result_def()
+    assembly_format = "$body attr-dict (`:` type($values)^)?"
+
+    def __init__(self, body: Region, result_types: Sequence[Attribute]):
+        super().__init__(regions=[body], result_types=[result_types])
+
+    def verify_(self) -> None:
+        last = self.body.block.last_op
+        if not isinstance(last, YieldOp) or [v.type for v in last.operands] != list(self.result_types):
+            raise VerifyException("stage.strip ends with a stage.yield of its results")
+
+
+@irdl_op_definition
+class ContractOp(IRDLOperation):
+    """Sums of products over k: for k in range(lo, hi, step): acc_i += A_i(k) B_i(k).
+
+    ```mlir
+    %c = stage.contract %c0 to %K step %c32 init(%z : vector<64x64xf32>) {
+    ^bb0(%k : index):
+      %a = ...   // depends on %k only through the k offset of its tile
+      %b = ...
+      stage.yield %a, %b : vector<64x32xf32>, vector<32x64xf32>
+    } -> vector<64x64xf32>
+    ```
+    Tile k covers columns k .. k+step-1 of A and those rows of B, so any other cut of the range into steps gives the
+    same sum; a lowering is free to choose one.
+    """
+
+    name = "stage.contract"
+    lo = operand_def(IndexType)
+    hi = operand_def(IndexType)
+    step = operand_def(IndexType)
+    inits = var_operand_def(VectorType)
+    body = region_def("single_block")
+    values = var_result_def(VectorType)
+    assembly_format = (
+        "$lo `to` $hi `step` $step `init` `(` $inits `:` type($inits) `)` $body attr-dict "
+        "`->` type($values)"
+    )
+
+    def __init__(self, lo: SSAValue, hi: SSAValue, step: SSAValue, inits: Sequence[SSAValue], body: Region):
+        super().__init__(
+            operands=[lo, hi, step, inits], regions=[body], result_types=[[v.type for v in inits]]
+        )
+
+    @property
+    def pairs(self) -> list[tuple[SSAValue, SSAValue]]:
+        """The operands (A, B) of each accumulator."""
+        last = self.body.block.last_op
+        assert last is not None
+        return list(zip(last.operands[::2], last.operands[1::2], strict=True))
+
+    def verify_(self) -> None:
+        last = self.body.block.last_op
+        if not isinstance(last, YieldOp) or len(last.operands) != 2 * len(self.inits):
+            raise VerifyException("stage.contract yields one A and one B for each accumulator")
+        if list(self.inits.types) != list(self.result_types):
+            raise VerifyException("stage.contract gives values of the types of its inits")
+        for (a, b), c in zip(self.pairs, self.inits, strict=True):
+            assert isinstance(a.type, VectorType) and isinstance(b.type, VectorType)
+            m, k = a.type.get_shape()
+            k2, n = b.type.get_shape()
+            if k != k2 or c.type.get_shape() != (m, n):  # pyright: ignore
+                raise VerifyException(
+                    f"stage.contract: {m}x{k} by {k2}x{n} does not add to {c.type}"
+                )
+
+
+@irdl_op_definition
+class PackOp(IRDLOperation):
+    """A packed copy of an array, made before the workgroups start.
+
+    ```mlir
+    %p = stage.pack %A[%rows, %cols] {
+    ^bb0(%x : vector<1x1xbf16>):
+      %y = arith.extf %x : vector<1x1xbf16> to vector<1x1xf32>
+      stage.yield %y : vector<1x1xf32>
+    } : memref<?x?xbf16, strided<[?, 1]>> -> !stage.panels<8x1xf32, k = 1>
+    ```
+    Only x < `x_extent` (a bound of what any workgroup reads) is copied; the region applies to every element.
+    """
+
+    name = "stage.pack"
+    source = operand_def(MemRefType)
+    used = operand_def(IndexType)
+    scalars = var_operand_def()
+    body = region_def("single_block")
+    depth = prop_def(IntegerAttr)
+    """Rows of k per block: blocks of k follow one another, so that one block of all panels is close together."""
+    padding = prop_def(Attribute)
+    result = result_def(PanelsType)
+    traits = traits_def(NoTerminator())
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+
+    def __init__(
+        self,
+        source: SSAValue,
+        used: SSAValue,
+        body: Region,
+        result_type: PanelsType,
+        depth: int,
+        padding: Attribute,
+        scalars: Sequence[SSAValue] = (),
+    ):
+        super().__init__(
+            operands=[source, used, scalars],
+            regions=[body],
+            properties={"depth": IntegerAttr(depth, i64), "padding": padding},
+            result_types=[result_type],
+        )
+
+
+@irdl_op_definition
+class PanelOp(IRDLOperation):
+    """The tile of a packed array at offsets, one per dimension of the array.
+
+    ```mlir
+    %a = stage.panel %p[%m, %k] : !stage.panels<8x1xf32, k = 1> -> vector<64x32xf32>
+    ```
+    """
+
+    name = "stage.panel"
+    panels = operand_def(PanelsType)
+    offsets = var_operand_def(IndexType)
+    result = result_def(VectorType)
+    traits = traits_def(Pure())
+    assembly_format = "$panels `[` $offsets `]` attr-dict `:` type($panels) `->` type($result)"
+
+    def __init__(self, panels: SSAValue, offsets: Sequence[SSAValue], result_type: VectorType):
+        super().__init__(operands=[panels, offsets], result_types=[result_type])
+
+
+STAGE = Dialect("stage", [YieldOp, StripOp, ContractOp, PackOp, PanelOp], [PanelsType])
+
+__all__ = [
+    "STAGE",
+    "ArrayAttr",
+    "ContractOp",
+    "Operation",
+    "PackOp",
+    "PanelOp",
+    "PanelsType",
+    "StringAttr",
+    "StripOp",
+    "YieldOp",
+]

@@ -1,0 +1,95 @@
+"""cleanup: what no pass should have to look through.
+
+- dead code: ops without side effects whose results nobody uses;
+- common subexpressions: equal ops without side effects in one block, and in blocks around it;
+- loop-invariant code: scalar ops and tiles without side effects move out of loops that do not change their operands.
+
+Loads do not move: what they read may be written. Requires nothing; guarantees the same results.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import gpu, scf
+from xdsl.ir import Block, Operation, OpResult, SSAValue
+from xdsl.traits import is_side_effect_free
+
+
+def cleanup(function: gpu.FuncOp) -> None:
+    eliminate_common(function.body.block, [])
+    hoist_invariants(function.body.block)
+    eliminate_dead(function.body.block)
+
+
+def is_pure(op: Operation) -> bool:
+    return bool(op.results) and not op.regions and is_side_effect_free(op)
+
+
+def eliminate_dead(block: Block) -> None:
+    """Remove dead ops, last first, in nested blocks too. Loads are dead as well when nobody uses them."""
+    for op in reversed(list(block.ops)):
+        for region in op.regions:
+            for inner in region.blocks:
+                eliminate_dead(inner)
+        unused = all(r.first_use is None for r in op.results)
+        loads = op.name in ("xetile.load_tile", "xetile.load")
+        if op.results and unused and (loads or is_pure(op)):
+            op.detach()
+            op.erase()
+
+
+def eliminate_common(block: Block, known: list[dict[object, Operation]]) -> None:
+    """Let equal pure ops be one."""
+    mine: dict[object, Operation] = {}
+    scopes = [*known, mine]
+    for op in list(block.ops):
+        if is_pure(op):
+            key = (
+                type(op),
+                tuple(op.operands),
+                tuple(sorted(op.properties.items(), key=lambda item: item[0])),
+                tuple(sorted(op.attributes.items(), key=lambda item: item[0])),
+                tuple(op.result_types),
+            )
+            found = next((scope[key] for scope in scopes if key in scope), None)
+            if found is not None:
+                for old, new in zip(op.results, found.results, strict=True):
+                    old.replace_all_uses_with(new)
+                op.detach()
+                op.erase()
+                continue
+            mine[key] = op
+        for region in op.regions:
+            for inner in region.blocks:
+                eliminate_common(inner, scopes)
+
+
+def hoist_invariants(block: Block) -> None:
+    """Move invariant scalars, constants and tiles out of the loops of a block, innermost first."""
+    for op in list(block.ops):
+        for region in op.regions:
+            for inner in region.blocks:
+                hoist_invariants(inner)
+        if isinstance(op, scf.ForOp | scf.WhileOp):
+            for region in op.regions:
+                for inner in region.blocks:
+                    for candidate in list(inner.ops):
+                        if _may_hoist(candidate) and all(_outside(v, op) for v in candidate.operands):
+                            candidate.detach()
+                            block.insert_op_before(candidate, op)
+
+
+def _may_hoist(op: Operation) -> bool:
+    """Scalars and tiles cost nothing outside; a division might trap where the loop would not have run."""
+    return is_pure(op) and not op.name.startswith(("arith.div", "arith.rem", "arith.floordiv", "arith.ceildiv"))
+
+
+def _outside(value: SSAValue, loop: Operation) -> bool:
+    owner: Operation | None
+    owner = value.op if isinstance(value, OpResult) else value.owner.parent_op()  # pyright: ignore
+    if not isinstance(value, OpResult) and owner is loop:
+        return False
+    while owner is not None:
+        if owner is loop:
+            return isinstance(value, OpResult) and value.op is loop
+        owner = owner.parent_op()
+    return True

@@ -1,0 +1,141 @@
+"""Expressions of access analysis as ops: the way back from `Expr` to SSA values.
+
+Symbols become gpu ids, memref dimensions and strides, kernel arguments; a loop's counter is
+`(iv - lower) / step` of its scf.for. What has no SSA form at the place asked for (the counter of an scf.while, a value
+that does not dominate) raises `NoValue`, and the caller leaves the program as it is.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import arith, gpu, memref, scf
+from xdsl.dialects.builtin import IndexType, IntegerAttr
+from xdsl.ir import Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from tilewright.passes.affine import Expr, Kind, Symbol
+from tilewright.passes.induction import AXES
+
+index = IndexType()
+
+
+class NoValue(Exception):
+    """The expression cannot be computed at this place."""
+
+
+class Materialiser:
+    """Inserts the ops that compute expressions before `point`, each symbol once."""
+
+    def __init__(self, point: InsertPoint):
+        self.point = point
+        self._symbols: dict[Symbol, SSAValue] = {}
+        self._constants: dict[int, SSAValue] = {}
+
+    def insert(self, op: Operation) -> SSAValue:
+        Rewriter.insert_op(op, self.point)
+        return op.results[0]
+
+    def constant(self, value: int) -> SSAValue:
+        if value not in self._constants:
+            op = arith.ConstantOp(IntegerAttr(value, index))
+            self._constants[value] = self.insert(op)
+        return self._constants[value]
+
+    def value(self, expr: Expr) -> SSAValue | int:
+        """The expression's value; a Python int where it is known."""
+        if expr.constant is not None:
+            return expr.constant
+        total: SSAValue | None = None
+        for monomial, factor in expr.terms.items():
+            if not monomial:
+                continue
+            product: SSAValue | None = None
+            for symbol in monomial:
+                value = self.symbol(symbol)
+                product = value if product is None else self.insert(arith.MuliOp(product, value))
+            assert product is not None
+            if factor != 1:
+                product = self.insert(arith.MuliOp(product, self.constant(factor)))
+            total = product if total is None else self.insert(arith.AddiOp(total, product))
+        assert total is not None
+        if expr.offset:
+            total = self.insert(arith.AddiOp(total, self.constant(expr.offset)))
+        return total
+
+    def ssa(self, expr: Expr) -> SSAValue:
+        value = self.value(expr)
+        return self.constant(value) if isinstance(value, int) else value
+
+    def symbol(self, symbol: Symbol) -> SSAValue:
+        if symbol not in self._symbols:
+            self._symbols[symbol] = self._emit(symbol)
+        return self._symbols[symbol]
+
+    def _emit(self, symbol: Symbol) -> SSAValue:
+        match symbol.kind:
+            case Kind.PROGRAM_ID:
+                return self.insert(gpu.BlockIdOp(_dimension(symbol.key)))
+            case Kind.GRID_DIM:
+                return self.insert(gpu.GridDimOp(_dimension(symbol.key)))
+            case Kind.EXTENT:
+                base, dim = symbol.key  # pyright: ignore
+                return self.insert(memref.DimOp.from_source_and_index(base, self.constant(dim)))
+            case Kind.COUNTER:
+                return self._counter(symbol)
+            case Kind.VALUE:
+                value, component = symbol.key  # pyright: ignore
+                if component is not None or not isinstance(value, SSAValue) or not self.available(value):
+                    raise NoValue(symbol.name)
+                if value.type == index:
+                    return value
+                return self.insert(arith.IndexCastOp(value, index))
+            case Kind.APPLY:
+                return self._apply(symbol)
+            case _:
+                raise NoValue(symbol.name)
+
+    def _counter(self, symbol: Symbol) -> SSAValue:
+        op, dim = symbol.key  # pyright: ignore
+        if not isinstance(op, scf.ForOp) or dim != 0:
+            raise NoValue(symbol.name)
+        iv = op.body.block.args[0]
+        if not self.available(iv):
+            raise NoValue(symbol.name)
+        from_zero = self.insert(arith.SubiOp(iv, op.lb))
+        return self.insert(arith.DivUIOp(from_zero, op.step))
+
+    def _apply(self, symbol: Symbol) -> SSAValue:
+        operator = str(symbol.key[0])  # pyright: ignore
+        args = [self.ssa(a) for a in symbol.args]
+        classes = {
+            "floordiv": arith.FloorDivSIOp,
+            "ceildiv": arith.CeilDivSIOp,
+            "min": arith.MinSIOp,
+            "max": arith.MaxSIOp,
+        }
+        if operator in classes:
+            return self.insert(classes[operator](*args))
+        if operator == "mod" and symbol.lower == 0:
+            return self.insert(arith.SubiOp(args[0], self.insert(
+                arith.MuliOp(self.insert(arith.FloorDivSIOp(*args)), args[1]))))
+        raise NoValue(symbol.name)
+
+    def available(self, value: SSAValue) -> bool:
+        """Does the value dominate the place of insertion? (structured control flow only)"""
+        block = value.block if not hasattr(value, "op") else value.op.parent  # pyright: ignore
+        here = self.point.block
+        before = self.point.insert_before
+        while here is not None:
+            if here is block:
+                op = getattr(value, "op", None)
+                if op is None:
+                    return True
+                return before is None or op.is_before_in_block(before)
+            parent = here.parent_op()
+            if parent is None:
+                return False
+            before, here = parent, parent.parent
+        return False
+
+
+def _dimension(axis: object) -> gpu.DimensionAttr:
+    return gpu.DimensionAttr(gpu.DimensionEnum(AXES[int(axis)]))  # pyright: ignore

@@ -1,0 +1,492 @@
+"""strips: tile-shaped ops that may run in one pass over rows become one `stage.strip`.
+
+    %x = xetile.load_tile %t                       %y = stage.strip {
+    %m = xetile.reduction <maximumf>, %x [1]         %x = xetile.load_tile %t
+    %b = xetile.broadcast %m [1]               ->    ... exp(x - max) ...
+    %d = arith.subf %x, %b                           stage.yield %e
+    %e = math.exp %d                               }
+    %r = stage.contract ... %e ...                 %r = stage.contract ... %y ...
+
+Requires: no tile_mma (they are contracts).
+Guarantees: every op that makes or stores a tile-shaped value and is not cheap to repeat stands in a strip; in a strip,
+an element depends on its own row only; memory is read and written in an order that the program allows.
+
+Each op joins the earliest strip that has its number of rows, comes after what the op needs, and lets every memory
+access keep its place among those that may touch the same elements. *Floating* ops are cheap to repeat and belong to
+whoever uses them: constants, repetitions, index vectors, transposes, and loads, which move down to their users unless
+something may be written in between. Reductions down columns and atomics form strips of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from xdsl.dialects import arith, gpu, scf, vector
+from xdsl.dialects.builtin import UnrealizedConversionCastOp, VectorType
+from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
+from xdsl.traits import is_side_effect_free
+
+from tilewright.dialects import xetile as xt
+from tilewright.dialects.stage import ContractOp, PackOp, StripOp, YieldOp
+from tilewright.passes.access import Access, AccessAnalysis
+
+WRITES = (xt.StoreTileOp, xt.StoreScatterOp, xt.AtomicRmwOp)
+LOADS = (xt.LoadTileOp, xt.LoadGatherOp)
+FREE = (arith.ConstantOp, UnrealizedConversionCastOp, xt.ConvertLayoutOp)
+MOVERS = ("vector.shape_cast", "vector.transpose")
+
+
+@dataclass
+class Item:
+    """A strip being collected (`rows` > 0), or an op that stays what it is."""
+
+    rows: int
+    kind: str
+    ops: list[Operation] = field(default_factory=list[Operation])
+
+
+def rows_of(type: object) -> int:
+    """Rows of a vector: the product of all dimensions but the last."""
+    assert isinstance(type, VectorType)
+    rows = 1
+    for n in type.get_shape()[:-1]:
+        rows *= n
+    return rows
+
+
+def is_tile(value: SSAValue) -> bool:
+    return isinstance(value.type, VectorType)
+
+
+def form_strips(function: gpu.FuncOp) -> None:
+    """Rewrite every block of a kernel."""
+    analysis = AccessAnalysis(function)
+    for block in list(_blocks(function.body.block)):
+        Former(block, analysis).run()
+
+
+def _blocks(block: Block) -> Iterator[Block]:
+    yield block
+    for op in block.ops:
+        if isinstance(op, scf.ForOp | scf.IfOp | scf.WhileOp):
+            for region in op.regions:
+                for inner in region.blocks:
+                    yield from _blocks(inner)
+
+
+class Former:
+    """Forms the strips of one block."""
+
+    def __init__(self, block: Block, analysis: AccessAnalysis):
+        self.block = block
+        self.analysis = analysis
+        self.items: list[Item] = []
+        self.position: dict[SSAValue, int] = {}
+        """Item that makes a value; -1 before all of them. Values from outside of the block are absent."""
+        self.floating: set[Operation] = set()
+        self.number: dict[Operation, int] = {}
+        self.after: dict[int, list[Operation]] = {}
+        self.placed: list[tuple[int, Operation]] = []
+        """(item, memory op), writes and reads that have a place."""
+        self.sinks: set[Operation] = set()
+
+    def run(self) -> None:
+        ops = list(self.block.ops)
+        last = ops.pop() if ops and _is_terminator(ops[-1]) else None
+        if not any(is_tile(v) for op in ops for v in (*op.results, *op.operands)):
+            return
+        for i, op in enumerate(ops):
+            self.number[op] = i
+        self.find_sinks(ops)
+        for op in ops:
+            self.place(op)
+        if last is not None:
+            for v in last.operands:
+                self.settle(v)
+        self.rebuild(last)
+
+    # What an op is --------------------------------------------------------------------------------------------
+
+    def is_local_reduction(self, op: Operation) -> bool:
+        """Combines elements of one row only."""
+        if not isinstance(op, xt.ReductionOp):
+            return False
+        shape = op.source.type.get_shape()  # pyright: ignore
+        if all((op.reduction_size or shape[d]) == 1 for d in op.dims):
+            return True
+        return op.dims == (1,) and op.reduction_size is None and len(shape) == 2
+
+    def is_mover(self, op: Operation) -> bool:
+        """Does the result at a place need the operand at another row?"""
+        if isinstance(op, xt.TransposeOp):
+            return op.permutation != (0, 1)
+        if isinstance(op, xt.BroadcastOp):
+            return op.broadcast_size is not None or rows_of(op.source.type) != rows_of(op.result.type)
+        if isinstance(op, vector.BroadcastOp):
+            return is_tile(op.operands[0])
+        return op.name in MOVERS
+
+    def may_float(self, op: Operation) -> bool:
+        if not op.results or not is_tile(op.results[0]):
+            return False
+        if isinstance(op, FREE) or op.name == "vector.step" or op in self.sinks:
+            return True
+        if isinstance(op, vector.BroadcastOp | xt.BroadcastOp | xt.TransposeOp) or op.name in MOVERS:
+            return True
+        if isinstance(op, xt.LoadTileOp):
+            return all(use.operation.parent is self.block for r in op.results for use in r.uses)
+        return False
+
+    def find_sinks(self, ops: list[Operation]) -> None:
+        """Elementwise ops on loads that only reductions down columns use: computed again where they are combined."""
+        for op in reversed(ops):
+            if not op.results or not op.name.startswith("arith.") or not is_tile(op.results[0]):
+                continue
+            users = [use.operation for r in op.results for use in r.uses]
+            if not users or not all(
+                user in self.sinks
+                or (isinstance(user, xt.ReductionOp) and not self.is_local_reduction(user))
+                for user in users
+            ):
+                continue
+            if all(self.from_loads(v, 0) for v in op.operands if is_tile(v)):
+                self.sinks.add(op)
+
+    def from_loads(self, value: SSAValue, depth: int) -> bool:
+        if not isinstance(value, OpResult) or depth > 8 or value.op.parent is not self.block:
+            return not isinstance(value, OpResult)
+        op = value.op
+        if isinstance(op, xt.LoadTileOp | arith.ConstantOp | vector.BroadcastOp):
+            return True
+        if not op.name.startswith("arith.") and not isinstance(op, FREE):
+            return False
+        return all(self.from_loads(v, depth + 1) for v in op.operands if is_tile(v))
+
+    # Positions ------------------------------------------------------------------------------------------------
+
+    def floats(self, value: SSAValue) -> bool:
+        return isinstance(value, OpResult) and value.op in self.floating
+
+    def earliest(self, value: SSAValue, local: bool) -> int:
+        """First item at which a value may be used; `local`: by the same row."""
+        if self.floats(value):
+            assert isinstance(value, OpResult)
+            local = local and not self.is_mover(value.op)
+            return max((self.earliest(v, local) for v in value.op.operands), default=0)
+        at = self.position.get(value, -1)
+        if at < 0:
+            return 0
+        item = self.items[at]
+        inside = local and item.rows > 0 and item.kind == "rows" and is_tile(value)
+        return at if inside else at + 1
+
+    def loads_under(self, value: SSAValue) -> Iterator[Operation]:
+        """Floating loads that a value is computed from."""
+        if self.floats(value):
+            assert isinstance(value, OpResult)
+            if isinstance(value.op, LOADS):
+                yield value.op
+            for v in value.op.operands:
+                yield from self.loads_under(v)
+
+    # Memory ---------------------------------------------------------------------------------------------------
+
+    def conflict(self, a: Operation, b: Operation) -> bool:
+        """May two memory ops, one of them a write, touch the same element?"""
+        x, y = self.access(a), self.access(b)
+        if x is None or y is None:
+            return True
+        return self.analysis.may_alias(x.root, y.root)
+
+    def access(self, op: Operation) -> Access | None:
+        return self.analysis._by_op.get(op)  # pyright: ignore
+
+    def same_tile(self, a: Operation, b: Operation) -> bool:
+        """Do two block accesses address the same tile, element by element?"""
+        x, y = self.access(a), self.access(b)
+        if x is None or y is None or x.scattered or y.scattered:
+            return False
+        return (
+            x.base is y.base and x.offsets == y.offsets and x.shape == y.shape and x.strides == y.strides
+        )
+
+    def load_fits(self, load: Operation, at: int) -> bool:
+        """May a floating load be evaluated in item `at`?"""
+        mine = self.number[load]
+        for item, other in self.placed:
+            if not _writes(other) or not self.conflict(load, other):
+                continue
+            before = self.number.get(other, -1) < mine
+            if before and item >= at:
+                return False
+            if not before and item <= at:
+                inside = item == at and load in self.items[at].ops
+                if not inside:
+                    return False
+        return True
+
+    def memory_fits(self, op: Operation, at: int) -> bool:
+        """May a memory op be put into item `at`, before all later items?"""
+        for item, other in self.placed:
+            if item < at or not (_writes(op) or _writes(other)) or not self.conflict(op, other):
+                continue
+            if item > at or not (not _writes(other) and self.same_tile(op, other)):
+                return False
+        return True
+
+    # Placing --------------------------------------------------------------------------------------------------
+
+    def place(self, op: Operation) -> None:
+        tiles = any(is_tile(v) for v in (*op.results, *op.operands))
+        structural = bool(op.regions) or isinstance(op, ContractOp | PackOp) or not tiles
+        if not tiles and is_side_effect_free(op) and not op.regions:
+            self.scalar(op)
+        elif structural or (op.results and not is_tile(op.results[0]) and not isinstance(op, WRITES)):
+            self.alone(op)
+        elif self.may_float(op):
+            self.floating.add(op)
+        else:
+            self.join(op)
+
+    def scalar(self, op: Operation) -> None:
+        at = max((self.position.get(v, -1) for v in op.operands), default=-1)
+        for r in op.results:
+            self.position[r] = at
+        self.after.setdefault(at, []).append(op)
+
+    def alone(self, op: Operation) -> None:
+        """An op that stays in program order with everything before it."""
+        for v in _used_values(op):
+            self.settle(v)
+        for inner in op.walk():
+            if _writes(inner):
+                self.pin_loads(inner, self.number[op])
+        self.items.append(Item(0, "op", [op]))
+        at = len(self.items) - 1
+        for r in op.results:
+            self.position[r] = at
+        for inner in op.walk():
+            if self.access(inner) is not None or _writes(inner):
+                self.placed.append((at, inner))
+                self.number.setdefault(inner, self.number[op])
+
+    def settle(self, value: SSAValue) -> None:
+        """A value is needed outside of strips: loads under it must have a place."""
+        for load in list(self.loads_under(value)):
+            self.pin(load)
+
+    def pin(self, load: Operation) -> None:
+        if load not in self.floating:
+            return
+        self.floating.discard(load)
+        for at, item in enumerate(self.items):
+            if load in item.ops:
+                for r in load.results:
+                    self.position[r] = at
+                return
+        self.join(load)
+
+    def pin_loads(self, write: Operation, number: int) -> None:
+        """Loads before a write that is about to be placed, still to be used after it, are done now."""
+        for load in [op for op in self.floating if isinstance(op, LOADS)]:
+            if self.number[load] < number and self.conflict(load, write):
+                later = any(
+                    self.number.get(user, -1) > number for user in self.final_users(load)
+                )
+                if later:
+                    self.pin(load)
+
+    def final_users(self, op: Operation) -> Iterator[Operation]:
+        """Users of an op, through floating ops."""
+        for r in op.results:
+            for use in r.uses:
+                user: Operation | None = use.operation
+                while user is not None and user.parent is not self.block:
+                    user = user.parent_op()
+                if user is None:
+                    continue
+                if user in self.floating or user in self.sinks:
+                    yield from self.final_users(user)
+                else:
+                    yield user
+
+    def group_of(self, op: Operation) -> tuple[int, str]:
+        """Rows and kind of the strip that an op belongs to."""
+        if isinstance(op, xt.AtomicRmwOp):
+            return rows_of(op.value.type), "atomic"
+        if isinstance(op, xt.ReductionOp) and not self.is_local_reduction(op):
+            return rows_of(op.source.type), "down"
+        rows = [rows_of(v.type) for v in (*op.results, *op.operands) if is_tile(v)]
+        return max(rows), "rows"
+
+    def join(self, op: Operation) -> None:
+        rows, kind = self.group_of(op)
+        if _writes(op):
+            self.pin_loads(op, self.number[op])
+        first = max((self.earliest(v, kind == "rows") for v in op.operands), default=0)
+        loads = [load for v in op.operands for load in self.loads_under(v)]
+        at = -1
+        if kind != "atomic":
+            for i in range(first, len(self.items)):
+                item = self.items[i]
+                if item.rows != rows or item.kind != kind:
+                    continue
+                if self.is_memory(op) and not self.memory_fits(op, i):
+                    continue
+                if not all(self.load_fits(load, i) for load in loads):
+                    continue
+                at = i
+                break
+        if at < 0:
+            for load in list(loads):
+                if not self.load_fits(load, len(self.items)):
+                    self.pin(load)
+            self.items.append(Item(rows, kind))
+            at = len(self.items) - 1
+        for v in op.operands:
+            self.adopt(v, at)
+        self.items[at].ops.append(op)
+        for r in op.results:
+            self.position[r] = at
+        if self.is_memory(op):
+            self.placed.append((at, op))
+
+    def adopt(self, value: SSAValue, at: int) -> None:
+        """Note the floating loads that a strip now evaluates."""
+        for load in self.loads_under(value):
+            if load not in self.items[at].ops:
+                self.items[at].ops.append(load)
+                self.placed.append((at, load))
+
+    def is_memory(self, op: Operation) -> bool:
+        return isinstance(op, WRITES + LOADS)
+
+    # Building -------------------------------------------------------------------------------------------------
+
+    def rebuild(self, last: Operation | None) -> None:
+        """Put the block together anew, with one strip per item."""
+        strips: dict[int, list[Operation]] = {}
+        free = [op for op in self.number if op in self.floating and not isinstance(op, LOADS)]
+        for op in list(self.block.ops):
+            op.detach()
+        # Floating ops that no load stands under stay outside of strips, after what they are made of.
+        order: list[Operation] = []
+        for op in free:
+            at = max((self.last_position(v) for v in op.operands), default=-1)
+            self.after.setdefault(at, []).append(op)
+        for at in range(-1, len(self.items)):
+            if at >= 0:
+                item = self.items[at]
+                if item.rows == 0:
+                    order.append(item.ops[0])
+                else:
+                    order.append(self.build_strip(item, at))
+                    strips[at] = item.ops
+            order += sorted(self.after.get(at, []), key=lambda o: self.number[o])
+        for op in order:
+            self.block.add_op(op)
+        if last is not None:
+            self.block.add_op(last)
+        self.close(order)
+
+    def last_position(self, value: SSAValue) -> int:
+        if self.floats(value):
+            assert isinstance(value, OpResult)
+            return max((self.last_position(v) for v in value.op.operands), default=-1)
+        return self.position.get(value, -1)
+
+    def build_strip(self, item: Item, at: int) -> StripOp:
+        """A strip without results; `close` adds them when all uses are known."""
+        body = Block()
+        members = [
+            op
+            for op in item.ops
+            if op not in self.floating and all(self.position.get(r, at) == at for r in op.results)
+        ]
+        copies: dict[SSAValue, SSAValue] = {}
+        for op in members:
+            for i, v in enumerate(op.operands):
+                copy = self.copy_floating(v, body, copies)
+                if copy is not v:
+                    op.operands[i] = copy
+            body.add_op(op)
+        return StripOp(Region(body), [])
+
+    def copy_floating(self, value: SSAValue, body: Block, copies: dict[SSAValue, SSAValue]) -> SSAValue:
+        """The value inside a strip: floating ops over loads are repeated there."""
+        if value in copies:
+            return copies[value]
+        if not self.floats(value) or not any(True for _ in self.loads_under(value)):
+            return value
+        assert isinstance(value, OpResult)
+        mapping = {v: self.copy_floating(v, body, copies) for v in value.op.operands}
+        new = value.op.clone({k: v for k, v in mapping.items() if k is not v})
+        body.add_op(new)
+        for old, result in zip(value.op.results, new.results, strict=True):
+            copies[old] = result
+        return copies[value]
+
+    def close(self, order: list[Operation]) -> None:
+        """Give strips their results, and drop floating ops that nobody needs any more."""
+        for op in order:
+            if not isinstance(op, StripOp):
+                continue
+            body = op.body.block
+            out: list[SSAValue] = []
+            for inner in body.ops:
+                for r in inner.results:
+                    if is_tile(r) and any(not _is_within(use.operation, body) for use in r.uses):
+                        out.append(r)
+            new = StripOp(Region(Block()), [v.type for v in out])
+            for value, result in zip(out, new.values, strict=True):
+                value.replace_uses_with_if(result, lambda use: not _is_within(use.operation, body))
+            body.add_op(YieldOp(out))
+            region = op.body
+            new.body.detach_block(new.body.block)
+            for block in list(region.blocks):
+                region.detach_block(block)
+                new.body.add_block(block)
+            parent = op.parent
+            assert parent is not None
+            parent.insert_op_before(new, op)
+            op.detach()
+            op.erase()
+        for op in reversed(list(self.floating)):
+            if op.parent is None and all(r.first_use is None for r in op.results):
+                op.erase()
+        changed = True
+        while changed:
+            changed = False
+            for op in list(self.floating):
+                if op.parent is self.block and all(r.first_use is None for r in op.results):
+                    op.detach()
+                    op.erase()
+                    self.floating.discard(op)
+                    changed = True
+
+
+def _writes(op: Operation) -> bool:
+    if isinstance(op, WRITES):
+        return True
+    if op.regions or isinstance(op, LOADS) or op.name.startswith(("scf.", "stage.", "xetile.")):
+        return False
+    return not is_side_effect_free(op) and op.name not in ("gpu.barrier", "gpu.return", "memref.load", "cf.assert")
+
+
+def _used_values(op: Operation) -> Iterator[SSAValue]:
+    for inner in op.walk():
+        yield from inner.operands
+
+
+def _is_within(op: Operation, block: Block) -> bool:
+    current: Operation | None = op
+    while current is not None:
+        if current.parent is block:
+            return True
+        current = current.parent_op()
+    return False
+
+
+def _is_terminator(op: Operation) -> bool:
+    return isinstance(op, scf.YieldOp | scf.ConditionOp | gpu.ReturnOp | YieldOp)

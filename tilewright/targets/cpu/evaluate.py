@@ -1,0 +1,551 @@
+"""Values on demand: the register that holds some elements of a tile-shaped value at some position.
+
+A tile-shaped value need not exist anywhere. `Evaluator.at(value, Place(row, col, axis, lanes))` emits the ops that give
+`lanes` elements of it, from `[row, col]` on along `axis`, into the block being built: a load reads them, an elementwise
+op asks for its operands at the same place, a transpose asks with the axes swapped, a broadcast asks at the row or
+column that is repeated. A value that was written to a buffer is read from there. What to keep in buffers, and in which
+loops to ask, is decided by the callers (strips, packing); the meaning of every op is decided here, once.
+
+Within one straight-line region a value is emitted once per place (`scope` opens such a region).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from xdsl.dialects import arith, vector
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    DenseIntOrFPElementsAttr,
+    IndexType,
+    IntegerType,
+    UnrealizedConversionCastOp,
+    VectorType,
+    i1,
+)
+from xdsl.ir import Attribute, Operation, OpResult, SSAValue
+
+from tilewright.dialects import mach
+from tilewright.dialects import xetile as xt
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.targets.cpu.builder import Builder, Idx, index, lane_type
+from tilewright.targets.cpu.memory import (
+    Buffer,
+    ScatteredTile,
+    Tile,
+    element_of,
+    itemsize,
+    plain,
+    rows_cols,
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """`lanes` elements from `[row, col]` on, along `axis` (0 down a column, 1 along a row).
+
+    `inside`: every element is known to lie inside every base matrix that is read, so no load needs a mask.
+    """
+
+    row: Idx
+    col: Idx
+    axis: int = 1
+    lanes: int = 1
+    inside: bool = False
+
+    def lane(self, b: Builder, i: int) -> Place:
+        """One element of it."""
+        if self.axis == 1:
+            return replace(self, col=b.add(self.col, i), lanes=1)
+        return replace(self, row=b.add(self.row, i), lanes=1)
+
+
+@dataclass
+class Values:
+    """What is known of the values of a function: buffers, tiles and scalars by SSA value of the kernel."""
+
+    buffers: dict[SSAValue, Buffer] = field(default_factory=dict[SSAValue, Buffer])
+    tiles: dict[SSAValue, Tile | ScatteredTile] = field(default_factory=dict)
+    scalars: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
+    aliases: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
+    """Values that are another value by another name (region arguments, results of inlined regions)."""
+    spare: SSAValue | None = None
+    """64 bytes that may be read and written freely."""
+
+    def real(self, value: SSAValue) -> SSAValue:
+        while (other := self.aliases.get(value)) is not None:
+            value = other
+        return value
+
+
+def _same_along_row(value: SSAValue) -> bool:
+    """Is every row of the value one element, repeated?"""
+    op = value.owner
+    if isinstance(op, xt.BroadcastOp):
+        return op.broadcast_size is None and rows_cols(op.source.type)[1] == 1
+    return isinstance(op, vector.BroadcastOp) and rows_cols(op.operands[0].type)[1] == 1
+
+
+Rule = Callable[["Evaluator", Operation, Place, int], SSAValue]
+RULES: dict[type[Operation], Rule] = {}
+
+
+def evaluates(*classes: type[Operation]) -> Callable[[Rule], Rule]:
+    def register(rule: Rule) -> Rule:
+        for each in classes:
+            RULES[each] = rule
+        return rule
+
+    return register
+
+
+class Evaluator:
+    """Emits elements of values through a builder."""
+
+    def __init__(self, b: Builder, values: Values):
+        self.b = b
+        self.values = values
+        self._memo: list[dict[tuple[SSAValue, Place], SSAValue]] = [{}]
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """What is emitted inside is not reused outside."""
+        self._memo.append({})
+        try:
+            yield
+        finally:
+            self._memo.pop()
+
+    def forget(self) -> None:
+        """Memory has changed: emit everything anew from here on."""
+        self._memo[-1].clear()
+
+    def remember(self, value: SSAValue, place: Place, register: SSAValue) -> None:
+        self._memo[-1][(value, place)] = register
+
+    def at(self, value: SSAValue, place: Place) -> SSAValue:
+        """The register with the elements of `value` at `place`."""
+        value = self.values.real(value)
+        if not isinstance(value.type, VectorType):
+            return self.b.splat(self.scalar(value), place.lanes)
+        rows, cols = rows_cols(value.type)
+        if rows == 1 and place.row != 0 and place.axis == 1:
+            place = replace(place, row=0)
+        if cols == 1 and place.col != 0 and place.axis == 0:
+            place = replace(place, col=0)
+        if place.axis == 1 and _same_along_row(value):
+            place = replace(place, col=0, inside=False)
+        key = (value, place)
+        for memo in reversed(self._memo):
+            found = memo.get(key)
+            if found is not None:
+                return found
+        result = self._emit(value, place)
+        self._memo[-1][key] = result
+        return result
+
+    def scalar(self, value: SSAValue) -> SSAValue:
+        """A scalar of the kernel as it stands in the function being built."""
+        value = self.values.real(value)
+        found = self.values.scalars.get(value)
+        if found is None:
+            raise AssertionError(f"scalar {value} was not lowered before its use")
+        return found
+
+    def _emit(self, value: SSAValue, place: Place) -> SSAValue:
+        buffer = self.values.buffers.get(value)
+        if buffer is not None:
+            return self.read(buffer, place)
+        if not isinstance(value, OpResult):
+            raise AssertionError(f"{value.type} has no buffer")
+        op = value.op
+        rule = RULES.get(type(op))
+        if rule is not None:
+            return rule(self, op, place, value.index)
+        if type(op).__module__.startswith(("xdsl.dialects.arith", "xdsl.dialects.math")):
+            return self.elementwise(op, place, value.index)
+        raise error_at(
+            op,
+            f"{op.name} on tiles is not supported by the cpu target",
+            kind=UnsupportedError,
+        )
+
+    def read(self, buffer: Buffer, place: Place) -> SSAValue:
+        """Elements of a buffer; rows are contiguous, columns are gathered."""
+        b = self.b
+        pointer = buffer.address(b, place.row, place.col)
+        type = lane_type(buffer.element, place.lanes)
+        if place.axis == 1 or place.lanes == 1 or buffer.ld == 1:
+            return b.load(pointer, type)
+        return self.gather(pointer, buffer.element, buffer.ld, place.lanes, None, 0)
+
+    def gather(
+        self,
+        pointer: SSAValue,
+        element: Attribute,
+        stride: Idx,
+        lanes: int,
+        mask: SSAValue | None,
+        padding: int | float,
+    ) -> SSAValue:
+        """`lanes` elements, `stride` elements apart."""
+        b = self.b
+        steps = b.iota(lanes)
+        size = b.splat(b.idx(b.mul(stride, itemsize(element))), lanes)
+        offsets = b.value(arith.MuliOp(steps, size))
+        if mask is None:
+            mask = b.constant(VectorType(i1, [lanes]), 1)
+        passthru = b.constant(VectorType(element, [lanes]), padding)  # pyright: ignore
+        return b.value(mach.GatherOp(pointer, offsets, mask, passthru))
+
+    def elementwise(self, op: Operation, place: Place, result: int) -> SSAValue:
+        """The op itself on the registers of its operands."""
+        operands = [
+            self.at(v, place) if isinstance(v.type, VectorType) else self.scalar(v) for v in op.operands
+        ]
+        return self.clone(op, operands, place.lanes, result)
+
+    def clone(self, op: Operation, operands: Sequence[SSAValue], lanes: int, result: int = 0) -> SSAValue:
+        types = [lane_type(element_of(r.type), lanes) for r in op.results]
+        new = type(op).create(
+            operands=operands, result_types=types, properties=op.properties, attributes=op.attributes
+        )
+        new.location = op.location  # pyright: ignore
+        self.b.op(new)
+        return new.results[result]
+
+    def by_lane(self, place: Place, element: Attribute, one: Callable[[Place], SSAValue]) -> SSAValue:
+        """A register put together from single elements: right for anything, fast for nothing."""
+        if place.lanes == 1:
+            return one(place)
+        parts = [one(place.lane(self.b, i)) for i in range(place.lanes)]
+        result = self.b.constant(VectorType(element, [place.lanes]), 0)  # pyright: ignore
+        for i, part in enumerate(parts):
+            result = self.b.value(vector.InsertOp(part, result, [i]))
+        return result
+
+    # Bounds ---------------------------------------------------------------------------------------------------
+
+    def lanes_inside(self, tile: Tile, place: Place) -> SSAValue | None:
+        """Mask (a bool for one lane) of the elements of `place` that lie inside the base matrix; None is all."""
+        b = self.b
+        position = (place.row, place.col)
+        along, across = place.axis, 1 - place.axis
+        start = b.add(tile.offsets[along], position[along])
+        other = b.add(tile.offsets[across], position[across])
+        limit = b.sub(tile.extents[along], start)
+        other_ok = b.cmp("slt", other, tile.extents[across])
+        if not b.is_nonnegative(other):
+            other_ok = b.both(other_ok, b.cmp("sge", other, 0))
+            assert other_ok is not None
+        mask = b.mask_first(b.select(other_ok, limit, 0), place.lanes)
+        if not b.is_nonnegative(start):
+            below = b.mask_first(b.sub(0, start), place.lanes)
+            if below is None:
+                return b.constant(lane_type(i1, place.lanes), 0)
+            ones = b.constant(lane_type(i1, place.lanes), 1)
+            mask = b.both(mask, b.value(arith.XOrIOp(below, ones)))
+        return mask
+
+    def address(self, tile: Tile, place: Place) -> SSAValue:
+        b = self.b
+        size = itemsize(tile.element)
+        rows = b.mul(b.add(tile.offsets[0], place.row), tile.strides[0])
+        cols = b.mul(b.add(tile.offsets[1], place.col), tile.strides[1])
+        return b.ptr(b.ptr(tile.pointer, b.mul(rows, size)), b.mul(cols, size))
+
+    def load(self, tile: Tile, place: Place, padding: int | float) -> SSAValue:
+        """Elements of a base matrix; outside of it, the padding."""
+        b = self.b
+        mask = None if place.inside else self.lanes_inside(tile, place)
+        pointer = self.address(tile, place)
+        type = lane_type(tile.element, place.lanes)
+        stride = tile.strides[place.axis]
+        if place.lanes == 1:
+            if mask is None:
+                return b.load(pointer, type)
+            assert self.values.spare is not None
+            known = b.known_bool(mask)
+            if known is False:
+                return b.constant(type, padding)
+            safe = b.value(arith.SelectOp(mask, pointer, self.values.spare))
+            return b.value(arith.SelectOp(mask, b.load(safe, type), b.constant(type, padding)))
+        if stride != 1:
+            return self.gather(pointer, tile.element, stride, place.lanes, mask, padding)
+        if mask is None:
+            return b.load(pointer, type)
+        return b.value(mach.MaskedLoadOp(pointer, mask, b.constant(type, padding)))
+
+    def store(self, value: SSAValue, tile: Tile, place: Place, mask: SSAValue | None) -> None:
+        """Store a register; elements outside the base matrix, or masked off, are dropped."""
+        b = self.b
+        if not place.inside:
+            mask = b.both(self.lanes_inside(tile, place), mask)
+        pointer = self.address(tile, place)
+        stride = tile.strides[place.axis]
+        if place.lanes == 1:
+            if mask is None:
+                b.store(value, pointer)
+            else:
+                with b.when(mask):
+                    b.store(value, pointer)
+        elif stride != 1:
+            size = b.splat(b.idx(b.mul(stride, itemsize(tile.element))), place.lanes)
+            offsets = b.value(arith.MuliOp(b.iota(place.lanes), size))
+            if mask is None:
+                mask = b.constant(VectorType(i1, [place.lanes]), 1)
+            b.op(mach.ScatterOp(value, pointer, offsets, mask))
+        elif mask is None:
+            b.store(value, pointer)
+        else:
+            b.op(mach.MaskedStoreOp(value, pointer, mask))
+
+    def scattered(
+        self, tile: ScatteredTile, mask: SSAValue | None, place: Place
+    ) -> tuple[SSAValue, SSAValue]:
+        """(byte offsets, lanes on) of the elements of a scattered tile at a place."""
+        b = self.b
+        offsets = self.at(tile.offsets[0], place)
+        if isinstance(element_of(tile.offsets[0].type), IntegerType):
+            offsets = b.value(arith.IndexCastOp(offsets, lane_type(index, place.lanes)))
+        for more in tile.offsets[1:]:
+            offsets = b.value(arith.AddiOp(offsets, self.at(more, place)))
+        zero = b.constant(offsets.type, 0)
+        limit = b.splat(b.idx(tile.count), place.lanes)
+        on = b.both(
+            b.value(arith.CmpiOp(offsets, zero, "sge")), b.value(arith.CmpiOp(offsets, limit, "slt"))
+        )
+        if mask is not None:
+            on = b.both(on, self.at(mask, place))
+        assert on is not None
+        size = b.constant(offsets.type, itemsize(tile.element))
+        return b.value(arith.MuliOp(offsets, size)), on
+
+
+# Rules --------------------------------------------------------------------------------------------------------
+
+
+@evaluates(arith.ConstantOp)
+def constant(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
+    assert isinstance(op, arith.ConstantOp)
+    value = op.value
+    if not isinstance(value, DenseIntOrFPElementsAttr):
+        raise error_at(op, "a tile constant is a dense attribute", kind=UnsupportedError)
+    type = lane_type(element_of(op.result.type), place.lanes)
+    if value.is_splat():
+        return e.b.constant(type, value.get_values()[0])  # pyright: ignore
+    raise AssertionError("constants of several values are written to a buffer first")
+
+
+@evaluates(vector.BroadcastOp)
+def broadcast_scalar(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
+    source = op.operands[0]
+    if not isinstance(source.type, VectorType):
+        return e.b.splat(e.scalar(source), place.lanes)
+    return repeat(e, source, place)
+
+
+def repeat(e: Evaluator, source: SSAValue, place: Place) -> SSAValue:
+    """`source` repeated along the dimensions in which it has one element."""
+    rows, cols = rows_cols(source.type)
+    row = 0 if rows == 1 else place.row
+    col = 0 if cols == 1 else place.col
+    if (rows, cols)[place.axis] == 1:
+        one = e.at(source, replace(place, row=row, col=col, lanes=1, inside=False))
+        return e.b.splat(one, place.lanes)
+    return e.at(source, replace(place, row=row, col=col))
+
+
+@evaluates(xt.BroadcastOp)
+def broadcast(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
+    assert isinstance(op, xt.BroadcastOp)
+    if op.broadcast_size is None:
+        return repeat(e, op.source, place)
+    place = replace(place, inside=False)
+    rows, cols = rows_cols(op.source.type)
+    result_rows, result_cols = rows_cols(op.result.type)
+    b = e.b
+    row_step, col_step = result_rows // rows, result_cols // cols
+
+    def one(p: Place) -> SSAValue:
+        return e.at(op.source, replace(p, row=b.div(p.row, row_step), col=b.div(p.col, col_step)))
+
+    if (row_step, col_step)[place.axis] == 1:
+        return e.at(
+            op.source, replace(place, row=b.div(place.row, row_step), col=b.div(place.col, col_step))
+        )
+    return e.by_lane(place, element_of(op.source.type), one)
+
+
+@evaluates(xt.TransposeOp)
+def transpose(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
+    assert isinstance(op, xt.TransposeOp)
+    if op.permutation == (0, 1):
+        return e.at(op.value, place)
+    return e.at(op.value, replace(place, row=place.col, col=place.row, axis=1 - place.axis, inside=False))
+
+
+@evaluates(xt.ConvertLayoutOp)
+def convert_layout(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
+    return e.at(op.operands[0], place)
+
+
+@evaluates(UnrealizedConversionCastOp)
+def conversion_cast(e: Evaluator, op: Operation, place: Place, result: int) -> SSAValue:
+    return e.at(op.operands[result], place)
+
+
+@evaluates(arith.BitcastOp)
+def bitcast(e: Evaluator, op: Operation, place: Place, result: int) -> SSAValue:
+    return e.elementwise(op, place, result)
+
+
+@evaluates(xt.LoadTileOp)
+def load_tile(e: Evaluator, op: Operation, place: Place, result: int) -> SSAValue:
+    assert isinstance(op, xt.LoadTileOp)
+    tile = e.values.tiles[e.values.real(op.tile)]
+    assert isinstance(tile, Tile)
+    if op.permutation == (1, 0):
+        place = replace(place, row=place.col, col=place.row, axis=1 - place.axis, inside=False)
+    if result:
+        place = replace(place, inside=False)
+        fast = 1 if op.tile_type.order == (1, 0) else 0
+        step = tile.shape[fast] * result
+        tile = tile.moved(e.b, 0, step) if fast == 1 else tile.moved(e.b, step, 0)
+    return e.load(tile, place, op.padding_value)
+
+
+@evaluates(xt.LoadGatherOp)
+def load_gather(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
+    assert isinstance(op, xt.LoadGatherOp)
+    tile = e.values.tiles[e.values.real(op.tile)]
+    assert isinstance(tile, ScatteredTile)
+    offsets, on = e.scattered(tile, op.mask, place)
+    b = e.b
+    type = lane_type(tile.element, place.lanes)
+    if place.lanes == 1:
+        assert e.values.spare is not None
+        pointer = b.value(arith.SelectOp(on, b.ptr(tile.pointer, offsets), e.values.spare))
+        return b.value(arith.SelectOp(on, b.load(pointer, type), b.constant(type, op.padding_value)))
+    return b.value(mach.GatherOp(tile.pointer, offsets, on, b.constant(type, op.padding_value)))
+
+
+def _shape_cast(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
+    """Elements keep their row-major number."""
+    source = op.operands[0]
+    rows, cols = rows_cols(op.results[0].type)
+    source_rows, source_cols = rows_cols(source.type)
+    b = e.b
+    if cols == source_cols:
+        return e.at(source, place)
+    if cols == 1 and source_rows == 1:
+        return e.at(source, replace(place, row=0, col=place.row, axis=1, inside=False))
+    if rows == 1 and source_cols == 1:
+        return e.at(source, replace(place, row=place.col, col=0, axis=0, inside=False))
+
+    def one(p: Place) -> SSAValue:
+        number = b.add(b.mul(p.row, cols), p.col)
+        return e.at(
+            source, replace(p, row=b.div(number, source_cols), col=b.rem(number, source_cols))
+        )
+
+    return e.by_lane(place, element_of(source.type), one)
+
+
+def _step(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
+    """0, 1, 2, ... along a row."""
+    b = e.b
+    if place.lanes == 1:
+        return b.idx(place.col)
+    base = b.splat(b.idx(place.col), place.lanes)
+    return b.value(arith.AddiOp(base, b.iota(place.lanes)))
+
+
+@evaluates(arith.DivSIOp, arith.RemSIOp, arith.FloorDivSIOp, arith.CeilDivSIOp)
+def divide_signed(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
+    """Lanes that nobody looks at may hold anything: a divisor of 0 or -1 there must not trap."""
+    b = e.b
+    x, y = (e.at(v, place) for v in op.operands)
+    zero, one, minus = (b.constant(y.type, v) for v in (0, 1, -1))
+    negates = b.value(arith.CmpiOp(y, minus, "eq"))
+    bad = b.value(arith.OrIOp(negates, b.value(arith.CmpiOp(y, zero, "eq"))))
+    safe = b.value(arith.SelectOp(bad, one, y))
+    quotient = e.clone(op, [x, safe], place.lanes)
+    if isinstance(op, arith.RemSIOp):
+        special = zero
+    else:
+        special = b.value(arith.SubiOp(zero, x))
+    return b.value(arith.SelectOp(negates, special, quotient))
+
+
+@evaluates(arith.DivUIOp, arith.RemUIOp, arith.CeilDivUIOp)
+def divide_unsigned(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
+    b = e.b
+    x, y = (e.at(v, place) for v in op.operands)
+    bad = b.value(arith.CmpiOp(y, b.constant(y.type, 0), "eq"))
+    return e.clone(op, [x, b.value(arith.SelectOp(bad, b.constant(y.type, 1), y))], place.lanes)
+
+
+@evaluates(vector.FMAOp)
+def fused_multiply_add(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
+    from xdsl.dialects import math
+
+    a, x, c = (e.at(v, place) for v in op.operands)
+    return e.b.value(math.FmaOp(a, x, c))
+
+
+def _vector_transpose(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
+    return e.at(op.operands[0], replace(place, row=place.col, col=place.row, axis=1 - place.axis, inside=False))
+
+
+def _register_upstream() -> None:
+    from tilewright.dialects.upstream import vector as more
+
+    RULES[more.ShapeCastOp] = _shape_cast
+    RULES[more.StepOp] = _step
+    RULES[more.TransposeOp] = _vector_transpose
+
+
+_register_upstream()
+
+
+def identity_element(kind: str, element: Attribute) -> int | float:
+    """The neutral element of a reduction kind on an element type."""
+    if kind in ("add", "or", "xor", "maxui"):
+        return 0
+    if kind == "mul":
+        return 1
+    if kind in ("and", "minui"):
+        return -1
+    if isinstance(element, AnyFloat):
+        return float("-inf") if kind.startswith("max") else float("inf")
+    bits = 64 if isinstance(element, IndexType) else element.width.data  # pyright: ignore
+    return -(1 << (bits - 1)) if kind == "maxsi" else (1 << (bits - 1)) - 1
+
+
+_COMBINE: dict[str, type[Operation]] = {
+    "minui": arith.MinUIOp,
+    "minsi": arith.MinSIOp,
+    "maxui": arith.MaxUIOp,
+    "maxsi": arith.MaxSIOp,
+    "and": arith.AndIOp,
+    "or": arith.OrIOp,
+    "xor": arith.XOrIOp,
+    "minnumf": arith.MinnumfOp,
+    "maxnumf": arith.MaxnumfOp,
+    "minimumf": arith.MinimumfOp,
+    "maximumf": arith.MaximumfOp,
+}
+
+
+def combine(b: Builder, kind: str, x: SSAValue, y: SSAValue) -> SSAValue:
+    """One step of a reduction."""
+    element = x.type.element_type if isinstance(x.type, VectorType) else x.type
+    floats = isinstance(element, AnyFloat)
+    if kind == "add":
+        return b.value(arith.AddfOp(x, y) if floats else arith.AddiOp(x, y))
+    if kind == "mul":
+        return b.value(arith.MulfOp(x, y) if floats else arith.MuliOp(x, y))
+    return b.value(_COMBINE[kind](x, y))  # pyright: ignore

@@ -1,0 +1,640 @@
+"""The last stage from the stage level: one function per phase of a launch.
+
+A launch is a sequence of phases, each a range of tasks that the thread pool shares out: one phase per packed array,
+then the workgroups. Every task function is `void (ptr block, i64 task, i64 thread)`; the block holds the kernel's
+arguments, the grid and the launch's memory (see `ArgumentBlock`). `tw_run(block)` runs the phases; `tw_plan(block)`
+computes how much memory the packed arrays take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from xdsl.dialects import arith, cf, func, gpu, memref, scf, vector
+from xdsl.dialects.builtin import (
+    DenseIntOrFPElementsAttr,
+    IndexType,
+    IntegerType,
+    MemRefType,
+    ModuleOp,
+    UnrealizedConversionCastOp,
+    VectorType,
+)
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue
+
+from tilewright.dialects import mach
+from tilewright.dialects import xetile as xt
+from tilewright.dialects.stage import ContractOp, PackOp, PanelOp, StripOp, YieldOp
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.targets.cpu.builder import Builder, Idx, function, index
+from tilewright.targets.cpu.contract import ContractEmitter, PackedArray
+from tilewright.targets.cpu.evaluate import Evaluator, Place, Values
+from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.memory import (
+    Buffer,
+    Matrix,
+    ScatteredTile,
+    Tile,
+    as_idx,
+    element_of,
+    init_tile,
+    itemsize,
+    matrix_of_memref,
+    plain,
+    rows_cols,
+)
+from tilewright.targets.cpu.packing import emit_pack_task, packed_array
+from tilewright.targets.cpu.storage import Storage, is_tile
+from tilewright.targets.cpu.strips import Plan, Root, StripEmitter
+
+SPARE_BYTES = 64
+
+
+@dataclass
+class ArgumentBlock:
+    """Byte offsets in the block that a launch hands to every task."""
+
+    arguments: list[int] = field(default_factory=list[int])
+    """Of each kernel argument: an array is address, extents, strides (in elements); a scalar one slot of 8 bytes."""
+    grid: int = 0
+    scratch: int = 0
+    """Address of the threads' scratch memory, then its bytes per thread."""
+    workspace: int = 0
+    """Address of the launch's memory for packed arrays."""
+    pool: int = 0
+    needed: int = 0
+    """Out: bytes of workspace, written by `tw_plan`."""
+    size: int = 0
+
+
+def argument_block(types: Sequence[Attribute]) -> ArgumentBlock:
+    block = ArgumentBlock()
+    at = 0
+    for type in types:
+        block.arguments.append(at)
+        at += 8 * (1 + 2 * len(type.get_shape())) if isinstance(type, MemRefType) else 8
+    block.grid, at = at, at + 24
+    block.scratch, at = at, at + 16
+    block.workspace, at = at, at + 8
+    block.pool, at = at, at + 8
+    block.needed, at = at, at + 8
+    block.size = at
+    return block
+
+
+@dataclass
+class Lowered:
+    """A kernel at the last stage, with what a launch must know."""
+
+    module: ModuleOp
+    block: ArgumentBlock
+    scratch_bytes: int
+    types: list[Attribute]
+    packs: int
+
+
+class Scratch:
+    """Hands out the scratch memory of one thread."""
+
+    def __init__(self, base: SSAValue, b: Builder):
+        self.base = base
+        self.b = b
+        self.used = SPARE_BYTES
+
+    def bytes(self, count: int) -> SSAValue:
+        pointer = self.b.ptr(self.base, self.used)
+        self.used += -(-count // 64) * 64
+        return pointer
+
+
+def lower_kernel(kernel: gpu.FuncOp, m: Machine) -> Lowered:
+    """The module of the last stage for a kernel at the stage level."""
+    body = kernel.body.block
+    types = [a.type for a in body.args]
+    block = argument_block(types)
+    packs = [op for op in body.ops if isinstance(op, PackOp)]
+    functions: list[func.FuncOp] = []
+    plan_op, plan = function("tw_plan", [mach.ptr])
+    run_op, run = function("tw_run", [mach.ptr])
+    needed: Idx = 0
+    for i, op in enumerate(packs):
+        task_op, used = emit_pack_task(f"tw_pack{i}", FunctionContext, op, kernel, block, m, needed_before=packs[:i])
+        functions.append(task_op)
+        del used
+    main = FunctionContext("tw_workgroup", kernel, block, m)
+    main.lower_workgroup(packs)
+    functions.append(main.op)
+
+    # Memory of the packed arrays, one after the other.
+    context = FunctionContext.over(plan_op, plan, kernel, block, m)
+    for op in packs:
+        needed = plan.add(needed, packed_array(context, op, plan.ptr(context.argument, 0)).bytes)
+    plan.store(plan.idx(needed), plan.ptr(context.argument, block.needed))
+    plan.op(func.ReturnOp())
+
+    context = FunctionContext.over(run_op, run, kernel, block, m)
+    pool = run.load(run.ptr(context.argument, block.pool), mach.ptr)
+    for i, op in enumerate(packs):
+        tasks = packed_array(context, op, context.argument).tasks
+        context.launch(pool, f"tw_pack{i}", tasks)
+    gx, gy, gz = (context.grid(i) for i in range(3))
+    context.launch(pool, "tw_workgroup", run.mul(run.mul(gx, gy), gz))
+    run.op(func.ReturnOp())
+    module = ModuleOp([*functions, plan_op, run_op])
+    return Lowered(module, block, -(-main.scratch.used // 4096) * 4096, types, len(packs))
+
+
+class FunctionContext:
+    """One function being built from (parts of) a kernel."""
+
+    def __init__(self, name: str, kernel: gpu.FuncOp, block: ArgumentBlock, m: Machine):
+        op, b = function(name, [mach.ptr, index, index])
+        self._start(op, b, kernel, block, m)
+        self.task, self.thread = b.entry.args[1:]
+        b.nonnegative |= {self.task, self.thread}
+        base = b.load(b.ptr(self.argument, block.scratch), mach.ptr)
+        stride = b.load(b.ptr(self.argument, block.scratch + 8), index)
+        self.scratch = Scratch(b.ptr(base, b.mul(self.thread, stride)), b)
+        self.values.spare = self.scratch.base
+
+    @classmethod
+    def over(cls, op: func.FuncOp, b: Builder, kernel: gpu.FuncOp, block: ArgumentBlock, m: Machine) -> FunctionContext:
+        """A context in a function `(ptr block)` without scratch memory."""
+        self = cls.__new__(cls)
+        self._start(op, b, kernel, block, m)
+        return self
+
+    def _start(self, op: func.FuncOp, b: Builder, kernel: gpu.FuncOp, block: ArgumentBlock, m: Machine) -> None:
+        self.op = op
+        self.b = b
+        self.m = m
+        self.kernel = kernel
+        self.layout = block
+        self.argument: SSAValue = b.entry.args[0]
+        self.values = Values()
+        self.e = Evaluator(b, self.values)
+        self.matrices: dict[SSAValue, Matrix] = {}
+        self.packed: dict[SSAValue, PackedArray] = {}
+        self.ids: dict[str, SSAValue] = {}
+        for arg, at in zip(kernel.body.block.args, block.arguments, strict=True):
+            self._load_argument(arg, at)
+
+    def _load_argument(self, arg: BlockArgument, at: int) -> None:
+        b = self.b
+        type = arg.type
+        if not isinstance(type, MemRefType):
+            self.values.scalars[arg] = b.load(b.ptr(self.argument, at), type)
+            return
+        rank = len(type.get_shape())
+        pointer = b.load(b.ptr(self.argument, at), mach.ptr)
+        sizes: list[Idx] = []
+        strides: list[Idx] = []
+        for i in range(rank):
+            n = b.load(b.ptr(self.argument, at + 8 * (1 + i)), index)
+            b.nonnegative.add(n)
+            sizes.append(n)
+        for i in range(rank):
+            strides.append(b.load(b.ptr(self.argument, at + 8 * (1 + rank + i)), index))
+        self.matrices[arg] = matrix_of_memref(b, pointer, type, sizes, strides)
+
+    def grid(self, axis: int) -> SSAValue:
+        key = f"grid{axis}"
+        if key not in self.ids:
+            value = self.b.load(self.b.ptr(self.argument, self.layout.grid + 8 * axis), index)
+            self.b.nonnegative.add(value)
+            self.ids[key] = value
+        return self.ids[key]
+
+    def launch(self, pool: SSAValue, name: str, tasks: Idx) -> None:
+        b = self.b
+        address = b.value(mach.AddressOfOp(name))
+        b.call("tw_pool_launch", [pool, address, self.argument, b.idx(tasks)])
+
+    def buffer(self, type: Attribute) -> Buffer:
+        """Scratch memory for a value; rows and columns are padded so that whole vectors and micro-tiles fit."""
+        rows, cols = rows_cols(type)
+        element = element_of(type)
+        size = itemsize(element)
+        lanes = self.m.vector_bytes // min(size, 4)
+        ld = cols
+        padded = rows
+        if cols > 1:
+            step = self.m.nr(4) if rows > 1 else lanes
+            ld = -(-cols // step) * step
+            padded = -(-rows // self.m.mr) * self.m.mr if rows > 1 else 1
+        count = padded * ld + (lanes if cols == 1 else 0)
+        return Buffer(self.scratch.bytes(count * size + 64), element, (rows, cols), ld, padded)
+
+    # The workgroup --------------------------------------------------------------------------------------------
+
+    def lower_workgroup(self, packs: Sequence[PackOp]) -> None:
+        b = self.b
+        gx, gy = self.grid(0), self.grid(1)
+        rest = self.task
+        x = b.value(arith.RemSIOp(rest, gx))
+        rest = b.value(arith.DivSIOp(rest, gx))
+        y = b.value(arith.RemSIOp(rest, gy))
+        z = b.value(arith.DivSIOp(rest, gy))
+        for name, value in zip("xyz", (x, y, z), strict=True):
+            self.ids[name] = value
+            b.nonnegative.add(value)
+        at: Idx = 0
+        workspace = b.load(b.ptr(self.argument, self.layout.workspace), mach.ptr) if packs else None
+        for op in packs:
+            assert workspace is not None
+            self.lower_scalars_of(op)
+            array = packed_array(self, op, b.ptr(workspace, at))
+            self.packed[op.result] = array.packed
+            at = b.add(at, array.bytes)
+        body = self.kernel.body.block
+        self.storage = Storage(body)
+        self.buffers: dict[int, Buffer] = {}
+        self.contracts = ContractEmitter(self.e, self.m, self.packed, self.scratch.bytes, self.contract_scalars)
+        self.lower_block(body)
+        b.op(func.ReturnOp())
+
+    def lower_scalars_of(self, op: Operation) -> None:
+        """Lower the scalar ops that the operands of `op` come from."""
+        for operand in op.operands:
+            self.need(operand)
+
+    def need(self, value: SSAValue) -> None:
+        if value in self.values.scalars or value in self.matrices or not isinstance(value, OpResult):
+            return
+        if isinstance(value.op, PackOp) or isinstance(value.type, VectorType):
+            return
+        for operand in value.op.operands:
+            self.need(operand)
+        self.lower_op(value.op)
+
+    def memory_of(self, value: SSAValue) -> Buffer:
+        """The buffer of a memory value, made on first use."""
+        shared = self.storage.classes[value]
+        found = self.buffers.get(id(shared))
+        if found is None:
+            found = self.buffers[id(shared)] = self.buffer(value.type)
+        return found
+
+    def lower_block(self, block: Block) -> None:
+        for op in list(block.ops):
+            self.lower_op(op)
+
+    def lower_op(self, op: Operation) -> None:
+        if op.results and all(r in self.values.scalars for r in op.results):
+            return
+        method = getattr(self, "lower_" + op.name.replace(".", "_"), None)
+        if method is not None:
+            method(op)
+            return
+        tiles = any(is_tile(v) for v in (*op.results, *op.operands))
+        if tiles:
+            if not op.results:
+                raise error_at(op, f"{op.name} is not supported by the cpu target", kind=UnsupportedError)
+            return  # evaluated on demand
+        if op.regions:
+            raise error_at(op, f"{op.name} is not supported by the cpu target", kind=UnsupportedError)
+        self.clone_scalar(op)
+
+    def clone_scalar(self, op: Operation) -> None:
+        b = self.b
+        operands = [self.e.scalar(v) for v in op.operands]
+        if isinstance(op, arith.ConstantOp):
+            value = op.value
+            data = getattr(getattr(value, "value", None), "data", None)
+            if data is not None:
+                self.values.scalars[op.result] = b.constant(plain(op.result.type), data)
+                return
+        new = type(op).create(
+            operands=operands,
+            result_types=[plain(r.type) for r in op.results],
+            properties=op.properties,
+            attributes=op.attributes,
+        )
+        new.location = op.location  # pyright: ignore
+        b.op(new)
+        for old, value in zip(op.results, new.results, strict=True):
+            self.values.scalars[old] = value
+        safe = (arith.AddiOp, arith.MuliOp, arith.MinSIOp, arith.RemUIOp, arith.DivUIOp, arith.DivSIOp, arith.RemSIOp)
+        if isinstance(op, safe) and all(b.is_nonnegative(as_idx(v)) for v in operands):
+            b.nonnegative |= set(new.results)
+        if isinstance(op, arith.MaxSIOp) and any(b.is_nonnegative(as_idx(v)) for v in operands):
+            b.nonnegative |= set(new.results)
+
+    # Ids, arrays, tiles ---------------------------------------------------------------------------------------
+
+    def lower_gpu_block_id(self, op: gpu.BlockIdOp) -> None:
+        self.values.scalars[op.result] = self.ids[op.dimension.data.value]
+
+    def lower_gpu_grid_dim(self, op: gpu.GridDimOp) -> None:
+        self.values.scalars[op.result] = self.grid("xyz".index(op.dimension.data.value))
+
+    def lower_memref_dim(self, op: memref.DimOp) -> None:
+        dim = as_idx(self.e.scalar(op.index))
+        if not isinstance(dim, int):
+            raise error_at(op, "memref.dim needs a constant dimension", kind=UnsupportedError)
+        self.values.scalars[op.result] = self.b.idx(self.matrices[op.source].sizes[dim])
+
+    def lower_memref_extract_strided_metadata(self, op: Operation) -> None:
+        matrix = self.matrices[op.operands[0]]
+        rank = len(matrix.sizes)
+        self.matrices[op.results[0]] = matrix
+        values = [0, *matrix.sizes, *matrix.strides]
+        for result, value in zip(op.results[1 : 2 + 2 * rank], values, strict=True):
+            self.values.scalars[result] = self.b.idx(value)
+
+    def lower_memref_alloc(self, op: memref.AllocOp) -> None:
+        type = op.memref.type
+        assert isinstance(type, MemRefType)
+        shape = type.get_shape()
+        if any(n < 0 for n in shape):
+            raise error_at(op, "memory shared by the workgroup has a static shape", kind=UnsupportedError)
+        count = itemsize(plain(type.element_type))
+        for n in shape:
+            count *= n
+        self.matrices[op.memref] = matrix_of_memref(self.b, self.scratch.bytes(count), type, [], [])
+
+    lower_memref_alloca = lower_memref_alloc
+
+    def lower_memref_dealloc(self, op: Operation) -> None: ...
+
+    def lower_gpu_barrier(self, op: Operation) -> None:
+        """Ops of a workgroup run in program order on one thread."""
+
+    def lower_gpu_return(self, op: Operation) -> None: ...
+
+    def lower_func_return(self, op: Operation) -> None: ...
+
+    def lower_scf_yield(self, op: Operation) -> None: ...
+
+    def lower_scf_condition(self, op: Operation) -> None: ...
+
+    def lower_stage_yield(self, op: Operation) -> None: ...
+
+    def lower_stage_pack(self, op: Operation) -> None: ...
+
+    def lower_stage_panel(self, op: Operation) -> None: ...
+
+    def lower_xetile_init_tile(self, op: xt.InitTileOp) -> None:
+        source: Matrix | SSAValue | None = self.matrices.get(op.source)
+        if source is None:
+            address = self.e.scalar(op.source)
+            source = self.b.value(mach.PtrFromIntOp(address))
+        for v in (*op.offsets, *op.sizes, *op.strides):
+            self.need(v)
+        self.values.tiles[op.result] = init_tile(self.b, op, source, self.values.scalars)
+
+    def lower_xetile_update_tile_offset(self, op: xt.UpdateTileOffsetOp) -> None:
+        tile = self.values.tiles[self.values.real(op.tile)]
+        if isinstance(tile, ScatteredTile):
+            assert op.offset_vector is not None
+            from dataclasses import replace
+
+            self.values.tiles[op.result] = replace(tile, offsets=(*tile.offsets, op.offset_vector))
+            return
+        rows, cols = (x if isinstance(x, int) else as_idx(self.e.scalar(x)) for x in op.mixed_offsets)
+        self.values.tiles[op.result] = tile.moved(self.b, rows, cols)
+
+    def lower_xetile_prefetch_tile(self, op: xt.PrefetchTileOp) -> None:
+        """The caches of a CPU prefetch by themselves; blocks are copied once and stay."""
+
+    def lower_vector_extract(self, op: vector.ExtractOp) -> None:
+        if is_tile(op.result):
+            return
+        position = [int(x) for x in op.static_position.get_values()]
+        dynamic = [as_idx(self.e.scalar(v)) for v in op.dynamic_position]
+        shape = op.vector.type.get_shape()  # pyright: ignore
+        at: list[Idx] = []
+        for x in position:
+            at.append(dynamic.pop(0) if x == -(2**63) else x)
+        number: Idx = 0
+        for n, x in zip(shape, at, strict=True):
+            number = self.b.add(self.b.mul(number, n), x)
+        cols = rows_cols(op.vector.type)[1]
+        row, col = (0, number) if len(shape) == 1 else (self.b.div(number, cols), self.b.rem(number, cols))
+        with self.e.scope():
+            self.values.scalars[op.result] = self.e.at(op.vector, Place(row, col))
+
+    def lower_builtin_unrealized_conversion_cast(self, op: UnrealizedConversionCastOp) -> None:
+        for source, result in zip(op.operands, op.results, strict=True):
+            if not is_tile(result):
+                self.values.scalars[result] = self.e.scalar(source)
+
+    def lower_arith_constant(self, op: arith.ConstantOp) -> None:
+        value = op.value
+        if not is_tile(op.result):
+            self.clone_scalar(op)
+        elif isinstance(value, DenseIntOrFPElementsAttr) and not value.is_splat():
+            buffer = self.buffer(op.result.type)
+            rows, cols = rows_cols(op.result.type)
+            values = list(value.get_values())
+            for r in range(rows):
+                row = values[r * cols : (r + 1) * cols]
+                from xdsl.dialects.builtin import VectorType as V
+
+                register = self.b.dense(V(buffer.element, [cols]), row)  # pyright: ignore
+                if cols == 1:
+                    register = self.b.extract(register, 0)
+                self.b.store(register, buffer.address(self.b, r, 0))
+            self.values.buffers[op.result] = buffer
+
+    def lower_cf_assert(self, op: cf.AssertOp) -> None:
+        self.b.op(cf.AssertOp(self.e.scalar(op.arg), op.msg))
+
+    # Stage ops ------------------------------------------------------------------------------------------------
+
+    def strip_emitter(self, op: StripOp, destinations: Sequence[Buffer | None]) -> StripEmitter:
+        return StripEmitter(self.e, op, destinations, self.buffer, self.m.vector_bytes)
+
+    def lower_stage_strip(self, op: StripOp) -> None:
+        for inner in op.body.block.ops:
+            if not any(is_tile(v) for v in (*inner.results, *inner.operands)):
+                self.lower_op(inner)
+            elif isinstance(inner, xt.InitTileOp | xt.UpdateTileOffsetOp):
+                self.lower_op(inner)
+        destinations = [self.memory_of(r) for r in op.results]
+        self.strip_emitter(op, destinations).emit()
+        for result, buffer in zip(op.results, destinations, strict=True):
+            self.values.buffers[result] = buffer
+        self.e.forget()
+
+    def contract_scalars(self, op: ContractOp) -> None:
+        for inner in op.body.block.ops:
+            if not isinstance(inner, YieldOp) and not any(is_tile(r) for r in inner.results):
+                self.lower_op(inner)
+
+    def lower_stage_contract(self, op: ContractOp) -> None:
+        accumulators: list[Buffer] = []
+        for init, result in zip(op.inits, op.values, strict=True):
+            buffer = self.memory_of(result)
+            self.copy(init, buffer)
+            accumulators.append(buffer)
+        with self.e.scope():
+            self.contracts.emit(op, accumulators)
+        for result, buffer in zip(op.values, accumulators, strict=True):
+            self.values.buffers[result] = buffer
+        self.e.forget()
+
+    def copy(self, value: SSAValue, buffer: Buffer) -> None:
+        """Write a value to a buffer, unless it is there."""
+        if self.values.buffers.get(self.values.real(value)) is buffer:
+            return
+        strip = StripOp(Region(Block([YieldOp([value])])), [value.type])
+        plan = Plan(rows_cols(value.type)[0])
+        plan.roots.append(Root(None, value, 0, buffer, "keep"))
+        with self.e.scope():
+            self.strip_emitter(strip, [buffer]).run(plan)
+        strip.detach() if strip.parent else None
+        strip.erase()
+
+    # Control flow ---------------------------------------------------------------------------------------------
+
+    def flatten(self, value: SSAValue) -> list[SSAValue]:
+        """The scalars that carry a value through a loop: itself, or what may change of a tile."""
+        if isinstance(value.type, xt.TileType):
+            tile = self.values.tiles[self.values.real(value)]
+            if isinstance(tile, ScatteredTile):
+                raise error_at(value, "a scattered tile cannot be carried by a loop here", kind=UnsupportedError,
+                               hint="carry its offsets and init the tile inside the loop")
+            return [tile.pointer, *(self.b.idx(x) for x in tile.state())]
+        return [self.e.scalar(value)]
+
+    def bind(self, value: SSAValue, like: SSAValue, carried: list[SSAValue]) -> None:
+        """Let `value` (of the kind of `like`) be what its scalars say."""
+        if isinstance(value.type, xt.TileType):
+            tile = self.values.tiles[self.values.real(like)]
+            assert isinstance(tile, Tile)
+            state: list[Idx] = []
+            for i, (old, new) in enumerate(zip(tile.state(), carried[1:7], strict=True)):
+                unit_stride = i >= 4 and isinstance(old, int) and old == 1
+                state.append(old if unit_stride else new)
+            self.values.tiles[value] = tile.with_state(carried[0], state)
+            del carried[:7]
+        else:
+            self.values.scalars[value] = carried.pop(0)
+
+    def carry_in(self, inits: Sequence[SSAValue], args: Sequence[SSAValue]) -> list[SSAValue]:
+        """Copy tile-shaped initial values to their buffers; the scalars of the others."""
+        flat: list[SSAValue] = []
+        for init, arg in zip(inits, args, strict=True):
+            if is_tile(arg):
+                buffer = self.memory_of(arg)
+                self.copy(init, buffer)
+                self.values.buffers[arg] = buffer
+            else:
+                flat += self.flatten(init)
+        return flat
+
+    def carry_out(self, values: Sequence[SSAValue], targets: Sequence[SSAValue]) -> list[SSAValue]:
+        """The same for the values at the end of an iteration; all are read before any is written."""
+        flat: list[SSAValue] = []
+        moves: list[tuple[SSAValue, Buffer]] = []
+        for value, target in zip(values, targets, strict=True):
+            if is_tile(target):
+                moves.append((value, self.memory_of(target)))
+            else:
+                flat += self.flatten(value)
+        written = {id(buffer) for _, buffer in moves}
+        pending: list[tuple[SSAValue, Buffer]] = []
+        for value, buffer in moves:
+            source = self.values.buffers.get(self.values.real(value))
+            if source is buffer:
+                continue
+            if len(moves) > 1 and (source is None or id(source) in written):
+                spare = self.buffer(value.type)
+                self.copy(value, spare)
+                self.values.buffers[value] = spare
+            pending.append((value, buffer))
+        for value, buffer in pending:
+            self.copy(value, buffer)
+        return flat
+
+    def lower_scf_for(self, op: scf.ForOp) -> None:
+        b = self.b
+        body = op.body.block
+        carry = self.carry_in(op.iter_args, body.args[1:])
+        lo, hi, step = (as_idx(self.e.scalar(v)) for v in (op.lb, op.ub, op.step))
+        last = body.last_op
+        assert last is not None
+        with b.loop(lo, hi, step, carry) as loop, self.e.scope():
+            self.values.scalars[body.args[0]] = loop.iv
+            carried = list(loop.carried)
+            for init, arg in zip(op.iter_args, body.args[1:], strict=True):
+                if not is_tile(arg):
+                    self.bind(arg, init, carried)
+            self.lower_block(body)
+            loop.out = self.carry_out(last.operands, body.args[1:])
+        results = list(loop.results)
+        for init, result in zip(op.iter_args, op.results, strict=True):
+            if is_tile(result):
+                self.values.buffers[result] = self.memory_of(result)
+            else:
+                self.bind(result, init, results)
+        self.e.forget()
+
+    def lower_scf_while(self, op: scf.WhileOp) -> None:
+        b = self.b
+        before, after = op.before_region.block, op.after_region.block
+        carry = self.carry_in(op.arguments, before.args)
+        new_before = Block(arg_types=[v.type for v in carry])
+        with b.inside(new_before), self.e.scope():
+            carried = list(new_before.args)
+            for init, arg in zip(op.arguments, before.args, strict=True):
+                if not is_tile(arg):
+                    self.bind(arg, init, carried)
+            self.lower_block(before)
+            condition = before.last_op
+            assert isinstance(condition, scf.ConditionOp)
+            passed = self.carry_out(condition.operands[1:], after.args)
+            b.op(scf.ConditionOp(self.e.scalar(condition.operands[0]), *passed))
+        new_after = Block(arg_types=[v.type for v in passed])
+        with b.inside(new_after), self.e.scope():
+            carried = list(new_after.args)
+            for source, arg in zip(condition.operands[1:], after.args, strict=True):
+                if is_tile(arg):
+                    self.values.buffers[arg] = self.memory_of(arg)
+                else:
+                    self.bind(arg, source, carried)
+            self.lower_block(after)
+            last = after.last_op
+            assert last is not None
+            b.op(scf.YieldOp(*self.carry_out(last.operands, before.args)))
+        new = scf.WhileOp(carry, [v.type for v in passed], Region(new_before), Region(new_after))
+        b.op(new)
+        results = list(new.results)
+        for source, result in zip(condition.operands[1:], op.results, strict=True):
+            if is_tile(result):
+                self.values.buffers[result] = self.memory_of(result)
+            else:
+                self.bind(result, source, results)
+        self.e.forget()
+
+    def lower_scf_if(self, op: scf.IfOp) -> None:
+        b = self.b
+        condition = self.e.scalar(op.cond)
+        blocks: list[Block] = []
+        types: list[Attribute] = []
+        for region in op.regions:
+            new = Block()
+            flat: list[SSAValue] = []
+            with b.inside(new), self.e.scope():
+                if region.blocks:
+                    self.lower_block(region.block)
+                    last = region.block.last_op
+                    assert last is not None
+                    flat = self.carry_out(last.operands, op.results)
+                    types = [v.type for v in flat] or types
+                b.op(scf.YieldOp(*flat))
+            blocks.append(new)
+        results = list(b.if_else(condition, blocks[0], blocks[1], types))
+        first = op.true_region.block.last_op
+        assert first is not None
+        for source, result in zip(first.operands, op.results, strict=True):
+            if is_tile(result):
+                self.values.buffers[result] = self.memory_of(result)
+            else:
+                self.bind(result, source, results)
+        self.e.forget()
+
+
+__all__ = ["ArgumentBlock", "IndexType", "IntegerType", "Lowered", "PanelOp", "lower_kernel"]

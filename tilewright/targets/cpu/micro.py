@@ -1,0 +1,135 @@
+"""Micro-kernels: C[mr x nr] += A[mr x k] B[k x nr], the innermost loop of a contraction.
+
+One generator per family of instructions. The operands come with compile-time strides, so both packed panels and plain
+row-major buffers serve; C is a row-major buffer that stays in cache, and is read and written once per block of k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects import arith, math, vector
+from xdsl.dialects.builtin import AnyFloat, IntegerType, VectorType, i32
+from xdsl.ir import Attribute, SSAValue
+
+from tilewright.dialects import mach
+from tilewright.targets.cpu.builder import Builder, Idx
+from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.memory import Buffer, itemsize
+from tilewright.targets.cpu.panels import PanelFormat
+
+
+@dataclass(frozen=True)
+class Family:
+    """A way to multiply: the accumulator's type, what the operands are packed as, and the block it computes."""
+
+    name: str
+    accumulator: Attribute
+    mr: int
+    nr: int
+    a: PanelFormat
+    b: PanelFormat
+
+    @property
+    def group(self) -> int:
+        """Depths come in multiples of this."""
+        return max(self.a.group, self.b.group)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Where a micro-kernel finds an operand: address of element (0, 0), bytes from one x and one k group to the next."""
+
+    pointer: SSAValue
+    x_bytes: int
+    k_bytes: int
+
+
+def family_of(m: Machine, a: Attribute, b: Attribute, c: Attribute) -> Family:
+    """The family for element types of A, B and C (unsigned integers as `ui8` and the like)."""
+    if isinstance(c, AnyFloat):
+        element = c if itemsize(c) == 8 else _f32()
+        nr = m.nr(itemsize(element))
+        return Family("fma", element, m.mr, nr, PanelFormat(m.mr, 1, element), PanelFormat(nr, 1, element))
+    assert isinstance(c, IntegerType)
+    small = max(itemsize(a), itemsize(b)) == 1 and c.width.data == 32
+    unsigned_a, unsigned_b = _is_unsigned(a), _is_unsigned(b)
+    if small and m.vector_bytes >= 32:
+        i16 = IntegerType(16)
+        nr = m.nr(4)
+        return Family("dot2", i32, m.mr, nr, PanelFormat(m.mr, 2, i16, unsigned_a), PanelFormat(nr, 2, i16, unsigned_b))
+    nr = m.nr(itemsize(c))
+    return Family("mul", c, m.mr, nr, PanelFormat(m.mr, 1, c, unsigned_a), PanelFormat(nr, 1, c, unsigned_b))
+
+
+def _f32() -> Attribute:
+    from xdsl.dialects.builtin import f32
+
+    return f32
+
+
+def _is_unsigned(type: Attribute) -> bool:
+    from xdsl.dialects.builtin import Signedness
+
+    return isinstance(type, IntegerType) and type.signedness.data == Signedness.UNSIGNED
+
+
+def emit_micro(
+    b: Builder, m: Machine, family: Family, a: Operand, bb: Operand, c: Buffer, row: Idx, col: Idx, depth: Idx
+) -> None:
+    """C[row.., col..] += A B over `depth` k (a multiple of the family's group)."""
+    lanes = m.vector_bytes // itemsize(family.accumulator)
+    nv = family.nr // lanes
+    type = VectorType(family.accumulator, [lanes])  # pyright: ignore
+    zero = b.constant(type, 0)
+    groups = b.div(depth, family.group)
+    with b.loop(0, groups, 1, [zero] * (family.mr * nv)) as loop:
+        pa = b.ptr(a.pointer, b.mul(loop.iv, a.k_bytes))
+        pb = b.ptr(bb.pointer, b.mul(loop.iv, bb.k_bytes))
+        loop.out = _step(b, family, a, pa, pb, lanes, nv, loop.carried)
+    target = c.address(b, row, col)
+    size = itemsize(c.element)
+    for r in range(family.mr):
+        for v in range(nv):
+            pointer = b.ptr(target, (r * c.ld + v * lanes) * size)
+            old = b.load(pointer, type)
+            value = loop.results[r * nv + v]
+            b.store(_add(b, value, old), pointer)
+
+
+def _step(
+    b: Builder, family: Family, a: Operand, pa: SSAValue, pb: SSAValue, lanes: int, nv: int, acc: Sequence[SSAValue]
+) -> list[SSAValue]:
+    """One group of k: a row of B in registers, elements of A broadcast from memory."""
+    out = list(acc)
+    if family.name == "dot2":
+        # LLVM fuses the product and the addition where the machine has VNNI.
+        instruction = f"x86.vpmaddwd.{lanes * 32}"
+        pairs = VectorType(IntegerType(16), [2 * lanes])
+        rows = [b.load(b.ptr(pb, v * lanes * 4), pairs) for v in range(nv)]
+        for r in range(family.mr):
+            pair = b.load(b.ptr(pa, r * a.x_bytes), i32)
+            spread = b.value(vector.BitcastOp(b.splat(pair, lanes), pairs))
+            for v in range(nv):
+                at = r * nv + v
+                dots = b.value(mach.InstrOp(instruction, [spread, rows[v]], [out[at].type]))
+                out[at] = b.value(arith.AddiOp(out[at], dots))
+        return out
+    type = VectorType(family.accumulator, [lanes])  # pyright: ignore
+    size = itemsize(family.accumulator)
+    rows = [b.load(b.ptr(pb, v * lanes * size), type) for v in range(nv)]
+    for r in range(family.mr):
+        one = b.splat(b.load(b.ptr(pa, r * a.x_bytes), family.accumulator), lanes)
+        for v in range(nv):
+            at = r * nv + v
+            if family.name == "fma":
+                out[at] = b.value(math.FmaOp(one, rows[v], out[at]))
+            else:
+                out[at] = b.value(arith.AddiOp(out[at], b.value(arith.MuliOp(one, rows[v]))))
+    return out
+
+
+def _add(b: Builder, x: SSAValue, y: SSAValue) -> SSAValue:
+    element = x.type.element_type  # pyright: ignore
+    return b.value(arith.AddfOp(x, y) if isinstance(element, AnyFloat) else arith.AddiOp(x, y))

@@ -1,0 +1,172 @@
+"""Packing: elements of a value, in any order of memory, into panels that a micro-kernel reads from end to end.
+
+A panel holds `lanes` consecutive x; within it groups of `group` consecutive k follow one another, so that element
+(x, k) lies at `(k / group * lanes + x % lanes) * group + k % group` elements from the panel's start. FMA wants
+group 1; instructions that multiply pairs or quads want 2 or 4; AMX reads its A operand from groups of 64 bytes.
+
+Vectors run along whichever of x and k is contiguous in memory: along x they are stored as they are (with group > 1,
+interleaved), along k a block of rows is transposed in registers by a network of interleaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import AnyFloat, IntegerType, VectorType
+from xdsl.ir import Attribute, SSAValue
+
+from tilewright.targets.cpu.builder import Builder, Idx, lane_type
+from tilewright.targets.cpu.evaluate import Place
+from tilewright.targets.cpu.memory import itemsize
+
+
+@dataclass(frozen=True)
+class PanelFormat:
+    """How the elements of one operand are packed."""
+
+    lanes: int
+    group: int
+    element: Attribute
+    unsigned: bool = False
+    """Integers widen with zeros."""
+
+    def panel_bytes(self, b: Builder, k: Idx) -> Idx:
+        """Bytes of one panel of depth `k` (a multiple of `group`)."""
+        return b.mul(k, self.lanes * itemsize(self.element))
+
+    def k_offset(self, b: Builder, k: Idx) -> Idx:
+        """Bytes from a panel's start to element k (a multiple of `group`) of its first x."""
+        return b.mul(k, self.lanes * itemsize(self.element))
+
+
+def widen(b: Builder, x: SSAValue, element: Attribute, unsigned: bool = False) -> SSAValue:
+    """`x` converted to a type that holds all its values."""
+    source = x.type.element_type if isinstance(x.type, VectorType) else x.type
+    if source == element:
+        return x
+    lanes = x.type.get_shape()[0] if isinstance(x.type, VectorType) else 1
+    type = lane_type(element, lanes)
+    if isinstance(element, AnyFloat):
+        if isinstance(source, AnyFloat):
+            return b.value(arith.ExtFOp(x, type))  # pyright: ignore
+        convert = arith.UIToFPOp if unsigned else arith.SIToFPOp
+        return b.value(convert(x, type))
+    assert isinstance(element, IntegerType)
+    extend = arith.ExtUIOp if unsigned else arith.ExtSIOp
+    return b.value(extend(x, type))  # pyright: ignore
+
+
+def interleave(b: Builder, x: SSAValue, y: SSAValue) -> tuple[SSAValue, SSAValue]:
+    """x0 y0 x1 y1 ..., in two registers of the size of x."""
+    n = x.type.get_shape()[0]  # pyright: ignore
+    half = n // 2
+    low = [k for i in range(half) for k in (i, n + i)]
+    high = [k for i in range(half, n) for k in (i, n + i)]
+    return b.shuffle(x, y, low), b.shuffle(x, y, high)
+
+
+def transpose(b: Builder, rows: Sequence[SSAValue]) -> list[SSAValue]:
+    """Registers that hold the columns of `rows` one after the other: element [r][t] goes to t * len(rows) + r.
+
+    Each of the log2(rows) steps interleaves the first half of the list with the second; the number of rows is a
+    power of two.
+    """
+    current = list(rows)
+    half = len(current) // 2
+    steps = len(current).bit_length() - 1
+    for _ in range(steps):
+        following: list[SSAValue] = []
+        for x, y in zip(current[:half], current[half:], strict=True):
+            following += interleave(b, x, y)
+        current = following
+    return current
+
+
+Source = Callable[[Place], SSAValue]
+"""The register of the packed value at a place (row, col of the operand as the product sees it)."""
+
+
+def pack_block(
+    b: Builder,
+    format: PanelFormat,
+    source: Source,
+    destination: SSAValue,
+    x: Idx,
+    k: Idx,
+    depth: int,
+    *,
+    x_axis: int,
+    along_k: bool,
+    vector_bytes: int,
+    inside: bool,
+    limit: Idx | None = None,
+) -> None:
+    """Pack `lanes` x from `x` on and `depth` k from `k` on (a multiple of the group) to `destination`.
+
+    `destination` is the address of (x, k). With `limit`, k from there on counts as zero. Depth is such that whole
+    vectors are made: `block_depth` gives it.
+    """
+    k_axis = 1 - x_axis
+    size = itemsize(format.element)
+
+    def place(dx: int, dk: int, axis: int, lanes: int) -> Place:
+        px, pk = b.add(x, dx), b.add(k, dk)
+        row, col = (px, pk) if x_axis == 0 else (pk, px)
+        return Place(row, col, axis, lanes, inside)
+
+    def fetch(dx: int, dk: int, axis: int, lanes: int) -> SSAValue:
+        register = widen(b, source(place(dx, dk, axis, lanes)), format.element, format.unsigned)
+        if limit is None:
+            return register
+        if axis == k_axis:
+            keep = b.mask_first(b.sub(limit, b.add(k, dk)), lanes)
+        else:
+            keep = b.splat(b.cmp("slt", b.add(k, dk), limit), lanes)
+        if keep is None:
+            return register
+        zero = b.constant(register.type, 0)
+        return b.value(arith.SelectOp(keep, register, zero))
+
+    if along_k:
+        rows = [fetch(r, 0, k_axis, depth) for r in range(format.lanes)]
+        if depth == format.group:
+            for r, register in enumerate(rows):
+                b.store(register, b.ptr(destination, r * depth * size))
+            return
+        if format.group > 1:
+            wide = IntegerType(8 * size * format.group)
+            units = VectorType(wide, [depth // format.group])
+            rows = [_bitcast(b, r, units) for r in rows]
+        for i, register in enumerate(transpose(b, rows)):
+            bytes = i * depth * size
+            b.store(register, b.ptr(destination, bytes))
+        return
+    lanes = min(format.lanes, max(1, vector_bytes // size))
+    for dk in range(0, depth, format.group):
+        for dx in range(0, format.lanes, lanes):
+            parts = [fetch(dx, dk + g, x_axis, lanes) for g in range(format.group)]
+            base = (dk * format.lanes + dx * format.group) * size
+            for i, register in enumerate(_zip_groups(b, parts)):
+                b.store(register, b.ptr(destination, base + i * lanes * size))
+
+
+def block_depth(format: PanelFormat, along_k: bool, vector_bytes: int) -> int:
+    """k per call of `pack_block`: one vector of k, or one group."""
+    if not along_k:
+        return format.group
+    return max(vector_bytes // itemsize(format.element), format.group)
+
+
+def _zip_groups(b: Builder, parts: list[SSAValue]) -> list[SSAValue]:
+    """Registers p_0 .. p_g-1 of x vectors for consecutive k -> registers in which the g elements of an x stand together."""
+    if len(parts) == 1:
+        return parts
+    return transpose(b, parts) if isinstance(parts[0].type, VectorType) else parts
+
+
+def _bitcast(b: Builder, x: SSAValue, type: VectorType) -> SSAValue:
+    from xdsl.dialects import vector
+
+    return b.value(vector.BitcastOp(x, type))

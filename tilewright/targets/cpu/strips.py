@@ -1,0 +1,577 @@
+"""`stage.strip` -> loops over rows and vectors.
+
+The *roots* of a strip are what must be seen outside: stores, reductions, results. Everything else is emitted on demand
+at the place where a root needs it. A strip runs in levels: a reduction along rows at level p gives a column (one element
+per row) that is ready at level p + 1. Rows go in blocks, so that columns are computed as vectors over the rows of a block:
+
+    for block of rows:
+      for level p:
+        columns of level p, vectorised down the block
+        for row in block:
+          for c in main part of the row:  roots of level p on `unroll` vectors, no masks
+          for c in the rest:              roots of level p on one vector, masked
+
+A value of a lower level that a root needs again is computed again if that costs no more than reading it, otherwise kept
+in a buffer. The main part of a row ends where the first tile of the level leaves its matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from xdsl.dialects import arith, vector
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    IndexType,
+    UnrealizedConversionCastOp,
+    VectorType,
+    i1,
+)
+from xdsl.dialects.vector import CombiningKindAttr, CombiningKindFlag
+from xdsl.ir import Attribute, Operation, OpResult, SSAValue
+
+from tilewright.dialects import xetile as xt
+from tilewright.dialects.stage import StripOp
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.targets.cpu.atomics import emit_atomics
+from tilewright.targets.cpu.builder import Builder, Idx, lane_type
+from tilewright.targets.cpu.evaluate import Evaluator, Place, combine, identity_element
+from tilewright.targets.cpu.memory import Buffer, ScatteredTile, Tile, element_of, itemsize, rows_cols
+
+STORES = (xt.StoreTileOp, xt.StoreScatterOp)
+CHEAP = (arith.ConstantOp, vector.BroadcastOp, xt.BroadcastOp, UnrealizedConversionCastOp, xt.ConvertLayoutOp)
+CASTS = (arith.ExtFOp, arith.ExtSIOp, arith.ExtUIOp, arith.IndexCastOp)
+ROW_BLOCK = 16
+ROW_BLOCK_BYTES = 32 << 10
+
+
+@dataclass
+class Root:
+    """Something a strip must produce: a store, a reduction along rows, or a value to be kept in a buffer."""
+
+    op: Operation | None
+    value: SSAValue
+    level: int
+    buffer: Buffer | None = None
+    kind: str = ""
+    """`store`, `reduce` or `keep`."""
+
+
+@dataclass
+class Plan:
+    """What a strip does, level by level."""
+
+    rows: int
+    levels: int = 1
+    roots: list[Root] = field(default_factory=list[Root])
+
+    def of(self, level: int, columns: bool) -> list[Root]:
+        """Roots of a level: the columns, or the rest."""
+        return [
+            r
+            for r in self.roots
+            if r.level == level and (rows_cols(r.value.type)[1] == 1 and r.kind != "reduce") == columns
+        ]
+
+
+def is_row_reduction(op: Operation) -> bool:
+    """A full reduction along rows, of more than one column."""
+    return (
+        isinstance(op, xt.ReductionOp)
+        and op.reduction_size is None
+        and op.dims == (1,)
+        and rows_cols(op.source.type)[1] > 1
+    )
+
+
+def is_identity_reduction(op: Operation) -> bool:
+    """A reduction of dimensions that have one element."""
+    if not isinstance(op, xt.ReductionOp):
+        return False
+    shape = rows_cols(op.source.type)
+    return all((op.reduction_size or shape[d]) == 1 for d in op.dims)
+
+
+class StripEmitter:
+    """Emits one strip. `allocate(type)` gives a buffer for a value; `destinations` are those of the results."""
+
+    def __init__(self, e: Evaluator, strip: StripOp, destinations: Sequence[Buffer | None], scratch, bytes_per_vector: int):
+        self.e = e
+        self.b: Builder = e.b
+        self.strip = strip
+        self.destinations = destinations
+        self.scratch = scratch
+        self.vector_bytes = bytes_per_vector
+        self.block = strip.body.block
+        self.levels: dict[SSAValue, int] = {}
+        self.kept: dict[SSAValue, Buffer] = {}
+
+    def emit(self) -> None:
+        ops = list(self.block.ops)[:-1]
+        with self.e.scope():
+            self.prepare(ops)
+            for op in ops:
+                if is_identity_reduction(op):
+                    self.e.values.aliases[op.results[0]] = op.operands[0]
+            self.emit_ops(ops)
+        for value in self.kept:
+            if value not in self.results:
+                self.e.values.buffers.pop(value, None)
+
+    def prepare(self, ops: list[Operation]) -> None:
+        last = self.block.last_op
+        assert last is not None
+        self.results = {v: d for v, d in zip(last.operands, self.destinations, strict=True)}
+
+    def emit_ops(self, ops: list[Operation]) -> None:
+        special = [op for op in ops if isinstance(op, xt.AtomicRmwOp)]
+        if special:
+            for op in special:
+                emit_atomics(self.e, op, self.results.get(op.results[0]))
+                self.publish(op.results[0])
+            return
+        downs = [op for op in ops if isinstance(op, xt.ReductionOp) and not is_row_reduction(op) and not is_identity_reduction(op)]
+        if downs:
+            emit_reductions(self, downs)
+            for op in downs:
+                self.publish(op.results[0])
+            return
+        plan = self.plan(ops)
+        if plan.roots:
+            self.run(plan)
+        for op in ops:
+            for result in op.results:
+                self.publish(result)
+        for value in self.results:
+            self.publish(value)
+
+    def publish(self, value: SSAValue) -> None:
+        buffer = self.results.get(value)
+        if buffer is not None:
+            self.e.values.buffers[value] = buffer
+
+    # Planning -------------------------------------------------------------------------------------------------
+
+    def level(self, value: SSAValue) -> int:
+        return self.levels.get(self.e.values.real(value), 0)
+
+    def plan(self, ops: list[Operation]) -> Plan:
+        rows = 1
+        stored: set[SSAValue] = set()
+        for op in ops:
+            for value in (op.operands[0],) if isinstance(op, STORES) else ():
+                rows = max(rows, rows_cols(value.type)[0])
+            if is_row_reduction(op):
+                rows = max(rows, rows_cols(op.operands[0].type)[0])
+            if isinstance(op, STORES):
+                stored.add(op.operands[1])
+        for value in self.results:
+            rows = max(rows, rows_cols(value.type)[0])
+        plan = Plan(rows)
+        self.written = {id(self.base_of(t)) for t in stored}
+        for op in ops:
+            level = max((self.level(v) for v in op.operands), default=0)
+            if is_row_reduction(op):
+                level += 1
+            for result in op.results:
+                self.levels[result] = level
+            if isinstance(op, STORES):
+                plan.roots.append(Root(op, op.operands[0], level, kind="store"))
+            elif is_row_reduction(op):
+                result = op.results[0]
+                buffer = self.results.get(result) or self.scratch(result.type)
+                self.kept[result] = buffer
+                plan.roots.append(Root(op, op.operands[0], level - 1, buffer, "reduce"))
+        for value, buffer in self.results.items():
+            if value in self.kept or buffer is None:
+                continue
+            real = self.e.values.real(value)
+            existing = self.e.values.buffers.get(real)
+            if existing is buffer:
+                continue
+            plan.roots.append(Root(None, value, self.level(value), buffer, "keep"))
+            if isinstance(value, OpResult):
+                self.kept[value] = buffer
+        # Values that a later level needs again.
+        for root in list(plan.roots):
+            self.keep_crossing(root.value, root.level, plan, set())
+            if root.op is not None and isinstance(root.op, xt.StoreScatterOp):
+                tile = self.e.values.tiles[self.e.values.real(root.op.tile)]
+                assert isinstance(tile, ScatteredTile)
+                for v in (*tile.offsets, *([root.op.mask] if root.op.mask else [])):
+                    self.keep_crossing(v, root.level, plan, set())
+        plan.levels = 1 + max((r.level for r in plan.roots), default=0)
+        order = {"reduce": 0, "keep": 1, "store": 2}
+        plan.roots.sort(key=lambda r: (r.level, order[r.kind]))
+        return plan
+
+    def base_of(self, tile: SSAValue) -> SSAValue:
+        found = self.e.values.tiles[self.e.values.real(tile)]
+        return found.pointer
+
+    def cheap(self, value: SSAValue) -> bool:
+        """Is computing the value again no dearer than reading it back?"""
+        value = self.e.values.real(value)
+        if value in self.e.values.buffers:
+            return self.e.values.buffers[value] not in self.destinations
+        if not isinstance(value, OpResult):
+            return True
+        op = value.op
+        if op.parent is not self.block:
+            return True
+        if isinstance(op, xt.LoadTileOp):
+            return id(self.base_of(op.tile)) not in self.written and not self.written
+        if isinstance(op, CHEAP + CASTS):
+            return all(self.cheap(v) for v in op.operands if isinstance(v.type, VectorType))
+        return op.name in ("vector.step", "vector.shape_cast") and all(self.cheap(v) for v in op.operands)
+
+    def keep_crossing(self, value: SSAValue, level: int, plan: Plan, seen: set[SSAValue]) -> None:
+        """Give buffers to values below `level` that a root of `level` reaches and that are dear to compute again."""
+        value = self.e.values.real(value)
+        if value in seen or not isinstance(value.type, VectorType):
+            return
+        seen.add(value)
+        if value in self.kept or not isinstance(value, OpResult) or value.op.parent is not self.block:
+            return
+        column = rows_cols(value.type)[1] == 1 and plan.rows > 1
+        mine = self.level(value)
+        wide = any(rows_cols(v.type)[1] > 1 for v in value.op.operands if isinstance(v.type, VectorType))
+        if (mine < level or (column and not wide)) and not self.cheap(value):
+            is_column_use = column and mine <= level
+            if mine < level or is_column_use:
+                buffer = self.scratch(value.type)
+                self.kept[value] = buffer
+                plan.roots.append(Root(None, value, mine, buffer, "keep"))
+                level = mine
+        for operand in value.op.operands:
+            self.keep_crossing(operand, level, plan, seen)
+
+    # Emission -------------------------------------------------------------------------------------------------
+
+    def lanes(self, roots: Sequence[Root]) -> int:
+        """Elements per vector: as many as fit a register of the widest type that matters."""
+        sizes = [1]
+        for value in self.reached(roots):
+            element = element_of(value.type)
+            if not isinstance(element, IndexType):
+                size = itemsize(element)
+                narrow_float = isinstance(element, AnyFloat) and size < 4
+                sizes.append(4 if narrow_float else size)
+        widest = max(sizes)
+        return max(1, self.vector_bytes // max(widest, 4 if widest > 2 else widest))
+
+    def reached(self, roots: Sequence[Root]) -> list[SSAValue]:
+        """All tile-shaped values that the roots are computed from, up to buffers."""
+        seen: dict[SSAValue, None] = {}
+        stack = [r.value for r in roots]
+        for r in roots:
+            if isinstance(r.op, xt.StoreScatterOp):
+                stack += [v for v in r.op.operands if isinstance(v.type, VectorType)]
+        while stack:
+            value = self.e.values.real(stack.pop())
+            if value in seen or not isinstance(value.type, VectorType):
+                continue
+            seen[value] = None
+            if value in self.e.values.buffers or not isinstance(value, OpResult):
+                continue
+            stack.extend(value.op.operands)
+        return list(seen)
+
+    def run(self, plan: Plan) -> None:
+        b, e = self.b, self.e
+        has_columns = any(plan.of(level, True) for level in range(plan.levels))
+        has_rows = any(plan.of(level, False) for level in range(plan.levels))
+        widths = [rows_cols(r.value.type)[1] for r in plan.roots]
+        step = 1
+        if has_columns or not has_rows:
+            limit = ROW_BLOCK if has_rows else max(self.vector_bytes // 4, 1)
+            if has_rows:
+                limit = max(1, min(limit, ROW_BLOCK_BYTES // (4 * max(widths))))
+            step = max(d for d in range(1, min(limit, plan.rows) + 1) if plan.rows % d == 0)
+        before = dict(e.values.buffers)
+
+        def body(first: Idx) -> None:
+            e.values.buffers = dict(before)
+            for level in range(plan.levels):
+                with e.scope():
+                    for root in plan.of(level, True):
+                        self.column(root, first, step)
+                wide = plan.of(level, False)
+                if wide:
+                    if step == 1:
+                        self.row(wide, first)
+                    else:
+                        with b.loop(0, step, nonempty=True) as rows, e.scope():
+                            self.row(wide, b.add(first, rows.iv))
+                    for root in wide:
+                        if root.buffer is not None and root.kind == "keep":
+                            e.values.buffers[e.values.real(root.value)] = root.buffer
+
+        if plan.rows == step:
+            with e.scope():
+                body(0)
+        else:
+            with b.loop(0, plan.rows, step, nonempty=True) as blocks, e.scope():
+                body(blocks.iv)
+        e.values.buffers = before
+
+    def column(self, root: Root, first: Idx, step: int) -> None:
+        """One column value of a block of rows, as one vector."""
+        e, b = self.e, self.b
+        place = Place(first, 0, 0, step)
+        if root.kind == "store":
+            self.store(root, place, None)
+            return
+        assert root.buffer is not None
+        register = e.at(root.value, place)
+        b.store(register, root.buffer.address(b, first, 0))
+        e.values.buffers[e.values.real(root.value)] = root.buffer
+
+    def store(self, root: Root, place: Place, mask: SSAValue | None) -> None:
+        e, b = self.e, self.b
+        op = root.op
+        assert op is not None
+        register = e.at(root.value, place)
+        if isinstance(op, xt.StoreTileOp):
+            tile = e.values.tiles[e.values.real(op.tile)]
+            assert isinstance(tile, Tile)
+            e.store(register, tile, place, mask)
+            return
+        assert isinstance(op, xt.StoreScatterOp)
+        tile = e.values.tiles[e.values.real(op.tile)]
+        assert isinstance(tile, ScatteredTile)
+        offsets, on = e.scattered(tile, op.mask, place)
+        on = b.both(on, mask)
+        assert on is not None
+        if place.lanes == 1:
+            with b.when(on):
+                b.store(register, b.ptr(tile.pointer, offsets))
+        else:
+            from tilewright.dialects import mach
+
+            b.op(mach.ScatterOp(register, tile.pointer, offsets, on))
+
+    def row(self, roots: list[Root], row: Idx) -> None:
+        """All wide roots of a level on one row."""
+        by_width: dict[int, list[Root]] = {}
+        for root in roots:
+            by_width.setdefault(rows_cols(root.value.type)[1], []).append(root)
+        for width, group in by_width.items():
+            self.columns(group, row, width)
+
+    def main_end(self, roots: list[Root], row: Idx, width: int) -> Idx | None:
+        """Columns from 0 on that lie inside every matrix on this row; None if there is nothing to know."""
+        b, e = self.b, self.e
+        end: Idx = width
+        tiles: list[tuple[Tile, Idx]] = []
+        for value in self.reached(roots):
+            if isinstance(value, OpResult) and isinstance(value.op, xt.LoadTileOp):
+                if value in e.values.buffers or rows_cols(value.type)[1] != width:
+                    continue
+                tile = e.values.tiles[e.values.real(value.op.tile)]
+                if isinstance(tile, Tile):
+                    tiles.append((tile, 0 if rows_cols(value.type)[0] == 1 else row))
+        for root in roots:
+            if isinstance(root.op, xt.StoreTileOp):
+                tile = e.values.tiles[e.values.real(root.op.tile)]
+                if isinstance(tile, Tile):
+                    tiles.append((tile, row))
+        for tile, at in tiles:
+            limit = tile.limit(b, 1)
+            at_row = b.add(tile.offsets[0], at)
+            ok: SSAValue | None = b.cmp("slt", at_row, tile.extents[0])
+            if not b.is_nonnegative(at_row):
+                ok = b.both(ok, b.cmp("sge", at_row, 0))
+            if not b.is_nonnegative(tile.offsets[1]):
+                ok = b.both(ok, b.cmp("sge", tile.offsets[1], 0))
+            assert ok is not None
+            end = b.min(end, b.select(ok, limit, 0))
+        return end
+
+    def hoist(self, roots: list[Root], row: Idx, lanes: int) -> None:
+        """Emit what is the same along the whole row, before the loop over columns."""
+        from tilewright.targets.cpu.evaluate import _same_along_row
+
+        for value in self.reached(roots):
+            if value not in self.e.values.buffers and _same_along_row(value):
+                self.e.at(value, Place(row, 0, 1, lanes))
+
+    def columns(self, roots: list[Root], row: Idx, width: int) -> None:
+        b, e = self.b, self.e
+        lanes = min(self.lanes(roots), _power_of_two(width))
+        self.hoist(roots, row, lanes)
+        reductions = [r for r in roots if r.kind == "reduce"]
+        others = [r for r in roots if r.kind != "reduce"]
+        unroll = 4 if reductions else 2
+        start: Idx = 0
+        accumulators = [self.identity(r, lanes) for r in reductions]
+        if width > 2 * lanes:
+            end = self.main_end(roots, row, width)
+            step = lanes * unroll
+            assert end is not None
+            main = b.mul(b.div(b.max(end, 0), step), step)
+            carry = [a for a in accumulators for _ in range(unroll)]
+            with b.loop(0, main, step, carry) as loop, e.scope():
+                out = list(loop.carried)
+                for u in range(unroll):
+                    place = Place(row, b.add(loop.iv, u * lanes), 1, lanes, True)
+                    for i, root in enumerate(reductions):
+                        at = i * unroll + u
+                        out[at] = combine(b, self.kind(root), out[at], e.at(root.value, place))
+                    for root in others:
+                        self.finish(root, place, None)
+                loop.out = out
+            accumulators = []
+            for i, root in enumerate(reductions):
+                parts = list(loop.results[i * unroll : (i + 1) * unroll])
+                while len(parts) > 1:
+                    parts = [combine(b, self.kind(root), x, y) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+                accumulators.append(parts[0])
+            start = main
+        if isinstance(start, int) and width - start <= 2 * lanes:
+            with e.scope():
+                for col in range(start, width, lanes):
+                    accumulators = self.masked(reductions, others, row, col, width, lanes, accumulators)
+        else:
+            with b.loop(start, width, lanes, accumulators) as loop, e.scope():
+                loop.out = self.masked(reductions, others, row, loop.iv, width, lanes, list(loop.carried))
+            accumulators = list(loop.results)
+        for root, accumulator in zip(reductions, accumulators, strict=True):
+            assert root.buffer is not None and root.op is not None
+            b.store(self.horizontal(root, accumulator), root.buffer.address(b, row, 0))
+            e.values.buffers[root.op.results[0]] = root.buffer
+
+    def masked(
+        self,
+        reductions: list[Root],
+        others: list[Root],
+        row: Idx,
+        col: Idx,
+        width: int,
+        lanes: int,
+        accumulators: list[SSAValue],
+    ) -> list[SSAValue]:
+        """One vector of the rest of a row."""
+        b, e = self.b, self.e
+        place = Place(row, col, 1, lanes)
+        mask = None
+        if isinstance(col, int):
+            mask = b.mask_first(width - col, lanes)
+        elif width % lanes:
+            mask = b.mask_first(b.sub(width, col), lanes)
+        out: list[SSAValue] = []
+        for root, accumulator in zip(reductions, accumulators, strict=True):
+            value = e.at(root.value, place)
+            if mask is not None:
+                value = b.value(arith.SelectOp(mask, value, self.identity(root, lanes)))
+            out.append(combine(b, self.kind(root), accumulator, value))
+        for root in others:
+            self.finish(root, place, mask)
+        return out
+
+    def finish(self, root: Root, place: Place, mask: SSAValue | None) -> None:
+        if root.kind == "store":
+            self.store(root, place, mask)
+            return
+        assert root.buffer is not None
+        register = self.e.at(root.value, place)
+        self.b.store(register, root.buffer.address(self.b, place.row, place.col))
+
+    def kind(self, root: Root) -> str:
+        assert isinstance(root.op, xt.ReductionOp)
+        return root.op.kind
+
+    def identity(self, root: Root, lanes: int) -> SSAValue:
+        element = element_of(root.value.type)
+        return self.b.constant(lane_type(element, lanes), identity_element(self.kind(root), element))
+
+    def horizontal(self, root: Root, register: SSAValue) -> SSAValue:
+        if not isinstance(register.type, VectorType):
+            return register
+        kind = CombiningKindAttr(CombiningKindFlag(self.kind(root)))
+        flags = arith.FastMathFlagsAttr("fast") if False else None
+        return self.b.value(vector.ReductionOp(register, kind, fastmath=flags))
+
+
+def _power_of_two(n: int) -> int:
+    """The smallest power of two that is not below n."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+def emit_reductions(s: StripEmitter, ops: Sequence[Operation]) -> None:
+    """Reductions down columns, of both dimensions, or of runs: one accumulator register per result element or vector.
+
+    Loops over the results; for each, over the elements that it combines.
+    """
+    b, e = s.b, s.e
+    groups: dict[tuple[tuple[int, int], tuple[int, ...], int | None], list[xt.ReductionOp]] = {}
+    for op in ops:
+        assert isinstance(op, xt.ReductionOp)
+        groups.setdefault((rows_cols(op.source.type), op.dims, op.reduction_size), []).append(op)
+    for (shape, dims, size), group in groups.items():
+        for op in group:
+            if any(d not in (0, 1) for d in dims) or len(op.source.type.get_shape()) != 2:  # pyright: ignore
+                raise error_at(op, "reductions of more than two dimensions are not supported by the cpu target", kind=UnsupportedError)
+        run = [(size or shape[d]) if d in dims else 1 for d in (0, 1)]
+        rows, cols = shape[0] // run[0], shape[1] // run[1]
+        width = s.vector_bytes // max(4, max(itemsize(element_of(op.source.type)) for op in group))
+        buffers: list[Buffer] = []
+        for op in group:
+            buffer = s.results.get(op.results[0])
+            buffers.append(buffer if buffer is not None else s.scratch(op.results[0].type))
+        if run[1] > 1:
+            _reduce_runs(b, e, group, buffers, rows, cols, run, width)
+        else:
+            _reduce_down(b, e, group, buffers, rows, cols, run[0], width)
+
+
+def _reduce_down(b: Builder, e: Evaluator, ops: list[xt.ReductionOp], buffers: list[Buffer], rows: int, cols: int, run: int, width: int) -> None:
+    """Each result row combines `run` source rows, vector by vector."""
+    lanes = min(width, _power_of_two(cols))
+    unroll = 1
+    while unroll < 4 and cols % (lanes * unroll * 2) == 0:
+        unroll *= 2
+    with b.loop(0, rows, nonempty=True) as outer, b.loop(0, cols, lanes * unroll, nonempty=True) as across, e.scope():
+        starts = [b.add(across.iv, u * lanes) for u in range(unroll)]
+        initial = [
+            b.constant(lane_type(element_of(op.source.type), lanes), identity_element(op.kind, element_of(op.source.type)))
+            for op in ops
+            for _ in range(unroll)
+        ]
+        with b.loop(b.mul(outer.iv, run), b.mul(b.add(outer.iv, 1), run), 1, initial, nonempty=True) as down, e.scope():
+            out: list[SSAValue] = []
+            for i, op in enumerate(ops):
+                for u, start in enumerate(starts):
+                    value = e.at(op.source, Place(down.iv, start, 1, lanes))
+                    out.append(combine(b, op.kind, down.carried[i * unroll + u], value))
+            down.out = out
+        for i, (op, buffer) in enumerate(zip(ops, buffers, strict=True)):
+            for u, start in enumerate(starts):
+                b.store(down.results[i * unroll + u], buffer.address(b, outer.iv, start))
+
+
+def _reduce_runs(b: Builder, e: Evaluator, ops: list[xt.ReductionOp], buffers: list[Buffer], rows: int, cols: int, run: list[int], width: int) -> None:
+    """Each result combines a `run[0]` x `run[1]` block of the source."""
+    lanes = 1
+    while lanes < width and run[1] % (lanes * 2) == 0:
+        lanes *= 2
+    elements = [element_of(op.source.type) for op in ops]
+    initial = [b.constant(lane_type(x, lanes), identity_element(op.kind, x)) for x, op in zip(elements, ops, strict=True)]
+    with b.loop(0, rows, nonempty=True) as i, b.loop(0, cols, nonempty=True) as j, e.scope():
+        top, left = b.mul(i.iv, run[0]), b.mul(j.iv, run[1])
+        with b.loop(top, b.add(top, run[0]), 1, initial, nonempty=True) as r:
+            with b.loop(left, b.add(left, run[1]), lanes, r.carried, nonempty=True) as c, e.scope():
+                c.out = [
+                    combine(b, op.kind, acc, e.at(op.source, Place(r.iv, c.iv, 1, lanes)))
+                    for op, acc in zip(ops, c.carried, strict=True)
+                ]
+            r.out = c.results
+        for op, buffer, acc in zip(ops, buffers, r.results, strict=True):
+            if isinstance(acc.type, VectorType):
+                acc = b.value(vector.ReductionOp(acc, CombiningKindAttr(CombiningKindFlag(op.kind))))
+            b.store(acc, buffer.address(b, i.iv, j.iv))
+
+
+def masks_type(lanes: int) -> Attribute:
+    return lane_type(i1, lanes)

@@ -1,0 +1,215 @@
+"""The cpu target: kernels compiled through the pipeline, loaded into this process, launched on the thread pool."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import struct
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    BFloat16Type,
+    Float16Type,
+    Float64Type,
+    IndexType,
+    IntegerType,
+    MemRefType,
+    ModuleOp,
+)
+from xdsl.ir import Attribute
+
+from tilewright.codegen import emit_module
+from tilewright.codegen.jit import LoadedObject, compile_assembly, compile_object, toolchain_version
+from tilewright.diagnostics import LaunchError
+from tilewright.targets.base import Argument, CompileOptions, Grid
+from tilewright.targets.cpu import workspace
+from tilewright.targets.cpu.lower import argument_block
+from tilewright.targets.cpu.machine import Machine, machine
+from tilewright.targets.cpu.pipeline import run_pipeline
+from tilewright.targets.cpu.pool import Pool, pool
+
+
+def scalar_format(type: Attribute) -> str:
+    """How a scalar argument lies in its slot of 8 bytes: a struct format, or a name of ml_dtypes."""
+    if isinstance(type, IndexType):
+        return "q"
+    if isinstance(type, IntegerType):
+        return "?" if type.width.data == 1 else "q"
+    if isinstance(type, Float64Type):
+        return "d"
+    if isinstance(type, Float16Type):
+        return "e"
+    if isinstance(type, BFloat16Type):
+        return "bfloat16"
+    assert isinstance(type, AnyFloat)
+    return "f"
+
+
+class CpuExecutable:
+    """A kernel in this process's memory. Launches from several threads take their own memory and turns in the pool."""
+
+    def __init__(self, data: bytes, meta: Mapping[str, Any], ir: Mapping[str, str], llvm: str, m: Machine, threads: int | None):
+        self.ir = dict(ir)
+        self.remarks: list[str] = list(meta["remarks"])
+        self._data = data
+        self._meta = dict(meta)
+        self._llvm = llvm
+        self._machine = m
+        self._threads = threads
+        self._asm: dict[str, str] | None = None
+        self._kinds: list[tuple[str, int]] = [(k, r) for k, r in meta["arguments"]]
+        self._words = meta["block_bytes"] // 8
+        self._tail = meta["grid"] // 8
+        self._scratch = meta["scratch_bytes"]
+        self._packs = meta["packs"]
+        self._ready: tuple[Pool, Any, Any, LoadedObject] | None = None
+        self._guard = threading.Lock()
+        self._buffers = threading.local()
+
+    @property
+    def asm(self) -> Mapping[str, str]:
+        """`llvm` and `asm`; the assembly is made when asked for."""
+        if self._asm is None:
+            target = self._machine.target
+            self._asm = {"llvm": self._llvm, "asm": compile_assembly(self._llvm, target)}
+        return self._asm
+
+    def artifacts(self) -> Mapping[str, bytes]:
+        texts = {"ir": self.ir, "llvm": self._llvm, "meta": self._meta}
+        return {"object": self._data, "texts": json.dumps(texts).encode()}
+
+    # Launch ---------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> tuple[Pool, Any, Any, LoadedObject]:
+        threads = self._threads or thread_count()
+        found = pool(threads)
+        ready = self._ready
+        if ready is not None and ready[0] is found:
+            return ready
+        with self._guard:
+            symbols = {"tw_pool_launch": found.launch_address, "tw_assert_failed": _assert_failed_address()}
+            loaded = ready[3] if ready is not None else LoadedObject(self._data, self._machine.target, symbols)
+            prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+            self._ready = (
+                found,
+                prototype(loaded.address("tw_plan")),
+                prototype(loaded.address("tw_run")),
+                loaded,
+            )
+        return self._ready
+
+    def launch(self, grid: Grid, args: Sequence[Argument]) -> None:
+        found, plan, run, _ = self._prepare()
+        words = (ctypes.c_int64 * self._words)()
+        at = 0
+        for (kind, rank), arg in zip(self._kinds, args, strict=True):
+            if kind == "array":
+                words[at] = arg.pointer  # pyright: ignore
+                at += 1
+                words[at : at + rank] = arg.shape  # pyright: ignore
+                words[at + rank : at + 2 * rank] = arg.strides  # pyright: ignore
+                at += 2 * rank
+            else:
+                words[at] = _scalar_word(kind, arg)
+                at += 1
+        address = ctypes.addressof(words)
+        at = self._tail
+        words[at : at + 3] = grid
+        words[at + 6] = found.address
+        size = self._scratch * found.threads
+        total = size
+        if self._packs:
+            plan(address)
+            total += words[at + 7]
+        block = workspace.acquire(total)
+        try:
+            words[at + 3] = block.address
+            words[at + 4] = self._scratch
+            words[at + 5] = block.address + size
+            run(address)
+        finally:
+            workspace.release(block)
+        if _failures:
+            raise LaunchError(f"assertion failed in a kernel: {_failures.pop()}")
+
+
+def _scalar_word(kind: str, value: Any) -> int:
+    if kind == "q":
+        return int(value)
+    if kind == "?":
+        return int(bool(value))
+    if kind == "bfloat16":
+        import ml_dtypes
+        import numpy as np
+
+        return int(np.array(value, ml_dtypes.bfloat16).view(np.uint16))
+    data = struct.pack("<" + kind, float(value))
+    return int.from_bytes(data + bytes(8 - len(data)), "little", signed=True)
+
+
+_failures: list[str] = []
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+def _assert_failed(message: bytes) -> None:
+    """A failed assertion ends the process as an abort would, with its message; kernels run without a way back."""
+    os.write(2, b"tilewright: assertion failed in a kernel: " + message + b"\n")
+    os._exit(134)
+
+
+def _assert_failed_address() -> int:
+    return ctypes.cast(_assert_failed, ctypes.c_void_p).value or 0
+
+
+def thread_count() -> int:
+    """Threads of a launch: TILEWRIGHT_NUM_THREADS, or the cores that this process may use."""
+    from tilewright import knobs
+
+    wanted = knobs.current().num_threads if hasattr(knobs, "current") else None
+    return wanted or len(os.sched_getaffinity(0))
+
+
+class CpuTarget:
+    """See `tilewright.targets.base.Target`."""
+
+    name = "cpu"
+
+    def build(self, module: ModuleOp, options: CompileOptions) -> CpuExecutable:
+        m = machine(options.machine)
+        ir: dict[str, str] = {}
+        remarks: list[str] = []
+        lowered = run_pipeline(module, m, options, remarks, ir)
+        text = emit_module(lowered.module, m.target)
+        data = compile_object(text, m.target)
+        block = argument_block(lowered.types)
+        arguments = [
+            ("array", len(t.get_shape())) if isinstance(t, MemRefType) else (scalar_format(t), 0)
+            for t in lowered.types
+        ]
+        meta = {
+            "arguments": arguments,
+            "block_bytes": block.size,
+            "grid": block.grid,
+            "scratch_bytes": lowered.scratch_bytes,
+            "packs": lowered.packs,
+            "remarks": remarks,
+            "machine": options.machine,
+        }
+        return CpuExecutable(data, meta, ir, text, m, options.num_threads)
+
+    def fingerprint(self, options: CompileOptions) -> str:
+        return f"{machine(options.machine).target.key()}|{toolchain_version()}"
+
+    def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> CpuExecutable:
+        texts = json.loads(artifacts["texts"])
+        m = machine(texts["meta"]["machine"])
+        return CpuExecutable(
+            artifacts["object"], texts["meta"], texts["ir"], texts["llvm"], m, options.num_threads
+        )
+
+
+TARGET = CpuTarget()

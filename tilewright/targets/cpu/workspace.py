@@ -1,0 +1,51 @@
+"""Memory for launches: packed arrays and the threads' scratch. Kept and used again, in huge pages where the system has them."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import threading
+
+_HUGE = 2 << 20
+_KEEP_BYTES = 4 << 30
+"""Free blocks beyond this much are given back to the system."""
+
+
+class Block:
+    """An anonymous mapping; `address` is aligned to a huge page if the block is that large."""
+
+    def __init__(self, size: int):
+        large = size >= _HUGE
+        self._map = mmap.mmap(-1, size + (_HUGE if large else 4096))
+        start = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        align = _HUGE if large else 4096
+        self.address = (start + align - 1) // align * align
+        self.size = size
+        if large and hasattr(mmap, "MADV_HUGEPAGE"):
+            self._map.madvise(mmap.MADV_HUGEPAGE)
+
+
+_free: list[Block] = []
+_lock = threading.Lock()
+
+
+def acquire(size: int) -> Block:
+    """A block of at least `size` bytes that nobody else uses; contents undefined."""
+    with _lock:
+        best = None
+        for block in _free:
+            if block.size >= size and (best is None or block.size < best.size):
+                best = block
+        if best is not None:
+            _free.remove(best)
+            return best
+    return Block(-(-max(size, 4096) * 9 // 8 // 4096) * 4096)
+
+
+def release(block: Block) -> None:
+    """Give a block back for the next launch."""
+    with _lock:
+        _free.append(block)
+        total = sum(b.size for b in _free)
+        while total > _KEEP_BYTES and len(_free) > 1:
+            total -= _free.pop(0).size
