@@ -1,0 +1,192 @@
+"""Reading text: whatever it is, it parses or gives a diagnostic; never a traceback, never a hang."""
+
+from __future__ import annotations
+
+import cProfile
+import random
+from pathlib import Path
+
+import pytest
+
+from tilewright.diagnostics import TilewrightError
+from tilewright.dialects import make_context, own_dialects
+from tilewright.dialects.text import parse_module, print_module, verify_module
+
+PROGRAM = (Path(__file__).parent / "programs" / "gemm.mlir").read_text()
+
+
+def test_program_round_trips() -> None:
+    module = parse_module(PROGRAM, "gemm.mlir", strict=True)
+    text = print_module(module)
+    assert print_module(parse_module(text)) == text
+    generic = print_module(module, generic=True)
+    assert print_module(parse_module(generic)) == text
+    numbered = print_module(module, renumber=True)
+    assert print_module(parse_module(numbered), renumber=True) == numbered
+
+
+def attempt(text: str) -> str | None:
+    """The message of the diagnostic, None if the text is legal."""
+    try:
+        parse_module(text, "cut.mlir")
+    except TilewrightError as error:
+        assert error.message
+        assert str(error).startswith(("cut.mlir:", "error:"))
+        return error.message
+    return None
+
+
+def test_text_cut_at_every_line() -> None:
+    lines = PROGRAM.splitlines(keepends=True)
+    legal = [count for count in range(len(lines)) if attempt("".join(lines[:count])) is None]
+    # Alias definitions alone, without an op, are not a module; a module is legal only when closed.
+    assert legal == []
+    assert attempt(PROGRAM) is None
+
+
+def test_text_cut_at_every_seventh_character() -> None:
+    body = PROGRAM[PROGRAM.index("#map_a") :]
+    assert all(attempt(body[:end]) is not None for end in range(0, len(body) - 8, 7))
+
+
+def test_text_with_a_line_missing() -> None:
+    lines = PROGRAM.splitlines(keepends=True)
+    for missing in range(len(lines)):
+        attempt("".join(lines[:missing] + lines[missing + 1 :]))
+
+
+def test_text_with_a_token_changed(request: pytest.FixtureRequest) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print("seed", seed)
+    random_source = random.Random(seed)
+    tokens = [
+        "<",
+        ">",
+        "[",
+        "]",
+        "{",
+        "}",
+        ",",
+        ":",
+        "%x",
+        "#y",
+        "!z",
+        "0x",
+        "-1",
+        "->",
+        '"',
+        "@",
+        "$",
+    ]
+    for _ in range(150):
+        at = random_source.randrange(len(PROGRAM))
+        length = random_source.randrange(3)
+        attempt(PROGRAM[:at] + random_source.choice(tokens) + PROGRAM[at + length :])
+
+
+def test_error_points_into_the_text() -> None:
+    broken = PROGRAM.replace(
+        "%c0, %n] : memref<1024x1024xf16> ->", "%c0, %nn] : memref<1024x1024xf16> ->"
+    )
+    line = next(i for i, text in enumerate(broken.splitlines(), 1) if "%nn" in text)
+    with pytest.raises(TilewrightError) as caught:
+        parse_module(broken, "broken.mlir")
+    report = str(caught.value)
+    column = broken.splitlines()[line - 1].index("%nn") + 1
+    assert report.startswith(
+        f"broken.mlir:{line}:{column}: error: value %nn is used but not defined"
+    )
+    excerpt = report.splitlines()[1:3]
+    assert excerpt[0].endswith(broken.splitlines()[line - 1])
+    assert excerpt[1].index("^") - excerpt[0].index("%nn") == 0
+    assert excerpt[1].rstrip().endswith("^~~")
+
+
+def test_end_of_input_is_shown_where_the_text_ends() -> None:
+    with pytest.raises(TilewrightError) as caught:
+        parse_module("func.func @f() {\n  return\n\n\n", "open.mlir")
+    assert caught.value.location is not None
+    assert caught.value.location.line == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "   \n", "// nothing\n", "#a = 3", "\x00", "é", '"' * 3, "%", "module {" * 400, "}"],
+)
+def test_odd_text(text: str) -> None:
+    assert attempt(text) is not None
+
+
+def test_deep_nesting_is_a_diagnostic() -> None:
+    assert attempt("#a = " + "[" * 100_000) is not None
+    assert attempt('"test.op"() {a = ' + "{a = " * 100_000) is not None
+
+
+def test_ops_know_where_they_stand() -> None:
+    from tilewright.diagnostics import location_of
+
+    module = parse_module(PROGRAM, "gemm.mlir")
+    lines = PROGRAM.splitlines()
+    mma = next(op for op in module.walk() if op.name == "xetile.tile_mma")
+    place = location_of(mma)
+    assert place is not None and place.file == "gemm.mlir"
+    assert lines[place.line - 1][place.col - 1 :].startswith("xetile.tile_mma")
+
+
+def test_use_before_definition_is_refused() -> None:
+    text = (
+        "func.func @f(%a: index) {\n  %x = arith.addi %a, %y : index\n"
+        "  %y = arith.addi %a, %a : index\n  return\n}\n"
+    )
+    assert "used before the op that defines it" in (attempt(text) or "")
+    nested = (
+        "func.func @f(%a: index) {\n  scf.for %i = %a to %a step %a {\n"
+        "    %x = arith.addi %a, %y : index\n  }\n  %y = arith.addi %a, %a : index\n  return\n}\n"
+    )
+    assert "used before the op that defines it" in (attempt(nested) or "")
+    loop = (
+        "func.func @f(%a: index) {\n  cf.br ^one\n^two:\n  %x = arith.addi %a, %y : index\n"
+        "  return\n^one:\n  %y = arith.addi %a, %a : index\n  cf.br ^two\n}\n"
+    )
+    assert attempt(loop) is None
+
+
+def test_cost_is_linear() -> None:
+    """Eight times the ops, eight times the work: nothing quadratic."""
+
+    def program(count: int) -> str:
+        op = "  %t{0} = xetile.update_tile_offset %t, [{0}, %i] : !xetile.tile<8x16xf16>\n"
+        body = "".join(op.format(number) for number in range(count))
+        return f"func.func @f(%t: !xetile.tile<8x16xf16>, %i: index) {{\n{body}  return\n}}\n"
+
+    def calls(count: int) -> int:
+        """Python calls made: a measure that no busy machine disturbs."""
+        profile = cProfile.Profile()
+        profile.runcall(lambda: print_module(parse_module(program(count)), renumber=True))
+        return sum(entry.callcount for entry in profile.getstats())
+
+    calls(10)  # dialects load once
+    small, large = calls(200), calls(1600)
+    assert large < 9 * small
+
+
+def test_every_dialect_of_ours_is_registered() -> None:
+    context = make_context()
+    registered = set(context.registered_dialect_names)
+    assert {"xetile", "index", "spirv", "gpu", "vector", "memref", "llvm"} <= registered
+    for name, factory in own_dialects().items():
+        assert factory().name == name
+
+
+def test_verify_module_without_text() -> None:
+    module = parse_module(
+        "func.func @f(%a: index) {\n  %x = arith.addi %a, %a : index\n  return\n}\n"
+    )
+    add = next(op for op in module.walk() if op.name == "arith.addi")
+    verify_module(module)
+    from xdsl.dialects.builtin import i32
+
+    add.results[0]._type = i32  # pyright: ignore[reportPrivateUsage]
+    with pytest.raises(TilewrightError) as caught:
+        verify_module(module)
+    assert "'arith.addi' op" in caught.value.message
