@@ -16,9 +16,11 @@ from tilewright.lang.kernel_type import KernelFunction
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
+    from tilewright.lang.build import Built
+    from tilewright.runtime.binding import Parameter
     from tilewright.runtime.compiled import CompiledKernel
     from tilewright.runtime.key import Signature
-    from tilewright.runtime.launch import Launcher, Parameter
+    from tilewright.runtime.launch import Launcher
     from tilewright.targets.base import CompileOptions
 
 Level: TypeAlias = Literal["workgroup", "subgroup"]
@@ -53,8 +55,9 @@ class AutoRequest:
 class Kernel(KernelFunction):
     """A tile kernel. ``kernel[grid](*args)`` runs it once for every point of the grid.
 
-    The grid is an int or a tuple of up to three, or a function that computes it from the
-    constexprs: ``kernel[lambda c: tw.cdiv(M, c.BM)](A, B)``. Arguments are numpy arrays, torch
+    The grid is an int or a tuple of up to three, or a function that computes it from constexprs,
+    which it takes by name or all in one: ``kernel[lambda BM: tw.cdiv(M, BM)](A, B)``,
+    ``kernel[lambda c: tw.cdiv(M, c.BM)](A, B)``. Arguments are numpy arrays, torch
     tensors, anything that speaks DLPack, and numbers; constexprs may be given as keywords. A call
     that does not fit the kernel raises LaunchError, a kernel that is not legal CompileError, and
     nothing has been run then.
@@ -95,7 +98,7 @@ class Kernel(KernelFunction):
     @functools.cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         """Every parameter: name, whether it is a constexpr, default."""
-        from tilewright.runtime.launch import MISSING, Parameter
+        from tilewright.runtime.binding import MISSING, Parameter
 
         scope = self.function.__globals__
         return tuple(
@@ -109,9 +112,9 @@ class Kernel(KernelFunction):
 
     def build(
         self, signature: Signature, constexprs: Mapping[str, Any], options: CompileOptions
-    ) -> ModuleOp:
+    ) -> Built:
         """The kernel IR for arguments of these types and these constexprs."""
-        from tilewright.lang.build import build_module
+        from tilewright.lang.build import build
 
         left = [name for name, value in constexprs.items() if value is auto]
         if left:
@@ -120,7 +123,7 @@ class Kernel(KernelFunction):
                 " chooses when it sees the arguments",
                 hint="launch or compile the kernel itself",
             )
-        return build_module(
+        return build(
             self.function,
             signature,
             constexprs,
@@ -165,7 +168,7 @@ class Kernel(KernelFunction):
             kernel, values = self._resolve(args, kwargs)
             extents = grid
             if callable(grid):
-                extents = grid(Constexprs(kernel._constexprs(values)))
+                extents = kernel._grid(grid, values)
             return kernel.launcher.launch(extents, tuple(values), {})
 
         return launch
@@ -246,6 +249,22 @@ class Kernel(KernelFunction):
         pairs = zip(self.parameters, values, strict=True)
         return {p.name: value for p, value in pairs if p.constexpr}
 
+    def _grid(self, grid: Callable[..., Any], values: list[Any]) -> Any:
+        """The extents that a grid function gives: called by constexpr names, or with all of them."""
+        constexprs = Constexprs(self._constexprs(values))
+        parameters = inspect.signature(grid).parameters.values()
+        named = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
+        if all(name in constexprs for name in named):
+            takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
+            return grid(**(constexprs if takes_all else {n: constexprs[n] for n in named}))
+        if len(named) == 1:
+            return grid(constexprs)
+        missing = next(name for name in named if name not in constexprs)
+        raise LaunchError(
+            f"the grid of kernel {self.name} asks for {missing!r}, which is no constexpr",
+            hint=f"the constexprs are {', '.join(constexprs) or 'none'}",
+        )
+
     def _choose(self, values: list[Any]) -> list[Any]:
         """Values with every tw.auto replaced by the target's planner; remembered by shapes."""
         from tilewright.diagnostics import UnsupportedError
@@ -269,7 +288,7 @@ class Kernel(KernelFunction):
             signature = signature_of(types)
 
             def build(trial: Mapping[str, Any]) -> ModuleOp:
-                return self.build(signature, {**given, **trial}, options)
+                return self.build(signature, {**given, **trial}, options).module.module
 
             request = AutoRequest(names, given, tuple(types), build)
             chosen = self._chosen[key] = dict(resolve(request, options))
