@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from functools import cache
 
 import llvmlite.binding as llvm
@@ -72,7 +73,7 @@ def map_vectors(
     count: int | None = None,
 ) -> np.ndarray:
     """Runs `body`, which makes %r of type `result` from %x0, %x1, ..., once on whole arrays."""
-    out_shape = [int(n) for n in result.removeprefix("vector<").split("x")[:-1]] or [1]
+    out_shape = [int(n) for n in re.findall(r"(\d+)x", result)] or [1]
     size = count or int(np.prod(out_shape))
     out = np.zeros(size, dtype=dtype)
     out.view(np.uint8)[:] = 0xA5

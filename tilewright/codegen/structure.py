@@ -226,6 +226,7 @@ class Cfg:
     def __init__(self) -> None:
         self.labels: dict[Block, str] = {}
         self.edges: dict[Block, list[tuple[str, list[Regs]]]] = {}
+        self.through: list[tuple[str, str]] = []
 
 
 def print_cfg(p: Printer, blocks: Sequence[Block]) -> None:
@@ -260,15 +261,34 @@ def print_cfg(p: Printer, blocks: Sequence[Block]) -> None:
 
 
 def _edge(p: Printer, target: Block, arguments: Sequence[SSAValue]) -> str:
-    """Record a branch from the current block to `target`; the target's label."""
+    """Record a branch from the current block to `target`; the label to branch to.
+
+    A second edge to the same block goes through a block of its own, which `_close` prints: a phi
+    knows its incoming values by block.
+    """
     cfg = p.regions[-1]
-    cfg.edges[target].append((p.block, [p.get(v) for v in arguments]))
-    return cfg.labels[target]
+    values = [p.get(v) for v in arguments]
+    if not any(label == p.block for label, _ in cfg.edges[target]):
+        cfg.edges[target].append((p.block, values))
+        return cfg.labels[target]
+    through = p.label("edge")
+    cfg.edges[target].append((through, values))
+    cfg.through.append((through, cfg.labels[target]))
+    return through
+
+
+def _close(p: Printer, text: str) -> None:
+    """End the current block with a branch, then print the blocks that its edges go through."""
+    p.line(text)
+    through, p.regions[-1].through = p.regions[-1].through, []
+    for label, goal in through:
+        p.start(label)
+        p.line(f"br label %{goal}")
 
 
 @prints("cf.br")
 def print_branch(p: Printer, op: Operation) -> None:
-    p.line(f"br label %{_edge(p, op.successors[0], list(op.operands))}")
+    _close(p, f"br label %{_edge(p, op.successors[0], list(op.operands))}")
 
 
 @prints("cf.cond_br")
@@ -279,7 +299,7 @@ def print_conditional_branch(p: Printer, op: Operation) -> None:
     operands = list(op.operands)
     then = _edge(p, op.successors[0], operands[1 : 1 + n])
     other = _edge(p, op.successors[1], operands[1 + n :])
-    p.line(f"br i1 {p.one(operands[0])}, label %{then}, label %{other}")
+    _close(p, f"br i1 {p.one(operands[0])}, label %{then}, label %{other}")
 
 
 @prints("cf.switch")
@@ -302,7 +322,7 @@ def print_switch(p: Printer, op: Operation) -> None:
             label = _edge(p, target, operands[at : at + int(size)])
             cases.append(f"{t} {value}, label %{label}")
             at += int(size)
-    p.line(f"switch {t} {p.one(flag)}, label %{default} [ {' '.join(cases)} ]")
+    _close(p, f"switch {t} {p.one(flag)}, label %{default} [ {' '.join(cases)} ]")
 
 
 @prints("cf.assert")
