@@ -57,6 +57,22 @@ class Slice:
 
     ops: list[Operation]
     loads: list[Access]
+    axes: list[int]
+    """The dimension of each load (0 rows, 1 columns) that is k."""
+
+
+@dataclass
+class Plan:
+    """A contract before it is built: slices of its operands (None: a value from outside), where loads start, and
+    which dimension of each moves with k."""
+
+    products: list[xt.TileMmaOp]
+    slices: list[tuple[Slice | None, Slice | None]]
+    starts: dict[Operation, tuple[Expr, ...]]
+    moving: dict[Operation, int | None]
+    length: Expr
+    step: int
+    inits: list[SSAValue]
 
 
 class Contraction:
@@ -66,6 +82,7 @@ class Contraction:
         self.function = function
         self.remarks = remarks
         self.analysis = AccessAnalysis(function)
+        self.plans: dict[ContractOp, Plan] = {}
         self.order = {op: i for i, op in enumerate(function.walk())}
 
     def run(self) -> None:
@@ -75,7 +92,7 @@ class Contraction:
         for op in list(self.function.walk()):
             if isinstance(op, xt.TileMmaOp) and op.parent is not None:
                 self.single(op)
-        join_contracts(self.function)
+        self.join()
 
     # Loops ----------------------------------------------------------------------------------------------------
 
@@ -103,16 +120,15 @@ class Contraction:
         if len(sizes) != 1:
             return
         (k,) = sizes
-        slices: list[tuple[Slice, Slice]] = []
+        slices: list[tuple[Slice | None, Slice | None]] = []
         for _, mma in products:
             pair = [self.slice(v, block, loop, k, axis) for v, axis in ((mma.a, 1), (mma.b, 0))]
             if pair[0] is None or pair[1] is None:
                 return
             slices.append((pair[0], pair[1]))
         try:
-            contract = self.build(
-                op, [m for _, m in products], slices, loop, loop.trips * k, k, [inits[i] for i, _ in products]
-            )
+            mmas, starts = [m for _, m in products], [inits[i] for i, _ in products]
+            contract = self.build(op, self.plan(mmas, slices, loop, loop.trips * k, k, starts))
         except NoValue:
             return
         for (i, _), value in zip(products, contract.values, strict=True):
@@ -123,7 +139,7 @@ class Contraction:
     def slice(self, value: SSAValue, block: Block, loop: Loop | None, k: int, k_axis: int) -> Slice | None:
         """The slice of an operand if it consists of loads that move with the loop; `k_axis` is the operand's own."""
         ops: dict[Operation, None] = {}
-        loads: dict[Operation, Access] = {}
+        loads: dict[Operation, tuple[Access, int]] = {}
 
         def visit(v: SSAValue, axis: int) -> bool:
             if not isinstance(v.type, VectorType):
@@ -144,7 +160,7 @@ class Contraction:
                 if not self.unwritten(access, block, loop is not None):
                     return False
                 ops[op] = None
-                loads[op] = access
+                loads[op] = access, axis
                 return True
             if op in ops:
                 return True
@@ -163,7 +179,7 @@ class Contraction:
         if not visit(value, k_axis) or not loads:
             return None
         ordered = sorted(ops, key=lambda op: self.order[op])
-        return Slice(ordered, list(loads.values()))
+        return Slice(ordered, [a for a, _ in loads.values()], [axis for _, axis in loads.values()])
 
     def invariant(self, value: SSAValue, block: Block) -> bool:
         """Is a scalar made outside of the block?"""
@@ -209,87 +225,89 @@ class Contraction:
 
     # Building -------------------------------------------------------------------------------------------------
 
-    def build(
+    def plan(
         self,
-        place: Operation,
         products: list[xt.TileMmaOp],
-        slices: list[tuple[Slice, Slice]],
+        slices: list[tuple[Slice | None, Slice | None]],
         loop: Loop | None,
         length: Expr,
         step: int,
         inits: list[SSAValue],
-    ) -> ContractOp:
-        """The contract before `place`; NoValue if its tiles cannot be computed there (nothing is left behind)."""
+    ) -> Plan:
+        starts: dict[Operation, tuple[Expr, ...]] = {}
+        moving: dict[Operation, int | None] = {}
+        for (a, b), _ in zip(slices, products, strict=True):
+            for part in (a, b):
+                for access, axis in zip(part.loads, part.axes, strict=True) if part is not None else ():
+                    offsets = access.offsets
+                    if loop is not None:
+                        offsets = tuple(x.without(loop.counter) for x in offsets)
+                    starts[access.op] = offsets
+                    shape = access.tile_type.get_shape()
+                    moving[access.op] = len(offsets) - 2 + axis if shape[axis] == step else None
+        return Plan(products, slices, starts, moving, length, step, inits)
+
+    def build(self, place: Operation, plan: Plan) -> ContractOp:
+        """The contract, inserted before `place`; NoValue if its tiles cannot be computed there."""
         outside = Materialiser(InsertPoint.before(place))
         body = Block(arg_types=[index])
-        k = body.args[0]
         copies: dict[SSAValue, SSAValue] = {}
         outputs: list[SSAValue] = []
-        for pair, mma in zip(slices, products, strict=True):
+        for pair, mma in zip(plan.slices, plan.products, strict=True):
             for part, operand in ((pair[0], mma.a), (pair[1], mma.b)):
+                if part is None:
+                    outputs.append(operand)
+                    continue
                 for op in part.ops:
                     if op.results[0] in copies:
                         continue
                     if isinstance(op, xt.LoadTileOp):
                         access = next(a for a in part.loads if a.op is op)
-                        self.copy_load(access, op, body, k, loop, step, outside, copies)
-                        continue
-                    new = op.clone(copies)
+                        new = self.copy_load(access, op, body, plan, outside)
+                    else:
+                        new = op.clone(copies)
                     body.add_op(new)
                     for old, result in zip(op.results, new.results, strict=True):
                         copies[old] = result
                 outputs.append(copies[operand])
         body.add_op(YieldOp(outputs))
-        lo, hi = outside.constant(0), outside.ssa(length)
-        contract = ContractOp(lo, hi, outside.constant(step), inits, Region(body))
-        contract.location = products[0].location  # pyright: ignore
+        lo, hi, step = outside.constant(0), outside.ssa(plan.length), outside.constant(plan.step)
+        contract = ContractOp(lo, hi, step, plan.inits, Region(body))
+        contract.location = plan.products[0].location  # pyright: ignore
         assert place.parent is not None
         place.parent.insert_op_before(contract, place)
+        self.plans[contract] = plan
         return contract
 
     def copy_load(
-        self,
-        access: Access,
-        op: xt.LoadTileOp,
-        body: Block,
-        k: SSAValue,
-        loop: Loop | None,
-        step: int,
-        outside: Materialiser,
-        copies: dict[SSAValue, SSAValue],
-    ) -> None:
-        """A load in the contract: the tile where it is at the first iteration, moved by k."""
+        self, access: Access, op: xt.LoadTileOp, body: Block, plan: Plan, outside: Materialiser
+    ) -> Operation:
+        """A load in the contract: of the tile where it is at the first iteration, moved by k."""
         origin = access.origin
         for v in (*origin.sizes, *origin.strides, origin.source):
             if not outside.available(v):
                 raise NoValue("sizes of the tile")
         offsets: list[SSAValue | int] = []
-        for offset in access.offsets:
-            moving = loop is not None and offset.step(loop.counter) != Expr.of(0)
-            start = offset.without(loop.counter) if loop is not None else offset
+        for d, start in enumerate(plan.starts[op]):
             value = outside.value(start)
-            if moving:
+            if plan.moving[op] == d:
                 if value == 0:
-                    value = k
+                    value = body.args[0]
                 else:
-                    add = arith.AddiOp(k, outside.constant(value) if isinstance(value, int) else value)
+                    base = outside.constant(value) if isinstance(value, int) else value
+                    add = arith.AddiOp(body.args[0], base)
                     body.add_op(add)
                     value = add.result
             offsets.append(value)
-        rank = len(origin.mixed_offsets)
-        offsets = offsets[len(offsets) - rank :]
         tile = xt.InitTileOp(
             origin.source,
             access.tile_type,
-            offsets=offsets,
+            offsets=offsets[len(offsets) - len(origin.mixed_offsets) :],
             sizes=origin.mixed_sizes,
             strides=origin.mixed_strides,
         )
         body.add_op(tile)
-        load = op.clone({op.tile: tile.result})
-        body.add_op(load)
-        for old, new in zip(op.results, load.results, strict=True):
-            copies[old] = new
+        return op.clone({op.tile: tile.result})
 
     # Products outside of such loops ---------------------------------------------------------------------------
 
@@ -297,79 +315,100 @@ class Contraction:
         block = mma.parent
         assert block is not None
         k = mma.a.type.get_shape()[1]  # pyright: ignore
-        init = mma.c
-        if init is None:
-            init = zero_before(mma)
-        slices: list[Slice] = []
-        for value, axis in ((mma.a, 1), (mma.b, 0)):
-            found = self.slice(value, block, None, k, axis)
-            if found is not None and not self.reachable(found, mma):
-                found = None
-            slices.append(found if found is not None else Slice([], []))
-        body = Block(arg_types=[index])
-        copies: dict[SSAValue, SSAValue] = {}
-        outside = Materialiser(InsertPoint.before(mma))
-        for part, axis in zip(slices, (1, 0), strict=True):
-            for op in part.ops:
-                if op.results[0] in copies:
-                    continue
-                if isinstance(op, xt.LoadTileOp):
-                    access = self.analysis.of(op)
-                    self.copy_single(access, op, body, axis, part, outside, copies)
-                    continue
-                new = op.clone(copies)
-                body.add_op(new)
-                for old, result in zip(op.results, new.results, strict=True):
-                    copies[old] = result
-        outputs = [copies.get(v, v) for v in (mma.a, mma.b)]
-        body.add_op(YieldOp(outputs))
-        contract = ContractOp(
-            outside.constant(0), outside.constant(k), outside.constant(k), [init], Region(body)
-        )
-        contract.location = mma.location  # pyright: ignore
-        block.insert_op_before(contract, mma)
+        init = mma.c if mma.c is not None else zero_before(mma)
+        found = [self.slice(v, block, None, k, axis) for v, axis in ((mma.a, 1), (mma.b, 0))]
+        contract = None
+        for pair in ((found[0], found[1]), (None, found[1]), (found[0], None), (None, None)):
+            if any(p is not None and not self.movable(p, mma) for p in pair):
+                continue
+            try:
+                contract = self.build(mma, self.plan([mma], [pair], None, Expr.of(k), k, [init]))
+            except NoValue:
+                continue
+            break
+        assert contract is not None
         mma.result.replace_all_uses_with(contract.values[0])
+        for other, plan in self.plans.items():
+            if other is not contract:
+                plan.inits = [contract.values[0] if v is mma.result else v for v in plan.inits]
         mma.detach()
-        mma.erase()
 
-    def reachable(self, part: Slice, mma: Operation) -> bool:
-        """Can every tile of the slice be named at the product?"""
-        probe = Materialiser(InsertPoint.before(mma))
-        return all(probe.available(v) for a in part.loads for v in (a.op.operands[0],)) and all(
-            a.op.parent is mma.parent or self.analysis.read_only(a.root) for a in part.loads
+    def movable(self, part: Slice, mma: Operation) -> bool:
+        """May the loads of a slice be done at the product?"""
+        return all(a.op.parent is mma.parent or self.analysis.read_only(a.root) for a in part.loads)
+
+    # Joining --------------------------------------------------------------------------------------------------
+
+    def join(self) -> None:
+        """Join contracts that continue one another."""
+        changed = True
+        while changed:
+            changed = False
+            for second in list(self.plans):
+                first = self.before(second)
+                if first is not None and self.join_pair(first, second):
+                    changed = True
+                    break
+
+    def before(self, second: ContractOp) -> ContractOp | None:
+        """The contract whose results are exactly the initial values of `second`, and of nothing else."""
+        owners = {v.owner for v in second.inits}
+        if len(owners) != 1:
+            return None
+        (first,) = owners
+        if not isinstance(first, ContractOp) or first.parent is not second.parent or first not in self.plans:
+            return None
+        if list(first.values) != list(second.inits) or any(len(list(v.uses)) != 1 for v in first.values):
+            return None
+        return first
+
+    def join_pair(self, first: ContractOp, second: ContractOp) -> bool:
+        one, two = self.plans[first], self.plans[second]
+        if one.step != two.step or len(one.slices) != len(two.slices):
+            return False
+        for (a1, b1), (a2, b2) in zip(one.slices, two.slices, strict=True):
+            for x, y in ((a1, a2), (b1, b2)):
+                if x is None or y is None or not self.continues(x, one, y, two):
+                    return False
+        joined = Plan(
+            one.products, one.slices, one.starts, one.moving, one.length + two.length, one.step, list(first.inits)
         )
-
-    def copy_single(
-        self,
-        access: Access,
-        op: xt.LoadTileOp,
-        body: Block,
-        axis: int,
-        part: Slice,
-        outside: Materialiser,
-        copies: dict[SSAValue, SSAValue],
-    ) -> None:
-        """A load of a one-step contract: its tile named by offsets where they are known, so that contracts can join."""
-        origin = access.origin
         try:
-            if not all(outside.available(v) for v in (*origin.sizes, *origin.strides, origin.source)):
-                raise NoValue("sizes of the tile")
-            offsets = [outside.value(e) for e in access.offsets]
-            offsets = offsets[len(offsets) - len(origin.mixed_offsets) :]
-            tile = xt.InitTileOp(
-                origin.source, access.tile_type, offsets=offsets, sizes=origin.mixed_sizes, strides=origin.mixed_strides
-            )
-            body.add_op(tile)
-            load = op.clone({op.tile: tile.result})
+            contract = self.build(second, joined)
         except NoValue:
-            load = op.clone()
-        body.add_op(load)
-        for old, new in zip(op.results, load.results, strict=True):
-            copies[old] = new
+            return False
+        for old, new in zip(second.values, contract.values, strict=True):
+            old.replace_all_uses_with(new)
+        for op in (second, first):
+            del self.plans[op]
+            op.detach()
+            op.erase()
+        return True
 
-
-def join_contracts(function: gpu.FuncOp) -> None:
-    """Join contracts that continue one another (see the module's docstring)."""
+    def continues(self, x: Slice, one: Plan, y: Slice, two: Plan) -> bool:
+        """Do the loads of y start where those of x end, with the same ops on them?"""
+        if len(x.ops) != len(y.ops) or x.axes != y.axes:
+            return False
+        numbers_x = {r: i for i, op in enumerate(x.ops) for r in op.results}
+        numbers_y = {r: i for i, op in enumerate(y.ops) for r in op.results}
+        for p, q in zip(x.ops, y.ops, strict=True):
+            if type(p) is not type(q) or p.properties != q.properties or p.result_types != q.result_types:
+                return False
+            if isinstance(p, xt.LoadTileOp):
+                s, t = self.analysis.of(p), self.analysis.of(q)
+                if s.base is not t.base or s.tile_type != t.tile_type or one.moving[p] != two.moving[q]:
+                    return False
+                if not self.analysis.read_only(s.root):
+                    return False
+                for d, (start, next_start) in enumerate(zip(one.starts[p], two.starts[q], strict=True)):
+                    shift = one.length if d == one.moving[p] else Expr.of(0)
+                    if next_start != start + shift:
+                        return False
+                continue
+            for v, w in zip(p.operands, q.operands, strict=True):
+                if numbers_x.get(v, -1) != numbers_y.get(w, -1) or (v not in numbers_x and v is not w):
+                    return False
+        return True
 
 
 def zero_before(op: xt.TileMmaOp) -> SSAValue:

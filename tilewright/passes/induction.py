@@ -244,6 +244,9 @@ class Scalars:
         yielded: SSAValue,
     ) -> Expr:
         """Closed form of a carried value: init + delta * n, or a delayed copy of such a value."""
+        if (value, component) in self._memo:
+            # Finding the trip count of an scf.while has already evaluated it.
+            return self._memo[value, component]
         around = [loop.counter for loop in self.enclosing(value.block.parent_op())]
         guess = self.symbols.get(
             Kind.VALUE,

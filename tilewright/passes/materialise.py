@@ -82,8 +82,8 @@ class Materialiser:
             case Kind.COUNTER:
                 return self._counter(symbol)
             case Kind.VALUE:
-                value, component = symbol.key  # pyright: ignore
-                if component is not None or not isinstance(value, SSAValue) or not self.available(value):
+                value, *component = symbol.key  # pyright: ignore
+                if component != [None] or not isinstance(value, SSAValue) or not self.available(value):
                     raise NoValue(symbol.name)
                 if value.type == index:
                     return value

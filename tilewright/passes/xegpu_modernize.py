@@ -33,17 +33,17 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.passes import ModulePass
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
-from tilewright.dialects.upstream.vector import ShapeCastOp, TransposeOp
 from tilewright.dialects.xegpu.compute import matrix_dims
 from tilewright.dialects.xegpu.layouts import Ownership, SgMapAttr
 from tilewright.dialects.xegpu.rules import full_load_shape, load_shapes, packed_shape
 from tilewright.dialects.xegpu.types import MemDescType, MemorySpace, TensorDescType, element_bits
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.dialects.xetile.attrs import ints
+from tilewright.passes.xegpu_emit import Before, shape_of
 from tilewright.passes.xegpu_positions import Placed, PositionRewriter, add
 
 
@@ -59,37 +59,6 @@ class XeGPUModernize(ModulePass):
                 _modernize_dpas(owner)
         for region in op.regions:
             PositionRewriter(Modernizer()).run(region)
-
-
-class Before:
-    """Inserts ops before an op, at its place in the source."""
-
-    def __init__(self, op: Operation):
-        self.op = op
-
-    def add(self, new: Operation) -> SSAValue:
-        new.location = self.op.location
-        Rewriter.insert_op(new, InsertPoint.before(self.op))
-        return new.results[0]
-
-    def cast(self, value: SSAValue, shape: tuple[int, ...]) -> SSAValue:
-        """The value in another shape; itself where it has that shape."""
-        type = value.type
-        assert isinstance(type, VectorType)
-        if type.get_shape() == shape:
-            return value
-        return self.add(ShapeCastOp(value, VectorType(type.element_type, shape)))
-
-    def replace(self, value: SSAValue | None = None) -> None:
-        """The op goes; its result is the value."""
-        if value is not None:
-            value.name_hint = self.op.results[0].name_hint
-            self.op.results[0].replace_all_uses_with(value)
-        Rewriter.erase_op(self.op)
-
-
-def shape_of(value: SSAValue) -> tuple[int, ...]:
-    return value.type.get_shape() if isinstance(value.type, VectorType) else ()
 
 
 def _modernize_dpas(op: xegpu.DpasOp) -> None:
@@ -290,8 +259,7 @@ def _store_nd(op: xegpu.StoreNdOp, placed: Placed) -> None:
             value = at.cast(value, (prod(shape),))
         new = xegpu.StoreNdOp(value, placed.root, offsets, layout=_layout(op, whole), **_hints(op))
     new.attributes |= op.attributes
-    new.location = op.location
-    Rewriter.insert_op(new, InsertPoint.before(op))
+    at.insert(new)
     at.replace()
 
 
@@ -307,8 +275,7 @@ def _prefetch_nd(op: xegpu.PrefetchNdOp, placed: Placed) -> None:
             **_hints(op),
         )
         new.attributes |= op.attributes
-        new.location = op.location
-        Rewriter.insert_op(new, InsertPoint.before(op))
+        Before(op).insert(new)
     Rewriter.erase_op(op)
 
 
@@ -380,7 +347,7 @@ def _load(op: xegpu.LoadGatherOp, placed: Placed) -> None:
         )
     )
     if op.transpose is not None and len(lanes.shape) == 2:
-        value = at.add(TransposeOp(value, [1, 0]))
+        value = at.transpose(value)
     at.replace(at.cast(value, result.get_shape()))
 
 
@@ -390,7 +357,7 @@ def _store(op: xegpu.StoreScatterOp, placed: Placed) -> None:
     assert lanes.mask is not None
     value = op.value
     if op.transpose is not None and len(lanes.shape) == 2:
-        value = at.add(TransposeOp(value, [1, 0]))
+        value = at.transpose(value)
     new = xegpu.StoreScatterOp(
         at.cast(value, lanes.shape),
         placed.root,
@@ -400,8 +367,7 @@ def _store(op: xegpu.StoreScatterOp, placed: Placed) -> None:
         layout=_scatter_layout(op),
         **_hints(op),
     )
-    new.location = op.location
-    Rewriter.insert_op(new, InsertPoint.before(op))
+    at.insert(new)
     at.replace()
 
 
@@ -412,8 +378,7 @@ def _prefetch(op: xegpu.PrefetchOp, placed: Placed) -> None:
     if isinstance(placed.root.type, IntegerType):
         align = element_bits(op.tdesc.element_type) // 8
     new = xegpu.PrefetchOp(placed.root, offsets, align, layout=_scatter_layout(op), **_hints(op))
-    new.location = op.location
-    Rewriter.insert_op(new, InsertPoint.before(op))
+    Before(op).insert(new)
     Rewriter.erase_op(op)
 
 
