@@ -17,7 +17,7 @@ from tilewright.reference.memory import array_at
 from tilewright.reference.values import Array, Index
 
 if TYPE_CHECKING:
-    from tilewright.reference.machine import Site
+    from tilewright.reference.site import Site
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,6 @@ class _Clipped:
     high: Index  # (rows, rank)
     strides: Index  # (rows, rank), in bytes
     address: Index  # (rows,), of the first element that exists
-
-    @property
-    def whole_or_empty(self) -> Array:
-        return (self.high > self.low).all(axis=1)
 
 
 def _columns(parts: Sequence[Index], rows: int) -> Index:
@@ -75,7 +71,7 @@ def _existing(
     site: Site, clipped: _Clipped, itemsize: int, extents: Index, *, writes: bool
 ) -> tuple[Array, Array]:
     """Which boxes lie whole inside matrix and memory, and which in part; reports the others."""
-    present = (clipped.high > clipped.low).all(axis=1)
+    present: Array = np.all(clipped.high > clipped.low, axis=1)
     reach = clipped.strides * np.maximum(clipped.high - clipped.low - 1, 0)
     first = clipped.address + np.minimum(reach, 0).sum(axis=1)
     last = clipped.address + np.maximum(reach, 0).sum(axis=1) + itemsize

@@ -92,12 +92,10 @@ class Barriers:
         for instance, state in self._states(group, barrier):
             state.passed[instance] = state.generation
             state.arrived.append(instance)
-            self.machine.shadow.publish(self._party(instance), state)
+            self.machine.shadow.publish(self._party(instance), self._token(state))
             if len(state.arrived) == state.participants:
-                arrived, state.arrived = state.arrived, []
+                state.arrived = []
                 state.generation += 1
-                self.machine.shadow.close(state)
-                del arrived
                 ways += self._advance(state)
         return ways
 
@@ -133,9 +131,14 @@ class Barriers:
         free = [w for w in state.waiting if state.passed[w.instance] < state.generation]
         state.waiting = [w for w in state.waiting if w not in free]
         for w in free:
+            token = self._token(state, state.passed[w.instance])
+            self.machine.shadow.acquire(self._party(w.instance), token)
             state.passed[w.instance] += 1
-            self.machine.shadow.acquire(self._party(w.instance), state)
         return _grouped(free)
+
+    def _token(self, state: _Named, generation: int | None = None) -> tuple[str, int, int]:
+        """What the books call one generation of a named barrier."""
+        return ("named", id(state), state.generation if generation is None else generation)
 
     # The end
     def finish(self) -> None:

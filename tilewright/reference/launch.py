@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
@@ -13,13 +13,15 @@ from xdsl.ir import Attribute, Operation
 
 from tilewright.diagnostics import LaunchError, UnsupportedError
 from tilewright.dialects.xetile import TileType
-from tilewright.reference.machine import Batch, Machine, Site
+from tilewright.reference.batch import Batch
+from tilewright.reference.machine import Machine
 from tilewright.reference.memory import Memory
 from tilewright.reference.numerics import numpy_type, round_to, shape_of
 from tilewright.reference.program import Program, lay_out
 from tilewright.reference.report import Report
 from tilewright.reference.shadow import Shadow
-from tilewright.reference.values import MemRefValue, scalar
+from tilewright.reference.site import Site
+from tilewright.reference.values import Index, MemRefValue, scalar
 
 BATCH_BYTES = 1 << 29
 """Values of a batch together stay below this; grids that need more run in several batches."""
@@ -49,8 +51,9 @@ def run(
     """
     function = find_entry(module, kernel)
     program = lay_out(function)
-    context = RunContext(Memory(), Report(), Shadow(), np.random.default_rng(seed), check)
-    bound, write_back = bind_arguments(function, program, args, context.memory)
+    memory = Memory()
+    context = RunContext(memory, Report(), Shadow(memory), np.random.default_rng(seed), check)
+    bound, write_back = bind_arguments(function, program, args, memory)
     block = (subgroups if subgroups is not None else subgroups_of(function), 1, 1)
     context.launch(program, _grid(grid), block, bound)
     for original, copy in write_back:
@@ -67,6 +70,8 @@ class RunContext:
     shadow: Shadow
     rng: np.random.Generator
     checking: bool
+    globals: dict[str, Index] = field(default_factory=dict[str, Index])
+    """The addresses of memref.global buffers that were asked for."""
 
     def launch(
         self,
@@ -78,6 +83,7 @@ class RunContext:
         """Runs all workgroups of a grid, one batch after another."""
         workgroups = int(np.prod(grid))
         self.report.workgroups = workgroups
+        self.shadow.launch()
         size = batch_size(program, int(np.prod(block)))
         for first in range(0, workgroups, size):
             batch = Batch.of_workgroups(grid, first, min(first + size, workgroups), block)

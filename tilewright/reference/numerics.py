@@ -52,7 +52,7 @@ def unsigned_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def compute_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The type in which an op on floats is computed before it is rounded."""
-    return dtype if dtype in (np.float32, np.float64) else np.dtype(np.float32)
+    return dtype if dtype == np.float64 else np.dtype(np.float32)
 
 
 def is_float(type: Attribute) -> bool:

@@ -13,7 +13,7 @@ Operands and results are *rows*: numpy arrays whose first axis counts the instan
 a scalar is `(n,)` or `(1,)`, a `vector<8x16xf32>` is `(n, 8, 16)` or `(1, 8, 16)`. Memrefs and
 tiles are records of such arrays (`tilewright.reference.values`). An op with one result returns the
 row value, with several a tuple, with none `None`. Operand arrays are never written to.
-`site` (`tilewright.reference.machine.Site`) gives the instances that run, their workgroup and
+`site` (`tilewright.reference.site.Site`) gives the instances that run, their workgroup and
 subgroup numbers, memory, and `site.report` for findings.
 
 `@control("scf.for")` for an op with regions or branches: it is called once, before the program

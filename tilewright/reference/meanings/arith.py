@@ -11,8 +11,8 @@ from xdsl.ir import Attribute, Operation
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.reference import numerics
-from tilewright.reference.machine import Site
 from tilewright.reference.registry import meaning
+from tilewright.reference.site import Site
 from tilewright.reference.values import Array
 
 
@@ -20,15 +20,15 @@ def constant_rows(op: Operation, value: Attribute, type: Attribute) -> Array:
     """The single row of a constant attribute."""
     shape = numerics.shape_of(type)
     if isinstance(value, DenseIntOrFPElementsAttr):
-        numbers = value.get_values()
+        numbers: list[Any] = list(value.get_values())
         splat = len(numbers) > 0 and value.is_splat()
     elif isinstance(value, (IntegerAttr, FloatAttr)):
-        numbers, splat = (value.value.data,), True
+        numbers, splat = [value.value.data], True
     else:
         raise error_at(op, f"a constant of kind {value.name} cannot be run", kind=UnsupportedError)
     if splat:
         return np.full((1, *shape), as_number(numbers[0], type), numerics.numpy_type(type))
-    return as_numbers(list(numbers), type).reshape(1, *shape)
+    return as_numbers(numbers, type).reshape(1, *shape)
 
 
 def as_number(number: Any, type: Attribute) -> Any:
@@ -278,7 +278,7 @@ def from_integer(site: Site, op: Operation, value: Array) -> Array:
     if wide.dtype != np.float64:
         # 64-bit integers: numpy rounds once to float32 and float64.
         dtype = numerics.numpy_type(type)
-        if dtype in (np.float32, np.float64) and numerics.is_plain_f32(type):
+        if numerics.compute_type(dtype) == dtype and numerics.is_plain_f32(type):
             return wide.astype(dtype)
         wide = wide.astype(np.float64)
     return from_double(wide, type)

@@ -9,8 +9,8 @@ from xdsl.ir import Operation
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.reference import numerics
-from tilewright.reference.machine import Site
 from tilewright.reference.registry import meaning
+from tilewright.reference.site import Site
 from tilewright.reference.values import Array
 
 

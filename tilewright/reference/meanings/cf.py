@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from xdsl.dialects import cf
 
-from tilewright.reference.machine import Group, Site
+from tilewright.reference.machine import Group
 from tilewright.reference.program import Builder, Segment
 from tilewright.reference.registry import control, meaning
+from tilewright.reference.site import Site
 from tilewright.reference.values import Array
 
 

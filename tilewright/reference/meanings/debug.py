@@ -13,9 +13,10 @@ from xdsl.ir import Operation
 
 from tilewright.diagnostics import location_of
 from tilewright.reference.barriers import NamedBarrier
-from tilewright.reference.machine import Group, Site
+from tilewright.reference.machine import Group
 from tilewright.reference.program import Builder, Segment
 from tilewright.reference.registry import control, meaning
+from tilewright.reference.site import Site
 from tilewright.reference.values import Index, row_count, take
 
 

@@ -10,16 +10,16 @@ from xdsl.dialects.builtin import SymbolRefAttr
 from xdsl.ir import Operation
 
 from tilewright.reference.barriers import rendezvous
-from tilewright.reference.machine import Site
 from tilewright.reference.program import Builder, find_symbol
 from tilewright.reference.registry import control, meaning
+from tilewright.reference.site import Site
 from tilewright.reference.values import Index, scalar
 
 _AXES = {"x": 0, "y": 1, "z": 2}
 
 
 def _axis(op: Operation) -> int:
-    return _AXES[cast(gpu.DimensionAttr, op.properties["dimension"]).data.value]
+    return _AXES[str(cast(gpu.DimensionAttr, op.properties["dimension"]).data)]
 
 
 @meaning("gpu.block_id")

@@ -8,9 +8,9 @@ import numpy as np
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Operation
 
-from tilewright.reference.machine import Site
 from tilewright.reference.meanings.arith import as_unsigned
 from tilewright.reference.registry import meaning
+from tilewright.reference.site import Site
 from tilewright.reference.values import Array, scalar
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from xdsl.ir import Operation
 
 from tilewright.reference import numerics
-from tilewright.reference.machine import Site
 from tilewright.reference.meanings.arith import as_unsigned
 from tilewright.reference.registry import meaning
+from tilewright.reference.site import Site
 from tilewright.reference.values import Array
 
 
@@ -35,7 +35,9 @@ def _round_away(x: Array) -> Array:
     return np.copysign(np.floor(np.abs(x) + (np.abs(x) % 1 >= 0.5) * 0.5), x)
 
 
-_erf = np.frompyfunc(math.erf, 1, 1)
+def _erf(x: Array) -> Array:
+    """numpy has no error function; the C library's is called for each element."""
+    return np.array([math.erf(e) for e in x.ravel().tolist()], np.float64).reshape(x.shape)
 
 
 exact("absf", np.abs)
@@ -70,8 +72,8 @@ elementary("acosh", np.arccosh)
 elementary("atanh", np.arctanh)
 elementary("cbrt", np.cbrt)
 elementary("powf", np.power)
-elementary("erf", lambda x: _erf(x).astype(np.float64))
-elementary("erfc", lambda x: 1.0 - _erf(x).astype(np.float64))
+elementary("erf", _erf)
+elementary("erfc", lambda x: 1.0 - _erf(x))
 
 
 @meaning("math.fpowi")

@@ -25,10 +25,10 @@ from xdsl.ir.affine import AffineMap
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects.xetile.kinds import ATOMIC_KINDS
 from tilewright.reference import access, numerics
-from tilewright.reference.machine import Site
 from tilewright.reference.meanings import reductions
 from tilewright.reference.meanings.arith import constant_rows
 from tilewright.reference.registry import meaning
+from tilewright.reference.site import Site
 from tilewright.reference.values import Array, Index, MemRefValue, scalar, spread
 
 DYNAMIC = -(2**63)
@@ -136,8 +136,8 @@ def get_global(site: Site, op: memref.GetGlobalOp) -> MemRefValue:
     type = memref_type(op.memref)
     symbol: SymbolRefAttr = op.name_
     name = symbol.root_reference.data
-    key = ("global", name)
-    if key not in site.machine.shared:
+    known = site.machine.context.globals
+    if name not in known:
         definition = _find_global(op, name)
         dtype = numerics.numpy_type(type)
         count = int(np.prod(type.get_shape(), dtype=np.int64))
@@ -151,8 +151,8 @@ def get_global(site: Site, op: memref.GetGlobalOp) -> MemRefValue:
             access.scatter(
                 site, addresses[None], np.ones((1, count), bool), np.broadcast_to(rows, (1, count))
             )
-        site.machine.shared[key] = base
-    return contiguous(op, site.machine.shared[key], type)
+        known[name] = base
+    return contiguous(op, known[name], type)
 
 
 def _find_global(op: Operation, name: str) -> memref.GlobalOp:

@@ -19,10 +19,10 @@ from xdsl.ir.affine import AffineConstantExpr, AffineDimExpr, AffineMap
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.reference import access, numerics
-from tilewright.reference.machine import Site
 from tilewright.reference.meanings import reductions
 from tilewright.reference.meanings.memref import DYNAMIC, element_address, undefined_outside
 from tilewright.reference.registry import meaning
+from tilewright.reference.site import Site
 from tilewright.reference.values import Array, Index, MemRefValue, spread
 
 

@@ -11,11 +11,11 @@ from xdsl.ir import Attribute, SSAValue
 from tilewright.dialects import xetile
 from tilewright.dialects.xetile.memory import padding_number
 from tilewright.reference import access, numerics
-from tilewright.reference.machine import Site
 from tilewright.reference.meanings import reductions
 from tilewright.reference.meanings.arith import as_number
 from tilewright.reference.meanings.vector import matmul, result_shape
 from tilewright.reference.registry import meaning
+from tilewright.reference.site import Site
 from tilewright.reference.values import (
     Array,
     Index,
@@ -126,7 +126,7 @@ def element_addresses(
     if site.checking:
         outside = ~inside if mask is None else ~inside & mask
         if outside.any():
-            rows = outside.reshape(outside.shape[0], -1).any(axis=1)
+            rows: Array = np.any(outside, axis=tuple(range(1, outside.ndim)))
             site.outside(rows.shape[0], rows)
     return address, inside if mask is None else inside & mask
 

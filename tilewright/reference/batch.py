@@ -1,0 +1,61 @@
+"""Who runs: the instances of a batch, and where each stands in the launch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.reference.values import Index
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Who the instances are. All arrays have one entry per instance."""
+
+    grid: tuple[int, int, int]
+    workgroup: Index
+    """Linear number of the workgroup in the grid, x fastest."""
+    subgroup: Index
+    """Number of the subgroup in its workgroup; 0 at workgroup level."""
+    subgroups: int
+    """Subgroups per workgroup; 1 at workgroup level."""
+    block: tuple[int, int, int] = (1, 1, 1)
+    """How launch threads (subgroups) are arranged along x, y, z."""
+
+    @property
+    def count(self) -> int:
+        return self.workgroup.shape[0]
+
+    @property
+    def parties(self) -> Index:
+        """A number for each instance that is unique in the whole launch."""
+        return self.workgroup * self.subgroups + self.subgroup
+
+    @property
+    def slots(self) -> Index:
+        """The workgroup's position in this batch."""
+        return self.workgroup - (self.workgroup[0] if self.count else 0)
+
+    def block_id(self, axis: int) -> Index:
+        x, y, _ = self.grid
+        return (
+            self.workgroup % x,
+            self.workgroup // x % y,
+            self.workgroup // (x * y),
+        )[axis]
+
+    @staticmethod
+    def of_workgroups(
+        grid: tuple[int, int, int], first: int, last: int, block: tuple[int, int, int]
+    ) -> Batch:
+        """Workgroups `first` .. `last` (exclusive) with all their subgroups."""
+        subgroups = block[0] * block[1] * block[2]
+        numbers = np.arange(first, last, dtype=np.int64)
+        return Batch(
+            grid,
+            np.repeat(numbers, subgroups),
+            np.tile(np.arange(subgroups, dtype=np.int64), last - first),
+            subgroups,
+            block,
+        )

@@ -1,0 +1,136 @@
+"""What a meaning sees of the place where its op runs: who runs it, memory, the report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from xdsl.ir import Operation
+
+from tilewright.reference.batch import Batch
+from tilewright.reference.report import finding_at
+from tilewright.reference.shadow import Kind
+from tilewright.reference.values import Array, Index
+
+if TYPE_CHECKING:
+    from tilewright.reference.machine import Group
+
+
+class Site:
+    """What a meaning sees of the place where it runs: who runs it, memory, the report."""
+
+    op: Operation
+
+    def __init__(self, group: Group):
+        self.group = group
+        self.machine = group.machine
+        self.memory = group.machine.memory
+        self.checking = group.machine.checking
+
+    # Who runs the op; arrays have one entry per instance of the group.
+    @property
+    def batch(self) -> Batch:
+        return self.machine.batch
+
+    @property
+    def instances(self) -> Index:
+        """Positions in the batch."""
+        return self.group.index
+
+    @property
+    def count(self) -> int:
+        return self.group.index.shape[0]
+
+    @property
+    def workgroup(self) -> Index:
+        return self.batch.workgroup[self.instances]
+
+    @property
+    def subgroup(self) -> Index:
+        return self.batch.subgroup[self.instances]
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """The run's random numbers (run(seed=...))."""
+        return self.machine.context.rng
+
+    def block_id(self, axis: int) -> Index:
+        return self.batch.block_id(axis)[self.instances]
+
+    def allocate_shared(self, size: int, granule: int, name: str) -> Index:
+        """The address of a buffer that each workgroup has once, for every instance.
+
+        An op that runs again gives the same buffer.
+        """
+        key = (self.op, name)
+        if key not in self.machine.shared:
+            slots = int(self.batch.slots.max(initial=-1)) + 1
+            self.machine.shared[key] = self.memory.allocate(
+                slots, size, granule, shared=True, name=name
+            )
+        return self.machine.shared[key][self.batch.slots[self.instances]]
+
+    # What goes wrong.
+    def report(self, severity: Any, kind: str, message: str) -> None:
+        """A finding at this op; an error ends the run unless checking goes on collecting."""
+        self.machine.found(finding_at(self.op, severity, kind, message))
+
+    def accessible(self, wanted: Array, low: Index, high: Index, *, writes: bool) -> Array:
+        """Of the wanted accesses to bytes `low` .. `high`, those that hit memory; reports others."""
+        numbers = self.memory.locate(low, high)
+        allowed = wanted & (numbers >= 0)
+        if (missing := wanted & ~allowed).any():
+            address = int(low[missing].flat[0])
+            verb = "writes" if writes else "reads"
+            self.report(
+                "error",
+                "wild access",
+                f"{self.op.name} {verb} address {address:#x}, which belongs to no array or buffer",
+            )
+        if writes and allowed.any():
+            writable = self.memory.writable(numbers)
+            if (refused := allowed & ~writable).any():
+                name = self.memory.allocations[int(numbers[refused].flat[0])].name
+                self.report("error", "read-only", f"{self.op.name} writes to read-only {name}")
+                allowed = allowed & writable
+        return allowed
+
+    def outside(self, rows: int, where: Array) -> None:
+        """Checking mode: some boxes of this op reach outside their matrix."""
+        who = self.workgroup if rows == self.count else self.workgroup[:1]
+        number = int(who[np.flatnonzero(where)[0]]) if rows == self.count else int(who[0])
+        self.report(
+            "warning",
+            "out of bounds",
+            f"{self.op.name} reaches outside its matrix (first in workgroup "
+            f"{self.machine.name_of_workgroup(number)})",
+        )
+
+    def note_boxes(
+        self,
+        address: Index,
+        low: Index,
+        high: Index,
+        strides: Index,
+        itemsize: int,
+        wanted: Array,
+        kind: Kind,
+    ) -> None:
+        """Checking mode: the elements of clipped boxes are about to be accessed."""
+        parties = self.batch.parties[self.instances]
+        for row in np.flatnonzero(wanted).tolist():
+            elements = address[row : row + 1]
+            extents = (high - low)[row].tolist()
+            for extent, stride in zip(extents, strides[row].tolist(), strict=True):
+                elements = (elements[:, None] + stride * np.arange(extent)).ravel()
+            shared = address.shape[0] == 1
+            for party in parties.tolist() if shared else [int(parties[row])]:
+                self.machine.shadow.note(self, elements, party, itemsize, kind)
+
+    def note_elements(self, address: Index, wanted: Array, itemsize: int, kind: Kind) -> None:
+        """Checking mode: elements at addresses, `(rows, ...)`, are about to be accessed."""
+        for position, party in enumerate(self.batch.parties[self.instances].tolist()):
+            row = position if address.shape[0] > 1 else 0
+            chosen = address[row][wanted[row]]
+            if chosen.size:
+                self.machine.shadow.note(self, chosen, party, itemsize, kind)
