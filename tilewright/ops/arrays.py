@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.diagnostics import LaunchError
 from tilewright.dtypes import DType
-from tilewright.runtime.arrays import describe
+from tilewright.runtime.arrays import describe, torch_type
 
 
 def dtype_of(array: Any) -> DType:
@@ -23,9 +23,7 @@ def empty(shape: Sequence[int], like: Any, dtype: DType | None = None) -> Any:
     if hasattr(like, "new_empty"):  # torch
         if dtype is None or dtype == dtype_of(like):
             return like.new_empty(tuple(shape))
-        import torch
-
-        return like.new_empty(tuple(shape), dtype=getattr(torch, dtype.torch_name))
+        return like.new_empty(tuple(shape), dtype=torch_type(dtype))
     return np.empty(tuple(shape), like.dtype if dtype is None else dtype.numpy)
 
 

@@ -1,5 +1,8 @@
 """Attention forward: softmax(q k^T scale) v with an online softmax, one pass over the keys."""
 
+# Kernels are not typed Python: their parameters are arrays, tiles and constants of the tile language.
+# pyright: reportMissingParameterType=false
+
 from __future__ import annotations
 
 from math import e, log2, sqrt
@@ -12,7 +15,7 @@ from tilewright.ops.arrays import filled, flattened, result
 LOG2_E = log2(e)
 
 
-def attend(  # pyright: ignore
+def attend(
     q, K, V, h, m, n, scale, top, total, out,
     MASKED: tw.constexpr, CAUSAL: tw.constexpr, BM: tw.constexpr, BN: tw.constexpr, D: tw.constexpr,
 ):  # fmt: skip
@@ -36,7 +39,7 @@ def attend(  # pyright: ignore
 
 
 @tw.kernel
-def attention_kernel(  # pyright: ignore
+def attention_kernel(
     Q, K, V, O, scale,
     CAUSAL: tw.constexpr = False, D: tw.constexpr = 64, BM: tw.constexpr = 64, BN: tw.constexpr = 256,
 ):  # fmt: skip
@@ -88,7 +91,7 @@ def attention(
     flat, copy_back = filled(o, 2)
     kernel = attention_kernel.options(**options) if options else attention_kernel
     factor = float(LOG2_E * (1 / sqrt(d) if scale is None else scale))
-    kernel[lambda BM, **_: (tw.cdiv(flat.shape[1], BM), flat.shape[0])](
+    kernel[lambda c: (tw.cdiv(flat.shape[1], c.BM), flat.shape[0])](
         flattened(q, 2), flattened(k, 2), flattened(v, 2), flat, factor, CAUSAL=causal, D=d
     )
     if copy_back is not None:

@@ -1,5 +1,8 @@
 """Matrix product with a fused epilogue: act(a @ b + bias) + residual."""
 
+# Kernels are not typed Python: their parameters are arrays, tiles and constants of the tile language.
+# pyright: reportMissingParameterType=false
+
 from __future__ import annotations
 
 from typing import Any
@@ -9,20 +12,20 @@ from tilewright.diagnostics import LaunchError
 from tilewright.ops.arrays import dtype_of, filled, flattened, result
 
 
-def relu(x):  # pyright: ignore
+def relu(x):
     return tw.maximum(x, 0.0)
 
 
-def gelu(x):  # pyright: ignore
+def gelu(x):
     """The exact form, x Phi(x)."""
     return 0.5 * x * (1.0 + tw.erf(x * 0.7071067811865476))
 
 
-def gelu_tanh(x):  # pyright: ignore
+def gelu_tanh(x):
     return x * tw.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
 
 
-def silu(x):  # pyright: ignore
+def silu(x):
     return x * tw.sigmoid(x)
 
 
@@ -30,7 +33,7 @@ ACTIVATIONS = {"relu": relu, "gelu": gelu, "gelu_tanh": gelu_tanh, "silu": silu}
 
 
 @tw.kernel
-def matmul_kernel(  # pyright: ignore
+def matmul_kernel(
     A, B, C, bias, residual,
     ACT: tw.constexpr = None, ACC: tw.constexpr = tw.f32, A_BATCH: tw.constexpr = True,
     B_BATCH: tw.constexpr = True, BM: tw.constexpr = 256, BN: tw.constexpr = 256,
@@ -100,7 +103,7 @@ def matmul(
     if residual is not None:
         residual = flattened(residual, 2)
     kernel = matmul_kernel.options(**options) if options else matmul_kernel
-    kernel[lambda BM, BN, **_: (tw.cdiv(m, BM), tw.cdiv(n, BN), flat.shape[0])](
+    kernel[lambda c: (tw.cdiv(m, c.BM), tw.cdiv(n, c.BN), flat.shape[0])](
         flattened(a, 2), flattened(b, 2), flat, bias, residual,
         ACT=ACTIVATIONS[activation] if activation else None, ACC=acc,
         A_BATCH=a.ndim > 2, B_BATCH=b.ndim > 2,

@@ -1,5 +1,8 @@
 """Normalisation over the last dimension: rms_norm and layer_norm."""
 
+# Kernels are not typed Python: their parameters are arrays, tiles and constants of the tile language.
+# pyright: reportMissingParameterType=false
+
 from __future__ import annotations
 
 from typing import Any
@@ -11,9 +14,7 @@ from tilewright.ops.softmax import row_tile
 
 
 @tw.kernel
-def norm_rows(  # pyright: ignore
-    X, W, bias, Y, eps, CENTER: tw.constexpr, BM: tw.constexpr, BN: tw.constexpr
-):
+def norm_rows(X, W, bias, Y, eps, CENTER: tw.constexpr, BM: tw.constexpr, BN: tw.constexpr):
     """(x - mean) * rsqrt(var + eps) * W + bias per row; without CENTER the mean is taken as 0."""
     m = tw.program_id(0) * BM
     n = X.shape[1]
@@ -65,7 +66,7 @@ def _norm(
     flat, copy_back = filled(y, 1)
     rows, columns = flat.shape
     kernel = norm_rows.options(**options) if options else norm_rows
-    kernel[lambda BM, **_: tw.cdiv(rows, BM)](
+    kernel[lambda c: tw.cdiv(rows, c.BM)](
         flattened(x, 1), weight, bias, flat, float(eps), CENTER=center, BM=4, BN=row_tile(columns)
     )
     if copy_back is not None:

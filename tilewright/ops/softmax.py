@@ -1,5 +1,8 @@
 """Softmax over the last dimension."""
 
+# Kernels are not typed Python: their parameters are arrays, tiles and constants of the tile language.
+# pyright: reportMissingParameterType=false
+
 from __future__ import annotations
 
 from typing import Any
@@ -12,7 +15,7 @@ ROW_LIMIT = 1 << 15
 
 
 @tw.kernel
-def softmax_rows(X, Y, BM: tw.constexpr, BN: tw.constexpr):  # pyright: ignore
+def softmax_rows(X, Y, BM: tw.constexpr, BN: tw.constexpr):
     """Whole rows: BN is at least the number of columns; what lies outside reads as -inf."""
     m = tw.program_id(0) * BM
     x = tw.load_tile(tw.init_tile(X, [m, 0], (BM, BN)), padding=float("-inf")).to(tw.f32)
@@ -21,7 +24,7 @@ def softmax_rows(X, Y, BM: tw.constexpr, BN: tw.constexpr):  # pyright: ignore
 
 
 @tw.kernel
-def softmax_blocks(X, Y, BM: tw.constexpr, BN: tw.constexpr):  # pyright: ignore
+def softmax_blocks(X, Y, BM: tw.constexpr, BN: tw.constexpr):
     """Long rows, BN columns at a time: maximum and sum in one pass, the result in a second."""
     m = tw.program_id(0) * BM
     top = tw.full((BM, 1), -1.0e38, tw.f32)
@@ -53,7 +56,7 @@ def softmax(x: Any, *, out: Any = None, **options: Any) -> Any:
     whole = columns <= ROW_LIMIT
     kernel = softmax_rows if whole else softmax_blocks
     kernel = kernel.options(**options) if options else kernel
-    kernel[lambda BM, **_: tw.cdiv(rows, BM)](
+    kernel[lambda c: tw.cdiv(rows, c.BM)](
         flattened(x, 1), flat, BM=4, BN=row_tile(columns) if whole else 4096
     )
     if copy_back is not None:

@@ -212,6 +212,16 @@ def _from_torch(tensor: Any, name: str) -> ArrayArg:
     return ArrayArg(tensor.data_ptr(), shape, strides, dtype, place, False, tensor)
 
 
+def torch_type(dtype: DType) -> Any:
+    """The torch dtype of ``dtype``; LaunchError when torch has none."""
+    import torch
+
+    for name, known in _TORCH_DTYPES.items():
+        if known is dtype:
+            return getattr(torch, name.removeprefix("torch."))
+    raise LaunchError(f"torch has no dtype for {dtype}")
+
+
 def _from_cuda(obj: Any, name: str) -> ArrayArg:
     interface = obj.__cuda_array_interface__
     dtype = _dtype(np.dtype(interface["typestr"]), name)

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright import ops
+
+from .conftest import error, normal, poison
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+LIMIT = {np.dtype("f4"): 4e-6, np.dtype("f2"): 2e-3, BF16: 1e-2}
+
+
+def attention(q, k, v, causal, scale=None):
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    s = q @ k.swapaxes(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if causal:
+        row, col = np.indices(s.shape[-2:])
+        s = np.where(col <= row, s, -np.inf)
+    p = np.exp(s - s.max(-1, keepdims=True))
+    return p / p.sum(-1, keepdims=True) @ v
+
+
+@pytest.mark.parametrize("dtype", LIMIT, ids=str)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("d", [64, 128])
+def test_attention(d, causal, dtype, target, rng):
+    q, k, v = (normal(rng, (2, 300, d), dtype) for _ in range(3))
+    o = poison(q.shape, dtype)
+    assert ops.attention(q, k, v, causal=causal, out=o, target=target) is o
+    assert error(o, attention(q, k, v, causal)) < LIMIT[dtype]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length, keys", [(1, 1), (65, 257), (300, 31), (256, 512)])
+def test_lengths(length, keys, causal, target, rng):
+    q = normal(rng, (3, length, 64), "f4")
+    k, v = (normal(rng, (3, keys, 64), "f4") for _ in range(2))
+    got = ops.attention(q, k, v, causal=causal, target=target)
+    assert error(got, attention(q, k, v, causal)) < 4e-6
+
+
+def test_batch_and_heads_in_any_layout(target, rng):
+    """[batch, length, heads, d] in memory, viewed as [batch, heads, length, d]."""
+    q, k, v = (normal(rng, (2, 70, 3, 64), "f4").swapaxes(1, 2) for _ in range(3))
+    o = poison((2, 70, 3, 64), "f4").swapaxes(1, 2)
+    ops.attention(q, k, v, out=o, target=target)
+    assert error(o, attention(q, k, v, causal=False)) < 4e-6
+
+
+def test_scale_and_large_scores(target, rng):
+    q, k, v = (normal(rng, (1, 100, 64), "f4") * np.float32(8) for _ in range(3))
+    got = ops.attention(q, k, v, scale=2.0, target=target)
+    assert error(got, attention(q, k, v, False, 2.0)) < 1e-4
+
+
+def test_small_heads(target, rng):
+    q, k, v = (normal(rng, (2, 40, 16), "f4") for _ in range(3))
+    assert error(ops.attention(q, k, v, target=target), attention(q, k, v, False)) < 4e-6
+
+
+@pytest.mark.parametrize("shapes", [
+    ((2, 8, 60), (2, 8, 60), (2, 8, 60)),
+    ((2, 8, 64), (3, 8, 64), (3, 8, 64)),
+    ((2, 8, 64), (2, 8, 64), (2, 9, 64)),
+])  # fmt: skip
+def test_refusals(shapes):
+    q, k, v = (np.zeros(s, np.float32) for s in shapes)
+    with pytest.raises(tw.LaunchError, match="attention"):
+        ops.attention(q, k, v)

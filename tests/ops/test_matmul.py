@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright import ops
+from tilewright.ops.matmul import ACTIVATIONS
+
+from .conftest import error, normal, poison
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+LIMIT = {np.dtype("f8"): 1e-14, np.dtype("f4"): 2e-6, np.dtype("f2"): 1e-3, BF16: 8e-3}
+
+
+def wide(x):
+    return x.astype(np.float64)
+
+
+@pytest.mark.parametrize("dtype", LIMIT, ids=str)
+@pytest.mark.parametrize("shape", [(40, 70, 50), (1, 33, 7), (257, 1, 65), (3, 5, 1)], ids=str)
+def test_matrices(shape, dtype, target, rng):
+    m, n, k = shape
+    a, b, c = normal(rng, (m, k), dtype), normal(rng, (k, n), dtype), poison((m, n), dtype)
+    assert ops.matmul(a, b, out=c, target=target) is c
+    assert error(c, wide(a) @ wide(b)) < LIMIT[dtype]
+
+
+@pytest.mark.parametrize("batch_a", [(), (3,), (2, 3)], ids=str)
+@pytest.mark.parametrize("batch_b", [(), (3,), (2, 3)], ids=str)
+def test_batches(batch_a, batch_b, target, rng):
+    a = normal(rng, (*batch_a, 20, 30), "f4")
+    b = normal(rng, (*batch_b, 30, 40), "f4")
+    if batch_a and batch_b and batch_a != batch_b:
+        with pytest.raises(tw.LaunchError, match="batch dimensions"):
+            ops.matmul(a, b, target=target)
+        return
+    assert error(ops.matmul(a, b, target=target), wide(a) @ wide(b)) < 2e-6
+
+
+@pytest.mark.parametrize("views", ["NT", "TN", "TT", "steps", "batch"])
+def test_views(views, target, rng):
+    a = normal(rng, (30, 50), "f4").T if views[0] == "T" else normal(rng, (50, 30), "f4")
+    b = normal(rng, (70, 30), "f4").T if views[1] == "T" else normal(rng, (30, 70), "f4")
+    if views == "steps":
+        a, b = normal(rng, (100, 60), "f4")[::2, ::-2], normal(rng, (30, 80), "f4")[:, 10:]
+    if views == "batch":
+        a = normal(rng, (30, 4, 50), "f4").transpose(1, 2, 0)
+        b = normal(rng, (4, 70, 30), "f4").swapaxes(1, 2)
+    assert error(ops.matmul(a, b, target=target), wide(a) @ wide(b)) < 2e-6
+
+
+MEANING = {
+    None: lambda x: x,
+    "relu": lambda x: np.maximum(x, 0),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "gelu": lambda x: 0.5 * x * (1 + np.vectorize(__import__("math").erf)(x / np.sqrt(2))),
+    "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+}
+
+
+@pytest.mark.parametrize("activation", MEANING, ids=str)
+@pytest.mark.parametrize("with_bias, with_residual", [(0, 0), (1, 0), (0, 1), (1, 1)])
+def test_epilogue(activation, with_bias, with_residual, target, rng):
+    a, b = normal(rng, (2, 33, 40), "f4"), normal(rng, (40, 70), "f4")
+    bias = normal(rng, (70,), "f4") if with_bias else None
+    residual = normal(rng, (2, 33, 70), "f4") if with_residual else None
+    c = ops.matmul(a, b, bias=bias, activation=activation, residual=residual, target=target)
+    want = wide(a) @ wide(b) + (0 if bias is None else wide(bias))
+    want = MEANING[activation](want) + (0 if residual is None else wide(residual))
+    assert error(c, want) < 1e-5
+
+
+def test_every_activation_has_its_meaning_here():
+    assert {*ACTIVATIONS, None} == MEANING.keys()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_integers_are_exact(dtype, target, rng):
+    info = np.iinfo(dtype)
+    a = rng.integers(info.min, info.max, (35, 60), dtype, endpoint=True)
+    b = rng.integers(info.min, info.max, (60, 45), dtype, endpoint=True)
+    c = ops.matmul(a, b, target=target)
+    assert c.dtype == np.int32
+    np.testing.assert_array_equal(c, a.astype(np.int64) @ b.astype(np.int64))
+
+
+def test_result_dtype_of_out(target, rng):
+    a, b, c = normal(rng, (20, 30), BF16), normal(rng, (30, 20), BF16), poison((20, 20), "f4")
+    ops.matmul(a, b, out=c, target=target)
+    assert error(c, wide(a) @ wide(b)) < 1e-6
+
+
+def test_out_that_is_a_view_with_gaps(target, rng):
+    a, b = normal(rng, (2, 3, 20, 30), "f4"), normal(rng, (30, 20), "f4")
+    whole = poison((3, 2, 20, 40), "f4")
+    out = whole.swapaxes(0, 1)[..., ::2]
+    ops.matmul(a, b, out=out, target=target)
+    assert error(out, wide(a) @ wide(b)) < 2e-6
+    assert np.isnan(whole[..., 1::2]).all()
+
+
+def test_torch_tensors(target):
+    torch = pytest.importorskip("torch")
+    a, b = torch.randn(33, 40), torch.randn(50, 40).T
+    for dtype, limit in ((torch.float32, 1e-5), (torch.bfloat16, 1e-2)):
+        c = ops.matmul(a.to(dtype), b.to(dtype), target=target)
+        assert c.dtype is dtype and c.shape == (33, 50)
+        want = a.to(dtype).double() @ b.to(dtype).double()
+        assert error(c.float().numpy(), want.numpy()) < limit
+
+
+@pytest.mark.parametrize("shapes, words", [
+    (((4, 5), (4, 5)), "matmul of"),
+    (((5,), (5, 5)), "matmul of"),
+])  # fmt: skip
+def test_refusals(shapes, words):
+    a, b = (np.zeros(s, np.float32) for s in shapes)
+    with pytest.raises(tw.LaunchError, match=words):
+        ops.matmul(a, b)
+
+
+def test_refuses_operands_that_do_not_fit():
+    a = np.zeros((4, 4), np.float32)
+    for wrong in ({"bias": a}, {"residual": a[1:]}, {"activation": "tan"}, {"out": a[:, 1:]}):
+        with pytest.raises(tw.LaunchError, match=next(iter(wrong))):
+            ops.matmul(a, a, **wrong)

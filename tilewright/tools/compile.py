@@ -1,0 +1,133 @@
+"""Compile a kernel and print one of its stages: IR of any level, LLVM IR, assembly, or an object.
+
+A Python kernel is compiled for arguments that are given as text: f32[2048,2048] is a contiguous
+array, bf16[64,128;1,64] one with strides in elements, f32 or index a scalar, 3 or 0.5 its value.
+No device is needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tilewright.diagnostics import UnsupportedError
+from tilewright.targets.base import CompileOptions, Executable, Storable, get_target
+from tilewright.tools.console import err
+from tilewright.tools.exits import DONE, UsageError
+from tilewright.tools.sources import (
+    Source,
+    find_kernel,
+    parse_argument,
+    parse_constexprs,
+    parse_source,
+)
+
+EPILOG = """\
+examples:
+  tilewright compile examples/01_gemm.py:gemm --args 'bf16[2048,2048]' 'bf16[2048,2048]' \\
+      'bf16[2048,2048]' --emit xetile
+  tilewright compile FILE.py:KERNEL --args 'f32[64,64]' 'f32[64,64]' --set BM=32 --emit asm
+  tilewright compile kernel.mlir --target cpu --emit llvm -o kernel.ll
+  tilewright compile kernel.mlir --list            the stages that the target has
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", help="FILE.mlir, FILE.py:KERNEL, or - for MLIR on standard input")
+    add_kernel_arguments(parser)
+    parser.add_argument(
+        "--target", default="cpu", help="cpu (default), reference, cuda, xe-pvc, ..."
+    )
+    parser.add_argument(
+        "--emit", default="xetile", metavar="STAGE", help="xetile (default), llvm, asm, object, ..."
+    )
+    parser.add_argument("--list", action="store_true", help="list the stages instead")
+    parser.add_argument("-o", "--output", metavar="OUT", help="write there, not to the terminal")
+    parser.add_argument(
+        "--disable", default="", metavar="LIST", help="optimisation passes to leave out: a,b"
+    )
+    parser.add_argument("--no-fastmath", action="store_true", help="strict arithmetic")
+
+
+def add_kernel_arguments(parser: argparse.ArgumentParser) -> None:
+    """``--args`` and ``--set``: what a Python kernel is compiled for."""
+    parser.add_argument(
+        "--args",
+        nargs="+",
+        default=[],
+        metavar="ARG",
+        help="its run-time arguments: 'f32[64,128]' 3",
+    )
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="NAME=VALUE", help="its constexprs: BM=128 T=bf16"
+    )
+
+
+def execute(args: argparse.Namespace) -> int:
+    source = parse_source(args.file)
+    changes: dict[str, Any] = {"target": args.target, "fastmath": not args.no_fastmath}
+    if args.disable:
+        changes["disable"] = args.disable.split(",")
+    compiled = compile_source(source, args.args, args.set, changes)
+    stages = stages_of(compiled)
+    if args.list:
+        for name in stages:
+            print(name)
+        return DONE
+    if args.emit not in stages:
+        raise UnsupportedError(
+            f"target {args.target!r} has no stage {args.emit!r} of this kernel",
+            hint=f"its stages are {', '.join(stages)}",
+        )
+    write(stages[args.emit], args.output)
+    for remark in compiled.remarks:
+        err().print(f"remark: {remark}")
+    return DONE
+
+
+def compile_source(
+    source: Source, arguments: list[str], settings: list[str], changes: Mapping[str, Any]
+) -> Executable | Any:
+    """The compiled kernel of a Python file or of an MLIR module."""
+    if source.is_python:
+        kernel = find_kernel(source)
+        given = [parse_argument(text) for text in arguments]
+        return kernel.compile(*given, **parse_constexprs(settings), **changes)
+    if arguments or settings:
+        raise UsageError("--args and --set are for Python kernels: MLIR text has its types")
+    from tilewright.dialects.text import parse_module
+    from tilewright.targets.base import with_options
+
+    warnings: list[str] = []
+    module = parse_module(source.read(), source.name, warnings=warnings)
+    for warning in warnings:
+        err().print(warning)
+    options = with_options(CompileOptions(), changes)
+    return get_target(options.target).build(module, options)
+
+
+def stages_of(compiled: Executable) -> dict[str, str | bytes]:
+    """Everything that ``--emit`` can name; the object code where the target keeps one."""
+    stages: dict[str, str | bytes] = {**compiled.ir, **compiled.asm}
+    executable: object = getattr(compiled, "executable", compiled)
+    if isinstance(executable, Storable):
+        blobs = executable.artifacts()
+        if "object" in blobs:
+            stages["object"] = blobs["object"]
+    return stages
+
+
+def write(content: str | bytes, output: str | None) -> None:
+    """To a file, or to standard output."""
+    data = content if isinstance(content, bytes) else content.encode()
+    if output and output != "-":
+        Path(output).write_bytes(data)
+        return
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    if isinstance(content, str) and not content.endswith("\n"):
+        sys.stdout.buffer.write(b"\n")
+    sys.stdout.buffer.flush()

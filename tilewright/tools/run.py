@@ -1,0 +1,186 @@
+"""Run a Python kernel file, or an MLIR module whose entry takes no arguments.
+
+A Python file is executed as `python FILE` would, with `--target` for every kernel that names none.
+FILE.py:KERNEL launches that kernel on random arrays and prints a summary of each. An MLIR module is
+executed from its entry function; what it prints with the runner's functions goes to the terminal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import runpy
+import sys
+from contextlib import redirect_stdout
+from typing import Any
+
+import numpy as np
+
+from tilewright import knobs
+from tilewright.diagnostics import CompileError, Location, TilewrightError, UnsupportedError
+from tilewright.tools.compile import add_kernel_arguments
+from tilewright.tools.console import err, out
+from tilewright.tools.exits import DONE, INPUT_ERROR, MissingTool, UsageError
+from tilewright.tools.sources import (
+    Source,
+    find_kernel,
+    parse_argument,
+    parse_constexprs,
+    parse_source,
+    python_error,
+    random_array,
+)
+
+EPILOG = """\
+examples:
+  tilewright run examples/01_gemm.py -- --size 512          arguments after -- are the file's own
+  tilewright run examples/01_gemm.py:gemm --grid 2,2 --set BM=32 BN=32 \\
+      --args 'f32[64,64]' 'f32[64,64]' 'f32[64,64]'          one launch on random arrays
+  tilewright run test.mlir --filecheck                      compare the output with // CHECK: lines
+  tilewright run test.mlir --entry main --seed 1            the seed of the fillResource functions
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", help="FILE.mlir, FILE.py, FILE.py:KERNEL, or - for MLIR text")
+    parser.add_argument("rest", nargs="*", help="arguments of a Python file, after --")
+    add_kernel_arguments(parser)
+    parser.add_argument("--grid", default="1", metavar="X,Y,Z", help="of FILE.py:KERNEL")
+    parser.add_argument("--target", help="cpu, reference, cuda, ... (default: what the file says)")
+    parser.add_argument("--entry", default=None, help="function to run of an MLIR module (main)")
+    parser.add_argument(
+        "--level", default="auto", choices=["auto", "workgroup", "subgroup", "lane"],
+        help="level of MLIR text that does not say it",
+    )  # fmt: skip
+    parser.add_argument("--check", action="store_true", help="detect races and undefined behaviour")
+    parser.add_argument(
+        "--filecheck", action="store_true", help="compare the output with the file's CHECK lines"
+    )
+    parser.add_argument("--strict", action="store_true", help="the implementation's narrower rules")
+    parser.add_argument("--seed", type=int, help="of random data")
+
+
+def execute(args: argparse.Namespace) -> int:
+    source = parse_source(args.file)
+    changes = {"target": args.target} if args.target else {}
+    with knobs.override(**changes):
+        if source.kernel is not None:
+            return run_kernel(source, args)
+        if source.is_python:
+            return run_file(source, args.rest)
+        return run_module(source, args)
+
+
+def run_file(source: Source, rest: list[str]) -> int:
+    """Executes a Python file as the main program."""
+    argv = sys.argv
+    sys.argv = [source.path, *rest]
+    try:
+        runpy.run_path(source.path, run_name="__main__")
+    except SystemExit as leave:
+        if leave.code is None or isinstance(leave.code, int):
+            return leave.code or DONE
+        err().print(str(leave.code))
+        return INPUT_ERROR
+    except (TilewrightError, KeyboardInterrupt, BrokenPipeError):
+        raise
+    except OSError as error:
+        if error.filename == source.path:
+            raise
+        raise python_error(error, source.path) from error
+    except SyntaxError as error:
+        where = Location(error.filename or source.path, error.lineno or 1, error.offset or 1)
+        raise CompileError(f"this is no Python: {error.msg}", location=where) from None
+    except Exception as error:
+        raise python_error(error, source.path) from error
+    finally:
+        sys.argv = argv
+    return DONE
+
+
+def run_kernel(source: Source, args: argparse.Namespace) -> int:
+    """Launches one kernel on random arrays, and prints what became of each array."""
+    kernel = find_kernel(source)
+    seed = args.seed if args.seed is not None else int(np.random.SeedSequence().entropy) % (1 << 31)  # pyright: ignore[reportArgumentType, reportOperatorIssue]
+    rng = np.random.default_rng(seed)
+    values = [parse_argument(text) for text in args.args]
+    values = [
+        random_array(v, rng) if hasattr(v, "shape") and not np.isscalar(v) else v for v in values
+    ]
+    kernel[parse_grid(args.grid)](*values, **parse_constexprs(args.set))
+    print(f"seed {seed}")
+    names = [p.name for p in kernel.parameters if not p.constexpr]
+    for name, value in zip(names, values, strict=False):
+        if isinstance(value, np.ndarray):
+            print(f"{name}: {summary(value)}")
+    return DONE
+
+
+def summary(array: np.ndarray[Any, Any]) -> str:
+    """Shape, dtype and a few numbers that tell two contents apart."""
+    wide = array.astype(np.float64)
+    shape = "x".join(map(str, array.shape))
+    if array.size == 0:
+        return f"{array.dtype.name}[{shape}], empty"
+    return (
+        f"{array.dtype.name}[{shape}], mean {wide.mean():.6g}, norm {np.linalg.norm(wide):.6g}, "
+        f"min {wide.min():.6g}, max {wide.max():.6g}"
+    )
+
+
+def parse_grid(text: str) -> tuple[int, ...]:
+    """``4,2`` as a grid."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"--grid {text!r} is not of the form X, X,Y or X,Y,Z") from None
+
+
+def run_module(source: Source, args: argparse.Namespace) -> int:
+    """Executes an MLIR module from its entry."""
+    text = source.read()
+    printed = io.StringIO()
+    with redirect_stdout(printed if args.filecheck else sys.stdout):
+        code = execute_module(text, source.name, args)
+    if args.filecheck and code == DONE:
+        return filecheck(text, source.name, printed.getvalue())
+    return code
+
+
+def execute_module(text: str, name: str, args: argparse.Namespace) -> int:
+    from tilewright.dialects.text import parse_module
+
+    warnings: list[str] = []
+    module = parse_module(text, name, strict=args.strict, warnings=warnings)
+    for warning in warnings:
+        err().print(warning)
+    target = args.target or "reference"
+    if target != "reference":
+        raise UnsupportedError(
+            f"MLIR modules run on the reference executor, not on {target!r}",
+            hint="leave --target out; compile FILE.mlir --target shows what a target makes of it",
+        )
+    from tilewright import reference
+
+    report = reference.run(module, kernel=args.entry, check=args.check, seed=args.seed)
+    sys.stdout.flush()
+    if report.findings:
+        out().print(str(report))
+    return DONE if report.ok else INPUT_ERROR
+
+
+def filecheck(text: str, name: str, printed: str) -> int:
+    """Compares ``printed`` with the CHECK lines of ``text``."""
+    try:
+        from filecheck.finput import FInput
+        from filecheck.matcher import Matcher
+        from filecheck.options import Options
+        from filecheck.parser import Parser, pattern_for_opts
+    except ImportError:
+        raise MissingTool(
+            "--filecheck needs the package filecheck", "pip install 'tilewright[check]'"
+        ) from None
+    options = Options(match_filename=name)
+    parser = Parser(options, io.StringIO(text), *pattern_for_opts(options))
+    matcher = Matcher(options, FInput("<output>", printed), parser)
+    return DONE if matcher.run() == 0 else INPUT_ERROR
