@@ -211,7 +211,7 @@ def _range(frame: Calls, node: ast.Call, *bounds: Any) -> LoopRange:
         if not (is_int or is_scalar):
             raise frame.error(argument, f"range takes integers, not {describe_type(bound)}")
     start, stop, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
-    if step == 0 and not isinstance(step, Value):
+    if isinstance(step, int) and step == 0:
         raise frame.error(node.args[2], "the step of a range is 0")
     return LoopRange(start, stop, step)
 

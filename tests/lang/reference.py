@@ -1,0 +1,44 @@
+"""Runs a kernel of a test where its meaning is defined, and finds carets in error reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.diagnostics import TilewrightError
+
+
+def run(kernel: tw.Kernel, grid: Any, *args: Any, **constexprs: Any) -> None:
+    """Launches on the reference executor, after the kernel's IR has been verified."""
+    compiled = kernel.compile(*args, target="reference", **constexprs)
+    compiled.executable.module.verify()  # pyright: ignore
+    kernel.options(target="reference")[grid](*args, **constexprs)
+
+
+def ir(kernel: tw.Kernel, *args: Any, **constexprs: Any) -> str:
+    """The text of a kernel's IR, verified."""
+    compiled = kernel.compile(*args, target="reference", **constexprs)
+    compiled.executable.module.verify()  # pyright: ignore
+    return compiled.ir["xetile"]
+
+
+def refused(kernel: Callable[..., Any] | tw.Kernel, *args: Any, **constexprs: Any) -> tuple[str, str]:
+    """The report of a kernel that must not compile, and the source text under its caret."""
+    with pytest.raises(TilewrightError) as caught:
+        kernel.compile(*args, target="reference", **constexprs)  # pyright: ignore
+    error = caught.value
+    place = error.location
+    assert place is not None, str(error)
+    assert place.end_col is not None, str(error)
+    return str(error), place.source_line[place.col - 1 : place.end_col - 1]
+
+
+def poisoned(shape: Any, dtype: Any) -> np.ndarray:
+    """An output array that no kernel would produce by not writing it."""
+    out = np.empty(shape, dtype)
+    out.view(np.uint8).fill(0xA5)
+    return out

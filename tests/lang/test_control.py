@@ -1,0 +1,407 @@
+"""Control flow: loops, branches, what they carry, and the errors that say why they cannot."""
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.lang.reference import poisoned, refused, run
+
+
+@pytest.fixture
+def x(request):
+    seed = np.random.SeedSequence().entropy
+    print("seed", seed)
+    return np.random.default_rng(seed).standard_normal((8, 8)).astype(np.float32)
+
+
+@tw.kernel
+def sum_of_rows(X, Y, START: tw.constexpr, STEP: tw.constexpr):
+    acc = tw.zeros((1, 8), tw.f32)
+    for i in range(START, X.shape[0], STEP):
+        acc += tw.load_tile(tw.init_tile(X, [i, 0], (1, 8)))
+    tw.store_tile(acc, tw.init_tile(Y, [0, 0], (1, 8)))
+
+
+@pytest.mark.parametrize(("start", "step"), [(0, 1), (1, 3), (8, 1), (3, 2)])
+def test_range_counts_as_python(x, start, step):
+    y = poisoned((1, 8), np.float32)
+    run(sum_of_rows, 1, x, y, START=start, STEP=step)
+    np.testing.assert_allclose(y[0], x[start::step].sum(0), rtol=1e-5, atol=1e-6)
+
+
+@tw.kernel
+def down(Y, a, b, STEP: tw.constexpr):
+    at = 0
+    for i in range(a, b, STEP):
+        tw.store_tile(i, tw.init_tile(Y, [at], (1, 1)))
+        at += 1
+
+
+@tw.kernel
+def down_at_run_time(Y, a, b, step):
+    at = 0
+    for i in range(a, b, step):
+        tw.store_tile(i, tw.init_tile(Y, [at], (1, 1)))
+        at += 1
+
+
+@pytest.mark.parametrize("bounds", [(10, 0, -1), (10, -1, -3), (0, 10, -2), (3, 20, 4), (5, 5, -1)])
+def test_range_with_steps_of_both_signs(bounds):
+    expected = list(range(*bounds))
+    for kernel, extra in ((down, {"STEP": bounds[2]}), (down_at_run_time, {})):
+        y = np.full(16, -99, np.int64)
+        args = bounds if kernel is down_at_run_time else bounds[:2]
+        run(kernel, 1, y, *args, **extra)
+        assert y[: len(expected)].tolist() == expected
+        assert (y[len(expected) :] == -99).all()
+
+
+@tw.kernel
+def collatz(Y, n):
+    steps = 0
+    while n != 1:
+        n = n // 2 if n % 2 == 0 else 3 * n + 1
+        steps += 1
+    tw.store_tile(steps, tw.init_tile(Y, [0], (1, 1)))
+
+
+@pytest.mark.parametrize(("n", "steps"), [(1, 0), (6, 8), (27, 111)])
+def test_while(n, steps):
+    y = poisoned(1, np.int32)
+    run(collatz, 1, y, n)
+    assert y[0] == steps
+
+
+@tw.kernel
+def newton(Y, a):
+    guess = a
+    error = 1.0
+    while error > 1e-6 and guess > 0.0:
+        new = (guess + a / guess) * 0.5
+        error = abs(new - guess)
+        guess = new
+    tw.store_tile(guess, tw.init_tile(Y, [0], (1, 1)))
+
+
+def test_while_with_a_compound_condition():
+    y = poisoned(1, np.float32)
+    run(newton, 1, y, 2.0)
+    np.testing.assert_allclose(y[0], 2**0.5, rtol=1e-5)
+
+
+@tw.kernel
+def sign(Y):
+    i = tw.program_id(0)
+    if i < 2:
+        v = -1
+    elif i == 2:
+        v = 0
+    else:
+        v = 1
+        tw.store_tile(9, tw.init_tile(Y, [1, i], (1, 1)))
+    tw.store_tile(v, tw.init_tile(Y, [0, i], (1, 1)))
+
+
+def test_if_elif_else():
+    y = np.zeros((2, 5), np.int32)
+    run(sign, 5, y)
+    assert y.tolist() == [[-1, -1, 0, 1, 1], [0, 0, 0, 9, 9]]
+
+
+@tw.kernel
+def early(Y):
+    i = tw.program_id(0)
+    if i == 1:
+        return
+    if i > 2:
+        tw.store_tile(5, tw.init_tile(Y, [i], (1, 1)))
+        return
+    tw.store_tile(i + 10, tw.init_tile(Y, [i], (1, 1)))
+
+
+def test_early_return():
+    y = np.zeros(4, np.int32)
+    run(early, 4, y)
+    assert y.tolist() == [10, 0, 12, 5]
+
+
+@tw.kernel
+def odd_sum(Y, n):
+    total = 0
+    for i in range(n):
+        if i % 2 == 0:
+            continue
+        total += i
+    tw.store_tile(total, tw.init_tile(Y, [0], (1, 1)))
+
+
+def test_continue():
+    y = poisoned(1, np.int64)
+    run(odd_sum, 1, y, 10)
+    assert y[0] == 25
+
+
+def pick(a, b, first):
+    """Both branches of a condition of run time return: their values merge."""
+    if first > 0:
+        return a, b
+    return b, a
+
+
+@tw.kernel
+def swapped(X, Y):
+    a = tw.load_tile(tw.init_tile(X, [0, 0], (1, 8)))
+    b = tw.load_tile(tw.init_tile(X, [1, 0], (1, 8)))
+    a, b = pick(a, b, tw.program_id(0))
+    tw.store_tile(a, tw.init_tile(Y, [tw.program_id(0), 0], (1, 8)))
+
+
+def test_returned_values_merge(x):
+    y = poisoned((2, 8), np.float32)
+    run(swapped, 2, x, y)
+    np.testing.assert_array_equal(y, x[1::-1])
+
+
+@tw.kernel
+def unrolled(Y):
+    total = ()
+    for i, v in enumerate((3, 1, 2)):
+        if v == 1:
+            continue
+        total = total + (v * 10 + i,)
+    for at, v in zip(range(2), total) if False else ((0, total[0]), (1, total[1])):
+        tw.store_tile(v, tw.init_tile(Y, [at], (1, 1)))
+    for i in tw.static_range(100):
+        if i == 2:
+            break
+        tw.store_tile(i, tw.init_tile(Y, [2 + i], (1, 1)))
+
+
+def test_loops_of_compile_time_unroll():
+    y = poisoned(4, np.int32)
+    run(unrolled, 1, y)
+    assert y.tolist() == [30, 22, 0, 1]
+
+
+@tw.kernel
+def carries_tuples(X, Y):
+    pair = (tw.zeros((1, 8), tw.f32), 0)
+    for i in range(X.shape[0]):
+        row = tw.load_tile(tw.init_tile(X, [i, 0], (1, 8)))
+        pair = (pair[0] + row, pair[1] + i)
+    tw.store_tile(pair[0] + pair[1], tw.init_tile(Y, [0, 0], (1, 8)))
+
+
+def test_a_loop_carries_tuples(x):
+    y = poisoned((1, 8), np.float32)
+    run(carries_tuples, 1, x, y)
+    np.testing.assert_allclose(y[0], x.sum(0) + 28, rtol=1e-5, atol=1e-5)
+
+
+@tw.kernel
+def widens(Y, n, s):
+    total = 0
+    for _ in range(n):
+        total = total + s
+    tw.store_tile(total, tw.init_tile(Y, [0], (1, 1)))
+
+
+def test_a_number_takes_the_type_that_the_loop_gives_it():
+    y = poisoned(1, np.float32)
+    run(widens, 1, y, 3, 0.5)
+    assert y[0] == 1.5
+    y = poisoned(1, np.float64)
+    run(widens, 1, y, 3, np.float64(0.25))
+    assert y[0] == 0.75
+
+
+@tw.kernel
+def reuses_a_name(X, Y):
+    v = tw.load_tile(tw.init_tile(X, [0, 0], (8, 8)))
+    acc = tw.sum(v, 0)
+    for i in range(2):
+        v = tw.load_tile(tw.init_tile(X, [i, 0], (1, 8)))
+        acc = acc + v
+    tw.store_tile(acc, tw.init_tile(Y, [0, 0], (1, 8)))
+
+
+def test_a_name_that_a_loop_rebinds_first_is_not_carried(x):
+    y = poisoned((1, 8), np.float32)
+    run(reuses_a_name, 1, x, y)
+    np.testing.assert_allclose(y[0], x.sum(0) + x[0] + x[1], rtol=1e-4, atol=1e-5)
+
+
+@tw.kernel
+def short_circuit(Y, n):
+    safe = n != 0 and 12 // n > 3
+    either = n == 0 or 12 // n > 3
+    chain = 0 <= n < 4
+    tw.store_tile(1 if safe else 0, tw.init_tile(Y, [0], (1, 1)))
+    tw.store_tile(1 if either else 0, tw.init_tile(Y, [1], (1, 1)))
+    tw.store_tile(1 if chain else 0, tw.init_tile(Y, [2], (1, 1)))
+    tw.store_tile(1 if not safe else 0, tw.init_tile(Y, [3], (1, 1)))
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 5])
+def test_and_or_not_evaluate_as_python(n):
+    y = poisoned(4, np.int32)
+    run(short_circuit, 1, y, n)
+    safe = n != 0 and 12 // n > 3
+    assert y.tolist() == [safe, n == 0 or 12 // n > 3, 0 <= n < 4, not safe]
+
+
+# --- Errors ------------------------------------------------------------------------------------
+
+
+@tw.kernel
+def changes_type(X, Y):
+    acc = 0.0
+    for i in range(4):
+        acc = acc + tw.load_tile(tw.init_tile(X, [i, 0], (1, 8)))
+    tw.store_tile(acc, tw.init_tile(Y, [0, 0], (1, 8)))
+
+
+def test_a_carried_name_that_changes_its_type(x):
+    text, under = refused(changes_type, x, x)
+    assert "acc changes its type in this loop" in text
+    assert "the constant 0.0 before it, 1x8 value of f32 after an iteration" in text
+    assert under == "for i in range(4):"
+    assert "acc is the constant 0.0 here" in text and "acc = 0.0" in text
+    assert "tw.zeros((1, 8), tw.f32)" in text
+
+
+@tw.kernel
+def changes_dtype(X, Y):
+    acc = tw.zeros((1, 8), tw.f16)
+    for i in range(4):
+        acc = acc + tw.load_tile(tw.init_tile(X, [i, 0], (1, 8)))
+    tw.store_tile(acc, tw.init_tile(Y, [0, 0], (1, 8)))
+
+
+def test_a_carried_tile_that_changes_its_dtype(x):
+    text, _ = refused(changes_dtype, x, x)
+    assert "1x8 value of f16 before it, 1x8 value of f32 after" in text
+    assert ".to(tw.f16)" in text
+
+
+@tw.kernel
+def one_branch(Y):
+    if tw.program_id(0) > 0:
+        v = 1
+    tw.store_tile(v, tw.init_tile(Y, [0], (1, 1)))
+
+
+def test_a_name_bound_in_one_branch():
+    text, under = refused(one_branch, np.zeros(1, np.int32))
+    assert "v is bound in one branch only" in text and under == "v"
+
+
+@tw.kernel
+def loop_only(Y, n):
+    for i in range(n):
+        v = i
+    tw.store_tile(v, tw.init_tile(Y, [0], (1, 1)))
+
+
+def test_a_name_bound_in_a_loop_only():
+    text, under = refused(loop_only, np.zeros(1, np.int32), 3)
+    assert "v is bound inside the loop" in text and under == "v"
+
+
+@tw.kernel
+def branches_differ(X, Y):
+    if tw.program_id(0) > 0:
+        v = tw.zeros((1, 8), tw.f32)
+    else:
+        v = tw.zeros((1, 4), tw.f32)
+    tw.store_tile(v, tw.init_tile(Y, [0, 0], (1, 8)))
+
+
+def test_branches_of_different_shape(x):
+    text, under = refused(branches_differ, x, x)
+    assert "v differs between the branches: 1x8 value of f32 and 1x4 value of f32" in text
+    assert under == "if tw.program_id(0) > 0:"
+
+
+@tw.kernel
+def tile_condition(X):
+    x = tw.load_tile(tw.init_tile(X, [0, 0], (8, 8)))
+    if x > 0:
+        tw.store_tile(x, tw.init_tile(X, [0, 0], (8, 8)))
+
+
+def test_a_condition_is_a_scalar(x):
+    text, under = refused(tile_condition, x)
+    assert "must be a scalar" in text and "tw.where" in text and under == "x > 0"
+
+
+@tw.kernel
+def breaks(Y, n):
+    for i in range(n):
+        if i == 3:
+            break
+        tw.store_tile(i, tw.init_tile(Y, [i], (1, 1)))
+
+
+def test_break_at_run_time():
+    text, under = refused(breaks, np.zeros(9, np.int32), 5)
+    assert "break" in text and "while" in text and under == "break"
+
+
+@tw.kernel
+def returns_in_loop(Y, n):
+    for i in range(n):
+        if i == 3:
+            return
+        tw.store_tile(i, tw.init_tile(Y, [i], (1, 1)))
+
+
+def test_return_in_a_loop():
+    text, under = refused(returns_in_loop, np.zeros(9, np.int32), 5)
+    assert "return inside a loop" in text and under == "return"
+
+
+@tw.kernel
+def endless(Y):
+    while True:
+        tw.store_tile(1, tw.init_tile(Y, [0], (1, 1)))
+
+
+def test_an_endless_loop():
+    text, under = refused(endless, np.zeros(1, np.int32))
+    assert "always True" in text and under == "True"
+
+
+@tw.kernel
+def loop_else(Y, n):
+    for i in range(n):
+        tw.store_tile(i, tw.init_tile(Y, [i], (1, 1)))
+    else:
+        tw.store_tile(1, tw.init_tile(Y, [0], (1, 1)))
+
+
+def test_else_of_a_loop():
+    text, _ = refused(loop_else, np.zeros(4, np.int32), 2)
+    assert "else after a loop" in text
+
+
+@tw.kernel
+def float_bound(Y):
+    for i in range(0, 2.5):
+        tw.store_tile(i, tw.init_tile(Y, [i], (1, 1)))
+
+
+def test_a_float_bound():
+    text, under = refused(float_bound, np.zeros(4, np.int32))
+    assert "range takes integers" in text and under == "2.5"
+
+
+@tw.kernel
+def too_long(Y):
+    for i in tw.static_range(100000):
+        tw.store_tile(i, tw.init_tile(Y, [i], (1, 1)))
+
+
+def test_a_loop_too_long_to_unroll():
+    text, _ = refused(too_long, np.zeros(4, np.int32))
+    assert "100000 iterations to unroll" in text
