@@ -141,7 +141,10 @@ def reshape_input(
     def merged(field: Shape | None) -> Shape | None:
         return None if field is None else tuple(prod(field[d] for d in group) for group in groups)
 
-    place = [min((order.index(d) for d in group), default=-1) for group in groups]
+    # A dimension that appears with extent 1 is linearised next to the one that follows it.
+    place = [-1] * (len(groups) + 1)
+    for g in reversed(range(len(groups))):
+        place[g] = min((order.index(d) for d in groups[g]), default=place[g + 1])
     candidate = replace(
         result,
         sg_layout=merged(result.sg_layout),
