@@ -18,7 +18,7 @@ from tilewright.codegen.functions.exponential import exp, exp2
 from tilewright.codegen.functions.logarithm import log, log1p, log2, log10
 from tilewright.codegen.functions.special import erf, powf, tanh
 from tilewright.codegen.functions.trigonometry import cos, sin
-from tilewright.codegen.lane_ops import Lanes, splat
+from tilewright.codegen.lane_ops import Lanes
 from tilewright.codegen.printer import Printer, integer_attribute, prints, unsupported
 from tilewright.codegen.registers import Element, llvm_vector
 
@@ -102,34 +102,6 @@ def print_powf(p: Printer, op: Operation) -> None:
         print_library(p, op)
         return
     float_elementwise(p, op, lambda o, s, x: powf(plain(o), x[0], x[1]), native_half=False)
-
-
-@prints("math.isnan", "math.isinf", "math.isfinite")
-def print_classification(p: Printer, op: Operation) -> None:
-    """Read off the bits, so that no fast-math flag and no conversion gets in between."""
-    mantissa = {"f64": 52, "f32": 23, "tf32": 23, "f16": 10, "bf16": 7, "f8E5M2": 2, "f8E4M3FN": 3}
-
-    def classify(o: Lanes, e: Element, x: list[str]) -> str:
-        bits = 32 if e.name == "tf32" else e.bits
-        scalar = f"i{bits}"
-        integer = o.type(scalar)
-        size = o.op(
-            "and",
-            integer,
-            o.bitcast(o.type(e.llvm), x[0], integer),
-            o.const(scalar, (1 << (bits - 1)) - 1),
-        )
-        if e.name == "f8E4M3FN":
-            # No infinity; NaN is the all-ones magnitude.
-            if op.name == "math.isinf":
-                return splat(o.count, "i1", "false")
-            predicate = "eq" if op.name == "math.isnan" else "ne"
-            return o.icmp(predicate, integer, size, o.const(scalar, 0x7F))
-        top = ((1 << (bits - 1 - mantissa[e.name])) - 1) << mantissa[e.name]
-        predicate = {"isnan": "ugt", "isinf": "eq", "isfinite": "ult"}[op.name[5:]]
-        return o.icmp(predicate, integer, size, o.const(scalar, top))
-
-    elementwise(p, op, classify)
 
 
 # Integers -------------------------------------------------------------------------------------------

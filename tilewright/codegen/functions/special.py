@@ -130,9 +130,8 @@ def tanh(o: Lanes, s: str, x: str, fast: bool) -> str:
     power = exp(o, s, o.op("fadd", t, bounded, bounded), True)
     inverse = reciprocal(o, s, o.op("fadd", t, power, o.const(s, 1.0)), fast)
     large = o.fmuladd(s, inverse, o.const(s, -2.0), o.const(s, 1.0))
-    large = o.intrinsic("copysign", s, large, x)
     near = o.fcmp("olt", t, size, o.const(s, 0.625))
-    return o.select(near, t, small, large)
+    return o.intrinsic("copysign", s, o.select(near, t, small, large), x)
 
 
 def erf(o: Lanes, s: str, x: str, fast: bool) -> str:

@@ -1,0 +1,314 @@
+"""Elementary functions: error in units of the last place against a wider reference, and what special values give."""
+
+import mpmath
+import numpy as np
+import pytest
+from codegen.harness import LEVELS, Function, map_vectors
+
+from tilewright.codegen import x86
+from tilewright.codegen.jit import compile_assembly
+
+N = 1 << 14
+TYPES = {"f32": np.float32, "f64": np.float64}
+
+# (function, reference, low, high, ulp accurate, ulp with afn in f32): the table of docs/emitter.md
+TABLE = [
+    ("exp", np.exp, -87.3, 88.7, 1, 5),
+    ("exp2", np.exp2, -125.9, 127.9, 1, 1.5),
+    ("log", np.log, 1e-30, 1e30, 1, 1),
+    ("log2", np.log2, 1e-30, 1e30, 1.5, 1.5),
+    ("log10", np.log10, 1e-30, 1e30, 2, 2),
+    ("log1p", np.log1p, -0.99, 100.0, 1.5, 1.5),
+    ("sin", np.sin, -100.0, 100.0, 1.6, 1.6),
+    ("cos", np.cos, -100.0, 100.0, 1.6, 1.6),
+    ("tanh", np.tanh, -12.0, 12.0, 1.5, 2.5),
+    ("rsqrt", lambda x: 1 / np.sqrt(x), 1e-30, 1e30, 1.5, 1.5),
+]
+
+
+def run(name: str, x: np.ndarray, t: str, flags: str, level: str, lanes: int = 16) -> np.ndarray:
+    text = f"""
+    func.func @k(%p : !llvm.ptr, %q : !llvm.ptr, %n : index) {{
+      %c0 = arith.constant 0 : index
+      %step = arith.constant {lanes * x.itemsize} : index
+      scf.for %i = %c0 to %n step %step {{
+        %a = mach.ptr_add %p, %i : !llvm.ptr
+        %b = mach.ptr_add %q, %i : !llvm.ptr
+        %x = mach.load %a : !llvm.ptr -> vector<{lanes}x{t}>
+        %y = math.{name} %x fastmath<{flags}> : vector<{lanes}x{t}>
+        mach.store %y, %b : vector<{lanes}x{t}>, !llvm.ptr
+      }}
+      func.return
+    }}"""
+    y = np.full_like(x, 77)
+    Function(text, target=x86(level))(x, y, x.nbytes)
+    return y
+
+
+def ulps(got: np.ndarray, wanted: np.ndarray) -> float:
+    """Largest error in units of the last place of the rounded reference."""
+    with np.errstate(all="ignore"):
+        near = wanted.astype(got.dtype)
+        assert np.isfinite(got).all()
+        return float((np.abs(got.astype(wanted.dtype) - wanted) / np.spacing(np.abs(near))).max())
+
+
+def spread(low: float, high: float, rng: np.random.Generator, dtype: type) -> np.ndarray:
+    """Half uniform, half with every order of magnitude, within [low, high]."""
+    uniform = rng.uniform(max(low, -1e4), min(high, 1e4), N // 2)
+    size = np.exp(rng.uniform(np.log(1e-6), np.log(high), N))
+    sign = rng.choice([-1.0, 1.0], N) if low < 0 else np.ones(N)
+    orders = (size * sign)[(size * sign >= low) & (size * sign <= high)]
+    x = np.concatenate([uniform, orders])
+    return x[: x.size // 64 * 64].astype(dtype)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("t", TYPES)
+@pytest.mark.parametrize("name, reference, low, high, accurate, fast", TABLE)
+def test_error(level, t, name, reference, low, high, accurate, fast, rng) -> None:
+    x = spread(low, high, rng, TYPES[t])
+    wanted = reference(x.astype(np.float64 if t == "f32" else np.longdouble))
+    assert ulps(run(name, x, t, "none", level), wanted) <= accurate + 0.5
+    bound = fast if t == "f32" else accurate
+    assert ulps(run(name, x, t, "afn", level), wanted) <= bound + 0.5
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("t", TYPES)
+def test_erf(level, t, rng) -> None:
+    x = np.concatenate([rng.normal(size=512), rng.uniform(-5, 5, 512)]).astype(TYPES[t])
+    wanted = np.array([np.longdouble(mpmath.nstr(mpmath.erf(float(v)), 25)) for v in x])
+    assert ulps(run("erf", x, t, "none", level), wanted) <= 2.5
+
+
+SPECIAL = {
+    "exp": [
+        (np.inf, np.inf),
+        (-np.inf, 0.0),
+        (np.nan, np.nan),
+        (0.0, 1.0),
+        (1e9, np.inf),
+        (-1e9, 0.0),
+    ],
+    "exp2": [
+        (np.inf, np.inf),
+        (-np.inf, 0.0),
+        (np.nan, np.nan),
+        (5.0, 32.0),
+        (-3.0, 0.125),
+        (1e9, np.inf),
+        (-1e9, 0.0),
+    ],
+    "log": [
+        (np.inf, np.inf),
+        (-1.0, np.nan),
+        (np.nan, np.nan),
+        (0.0, -np.inf),
+        (-0.0, -np.inf),
+        (1.0, 0.0),
+    ],
+    "log2": [
+        (np.inf, np.inf),
+        (-1.0, np.nan),
+        (0.0, -np.inf),
+        (8.0, 3.0),
+        (1.0, 0.0),
+        (0.25, -2.0),
+    ],
+    "log10": [(np.inf, np.inf), (-1.0, np.nan), (0.0, -np.inf), (1.0, 0.0)],
+    "log1p": [
+        (np.inf, np.inf),
+        (-1.0, -np.inf),
+        (-2.0, np.nan),
+        (0.0, 0.0),
+        (-0.0, -0.0),
+        (1e-30, 1e-30),
+    ],
+    "sin": [(np.inf, np.nan), (-np.inf, np.nan), (np.nan, np.nan), (0.0, 0.0), (-0.0, -0.0)],
+    "cos": [(np.inf, np.nan), (np.nan, np.nan), (0.0, 1.0), (-0.0, 1.0)],
+    "tanh": [
+        (np.inf, 1.0),
+        (-np.inf, -1.0),
+        (np.nan, np.nan),
+        (0.0, 0.0),
+        (-0.0, -0.0),
+        (1e-30, 1e-30),
+    ],
+    "erf": [(np.inf, 1.0), (-np.inf, -1.0), (np.nan, np.nan), (0.0, 0.0), (-0.0, -0.0)],
+    "rsqrt": [(np.inf, 0.0), (0.0, np.inf), (4.0, 0.5), (-1.0, np.nan)],
+}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("flags", ["none", "afn"])
+@pytest.mark.parametrize("t", TYPES)
+@pytest.mark.parametrize("name", SPECIAL)
+def test_special_values(level, flags, t, name) -> None:
+    inputs, wanted = (np.array(v, TYPES[t]) for v in zip(*SPECIAL[name], strict=True))
+    got = run(name, np.resize(inputs, 16), t, flags, level)[: len(wanted)]
+    np.testing.assert_array_equal(got, wanted)
+    zeros = wanted == 0
+    np.testing.assert_array_equal(np.signbit(got[zeros]), np.signbit(wanted[zeros]))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("t", TYPES)
+def test_denormals(level, t, rng) -> None:
+    """exp reaches every denormal and log reads them; only afn may flush."""
+    tiny = float(np.finfo(TYPES[t]).smallest_subnormal)
+    bottom = np.log(np.longdouble(tiny))
+    x = rng.uniform(float(bottom) + 0.7, float(np.log(float(np.finfo(TYPES[t]).tiny))), 256)
+    x = x.astype(TYPES[t])
+    wanted = np.exp(x.astype(np.longdouble))
+    assert ulps(run("exp", x, t, "none", level), wanted) <= 1.5
+    d = (tiny * rng.integers(1, 1 << 20, 256)).astype(TYPES[t])
+    assert ulps(run("log", d, t, "none", level), np.log(d.astype(np.longdouble))) <= 1.5
+    if t == "f32":
+        assert (run("exp", x, t, "afn", level) == 0).all()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_powf(level, rng) -> None:
+    x = np.exp(rng.uniform(-8, 8, 256)).astype(np.float32)
+    y = rng.uniform(-9, 9, 256).astype(np.float32)
+    body = "%r = math.powf %x0, %x1 : vector<256xf32>"
+    types = ["vector<256xf32>"] * 2
+    got = map_vectors(body, [x, y], types, types[0], np.float32, x86(level))
+    assert ulps(got, x.astype(np.float64) ** y.astype(np.float64)) <= 1.0
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_powf_special_values(level) -> None:
+    inf, nan = np.inf, np.nan
+    a = [
+        0,
+        -0.0,
+        1,
+        1,
+        -1,
+        -1,
+        2,
+        2,
+        0.5,
+        -2,
+        -2,
+        -2,
+        -2,
+        0,
+        0,
+        -0.0,
+        inf,
+        -inf,
+        -inf,
+        nan,
+        3,
+        nan,
+        -8,
+    ]
+    b = [
+        0,
+        0,
+        nan,
+        inf,
+        inf,
+        -inf,
+        inf,
+        -inf,
+        inf,
+        2,
+        3,
+        0.5,
+        -1,
+        -1,
+        2,
+        -3,
+        2,
+        3,
+        0.5,
+        0,
+        0,
+        1,
+        1 / 3,
+    ]
+    x, y = np.array(a, np.float32), np.array(b, np.float32)
+    pad = 32 - x.size
+    x, y = np.pad(x, (0, pad), constant_values=1), np.pad(y, (0, pad), constant_values=1)
+    body = "%r = math.powf %x0, %x1 : vector<32xf32>"
+    got = map_vectors(
+        body, [x, y], ["vector<32xf32>"] * 2, "vector<32xf32>", np.float32, x86(level)
+    )
+    with np.errstate(all="ignore"):
+        wanted = np.power(x, y)
+    np.testing.assert_array_equal(got, wanted)
+    np.testing.assert_array_equal(
+        np.signbit(got[~np.isnan(got)]), np.signbit(wanted[~np.isnan(got)])
+    )
+
+
+@pytest.mark.parametrize(
+    "name, function",
+    [
+        ("floor", np.floor),
+        ("ceil", np.ceil),
+        ("trunc", np.trunc),
+        ("roundeven", np.rint),
+        ("sqrt", np.sqrt),
+    ],
+)
+@pytest.mark.parametrize("t", ["f32", "f64"])
+def test_exact_functions(name, function, t, rng) -> None:
+    x = (rng.uniform(0, 100, 64)).astype(TYPES[t])
+    body = f"%r = math.{name} %x0 : vector<64x{t}>"
+    got = map_vectors(body, [x], [f"vector<64x{t}>"], f"vector<64x{t}>", TYPES[t])
+    np.testing.assert_array_equal(got, function(x))
+
+
+@pytest.mark.parametrize(
+    "name, function",
+    [("atan", np.arctan), ("sinh", np.sinh), ("cbrt", np.cbrt), ("expm1", np.expm1)],
+)
+def test_library_functions(name, function, rng) -> None:
+    x = rng.uniform(-3, 3, 16).astype(np.float32)
+    body = f'%r = "math.{name}"(%x0) {{fastmath = #arith.fastmath<none>}} : (vector<16xf32>) -> vector<16xf32>'
+    got = map_vectors(body, [x], ["vector<16xf32>"], "vector<16xf32>", np.float32)
+    np.testing.assert_allclose(got, function(x.astype(np.float64)), rtol=1e-6)
+
+
+def test_bit_counting(rng) -> None:
+    x = rng.integers(1, 1 << 31, 16).astype(np.int32)
+    for name, function in (
+        ("ctpop", lambda v: bin(v).count("1")),
+        ("ctlz", lambda v: 32 - v.bit_length()),
+        ("cttz", lambda v: (v & -v).bit_length() - 1),
+    ):
+        body = f"%r = math.{name} %x0 : vector<16xi32>"
+        got = map_vectors(body, [x], ["vector<16xi32>"], "vector<16xi32>", np.int32)
+        np.testing.assert_array_equal(got, [function(int(v)) for v in x])
+
+
+@pytest.mark.parametrize("t, bits", [("bf16", 8), ("f16", 11)])
+def test_narrow_types_take_the_short_polynomial(t, bits, rng) -> None:
+    """exp2 of bf16 with afn is accurate to bf16, from a polynomial of degree 3 (degree 4 for f16)."""
+    import ml_dtypes
+
+    dtype = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}[t]
+    x = rng.uniform(-10, 10, 64).astype(dtype)
+    body = f"%r = math.exp2 %x0 fastmath<afn> : vector<64x{t}>"
+    got = map_vectors(body, [x], [f"vector<64x{t}>"], f"vector<64x{t}>", dtype)
+    wanted = np.exp2(x.astype(np.float64))
+    assert (np.abs(got.astype(np.float64) - wanted) <= 2.0**-(bits) * 1.2 * wanted).all()
+
+
+@pytest.mark.parametrize("level", [v for v in LEVELS if v != "x86-64"])
+@pytest.mark.parametrize("name", ["exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf"])
+def test_no_call_is_left(level, name) -> None:
+    text = f"""
+    func.func @k(%p : !llvm.ptr) {{
+      %x = mach.load %p : !llvm.ptr -> vector<16xf32>
+      %y = math.{name} %x : vector<16xf32>
+      mach.store %y, %p : vector<16xf32>, !llvm.ptr
+      func.return
+    }}"""
+    f = Function(text, target=x86(level))
+    assert "call" not in compile_assembly(f.llvm, f.target)
