@@ -83,6 +83,8 @@ class Contraction:
         self.remarks = remarks
         self.analysis = AccessAnalysis(function)
         self.plans: dict[ContractOp, Plan] = {}
+        self.replaced: list[xt.TileMmaOp] = []
+        """Products that plans still refer to."""
         self.order = {op: i for i, op in enumerate(function.walk())}
 
     def run(self) -> None:
@@ -93,6 +95,8 @@ class Contraction:
             if isinstance(op, xt.TileMmaOp) and op.parent is not None:
                 self.single(op)
         self.join()
+        for mma in self.replaced:
+            mma.erase()
 
     # Loops ----------------------------------------------------------------------------------------------------
 
@@ -332,6 +336,7 @@ class Contraction:
             if other is not contract:
                 plan.inits = [contract.values[0] if v is mma.result else v for v in plan.inits]
         mma.detach()
+        self.replaced.append(mma)
 
     def movable(self, part: Slice, mma: Operation) -> bool:
         """May the loads of a slice be done at the product?"""

@@ -54,7 +54,7 @@ def family_of(m: Machine, a: Attribute, b: Attribute, c: Attribute) -> Family:
         return Family("fma", element, m.mr, nr, PanelFormat(m.mr, 1, element), PanelFormat(nr, 1, element))
     assert isinstance(c, IntegerType)
     small = max(itemsize(a), itemsize(b)) == 1 and c.width.data == 32
-    unsigned_a, unsigned_b = _is_unsigned(a), _is_unsigned(b)
+    unsigned_a, unsigned_b = is_unsigned(a), is_unsigned(b)
     if small and m.vector_bytes >= 32:
         i16 = IntegerType(16)
         nr = m.nr(4)
@@ -69,7 +69,7 @@ def _f32() -> Attribute:
     return f32
 
 
-def _is_unsigned(type: Attribute) -> bool:
+def is_unsigned(type: Attribute) -> bool:
     from xdsl.dialects.builtin import Signedness
 
     return isinstance(type, IntegerType) and type.signedness.data == Signedness.UNSIGNED

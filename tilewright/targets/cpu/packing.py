@@ -15,6 +15,7 @@ from tilewright.targets.cpu.builder import Idx
 from tilewright.targets.cpu.contract import PackedArray
 from tilewright.targets.cpu.evaluate import Place
 from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.micro import is_unsigned
 from tilewright.targets.cpu.memory import Tile, itemsize, plain
 from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
 
@@ -46,7 +47,9 @@ def packed_array(c: FunctionContext, op: PackOp, pointer: SSAValue) -> Packing:
     matrix = c.matrices[op.source]
     kind = op.result.type
     element = kind.element_type
-    unsigned = False
+    last = op.body.block.last_op
+    assert last is not None
+    unsigned = is_unsigned(last.operands[0].type.element_type)  # pyright: ignore
     format = PanelFormat(kind.lanes.data, kind.group.data, plain(element), unsigned)
     sizes = list(matrix.sizes) if len(matrix.sizes) > 1 else [1, *matrix.sizes]
     k_axis = kind.k.data

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from xdsl.dialects import gpu
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects import arith, gpu
+from xdsl.dialects.builtin import AnyFloat, ModuleOp, VectorType
+from xdsl.ir import Attribute, OpResult
 
+from tilewright.dialects.stage import ContractOp
 from tilewright.passes.cleanup import cleanup
 from tilewright.passes.contraction import Contraction
+from tilewright.passes.packing import Packing, Panels, PanelsOf
 from tilewright.passes.strips import form_strips
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cpu.lower import Lowered, lower_kernel
 from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.memory import element_of
+from tilewright.targets.cpu.micro import family_of
 
 
 def kernel_of(module: ModuleOp) -> gpu.FuncOp:
@@ -21,12 +26,54 @@ def kernel_of(module: ModuleOp) -> gpu.FuncOp:
     raise AssertionError("no kernel")
 
 
+def panels_for(m: Machine) -> PanelsOf:
+    """How the machine's micro-kernels want their operands packed."""
+
+    def panels(a: Attribute, b: Attribute, c: Attribute) -> tuple[Panels, Panels]:
+        family = family_of(m, a, b, c)
+        left, right = family.a, family.b
+        return (
+            Panels(left.lanes, left.group, left.element, m.kc),
+            Panels(right.lanes, right.group, right.element, 0),
+        )
+
+    return panels
+
+
+def widen_operands(kernel: gpu.FuncOp, m: Machine) -> None:
+    """Operands of contractions that are computed in the kernel are computed in the type that the micro-kernel reads."""
+    for op in list(kernel.walk()):
+        if not isinstance(op, ContractOp):
+            continue
+        last = op.body.block.last_op
+        assert last is not None
+        for i, (a, b) in enumerate(op.pairs):
+            c = element_of(op.inits[i].type)
+            family = family_of(m, a.type.element_type, b.type.element_type, c)  # pyright: ignore
+            for side, (value, format) in enumerate(((a, family.a), (b, family.b))):
+                inside = isinstance(value, OpResult) and value.op.parent is op.body.block
+                element = value.type.element_type  # pyright: ignore
+                if inside or format.group != 1 or element == format.element or not isinstance(element, AnyFloat):
+                    continue
+                wide = arith.ExtFOp(value, VectorType(format.element, value.type.get_shape()))  # pyright: ignore
+                if isinstance(value, OpResult) and value.op.parent is not None:
+                    value.op.parent.insert_op_after(wide, value.op)
+                else:
+                    assert op.parent is not None
+                    op.parent.insert_op_before(wide, op)
+                last.operands[2 * i + side] = wide.result
+
+
 def run_pipeline(module: ModuleOp, m: Machine, options: CompileOptions, remarks: list[str], ir: dict[str, str]) -> Lowered:
     """From XeTile at workgroup level to the last stage; `ir` receives the text of every stage."""
     kernel = kernel_of(module)
     ir["xetile"] = str(module)
     cleanup(kernel)
     Contraction(kernel, remarks).run()
+    cleanup(kernel)
+    if "packing" not in options.disable:
+        Packing(kernel, panels_for(m), remarks).run()
+    widen_operands(kernel, m)
     cleanup(kernel)
     form_strips(kernel)
     ir["stage"] = str(module)

@@ -1,0 +1,294 @@
+"""packing: operands of contractions that every workgroup would pack again are packed once per launch.
+
+    %c = stage.contract ... {                        %p = stage.pack %A[...] { extf } : ... -> !stage.panels<8x1xf32, ..>
+    ^bb0(%k : index):                                ...
+      %t = xetile.init_tile %A[%m, %k]               %c = stage.contract ... {
+      %x = xetile.load_tile %t                ->     ^bb0(%k : index):
+      %y = arith.extf %x                               %y = stage.panel %p[%m, %k]
+      stage.yield %y, ...                              stage.yield %y, ... }
+
+Requires: contracts (see `contraction`).
+Guarantees: the same operands. A pack is made when nothing in the launch may write the array, the operand is one load seen
+through elementwise ops that keep zero zero (so that padding stays zero), transposes and casts, and the tile provably
+starts where a panel does. Otherwise a remark says why not, and each workgroup packs for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from xdsl.dialects import arith, gpu, memref, vector
+from xdsl.dialects.builtin import (
+    DenseIntOrFPElementsAttr,
+    IndexType,
+    IntegerAttr,
+    MemRefType,
+    UnrealizedConversionCastOp,
+    VectorType,
+)
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue
+from xdsl.rewriter import InsertPoint
+
+from tilewright.dialects import xetile as xt
+from tilewright.dialects.stage import ContractOp, PackOp, PanelOp, PanelsType
+from tilewright.passes.access import Access, AccessAnalysis
+from tilewright.passes.affine import Expr, Kind
+from tilewright.passes.materialise import Materialiser, NoValue
+
+index = IndexType()
+ZERO_TO_ZERO = {
+    *("arith.extf", "arith.truncf", "arith.extsi", "arith.extui", "arith.trunci", "arith.sitofp"),
+    *("arith.uitofp", "arith.fptosi", "arith.fptoui", "arith.negf", "math.absf", "math.absi"),
+    *("math.sqrt", "math.tanh", "math.sin", "math.erf", "arith.bitcast"),
+}
+
+
+@dataclass(frozen=True)
+class Panels:
+    """What the target wants of an operand: consecutive x per panel, consecutive k per group, the element type, and the
+    depth of a block of k (0: panels hold all k)."""
+
+    lanes: int
+    group: int
+    element: Attribute
+    depth: int
+
+
+PanelsOf = Callable[[Attribute, Attribute, Attribute], tuple[Panels, Panels]]
+"""Element types of A, B and C -> panels of A and of B."""
+
+
+@dataclass
+class Chain:
+    """An operand as one load and the ops on it."""
+
+    load: xt.LoadTileOp
+    ops: list[Operation]
+    transposed: bool
+
+
+class Packing:
+    """Rewrites one kernel."""
+
+    def __init__(self, function: gpu.FuncOp, panels_of: PanelsOf, remarks: list[str]):
+        self.function = function
+        self.panels_of = panels_of
+        self.remarks = remarks
+        self.analysis = AccessAnalysis(function)
+        self.made: dict[object, PackOp] = {}
+
+    def run(self) -> None:
+        for op in list(self.function.walk()):
+            if isinstance(op, ContractOp):
+                self.contract(op)
+
+    def contract(self, op: ContractOp) -> None:
+        last = op.body.block.last_op
+        assert last is not None
+        for i, (a, b) in enumerate(op.pairs):
+            element = op.inits[i].type.element_type  # pyright: ignore
+            wanted = self.panels_of(a.type.element_type, b.type.element_type, element)  # pyright: ignore
+            for side, value in enumerate((a, b)):
+                reason = self.operand(op, value, side, 2 * i + side, wanted[side])
+                if reason is not None:
+                    self.remarks.append(f"operand {'AB'[side]} of a contraction is packed by every workgroup: {reason}")
+
+    def operand(self, op: ContractOp, value: SSAValue, side: int, position: int, wanted: Panels) -> str | None:
+        """Pack one operand; the reason where that is not possible."""
+        if not isinstance(value, OpResult) or value.op.parent is not op.body.block:
+            return None
+        chain = chain_of(value, op.body.block)
+        if chain is None:
+            return "it is more than one load with elementwise ops that keep zero"
+        access = self.analysis._by_op.get(chain.load)  # pyright: ignore
+        if access is None or access.scattered:
+            return "its tile is not known"
+        source = access.base
+        if not isinstance(source, BlockArgument) or not isinstance(source.type, MemRefType):
+            return "its array is not an argument"
+        if not self.analysis.read_only(access.root):
+            return "the kernel may write the array that it reads"
+        if chain.load.padding_value != 0:
+            return "its padding is not zero"
+        k_axis = (1 - side) ^ int(chain.transposed)
+        starts = self.starts(access, op, k_axis)
+        if isinstance(starts, str):
+            return starts
+        x, k = starts
+        if not all(c % wanted.lanes == 0 for c in x.terms.values()) or not x.is_nonnegative:
+            return f"its tiles do not start at multiples of {wanted.lanes}"
+        if not all(c % wanted.group == 0 for c in k.terms.values()) or not k.is_nonnegative:
+            return f"its tiles do not start at multiples of {wanted.group} of k"
+        if any(not e.is_nonnegative for e in access.offsets[:-2]):
+            return "its leading offsets may be negative"
+        pack = self.pack(access, chain, wanted, k_axis)
+        if pack is None:
+            return "its extent cannot be computed before the launch"
+        self.use(op, value, chain, pack, position)
+        return None
+
+    def starts(self, access: Access, op: ContractOp, k_axis: int) -> tuple[Expr, Expr] | str:
+        """Offsets of x and k at the start of the range; a reason if they are not affine."""
+        k, x = access.offsets[-2 + k_axis], access.offsets[-1 - k_axis]
+        inner = op.body.block.args[0]
+        known = {
+            s: Expr.of(0)
+            for s in k.symbols
+            if s.kind is Kind.VALUE and isinstance(s.key, tuple) and s.key[0] is inner
+        }
+        k = k.substitute(known)
+        if any(s in x.symbols for s in known):
+            return "both of its offsets move with k"
+        return x, k
+
+    def pack(self, access: Access, chain: Chain, wanted: Panels, k_axis: int) -> PackOp | None:
+        """The pack of an array, made once for all that read it alike."""
+        signature = tuple((type(o), tuple(sorted(o.properties.items())), tuple(o.result_types)) for o in chain.ops)
+        constants = tuple(
+            v for o in chain.ops for v in o.operands if isinstance(v, OpResult) and isinstance(v.op, arith.ConstantOp)
+        )
+        key = (access.base, wanted, k_axis, signature, constants)
+        if key in self.made:
+            return self.made[key]
+        place = self.place()
+        at = Materialiser(place)
+        x_dim = len(access.offsets) - 1 - k_axis
+        try:
+            used = at.ssa(self.bound(access, x_dim))
+        except NoValue:
+            return None
+        body = prologue(chain)
+        panels = PanelsType(wanted.lanes, wanted.group, wanted.element, k_axis)
+        pack = PackOp(access.base, used, body, panels, wanted.depth, IntegerAttr(0, 64))
+        pack.location = chain.load.location  # pyright: ignore
+        at.insert(pack)
+        self.made[key] = pack
+        return pack
+
+    def place(self) -> InsertPoint:
+        """After the packs at the top of the kernel."""
+        for op in self.function.body.block.ops:
+            if not isinstance(op, PackOp | arith.ConstantOp | memref.DimOp | gpu.GridDimOp) and not op.name.startswith("arith."):
+                return InsertPoint.before(op)
+        raise AssertionError("a kernel ends with gpu.return")
+
+    def bound(self, access: Access, dim: int) -> Expr:
+        """x from there on is read by no workgroup: what all of them reach, or the array's extent."""
+        region = self.analysis.region(access, loops=access.loops, axes=range(3))
+        if region is not None:
+            end = region[dim].start + region[dim].length
+            fixed = all(s.kind in (Kind.GRID_DIM, Kind.EXTENT) for s in end.atoms | end.symbols)
+            if fixed:
+                return end
+        return access.extents[dim]
+
+    def use(self, op: ContractOp, value: OpResult, chain: Chain, pack: PackOp, position: int) -> None:
+        """Read the operand from its panels."""
+        block = op.body.block
+        last = block.last_op
+        assert last is not None
+        tile = chain.load.tile.owner
+        assert isinstance(tile, xt.InitTileOp)
+        at = Materialiser(InsertPoint.before(last))
+        offsets = [at.constant(x) if isinstance(x, int) else x for x in tile.mixed_offsets]
+        assert isinstance(value.type, VectorType)
+        panel = PanelOp(pack.result, offsets, VectorType(pack.result.type.element_type, value.type.get_shape()))
+        at.insert(panel)
+        last.operands[position] = panel.result
+        remove_dead(block)
+
+
+def chain_of(value: SSAValue, block: Block) -> Chain | None:
+    """The operand as a chain over one load; None if it is something else."""
+    ops: list[Operation] = []
+    transposed = False
+    while isinstance(value, OpResult) and value.op.parent is block:
+        op = value.op
+        if isinstance(op, xt.LoadTileOp):
+            tile = op.tile.owner
+            if op.permutation is not None or len(op.values) != 1 or not isinstance(tile, xt.InitTileOp):
+                return None
+            return Chain(op, ops[::-1], transposed)
+        if isinstance(op, xt.TransposeOp):
+            transposed ^= op.permutation == (1, 0)
+        elif isinstance(op, xt.ConvertLayoutOp):
+            pass
+        elif isinstance(op, UnrealizedConversionCastOp) or op.name in ZERO_TO_ZERO:
+            ops.append(op)
+        elif op.name in ("arith.mulf", "arith.muli") and (other := _constant_factor(op)) is not None:
+            ops.append(op)
+            value = op.operands[1 - other]
+            continue
+        else:
+            return None
+        value = op.operands[0]
+    return None
+
+
+def _constant_factor(op: Operation) -> int | None:
+    """Position of an operand that is a constant in every element."""
+    for i, v in enumerate(op.operands):
+        if splat_of(v) is not None:
+            return i
+    return None
+
+
+def splat_of(value: SSAValue) -> Attribute | None:
+    """The scalar attribute that a constant tile repeats."""
+    if not isinstance(value, OpResult):
+        return None
+    op = value.op
+    if isinstance(op, vector.BroadcastOp) and isinstance(op.operands[0].owner, arith.ConstantOp):
+        return op.operands[0].owner.value
+    if isinstance(op, arith.ConstantOp) and isinstance(op.value, DenseIntOrFPElementsAttr) and op.value.is_splat():
+        from xdsl.dialects.builtin import AnyFloat, FloatAttr
+
+        number = op.value.get_values()[0]
+        element = op.value.type.element_type  # pyright: ignore
+        if isinstance(element, AnyFloat):
+            return FloatAttr(float(number), element)  # pyright: ignore
+        return IntegerAttr(int(number), element)  # pyright: ignore
+    return None
+
+
+def prologue(chain: Chain) -> Region:
+    """The chain's ops on a 2x2 tile, as the region of a pack."""
+    first = chain.load.values[0].type
+    assert isinstance(first, VectorType)
+    block = Block(arg_types=[_small(first)])
+    current: SSAValue = block.args[0]
+    for op in chain.ops:
+        operands: list[SSAValue] = []
+        position = _constant_factor(op) if len(op.operands) == 2 else None
+        for i, v in enumerate(op.operands):
+            if i == position:
+                attr = splat_of(v)
+                assert attr is not None and isinstance(v.type, VectorType)
+                small = _small(v.type)
+                constant = arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(small, [attr.value.data]), small)  # pyright: ignore
+                block.add_op(constant)
+                operands.append(constant.result)
+            else:
+                operands.append(current)
+        result_type = op.results[0].type
+        assert isinstance(result_type, VectorType)
+        new = type(op).create(
+            operands=operands, result_types=[_small(result_type)], properties=op.properties, attributes=op.attributes
+        )
+        block.add_op(new)
+        current = new.results[0]
+    from tilewright.dialects.stage import YieldOp
+
+    block.add_op(YieldOp([current]))
+    return Region(block)
+
+
+def _small(type: VectorType) -> VectorType:
+    return VectorType(type.element_type, [2, 2])
+
+
+def remove_dead(block: Block) -> None:
+    from tilewright.passes.cleanup import eliminate_dead
+
+    eliminate_dead(block)
