@@ -1,13 +1,14 @@
 """Printing as mlir-opt prints: names of values, default dialects, memory spaces, floats.
 
 `MlirPrinter` differs from the stock printer in what FileCheck tests look at. With `renumber`, values
-get the names that MLIR gives them (`%0`, `%c8`, `%arg0`); without it they keep the names that they
-were written with.
+get the names that MLIR gives them (`%0`, `%c8`, `%arg0`); without it those that were written with a
+name keep it. Long attributes that occur more than once can be printed as aliases (`#map`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -100,12 +101,13 @@ def result_groups(op: Operation) -> list[tuple[str | None, int]]:
 
 @dataclass
 class Names:
-    """Numbers the values of an op as MLIR's printer does.
+    """Names the values of an op as MLIR's printer does.
 
-    All values of a region are numbered before those of the regions inside of it; siblings start
-    from the same numbers.
+    All values of a region are named before those of the regions inside of it; siblings start from
+    the same numbers. With `keep`, a value that has a name of its own keeps it.
     """
 
+    keep: bool = False
     values: dict[SSAValue, str] = field(default_factory=dict[SSAValue, str])
     results: dict[Operation, str] = field(default_factory=dict[Operation, str])
     """What stands left of an op's `=`."""
@@ -125,7 +127,9 @@ class Names:
 
         for index, block in enumerate(region.blocks):
             for value in block.args:
-                if index == 0:
+                if self.keep and value.name_hint:
+                    self.values[value] = unique(value.name_hint)
+                elif index == 0:
                     self.values[value] = unique(f"arg{argument}")
                     argument += 1
                 else:
@@ -134,7 +138,7 @@ class Names:
             for op in block.ops:
                 texts: list[str] = []
                 start = 0
-                for name, count in result_groups(op):
+                for name, count in self._groups(op):
                     if name is None:
                         name, number = str(number), number + 1
                     else:
@@ -151,6 +155,15 @@ class Names:
             for op in block.ops:
                 for nested in op.regions:
                     self.of_region(nested, number, argument, inner)
+
+    def _groups(self, op: Operation) -> list[tuple[str | None, int]]:
+        """Results by name: those that share a hint together, else as MLIR groups them."""
+        hints = [result.name_hint for result in op.results] if self.keep else []
+        if not any(hints):
+            return result_groups(op)
+        if len(set(hints)) == 1:
+            return [(hints[0], len(hints))]
+        return [(hint, 1) for hint in hints]
 
 
 # --- Floats -------------------------------------------------------------------------------------------
@@ -222,6 +235,42 @@ def _reads_as(text: str, value: float, kind: AnyFloat) -> bool:
 
 # --- The printer ----------------------------------------------------------------------------------------
 
+# Attributes that are printed as aliases: MLIR's own choice, and what makes our programs readable.
+MLIR_ALIASES: dict[str, str] = {"affine_map": "map", "affine_set": "set"}
+READABLE_ALIASES: dict[str, str] = {
+    **MLIR_ALIASES,
+    "xetile.tile_attr": "tile_attr",
+    "xetile.wg_map": "wg_map",
+    "xegpu.layout": "layout",
+    "xegpu.slice": "slice",
+}
+
+
+@dataclass(eq=False, repr=False)
+class AliasFinder(Printer):
+    """Notes which attributes a text would show, in order of their first appearance."""
+
+    wanted: Mapping[str, str] = field(default_factory=dict[str, str])
+    counts: dict[Attribute, int] = field(default_factory=dict[Attribute, int], init=False)
+
+    def print_attribute(self, attribute: Attribute) -> None:
+        if attribute.name in self.wanted:
+            self.counts[attribute] = self.counts.get(attribute, 0) + 1
+        super().print_attribute(attribute)
+
+    def named(self, minimum: int) -> dict[Attribute, str]:
+        """Aliases of what appears at least so often: `map`, `map1`, `map2`."""
+        numbers: dict[str, int] = {}
+        found: dict[Attribute, str] = {}
+        for attribute, count in self.counts.items():
+            if count >= minimum:
+                stem = self.wanted[attribute.name]
+                number = numbers.get(stem, 0)
+                numbers[stem] = number + 1
+                found[attribute] = f"{stem}{number}" if number else stem
+        return found
+
+
 DEFAULT_DIALECTS = {"builtin.module": "builtin", "func.func": "func"}
 
 
@@ -230,18 +279,15 @@ class MlirPrinter(Printer):
     """Prints as mlir-opt does; see the module."""
 
     renumber: bool = False
+    aliases: Mapping[Attribute, str] = field(default_factory=dict[Attribute, str])
     names: Names = field(default_factory=Names, init=False)
     dialects: list[str] = field(default_factory=lambda: ["builtin"], init=False)
 
     def print_top(self, op: Operation) -> None:
-        """A whole op: values are numbered before anything is printed."""
-        if self.renumber:
-            holder = Names()
-            for region in op.regions:
-                holder.of_region(region, 0, 0, frozenset())
-            if op.results:
-                holder.results[op] = ", ".join(f"%{i}" for i in range(len(op.results)))
-            self.names = holder
+        """A whole op: values are named before anything is printed."""
+        self.names = Names(keep=not self.renumber)
+        for region in op.regions:
+            self.names.of_region(region, 0, 0, frozenset())
         self.print_op(op)
 
     def print_ssa_value(self, value: SSAValue) -> str:
@@ -290,6 +336,9 @@ class MlirPrinter(Printer):
         self.print_string(float_text(value, type))
 
     def print_attribute(self, attribute: Attribute) -> None:
+        if self.aliases and (name := self.aliases.get(attribute)) is not None:
+            self.print_string(f"#{name}")
+            return
         if isinstance(attribute, (MemRefType, UnrankedMemRefType)):
             self._print_memref(attribute)
             return

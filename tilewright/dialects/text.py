@@ -30,7 +30,12 @@ from tilewright.diagnostics import (
     location_of,
 )
 from tilewright.dialects import make_context
-from tilewright.dialects.printing import MlirPrinter
+from tilewright.dialects.printing import (
+    MLIR_ALIASES,
+    READABLE_ALIASES,
+    AliasFinder,
+    MlirPrinter,
+)
 from tilewright.dialects.strict import strictness
 
 # The stock pattern takes exponential time on a quote that is never closed; this one never goes back.
@@ -281,16 +286,37 @@ def _verify_error(operation: Operation, error: Exception, source: SourceText | N
 
 
 def print_module(
-    module: Operation, *, generic: bool = False, renumber: bool = False, locations: bool = False
+    module: Operation,
+    *,
+    generic: bool = False,
+    renumber: bool = False,
+    locations: bool = False,
+    readable: bool = False,
 ) -> str:
     """The canonical text of a module, as mlir-opt would print it, with a newline at its end.
 
     `renumber` gives values MLIR's names (`%0`, `%c8`, `%arg0`) instead of their own; `locations`
-    prints where each op came from.
+    prints where each op came from; `readable` prints maps that occur more than once as aliases
+    above the module.
     """
+    finder = AliasFinder(
+        StringIO(),
+        print_generic_format=generic,
+        wanted=READABLE_ALIASES if readable else MLIR_ALIASES,
+    )
+    finder.print_op(module)
+    aliases = finder.named(minimum=2 if readable else 1)
     stream = StringIO()
+    for attribute, name in aliases.items():
+        stream.write(f"#{name} = ")
+        MlirPrinter(stream).print_attribute(attribute)
+        stream.write("\n")
     printer = MlirPrinter(
-        stream, print_generic_format=generic, print_debuginfo=locations, renumber=renumber
+        stream,
+        print_generic_format=generic,
+        print_debuginfo=locations,
+        renumber=renumber,
+        aliases=aliases,
     )
     printer.print_top(module)
     return stream.getvalue() + "\n"
