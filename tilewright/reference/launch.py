@@ -55,7 +55,10 @@ def run(
     context = RunContext(memory, Report(), Shadow(memory), np.random.default_rng(seed), check)
     bound, write_back = bind_arguments(function, program, args, memory)
     block = (subgroups if subgroups is not None else subgroups_of(function), 1, 1)
-    context.launch(program, _grid(grid), block, bound)
+    workgroups = _grid(grid)
+    results = context.launch(program, workgroups, block, bound)
+    context.report.workgroups = int(np.prod(workgroups))
+    context.report.results = [r[0] if isinstance(r, np.ndarray) else r for r in results]
     for original, copy in write_back:
         original[...] = copy
     return context.report
@@ -79,19 +82,18 @@ class RunContext:
         grid: tuple[int, int, int],
         block: tuple[int, int, int],
         arguments: Sequence[Any],
-    ) -> None:
-        """Runs all workgroups of a grid, one batch after another."""
+    ) -> list[Any]:
+        """Runs all workgroups of a grid, one batch after another; row values of the results."""
         workgroups = int(np.prod(grid))
-        self.report.workgroups = workgroups
-        self.shadow.launch()
+        results: list[Any] = []
+        self.shadow.order_all()
         size = batch_size(program, int(np.prod(block)))
         for first in range(0, workgroups, size):
             batch = Batch.of_workgroups(grid, first, min(first + size, workgroups), block)
             machine = Machine(program, batch, self)
             results = machine.run(arguments)
-            self.report.results = [
-                result[0] if isinstance(result, np.ndarray) else result for result in results
-            ]
+        self.shadow.order_all()
+        return results
 
 
 def launch(

@@ -83,8 +83,8 @@ class Shadow:
         self._ops: list[Operation] = []
         self._op_numbers: dict[Operation, int] = {}
 
-    def launch(self) -> None:
-        """A new kernel starts: everything before it is ordered."""
+    def order_all(self) -> None:
+        """A kernel starts or ends: everything before is ordered before everything after."""
         for book in self._books.values():
             book.histories.clear()
         self._clocks.clear()
