@@ -26,7 +26,9 @@ def ir(kernel: tw.Kernel, *args: Any, **constexprs: Any) -> str:
     return compiled.ir["xetile"]
 
 
-def refused(kernel: Callable[..., Any] | tw.Kernel, *args: Any, **constexprs: Any) -> tuple[str, str]:
+def refused(
+    kernel: Callable[..., Any] | tw.Kernel, *args: Any, **constexprs: Any
+) -> tuple[str, str]:
     """The report of a kernel that must not compile, and the source text under its caret."""
     with pytest.raises(TilewrightError) as caught:
         kernel.compile(*args, target="reference", **constexprs)  # pyright: ignore

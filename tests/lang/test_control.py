@@ -387,7 +387,7 @@ def test_else_of_a_loop():
 
 @tw.kernel
 def float_bound(Y):
-    for i in range(0, 2.5):
+    for i in range(2.5):
         tw.store_tile(i, tw.init_tile(Y, [i], (1, 1)))
 
 

@@ -14,7 +14,6 @@ from tilewright import dtypes
 from tilewright.lang.arithmetic import binary, meet, to_computable
 from tilewright.lang.context import ArgumentError, emitter
 from tilewright.lang.convert import (
-    as_value,
     broadcast_shapes,
     broadcast_to,
     computed,
@@ -358,9 +357,11 @@ def fma(a: Operand, b: Operand, c: Operand) -> Value:
     >>> apply[1](x, y); float(y[0])
     7.0
     """
-    operands = [as_value(x) if isinstance(x, bool) else x for x in (a, b, c)]
-    first = next((x for x in operands if isinstance(x, Value) and x.shape), None)
-    first = first or next((x for x in operands if isinstance(x, Value)), as_value(operands[0]))
+    values = [x for x in (a, b, c) if isinstance(x, Value)]
+    if not values:
+        return cast(Value, a * b + c)
+    operands = (a, b, c)
+    first = next((x for x in values if x.shape), values[0])
     # One dtype and one shape for three: each meets what the others have met in.
     x, _ = meet(first, operands[0], "fma")
     for operand in operands[1:]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tilewright.dialects import xetile
 from tilewright.lang.context import ArgumentError
+from tilewright.lang.registry import language
 from tilewright.lang.values import describe_type
 
 Pair = Sequence[int]
@@ -29,6 +30,7 @@ class SgMap:
     wi_data: tuple[int, int]
 
 
+@language
 def wg_map(sg_layout: Pair, sg_data: Pair, inst_data: Pair | None = None) -> WgMap:
     """Says which subgroup of a workgroup owns which part of a tile.
 
@@ -43,6 +45,7 @@ def wg_map(sg_layout: Pair, sg_data: Pair, inst_data: Pair | None = None) -> WgM
     return WgMap(_pair(sg_layout, "sg_layout"), _pair(sg_data, "sg_data"), inst)
 
 
+@language
 def sg_map(wi_layout: Pair, wi_data: Pair) -> SgMap:
     """Says which work item of a subgroup owns which elements of a block (XeTile RFC, sg_map).
 

@@ -245,13 +245,15 @@ def static_assert(condition: bool, message: str = "") -> None:
 def device_print(*values: object) -> None:
     """Prints values, strings and numbers in one line, as Python's print; ``print`` is the same.
 
+    The line starts with the program that printed it. Lines of different programs come in any order.
+
     >>> @tw.kernel
     ... def hello(Y):
     ...     tw.device_print("program", tw.program_id(0))
     ...     tw.store_tile(1, tw.init_tile(Y, [0], (1, 1)))
     >>> y = np.empty(1, np.int32); hello.options(target="reference")[2](y)
-    program 0
-    program 1
+    [workgroup (0, 0, 0)] program 0
+    [workgroup (1, 0, 0)] program 1
     """
     texts: list[str] = []
     operands: list[Any] = []

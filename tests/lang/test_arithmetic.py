@@ -1,0 +1,368 @@
+"""Operators compute what numpy computes, in the dtypes that the rules say."""
+
+import operator
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.lang.reference import ir, poisoned, refused, run
+from tilewright import dtypes
+
+SHAPE = (4, 8)
+INTEGERS = (tw.i8, tw.i16, tw.i32, tw.i64, tw.u8, tw.u16, tw.u32, tw.u64)
+
+
+@pytest.fixture
+def rng():
+    seed = np.random.SeedSequence().entropy
+    print("seed", seed)
+    return np.random.default_rng(seed)
+
+
+def integers(rng, dtype, shape=SHAPE, nonzero=False):
+    info = np.iinfo(dtype.numpy)
+    a = rng.integers(info.min, info.max, shape, dtype=dtype.numpy, endpoint=True)
+    if nonzero:
+        a[a == 0] = 3
+        if info.min < 0:
+            a[a == -1] = 2  # the quotient of the least integer and -1 has no value
+    return a
+
+
+def operate(a, b, OP):
+    if OP == "+":
+        return a + b
+    elif OP == "-":
+        return a - b
+    elif OP == "*":
+        return a * b
+    elif OP == "/":
+        return a / b
+    elif OP == "//":
+        return a // b
+    elif OP == "%":
+        return a % b
+    elif OP == "**":
+        return a**b
+    elif OP == "&":
+        return a & b
+    elif OP == "|":
+        return a | b
+    elif OP == "^":
+        return a ^ b
+    elif OP == "<":
+        return a < b
+    elif OP == "<=":
+        return a <= b
+    elif OP == ">":
+        return a > b
+    elif OP == ">=":
+        return a >= b
+    elif OP == "==":
+        return a == b
+    else:
+        return a != b
+
+
+@tw.kernel
+def binary(A, B, C, OP: tw.constexpr):
+    a = tw.load_tile(tw.init_tile(A, [0, 0], (4, 8)))
+    b = tw.load_tile(tw.init_tile(B, [0, 0], (4, 8)))
+    c = operate(a, b, OP)
+    tw.static_assert(c.dtype == C.dtype, f"the result is {c.dtype}")
+    tw.store_tile(c, tw.init_tile(C, [0, 0], (4, 8)))
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+@pytest.mark.parametrize("op", ["+", "-", "*", "//", "%", "&", "|", "^"])
+def test_integers(rng, dtype, op):
+    functions = {"+": operator.add, "-": operator.sub, "*": operator.mul, "&": operator.and_}
+    functions |= {"|": operator.or_, "^": operator.xor}
+    functions |= {"//": operator.floordiv, "%": operator.mod}
+    a, b = integers(rng, dtype), integers(rng, dtype, nonzero=op in ("//", "%"))
+    c = poisoned(SHAPE, dtype.numpy)
+    run(binary, 1, a, b, c, OP=op)
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(c, functions[op](a, b))
+
+
+@pytest.mark.parametrize("dtype", [tw.i8, tw.u8, tw.i64, tw.u64, tw.f32, tw.f64], ids=str)
+@pytest.mark.parametrize("op", ["<", "<=", ">", ">=", "==", "!="])
+def test_comparisons(rng, dtype, op):
+    functions = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+    functions |= {"==": operator.eq, "!=": operator.ne}
+    if dtype.is_float:
+        a, b = (rng.standard_normal(SHAPE).astype(dtype.numpy) for _ in range(2))
+        a[0, :3] = np.nan, np.inf, -0.0
+    else:
+        a, b = integers(rng, dtype), integers(rng, dtype)
+    b[:, ::2] = a[:, ::2]
+    c = poisoned(SHAPE, np.bool_)
+    run(binary, 1, a, b, c, OP=op)
+    np.testing.assert_array_equal(c, functions[op](a, b))
+
+
+@pytest.mark.parametrize("dtype", [tw.f32, tw.f64, tw.f16, tw.bf16], ids=str)
+@pytest.mark.parametrize("op", ["+", "-", "*", "/", "//", "%"])
+def test_floats(rng, dtype, op):
+    functions = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
+    functions |= {"//": operator.floordiv, "%": operator.mod}
+    a, b = (rng.standard_normal(SHAPE).astype(dtype.numpy) for _ in range(2))
+    b[abs(b.astype(np.float64)) < 0.1] = 0.5
+    c = poisoned(SHAPE, dtype.numpy)
+    run(binary, 1, a, b, c, OP=op)
+    expected = functions[op](a.astype(np.float64), b.astype(np.float64))
+    got = c.astype(np.float64)
+    if op in ("//", "%"):  # a quotient within rounding of a whole number may go either way
+        quotient = a.astype(np.float64) / b.astype(np.float64)
+        clear = abs(quotient - np.round(quotient)) > 0.05
+        assert clear.any()
+        got, expected = got[clear], expected[clear]
+    eps = 2.0**-(dtype.mantissa_bits)
+    np.testing.assert_allclose(got, expected, rtol=4 * eps, atol=8 * eps)
+
+
+PROMOTIONS = [
+    ("f16", "f32", "f32"),
+    ("bf16", "f32", "f32"),
+    ("f16", "bf16", "f32"),
+    ("f8e4m3", "f16", "f16"),
+    ("f8e5m2", "bf16", "bf16"),
+    ("f8e4m3", "f8e5m2", "f32"),
+    ("f32", "f64", "f64"),
+    ("i8", "i32", "i32"),
+    ("i8", "u8", "i16"),
+    ("i32", "u32", "i64"),
+    ("i64", "u64", "f64"),
+    ("i8", "f16", "f16"),
+    ("i16", "f16", "f32"),
+    ("i32", "f32", "f64"),
+    ("u8", "bf16", "bf16"),
+    ("i32", "bf16", "f32"),
+    ("i1", "i16", "i16"),
+    ("i1", "f16", "f16"),
+]
+
+
+@pytest.mark.parametrize(("left", "right", "result"), PROMOTIONS)
+def test_two_tiles_promote(left, right, result):
+    a, b = (np.ones(SHAPE, dtypes.from_name(n).numpy) for n in (left, right))
+    c = poisoned(SHAPE, dtypes.from_name(result).numpy)
+    run(binary, 1, a, b, c, OP="*")
+    assert (c.astype(np.float64) == 1).all()
+    run(binary, 1, b, a, c, OP="*")
+
+
+@pytest.mark.parametrize("dtype", [tw.i8, tw.u8, tw.i32], ids=str)
+def test_division_of_integers_is_f64(rng, dtype):
+    a, b = integers(rng, dtype), integers(rng, dtype, nonzero=True)
+    c = poisoned(SHAPE, np.float64)
+    run(binary, 1, a, b, c, OP="/")
+    np.testing.assert_array_equal(c, a / b.astype(np.float64))
+
+
+@tw.kernel
+def with_scalars(A, C, n, s, half):
+    a = tw.load_tile(tw.init_tile(A, [0, 0], (4, 8)))
+    c = (2 * a + n) * s - half
+    tw.static_assert(c.dtype == A.dtype)
+    tw.store_tile(c / 2, tw.init_tile(C, [0, 0], (4, 8)))
+
+
+@pytest.mark.parametrize("dtype", [tw.f16, tw.f32, tw.f64], ids=str)
+def test_scalars_never_widen(rng, dtype):
+    a = rng.standard_normal(SHAPE).astype(dtype.numpy)
+    c = poisoned(SHAPE, dtype.numpy)
+    run(with_scalars, 1, a, c, 3, 1.5, np.float64(0.25))
+    expected = ((2 * a.astype(np.float64) + 3) * 1.5 - 0.25) / 2
+    np.testing.assert_allclose(c.astype(np.float64), expected, rtol=1e-2, atol=1e-2)
+
+
+@tw.kernel
+def powers(A, C):
+    a = tw.load_tile(tw.init_tile(A, [0, 0], (4, 8)))
+    tw.store_tile(a**3 + a**0, tw.init_tile(C, [0, 0], (4, 8)))
+
+
+@tw.kernel
+def float_powers(A, C):
+    a = tw.load_tile(tw.init_tile(A, [0, 0], (4, 8)))
+    c = a**-2 + a**0.5 + a**1.7 + 2**a + a**a
+    tw.store_tile(c, tw.init_tile(C, [0, 0], (4, 8)))
+
+
+def test_powers(rng):
+    a = rng.integers(-9, 9, SHAPE).astype(np.int32)
+    c = poisoned(SHAPE, np.int32)
+    run(powers, 1, a, c)
+    np.testing.assert_array_equal(c, a**3 + 1)
+    x = rng.uniform(0.5, 2, SHAPE).astype(np.float32)
+    y = poisoned(SHAPE, np.float32)
+    run(float_powers, 1, x, y)
+    d = x.astype(np.float64)
+    np.testing.assert_allclose(y, d**-2 + d**0.5 + d**1.7 + 2**d + d**d, rtol=1e-5)
+
+
+@tw.kernel
+def unary(A, C, D):
+    a = tw.load_tile(tw.init_tile(A, [0, 0], (4, 8)))
+    tw.store_tile(-a + +a - a, tw.init_tile(C, [0, 0], (4, 8)))
+    tw.store_tile(~a, tw.init_tile(D, [0, 0], (4, 8)))
+
+
+@pytest.mark.parametrize("dtype", [tw.i8, tw.i32, tw.u8, tw.u64], ids=str)
+def test_unary_operators(rng, dtype):
+    a = integers(rng, dtype)
+    c, d = (poisoned(SHAPE, dtype.numpy) for _ in range(2))
+    run(unary, 1, a, c, d)
+    np.testing.assert_array_equal(c, np.negative(a))
+    np.testing.assert_array_equal(d, ~a)
+
+
+@tw.kernel
+def broadcasts(A, C):
+    row = tw.load_tile(tw.init_tile(A, [0, 0], (1, 8)))
+    column = tw.load_tile(tw.init_tile(A, [0, 0], (4, 1)))
+    tw.store_tile(column * row + 1, tw.init_tile(C, [0, 0], (4, 8)))
+
+
+def test_broadcasting(rng):
+    a = rng.standard_normal(SHAPE).astype(np.float32)
+    c = poisoned(SHAPE, np.float32)
+    run(broadcasts, 1, a, c)
+    np.testing.assert_allclose(c, a[:, :1] * a[:1] + 1, rtol=1e-6)
+
+
+@tw.kernel
+def masks(A, C):
+    a = tw.load_tile(tw.init_tile(A, [0, 0], (4, 8)))
+    inside = (a > -1) & (a < 1) | (a == 2) ^ ~(a >= 0)
+    tw.store_tile(inside, tw.init_tile(C, [0, 0], (4, 8)))
+
+
+def test_masks(rng):
+    a = rng.integers(-3, 4, SHAPE).astype(np.float32)
+    c = poisoned(SHAPE, np.bool_)
+    run(masks, 1, a, c)
+    np.testing.assert_array_equal(c, (a > -1) & (a < 1) | (a == 2) ^ ~(a >= 0))
+
+
+@tw.kernel
+def scalars(Y, n, f, u, K: tw.constexpr):
+    tw.store_tile(-n // 3 * 10 + n % 3, tw.init_tile(Y, [0], (1, 1)))
+    tw.store_tile((f * n + K / 8 + u) * 2, tw.init_tile(Y, [1], (1, 1)))
+    tw.store_tile((n << 3) | (n >> 1) ^ 5 & n, tw.init_tile(Y, [2], (1, 1)))
+    tw.store_tile(
+        max(n, 3, f) + min(2, n) + abs(-n) + int(2.9) + n**2, tw.init_tile(Y, [3], (1, 1))
+    )
+    tw.store_tile(float(n) / 2 + int(f), tw.init_tile(Y, [4], (1, 1)))
+    tw.store_tile(tw.cdiv(n, 3) + tw.cdiv(7, 2), tw.init_tile(Y, [5], (1, 1)))
+    tw.store_tile(n / 2, tw.init_tile(Y, [6], (1, 1)))
+
+
+@pytest.mark.parametrize("n", [7, 0, -8])
+def test_run_time_scalars(n):
+    y = poisoned(7, np.float32)
+    run(scalars, 1, y, n, 1.5, np.uint8(200), K=3)
+    expected = [
+        -n // 3 * 10 + n % 3,
+        (1.5 * n + 3 / 8 + 200) * 2,
+        (n << 3) | (n >> 1) ^ 5 & n,
+        max(n, 3, 1.5) + min(2, n) + abs(-n) + 2 + n**2,
+        n / 2 + 1,
+        -(-n // 3) + 4,
+        n / 2,
+    ]
+    np.testing.assert_allclose(y, np.array(expected, np.float32))
+
+
+def test_numbers_fold_and_units_cost_nothing():
+    text = ir(identity, np.ones((1, 1), np.float32))
+    assert "arith.addi" not in text and "arith.muli" not in text
+
+
+@tw.kernel
+def identity(Y):
+    i = (tw.program_id(0) * 1 + 0) // 1 + (2 - 2)
+    tw.store_tile(1, tw.init_tile(Y, [i, 3 * 4 - 12], (1, 1)))
+
+
+# --- Errors ------------------------------------------------------------------------------------
+
+
+@tw.kernel
+def shapes_differ(A):
+    a = tw.load_tile(tw.init_tile(A, [0, 0], (4, 8)))
+    b = tw.load_tile(tw.init_tile(A, [0, 0], (4, 4)))
+    tw.store_tile(a * 2 + b, tw.init_tile(A, [0, 0], (4, 8)))
+
+
+def test_shapes_that_do_not_broadcast():
+    text, under = refused(shapes_differ, np.ones(SHAPE, np.float32))
+    assert "+: shapes 4x8 and 4x4 do not broadcast" in text and under == "a * 2 + b"
+
+
+@tw.kernel
+def half_of_an_integer(A):
+    a = tw.load_tile(tw.init_tile(A, [0, 0], (4, 8)))
+    tw.store_tile(a * 0.5, tw.init_tile(A, [0, 0], (4, 8)))
+
+
+def test_a_float_scalar_with_an_integer_tile():
+    text, under = refused(half_of_an_integer, np.ones(SHAPE, np.int32))
+    assert "a float scalar" in text and "x.to(tw.f32)" in text and under == "a * 0.5"
+
+
+@tw.kernel
+def too_large(A):
+    a = tw.load_tile(tw.init_tile(A, [0, 0], (4, 8)))
+    tw.store_tile(a + 300, tw.init_tile(A, [0, 0], (4, 8)))
+
+
+def test_a_constant_that_the_dtype_cannot_hold():
+    text, _ = refused(too_large, np.ones(SHAPE, np.uint8))
+    assert "300 is no value of u8" in text
+
+
+@tw.kernel
+def adds_masks(A):
+    a = tw.load_tile(tw.init_tile(A, [0, 0], (4, 8)))
+    tw.store_tile((a > 0) + (a < 1), tw.init_tile(A, [0, 0], (4, 8)))
+
+
+def test_arithmetic_on_masks():
+    text, _ = refused(adds_masks, np.ones(SHAPE, np.float32))
+    assert "the operands are masks" in text
+
+
+@tw.kernel
+def operators_on_tiles(A):
+    a = tw.init_tile(A, [0, 0], (4, 8))
+    tw.store_tile(a + 1, a)
+
+
+def test_operators_take_values_not_tiles():
+    text, under = refused(operators_on_tiles, np.ones(SHAPE, np.float32))
+    assert "4x8 tile of f32" in text and "tw.load_tile(tile)" in text and under == "a + 1"
+
+
+@tw.kernel
+def bits_of_floats(A):
+    a = tw.load_tile(tw.init_tile(A, [0, 0], (4, 8)))
+    tw.store_tile(a & a, tw.init_tile(A, [0, 0], (4, 8)))
+
+
+def test_bitwise_operators_on_floats():
+    text, _ = refused(bits_of_floats, np.ones(SHAPE, np.float32))
+    assert "& is not defined on floats (f32)" in text
+
+
+@tw.kernel
+def divides_by_zero(A, N: tw.constexpr):
+    tw.store_tile(1 // N, tw.init_tile(A, [0, 0], (1, 1)))
+
+
+def test_exceptions_of_compile_time_arithmetic():
+    text, under = refused(divides_by_zero, np.ones(SHAPE, np.int32), N=0)
+    assert "ZeroDivisionError" in text and under == "1 // N"
