@@ -198,7 +198,7 @@ X86: Final = Machine(
     ),
     limits=table(
         {
-            "tiles": Limit("live AMX tiles", "Intel SDM, AMX", most=8, unit="tiles"),
+            "tiles": Limit("kernel", "Intel SDM, AMX", most=8, unit="live AMX tiles"),
             "tile_rows": Limit("AMX tile", "Intel SDM, AMX", least=1, most=16, unit="rows"),
             "tile_bytes": Limit(
                 "row of an AMX tile", "Intel SDM, AMX", least=4, most=64, multiple=4, unit="bytes"
