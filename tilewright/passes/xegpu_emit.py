@@ -1,0 +1,189 @@
+"""Small vector idioms that the XeGPU passes write in front of an op."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from xdsl.dialects import arith, vector
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    DenseIntOrFPElementsAttr,
+    FloatAttr,
+    IndexType,
+    IntegerAttr,
+    IntegerType,
+    VectorType,
+)
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from tilewright.dialects.upstream.vector import ShapeCastOp, StepOp, TransposeOp
+from tilewright.dialects.xetile.assembly import Index
+
+
+def shape_of(value: SSAValue) -> tuple[int, ...]:
+    """The shape of a vector, () of a scalar."""
+    return value.type.get_shape() if isinstance(value.type, VectorType) else ()
+
+
+def element_of(type: Attribute) -> Attribute:
+    return type.element_type if isinstance(type, VectorType) else type
+
+
+def with_shape(type: Attribute, shape: Sequence[int]) -> VectorType:
+    return VectorType(element_of(type), list(shape))
+
+
+class Before:
+    """Inserts ops before an op, at its place in the source, and replaces it at last."""
+
+    def __init__(self, op: Operation):
+        self.op = op
+
+    def insert(self, new: Operation) -> None:
+        new.location = self.op.location
+        Rewriter.insert_op(new, InsertPoint.before(self.op))
+
+    def add(self, new: Operation) -> SSAValue:
+        """Inserts an op with one result; gives the result."""
+        self.insert(new)
+        return new.results[0]
+
+    def replace(self, *values: SSAValue) -> None:
+        """The op goes; its results are the values."""
+        for old, value in zip(self.op.results, values, strict=bool(values)):
+            if value.name_hint is None:
+                value.name_hint = old.name_hint
+            old.replace_all_uses_with(value)
+        Rewriter.erase_op(self.op)
+
+    # --- Values ------------------------------------------------------------------------------
+
+    def index(self, value: Index) -> SSAValue:
+        if isinstance(value, SSAValue):
+            return value
+        return self.add(arith.ConstantOp(IntegerAttr(value, IndexType())))
+
+    def splat(self, number: int | float | Attribute, type: VectorType) -> SSAValue:
+        """A constant vector of one number."""
+        element = type.element_type
+        if isinstance(number, (IntegerAttr, FloatAttr)):
+            number = number.value.data
+        assert isinstance(number, (int, float))
+        if isinstance(element, AnyFloat):
+            data = DenseIntOrFPElementsAttr.from_list(
+                cast(VectorType[AnyFloat], type), [float(number)]
+            )
+        else:
+            assert isinstance(element, (IntegerType, IndexType))
+            data = DenseIntOrFPElementsAttr.from_list(
+                cast(VectorType[IntegerType], type), [int(number)]
+            )
+        return self.add(arith.ConstantOp(data))
+
+    def cast(self, value: SSAValue, shape: Sequence[int]) -> SSAValue:
+        """The value in another shape; itself where it has that shape."""
+        if shape_of(value) == tuple(shape):
+            return value
+        return self.add(ShapeCastOp(value, with_shape(value.type, shape)))
+
+    def transpose(self, value: SSAValue, permutation: Sequence[int] = (1, 0)) -> SSAValue:
+        if list(permutation) == sorted(permutation):
+            return value
+        return self.add(TransposeOp(value, list(permutation)))
+
+    def broadcast(self, value: SSAValue, shape: Sequence[int]) -> SSAValue:
+        """A scalar, or a vector with extents 1, repeated to a shape."""
+        if shape_of(value) == tuple(shape):
+            return value
+        return self.add(vector.BroadcastOp(value, with_shape(value.type, shape)))
+
+    def iota(self, shape: Sequence[int], dim: int) -> SSAValue:
+        """Indices 0, 1, .. along a dimension: extent 1 in the others."""
+        extent = shape[dim]
+        step = self.add(StepOp(VectorType(IndexType(), [extent])))
+        return self.cast(step, [extent if d == dim else 1 for d in range(len(shape))])
+
+    def add_index(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        return self.add(arith.AddiOp(a, b))
+
+    def coordinates(self, offset: Index, shape: Sequence[int], dim: int) -> SSAValue:
+        """`offset + 0, 1, ..` along a dimension, repeated to the whole shape."""
+        steps = self.broadcast(self.iota(shape, dim), shape)
+        if isinstance(offset, int) and offset == 0:
+            return steps
+        return self.add_index(steps, self.broadcast(self.index(offset), shape))
+
+    def inside(
+        self, offsets: Sequence[Index], extents: Sequence[Index], shape: Sequence[int]
+    ) -> SSAValue:
+        """Which elements of a box at `offsets` lie in a matrix of `extents`: a vector of i1.
+
+        The box covers the innermost dimensions; outer offsets count as well.
+        """
+        lead = len(offsets) - len(shape)
+        mask: SSAValue | None = None
+        for dim, (offset, extent) in enumerate(zip(offsets, extents, strict=True)):
+            if dim < lead:
+                place = self.broadcast(self.index(offset), shape)
+            else:
+                place = self.coordinates(offset, shape, dim - lead)
+            bound = self.broadcast(self.index(extent), shape)
+            # Extents are not negative, so that one unsigned comparison holds both bounds.
+            hit = self.add(arith.CmpiOp(place, bound, "ult"))
+            mask = hit if mask is None else self.add(arith.AndIOp(mask, hit))
+        assert mask is not None
+        return mask
+
+    def linear(
+        self, offsets: Sequence[Index], strides: Sequence[Index], shape: Sequence[int]
+    ) -> SSAValue:
+        """Distance in elements of each element of a box from the base of its matrix."""
+        lead = len(offsets) - len(shape)
+        total: SSAValue | None = None
+        for dim, (offset, stride) in enumerate(zip(offsets, strides, strict=True)):
+            if dim < lead:
+                place = self.broadcast(self.index(offset), shape)
+            else:
+                place = self.coordinates(offset, shape, dim - lead)
+            if stride != 1:
+                step = self.broadcast(self.index(stride), shape)
+                place = self.add(arith.MuliOp(place, step))
+            total = place if total is None else self.add_index(total, place)
+        assert total is not None
+        return total
+
+    def all_true(self, shape: Sequence[int]) -> SSAValue:
+        return self.splat(1, VectorType(IntegerType(1), list(shape)))
+
+
+NEUTRAL: dict[str, tuple[float, int | None]] = {
+    "add": (0.0, 0),
+    "mul": (1.0, 1),
+    "or": (0.0, 0),
+    "xor": (0.0, 0),
+    "and": (0.0, -1),
+    "minui": (0.0, -1),
+    "maxui": (0.0, 0),
+    "minsi": (0.0, None),
+    "maxsi": (0.0, None),
+    "minnumf": (float("inf"), None),
+    "minimumf": (float("inf"), None),
+    "maxnumf": (float("-inf"), None),
+    "maximumf": (float("-inf"), None),
+}
+"""Neutral elements of reductions: of floats, of integers (None: the width's own extreme)."""
+
+
+def neutral(kind: str, element: Attribute) -> int | float:
+    """The number that a reduction of this kind leaves alone."""
+    as_float, as_int = NEUTRAL[kind]
+    if isinstance(element, AnyFloat):
+        # -0.0 + -0.0 is -0.0, while 0.0 + -0.0 is 0.0.
+        return -0.0 if kind == "add" else as_float
+    if as_int is not None:
+        return as_int
+    width = element.width.data if isinstance(element, IntegerType) else 64
+    extreme = 2 ** (width - 1)
+    return extreme - 1 if kind == "minsi" else -extreme
