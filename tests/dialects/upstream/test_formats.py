@@ -85,6 +85,8 @@ gpu.printf "%d\\0A", %i : i32
 %uint = arith.fptoui %fp : vector<8xf32> to vector<8xi16>
 %tf = arith.truncf %fp : vector<8xf32> to vector<8xtf32>
 %f8 = arith.truncf %fp : vector<8xf32> to vector<8xf8E4M3FN>
+%fr = arith.truncf %fp toward_zero fastmath<contract> : vector<8xf32> to vector<8xf16>
+%fe = arith.extf %fr fastmath<contract> {map = 1 : i64} : vector<8xf16> to vector<8xf32>
 %ff = arith.extf %tf : vector<8xtf32> to vector<8xf32>
 %sc = vector.shape_cast %inf : vector<8xf32> to vector<2x4xf32>
 %tr = vector.transpose %sc, [1, 0] : vector<2x4xf32> to vector<4x2xf32>
@@ -96,7 +98,7 @@ vector<2x4xf32> to vector<1x4xf32>
 vector<2x2xf32> into vector<2x4xf32>
 %step = vector.step : vector<8xindex>
 %zero = arith.constant dense<0.000000e+00> : vector<2xf32>
-%mr = vector.multi_reduction <add>, %sc, %zero [1] : vector<2x4xf32> to vector<2xf32>
+%mr = vector.multi_reduction <add>, %sc, %zero {map = 1 : i64} [1] : vector<2x4xf32> to vector<2xf32>
 %whole = vector.multi_reduction <maximumf>, %sc, %f [0, 1] : vector<2x4xf32> to f32
 %cm = vector.constant_mask [1, 2] : vector<2x4xi1>
 %in = vector.interleave %zero, %zero : vector<2xf32> -> vector<4xf32>

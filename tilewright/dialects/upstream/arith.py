@@ -16,6 +16,7 @@ from xdsl.dialects.builtin import (
     IndexType,
     IntegerAttr,
     IntegerType,
+    StringAttr,
     TensorType,
     VectorType,
     i1,
@@ -25,6 +26,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
     AnyAttr,
     IRDLOperation,
+    base,
     irdl_op_definition,
     operand_def,
     result_def,
@@ -37,6 +39,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.upstream.complete import (
     add_ops,
+    add_optional_property,
     set_constructor,
     set_custom,
     set_operand,
@@ -320,7 +323,58 @@ def _negf_init(
     )
 
 
+# --- Flags of float conversions ---------------------------------------------------------------------
+
+ROUNDING_MODES = ("to_nearest_even", "downward", "upward", "toward_zero", "to_nearest_away")
+
+
+def _parse_float_conversion(cls: type[IRDLOperation], parser: Parser) -> Operation:
+    """`arith.truncf %x to_nearest_even fastmath<contract> : f32 to f16`; both flags optional."""
+    operand = parser.parse_unresolved_operand()
+    properties: dict[str, Attribute] = {}
+    mode = parser.parse_optional_keyword_in(ROUNDING_MODES)
+    if mode is not None:
+        properties["roundingmode"] = StringAttr(mode)
+    if parser.parse_optional_keyword("fastmath") is not None:
+        properties["fastmath"] = FastMathFlagsAttr(FastMathFlagsAttr.parse_parameter(parser))
+    attributes = parser.parse_optional_attr_dict()
+    parser.parse_punctuation(":")
+    given = parser.parse_type()
+    parser.parse_keyword("to")
+    return cls.create(
+        operands=[parser.resolve_operand(operand, given)],
+        properties=properties,
+        attributes=attributes,
+        result_types=[parser.parse_type()],
+    )
+
+
+def _print_float_conversion(op: Any, printer: Printer) -> None:
+    printer.print_string(" ")
+    printer.print_operand(op.input)
+    mode = op.properties.get("roundingmode")
+    if isinstance(mode, StringAttr):
+        printer.print_string(f" {mode.data}")
+    flags = op.properties.get("fastmath")
+    if isinstance(flags, FastMathFlagsAttr) and flags != NO_FLAGS:
+        printer.print_string(" fastmath")
+        flags.print_parameter(printer)
+    printer.print_op_attributes(op.attributes)
+    printer.print_string(" : ")
+    printer.print_attribute(op.input.type)
+    printer.print_string(" to ")
+    printer.print_attribute(op.result.type)
+
+
+def _complete_float_conversions() -> None:
+    for op in (arith.ExtFOp, arith.TruncFOp):
+        add_optional_property(op, "roundingmode", base(StringAttr))
+        add_optional_property(op, "fastmath", base(FastMathFlagsAttr))
+        set_custom(op, _parse_float_conversion, _print_float_conversion)
+
+
 def complete() -> None:
+    _complete_float_conversions()
     _conversion(arith.IndexCastOp, "index", "index")
     _conversion(IndexCastUIOp, "index", "index")
     _conversion(arith.ExtSIOp, "integer", "integer", grows=True)
