@@ -295,12 +295,6 @@ def print_prefetch(p: Printer, op: Operation) -> None:
 @prints("memref.cast", "memref.memory_space_cast")
 def print_cast(p: Printer, op: Operation) -> None:
     source, result = op.operands[0], op.results[0]
-    if isinstance(source.type, UnrankedMemRefType):
-        if isinstance(result.type, UnrankedMemRefType):
-            p.set(result, p.get(source))
-        else:
-            _from_unranked(p, source, result)
-        return
     d = read(p, source)
     if isinstance(result.type, UnrankedMemRefType):
         p.set(result, to_unranked(p, d))
@@ -323,22 +317,6 @@ def to_unranked(p: Printer, d: Descriptor) -> tuple[str, str]:
     for i, (t, value) in enumerate(fields):
         p.line(f"store {t} {value}, ptr {offset_pointer(p, slot, 8 * i)}, align 8")
     return str(rank), slot
-
-
-def _from_unranked(p: Printer, source: SSAValue, result: SSAValue) -> None:
-    _, descriptor = p.get(source)
-    assert isinstance(result.type, MemRefType)
-    layout = p.rep.memref(result.type)
-    rank = len(layout.sizes)
-
-    def field(i: int, t: str = "i64") -> str:
-        return p.emit(f"load {t}, ptr {offset_pointer(p, descriptor, 8 * i)}, align 8")
-
-    pointer = field(1, "ptr")
-    offset = field(2) if layout.offset == DYNAMIC else "0"
-    sizes = [field(3 + i) if n == DYNAMIC else "0" for i, n in enumerate(layout.sizes)]
-    strides = [field(3 + rank + i) if s == DYNAMIC else "0" for i, s in enumerate(layout.strides)]
-    write(p, result, pointer, offset, sizes, strides)
 
 
 def mixed(p: Printer, op: Operation, name: str, values: Sequence[SSAValue]) -> list[str]:
@@ -378,16 +356,17 @@ def print_subview(p: Printer, op: Operation) -> None:
     result = op.results[0]
     assert isinstance(result.type, MemRefType)
     layout = p.rep.memref(result.type)
-    kept = _kept_dimensions(extent, layout.sizes)
+    kept = _kept_dimensions(op, layout.sizes)
     write(p, result, d.pointer, offset, [extent[i] for i in kept], [moved[i] for i in kept])
 
 
-def _kept_dimensions(extent: Sequence[str], sizes: Sequence[int]) -> list[int]:
+def _kept_dimensions(op: Operation, sizes: Sequence[int]) -> list[int]:
     """Which dimensions a subview keeps: a rank-reducing one drops those that the result has not."""
+    static = attribute(op, "static_sizes")
+    assert isinstance(static, DenseArrayBase)
     kept: list[int] = []
-    for i, text in enumerate(extent):
-        wanted = sizes[len(kept)] if len(kept) < len(sizes) else None
-        if str(wanted) == text or (wanted == DYNAMIC and not text.isdigit()):
+    for i, n in enumerate(static.get_values()):
+        if len(kept) < len(sizes) and sizes[len(kept)] == (DYNAMIC if n < 0 else int(n)):
             kept.append(i)
     return kept
 
@@ -395,10 +374,7 @@ def _kept_dimensions(extent: Sequence[str], sizes: Sequence[int]) -> list[int]:
 @prints("memref.reinterpret_cast")
 def print_reinterpret_cast(p: Printer, op: Operation) -> None:
     (source,), offsets, sizes, strides = _segments(op)
-    if isinstance(source.type, UnrankedMemRefType):
-        pointer = p.emit(f"load ptr, ptr {offset_pointer(p, p.get(source)[1], 8)}, align 8")
-    else:
-        pointer = read(p, source).pointer
+    pointer = read(p, source).pointer
     (offset,) = mixed(p, op, "offsets", offsets)
     write(
         p,
@@ -494,10 +470,6 @@ def print_wait(p: Printer, op: Operation) -> None:
 def print_dim(p: Printer, op: Operation) -> None:
     source, index = op.operands
     at = p.one(index)
-    if isinstance(source.type, UnrankedMemRefType):
-        where = offset_pointer(p, p.get(source)[1], total(p, product(p, at, "8"), "24"))
-        p.set(op.results[0], [p.emit(f"load i64, ptr {where}, align 8")])
-        return
     sizes = read(p, source).sizes
     if at.isdigit() and int(at) < len(sizes):
         p.set(op.results[0], [sizes[int(at)]])

@@ -1,0 +1,183 @@
+"""From text to code: objects, symbols, lifetime, and failures that must not end the process."""
+
+import ctypes
+import gc
+import os
+
+import numpy as np
+import pytest
+from codegen.harness import module
+
+from tilewright.codegen import emit_module, nvptx, spirv, x86
+from tilewright.codegen.elf import defined_symbols, undefined_symbols
+from tilewright.codegen.jit import (
+    LoadedObject,
+    compile_assembly,
+    compile_object,
+    load,
+    toolchain_version,
+)
+from tilewright.codegen.remote import generate_ptx, generate_spirv
+from tilewright.diagnostics import CompileError
+
+TARGET = x86("avx2")
+CALLS_OUT = """
+func.func @k(%x : index) -> index {
+  %y = mach.call @from_outside(%x) : (index) -> index
+  func.return %y : index
+}"""
+PLAIN = """
+func.func @k(%x : index) -> index {
+  %y = arith.addi %x, %x : index
+  func.return %y : index
+}"""
+I64 = ctypes.c_int64
+CALLBACK = ctypes.CFUNCTYPE(I64, I64)
+
+
+def object_of(text: str) -> bytes:
+    return compile_object(emit_module(module(text), TARGET), TARGET)
+
+
+def test_an_object_is_bytes_that_load_anywhere() -> None:
+    data = object_of(PLAIN)
+    assert isinstance(data, bytes) and data[:4] == b"\x7fELF"
+    assert defined_symbols(data) == ["k"] and undefined_symbols(data) == []
+    first, second = LoadedObject(data, TARGET), LoadedObject(data, TARGET)
+    assert CALLBACK(first.address("k"))(21) == CALLBACK(second.address("k"))(21) == 42
+    with pytest.raises(KeyError):
+        first.address("nothing")
+
+
+def test_the_same_text_gives_the_same_object() -> None:
+    assert object_of(PLAIN) == object_of(PLAIN)
+
+
+def test_symbols_come_from_the_caller() -> None:
+    data = object_of(CALLS_OUT)
+    assert undefined_symbols(data) == ["from_outside"]
+    outside = CALLBACK(lambda x: 3 * x)
+    address = ctypes.cast(outside, ctypes.c_void_p).value
+    assert address is not None
+    loaded = LoadedObject(data, TARGET, {"from_outside": address})
+    assert CALLBACK(loaded.address("k"))(14) == 42
+
+
+def test_a_missing_symbol_is_an_error_not_an_abort() -> None:
+    data = object_of(CALLS_OUT.replace("from_outside", "tw_no_such_function"))
+    with pytest.raises(CompileError, match="needs 'tw_no_such_function'"):
+        LoadedObject(data, TARGET)
+
+
+def test_code_lives_as_long_as_its_object() -> None:
+    loaded = [load(emit_module(module(PLAIN), TARGET), TARGET) for _ in range(20)]
+    functions = [CALLBACK(x.address("k")) for x in loaded]
+    del loaded[::2]
+    gc.collect()
+    assert [f(1) for f in functions[1::2]] == [2] * 10
+
+
+def test_bad_llvm_text_is_an_error() -> None:
+    with pytest.raises(CompileError, match="LLVM refuses"):
+        compile_object("define i32 @k() {\n  ret i64 0\n}\n", TARGET)
+
+
+def test_the_target_decides_the_instructions() -> None:
+    text = """
+    func.func @k(%p : !llvm.ptr) {
+      %x = mach.load %p : !llvm.ptr -> vector<16xf32>
+      %y = vector.fma %x, %x, %x : vector<16xf32>
+      mach.store %y, %p : vector<16xf32>, !llvm.ptr
+      func.return
+    }"""
+    asm = {
+        level: compile_assembly(emit_module(module(text), x86(level)), x86(level))
+        for level in ("avx2", "avx512")
+    }
+    assert "zmm" in asm["avx512"] and "zmm" not in asm["avx2"] and "ymm" in asm["avx2"]
+
+
+def test_toolchain_version_names_llvm() -> None:
+    assert "LLVM" in toolchain_version() and "llvmlite" in toolchain_version()
+
+
+# The helper process ---------------------------------------------------------------------------------
+
+KERNEL = """
+func.func @k(%p : !llvm.ptr<1>, %x : f32) attributes {mach.kernel} {
+  mach.store %x, %p : f32, !llvm.ptr<1>
+  func.return
+}"""
+UNSELECTABLE = """target triple = "nvptx64-nvidia-cuda"
+declare float @llvm.tanh.f32(float)
+define ptx_kernel void @k(ptr %p, float %x) {
+  %y = call float @llvm.tanh.f32(float %x)
+  store float %y, ptr %p
+  ret void
+}
+"""
+
+
+def test_an_llvm_abort_is_an_error_and_the_helper_lives_on() -> None:
+    with pytest.raises(CompileError, match="LLVM ERROR: Cannot select"):
+        generate_ptx(UNSELECTABLE, nvptx())
+    assert "st.global" in generate_ptx(emit_module(module(KERNEL), nvptx()), nvptx())
+
+
+def test_text_that_llvm_cannot_parse_is_an_error() -> None:
+    with pytest.raises(CompileError, match="LLVM cannot generate code"):
+        generate_ptx("nonsense", nvptx())
+
+
+def test_every_spirv_emission_is_the_first_of_its_process() -> None:
+    text = emit_module(module(KERNEL), spirv())
+    outputs = {generate_spirv(text, spirv()) for _ in range(5)}
+    assert len(outputs) == 1
+
+
+def test_a_time_limit() -> None:
+    text = emit_module(module(KERNEL), nvptx())
+    with pytest.raises(CompileError, match="longer than 0"):
+        generate_ptx(text, nvptx(), limit=0.0)
+
+
+def test_a_forked_process_has_its_own_helper() -> None:
+    text = emit_module(module(KERNEL), nvptx())
+    wanted = generate_ptx(text, nvptx())
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            code = 0 if generate_ptx(text, nvptx()) == wanted else 2
+        finally:
+            os._exit(code)
+    os.close(read)
+    os.close(write)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert generate_ptx(text, nvptx()) == wanted
+
+
+def test_arrays_survive(rng: np.random.Generator) -> None:
+    """A loaded function works on arrays made later, at any address."""
+    text = """
+    func.func @k(%p : !llvm.ptr, %n : index) {
+      %c0 = arith.constant 0 : index
+      %c8 = arith.constant 8 : index
+      %two = arith.constant 2.0 : f64
+      scf.for %i = %c0 to %n step %c8 {
+        %a = mach.ptr_add %p, %i : !llvm.ptr
+        %x = mach.load %a : !llvm.ptr -> f64
+        %y = arith.mulf %x, %two : f64
+        mach.store %y, %a : f64, !llvm.ptr
+      }
+      func.return
+    }"""
+    loaded = load(emit_module(module(text), TARGET), TARGET)
+    f = ctypes.CFUNCTYPE(None, ctypes.c_void_p, I64)(loaded.address("k"))
+    for _ in range(5):
+        x = rng.normal(size=int(rng.integers(1, 100000)))
+        wanted = 2 * x
+        f(x.ctypes.data, x.nbytes)
+        np.testing.assert_array_equal(x, wanted)
