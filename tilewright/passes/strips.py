@@ -128,6 +128,8 @@ class Former:
         return op.name in MOVERS
 
     def may_float(self, op: Operation) -> bool:
+        if isinstance(op, xt.InitTileOp | xt.UpdateTileOffsetOp):
+            return op.offset_vector is not None
         if not op.results or not is_tile(op.results[0]):
             return False
         if isinstance(op, FREE) or op.name == "vector.step" or op in self.sinks:
@@ -242,6 +244,8 @@ class Former:
         structural = bool(op.regions) or isinstance(op, ContractOp | PackOp) or not tiles
         if not tiles and is_side_effect_free(op) and not op.regions:
             self.scalar(op)
+        elif not op.regions and isinstance(op, xt.InitTileOp | xt.UpdateTileOffsetOp):
+            self.floating.add(op)
         elif structural or (op.results and not is_tile(op.results[0]) and not isinstance(op, WRITES)):
             self.alone(op)
         elif self.may_float(op):
@@ -417,7 +421,7 @@ class Former:
         """The value inside a strip: floating ops over loads are repeated there."""
         if value in copies:
             return copies[value]
-        if not self.floats(value) or not any(True for _ in self.loads_under(value)):
+        if not self.floats(value) or not self.depends(value):
             return value
         assert isinstance(value, OpResult)
         mapping = {v: self.copy_floating(v, body, copies) for v in value.op.operands}
@@ -427,8 +431,30 @@ class Former:
             copies[old] = result
         return copies[value]
 
+    def depends(self, value: SSAValue) -> bool:
+        """Does a floating value come from a load or from a value that has a place?"""
+        assert isinstance(value, OpResult)
+        if isinstance(value.op, LOADS):
+            return True
+        return any(
+            self.depends(v) if self.floats(v) else is_tile(v) and self.position.get(v, -1) >= 0
+            for v in value.op.operands
+        )
+
     def close(self, order: list[Operation]) -> None:
-        """Give strips their results, and drop floating ops that nobody needs any more."""
+        """Drop floating ops that nobody needs any more, and give strips their results."""
+        for op in reversed(list(self.floating)):
+            if op.parent is None and all(r.first_use is None for r in op.results):
+                op.erase()
+        changed = True
+        while changed:
+            changed = False
+            for op in list(self.floating):
+                if op.parent is self.block and all(r.first_use is None for r in op.results):
+                    op.detach()
+                    op.erase()
+                    self.floating.discard(op)
+                    changed = True
         for op in order:
             if not isinstance(op, StripOp):
                 continue
@@ -452,19 +478,6 @@ class Former:
             parent.insert_op_before(new, op)
             op.detach()
             op.erase()
-        for op in reversed(list(self.floating)):
-            if op.parent is None and all(r.first_use is None for r in op.results):
-                op.erase()
-        changed = True
-        while changed:
-            changed = False
-            for op in list(self.floating):
-                if op.parent is self.block and all(r.first_use is None for r in op.results):
-                    op.detach()
-                    op.erase()
-                    self.floating.discard(op)
-                    changed = True
-
 
 def _writes(op: Operation) -> bool:
     if isinstance(op, WRITES):

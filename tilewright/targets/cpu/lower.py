@@ -343,6 +343,23 @@ class FunctionContext:
         for result, value in zip(op.results[1 : 2 + 2 * rank], values, strict=True):
             self.values.scalars[result] = self.b.idx(value)
 
+    def lower_memref_reinterpret_cast(self, op: memref.ReinterpretCastOp) -> None:
+        """A view of the same memory with the sizes and strides that it names."""
+        base = self.matrices[op.source]
+
+        def mixed(static: Sequence[int], dynamic: Sequence[SSAValue]) -> list[Idx]:
+            rest = [as_idx(self.e.scalar(v)) for v in dynamic]
+            return [rest.pop(0) if n == -(2**63) or n == -1 else n for n in static]
+
+        (offset,) = mixed(op.static_offsets.get_values(), op.offsets)
+        sizes = mixed(op.static_sizes.get_values(), op.sizes)
+        strides = mixed(op.static_strides.get_values(), op.strides)
+        pointer = self.b.ptr(base.pointer, self.b.mul(offset, itemsize(base.element)))
+        self.matrices[op.result] = Matrix(pointer, base.element, tuple(sizes), tuple(strides))
+
+    def lower_memref_cast(self, op: Operation) -> None:
+        self.matrices[op.results[0]] = self.matrices[op.operands[0]]
+
     def lower_memref_alloc(self, op: memref.AllocOp) -> None:
         type = op.memref.type
         assert isinstance(type, MemRefType)

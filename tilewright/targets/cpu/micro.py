@@ -53,8 +53,8 @@ def family_of(m: Machine, a: Attribute, b: Attribute, c: Attribute) -> Family:
         nr = m.nr(itemsize(element))
         return Family("fma", element, m.mr, nr, PanelFormat(m.mr, 1, element), PanelFormat(nr, 1, element))
     assert isinstance(c, IntegerType)
-    small = max(itemsize(a), itemsize(b)) == 1 and c.width.data == 32
     unsigned_a, unsigned_b = is_unsigned(a), is_unsigned(b)
+    small = c.width.data == 32 and _fits_i16(a) and _fits_i16(b)
     if small and m.vector_bytes >= 32:
         i16 = IntegerType(16)
         nr = m.nr(4)
@@ -67,6 +67,10 @@ def _f32() -> Attribute:
     from xdsl.dialects.builtin import f32
 
     return f32
+
+
+def _fits_i16(type: Attribute) -> bool:
+    return itemsize(type) == 1 or (itemsize(type) == 2 and not is_unsigned(type))
 
 
 def is_unsigned(type: Attribute) -> bool:

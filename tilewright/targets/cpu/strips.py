@@ -26,10 +26,9 @@ from xdsl.dialects.builtin import (
     IndexType,
     UnrealizedConversionCastOp,
     VectorType,
-    i1,
 )
 from xdsl.dialects.vector import CombiningKindAttr, CombiningKindFlag
-from xdsl.ir import Attribute, Operation, OpResult, SSAValue
+from xdsl.ir import Operation, OpResult, SSAValue
 
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import StripOp
@@ -171,7 +170,7 @@ class StripEmitter:
         plan = Plan(rows)
         self.written = {id(self.base_of(t)) for t in stored}
         for op in ops:
-            level = max((self.level(v) for v in op.operands), default=0)
+            level = max((self.level(v) for v in self.inputs(op)), default=0)
             if is_row_reduction(op):
                 level += 1
             for result in op.results:
@@ -244,8 +243,19 @@ class StripEmitter:
                 self.kept[value] = buffer
                 plan.roots.append(Root(None, value, mine, buffer, "keep"))
                 level = mine
-        for operand in value.op.operands:
+        for operand in self.inputs(value.op):
             self.keep_crossing(operand, level, plan, seen)
+
+    def inputs(self, op: Operation) -> list[SSAValue]:
+        """Tile-shaped values that an op is computed from, the offsets of a scattered tile among them."""
+        found: list[SSAValue] = []
+        for v in op.operands:
+            if isinstance(v.type, VectorType):
+                found.append(v)
+            elif isinstance(v.type, xt.TileType):
+                tile = self.e.values.tiles.get(self.e.values.real(v))
+                found += tile.offsets if isinstance(tile, ScatteredTile) else ()
+        return found
 
     # Emission -------------------------------------------------------------------------------------------------
 
@@ -267,7 +277,7 @@ class StripEmitter:
         stack = [r.value for r in roots]
         for r in roots:
             if isinstance(r.op, xt.StoreScatterOp):
-                stack += [v for v in r.op.operands if isinstance(v.type, VectorType)]
+                stack += self.inputs(r.op)
         while stack:
             value = self.e.values.real(stack.pop())
             if value in seen or not isinstance(value.type, VectorType):
@@ -275,7 +285,7 @@ class StripEmitter:
             seen[value] = None
             if value in self.e.values.buffers or not isinstance(value, OpResult):
                 continue
-            stack.extend(value.op.operands)
+            stack.extend(self.inputs(value.op))
         return list(seen)
 
     def run(self, plan: Plan) -> None:
@@ -489,9 +499,7 @@ class StripEmitter:
     def horizontal(self, root: Root, register: SSAValue) -> SSAValue:
         if not isinstance(register.type, VectorType):
             return register
-        kind = CombiningKindAttr(CombiningKindFlag(self.kind(root)))
-        flags = arith.FastMathFlagsAttr("fast") if False else None
-        return self.b.value(vector.ReductionOp(register, kind, fastmath=flags))
+        return fold(self.b, self.kind(root), register)
 
 
 def _power_of_two(n: int) -> int:
@@ -568,10 +576,16 @@ def _reduce_runs(b: Builder, e: Evaluator, ops: list[xt.ReductionOp], buffers: l
                 ]
             r.out = c.results
         for op, buffer, acc in zip(ops, buffers, r.results, strict=True):
-            if isinstance(acc.type, VectorType):
-                acc = b.value(vector.ReductionOp(acc, CombiningKindAttr(CombiningKindFlag(op.kind))))
-            b.store(acc, buffer.address(b, i.iv, j.iv))
+            b.store(fold(b, op.kind, acc), buffer.address(b, i.iv, j.iv))
 
 
-def masks_type(lanes: int) -> Attribute:
-    return lane_type(i1, lanes)
+def fold(b: Builder, kind: str, register: SSAValue) -> SSAValue:
+    """All lanes of a register combined into one element."""
+    if not isinstance(register.type, VectorType):
+        return register
+    op = vector.ReductionOp.create(
+        operands=[register],
+        result_types=[register.type.element_type],
+        properties={"kind": CombiningKindAttr(CombiningKindFlag(kind))},
+    )
+    return b.value(op)
