@@ -83,6 +83,13 @@ def round_tf32(value: Array) -> Array:
     return np.where(np.isfinite(value), kept.view(np.float32), value)
 
 
+def convert(value: Array, type: Attribute) -> Array:
+    """The numbers of a value in another element type of the same kind (widening, or rounding)."""
+    if value.dtype == numpy_type(type):
+        return value
+    return round_to(widen(value), type) if is_float(type) else value.astype(numpy_type(type))
+
+
 def floats(function: Callable[..., Array], type: Attribute, *operands: Array) -> Array:
     """An exactly rounded float op (add, mul, sqrt, ...) in the arithmetic of `type`."""
     with np.errstate(all="ignore"):

@@ -126,6 +126,31 @@ class Builder:
 
             self.step(copy)
 
+    def nest(
+        self,
+        loops: Sequence[tuple[SSAValue, SSAValue, SSAValue, SSAValue]],
+        inside: Callable[[], None],
+    ) -> None:
+        """Loops in each other, given as (counter, lower bound, upper bound, step)."""
+        if not loops:
+            inside()
+            return
+        counter, low, high, step = loops[0]
+        head, body, after = Segment(), Segment(), Segment()
+
+        def advance(group: Group) -> None:
+            group.set(counter, group.get(counter) + group.get(step))
+
+        self.move([low], [counter])
+        self.jump(head)
+        self.start(head)
+        self.branch(lambda group: group.get(counter) < group.get(high), body, after)
+        self.start(body)
+        self.nest(loops[1:], inside)
+        self.step(advance)
+        self.jump(head)
+        self.start(after)
+
     # Ops and regions.
     def op(self, op: Operation) -> None:
         """Lays out one op."""

@@ -26,7 +26,7 @@ def unrealized_conversion_cast(site: Site, op: Operation, *operands: Any) -> Any
             results.append(value)
             continue
         dtype = numerics.numpy_type(target)
-        if dtype.itemsize != value.itemsize or numerics.shape_of(target) != value.shape[1:]:
+        if dtype.itemsize != value.itemsize:
             raise error_at(
                 op, f"a cast from {operand.type} to {target} is not run", kind=UnsupportedError
             )

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
 from xdsl.dialects import scf
-from xdsl.ir import SSAValue
 
 from tilewright.reference.machine import Group
 from tilewright.reference.program import Builder, Frame, Segment
@@ -117,30 +114,4 @@ def parallel(builder: Builder, op: scf.ParallelOp) -> None:
                 builder.move(inner.operands, [result])
 
     counters = op.body.block.args
-    nest(builder, list(zip(counters, op.lowerBound, op.upperBound, op.step, strict=True)), body)
-
-
-def nest(
-    builder: Builder,
-    loops: Sequence[tuple[SSAValue, SSAValue, SSAValue, SSAValue]],
-    inside: Callable[[], None],
-) -> None:
-    """Loops in each other, given as (counter, lower bound, upper bound, step)."""
-    if not loops:
-        inside()
-        return
-    counter, low, high, step = loops[0]
-    head, body, after = Segment(), Segment(), Segment()
-
-    def advance(group: Group) -> None:
-        group.set(counter, group.get(counter) + group.get(step))
-
-    builder.move([low], [counter])
-    builder.jump(head)
-    builder.start(head)
-    builder.branch(lambda group: group.get(counter) < group.get(high), body, after)
-    builder.start(body)
-    nest(builder, loops[1:], inside)
-    builder.step(advance)
-    builder.jump(head)
-    builder.start(after)
+    builder.nest(list(zip(counters, op.lowerBound, op.upperBound, op.step, strict=True)), body)
