@@ -34,7 +34,7 @@ def down(Y, a, b, STEP: tw.constexpr):
     at = 0
     for i in range(a, b, STEP):
         tw.store_tile(i, tw.init_tile(Y, [at], (1, 1)))
-        at += 1
+        at += 1  # noqa: SIM113
 
 
 @tw.kernel
@@ -42,7 +42,7 @@ def down_at_run_time(Y, a, b, step):
     at = 0
     for i in range(a, b, step):
         tw.store_tile(i, tw.init_tile(Y, [at], (1, 1)))
-        at += 1
+        at += 1  # noqa: SIM113
 
 
 @pytest.mark.parametrize("bounds", [(10, 0, -1), (10, -1, -3), (0, 10, -2), (3, 20, 4), (5, 5, -1)])
@@ -168,8 +168,8 @@ def unrolled(Y):
     for i, v in enumerate((3, 1, 2)):
         if v == 1:
             continue
-        total = total + (v * 10 + i,)
-    for at, v in zip(range(2), total) if False else ((0, total[0]), (1, total[1])):
+        total = (*total, v * 10 + i)
+    for at, v in zip(range(2), total, strict=True):
         tw.store_tile(v, tw.init_tile(Y, [at], (1, 1)))
     for i in tw.static_range(100):
         if i == 2:

@@ -7,7 +7,7 @@ import builtins
 import inspect
 from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import Any
+from typing import Any, cast
 
 from tilewright import dtypes
 from tilewright.diagnostics import CompileError, TilewrightError
@@ -28,7 +28,8 @@ from tilewright.lang.values import Array, Tile, Value, describe_type
 
 _RUNTIME_METHODS = (Value, Tile, Array, NamedBarrier)
 _RUNTIME_OBJECTS = (Value, Tile, Array, LoopRange, NamedBarrier)
-_PURE_BUILTINS = (len, tuple, list, zip, enumerate, reversed, isinstance, divmod, round, str)
+_SEQUENCE_BUILTINS = (len, tuple, list, zip, enumerate, reversed, sorted)
+_PURE_BUILTINS = (*_SEQUENCE_BUILTINS[:-1], isinstance, str, type)
 
 
 class Calls(FrameBase):
@@ -63,6 +64,8 @@ class Calls(FrameBase):
         if isinstance(function, MethodType) and isinstance(function.__self__, _RUNTIME_METHODS):
             with self.blame(node, node):
                 return self._checked(node, function, args, kwargs)
+        if function in _SEQUENCE_BUILTINS:
+            args = [self._sequence(node, argument) for argument in args]
         constant = not any(map(_holds_runtime, (*args, *kwargs.values())))
         if isinstance(function, FunctionType):
             return self._helper(node, function, args, kwargs, constant)
@@ -170,6 +173,20 @@ class Calls(FrameBase):
     def run(self) -> Any:
         """Compiles the whole function; gives what it returns."""
         raise NotImplementedError
+
+    def _sequence(self, node: ast.AST, argument: Any) -> Any:
+        """A range of compile time as Python's own, for functions that go through sequences."""
+        if not isinstance(argument, LoopRange):
+            return argument
+        bounds = (argument.start, argument.stop, argument.step)
+        if all(isinstance(bound, int) for bound in bounds):
+            return range(*cast(tuple[int, int, int], bounds))
+        raise self.error(
+            node,
+            "a range of run time is not a sequence",
+            rule="for ... in range(...) is the one use of a range whose bounds are values",
+            hint="count with a variable of your own in the loop",
+        )
 
     def _plain(self, value: Any) -> Any:
         """Results of Python in the form that kernels handle: iterators become tuples."""

@@ -90,10 +90,22 @@ class Expressions(Calls):
         return value
 
     def _Tuple(self, node: ast.Tuple) -> Any:
-        return tuple(self.evaluate(element) for element in node.elts)
+        return tuple(self._elements(node))
 
     def _List(self, node: ast.List) -> Any:
-        return [self.evaluate(element) for element in node.elts]
+        return self._elements(node)
+
+    def _elements(self, node: ast.Tuple | ast.List) -> list[Any]:
+        found: list[Any] = []
+        for element in node.elts:
+            if not isinstance(element, ast.Starred):
+                found.append(self.evaluate(element))
+                continue
+            inner = self.evaluate(element.value)
+            if not carry.is_sequence(inner):
+                raise self.error(element, f"{describe_type(inner)} cannot be unpacked")
+            found.extend(inner)
+        return found
 
     def _JoinedStr(self, node: ast.JoinedStr) -> Any:
         texts: list[str] = []
