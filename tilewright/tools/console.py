@@ -21,7 +21,8 @@ def out() -> Console:
     """The console on standard output. Text is printed as it is: no markup, no wrapping."""
     from rich.console import Console
 
-    return Console(highlight=False, markup=False, soft_wrap=True, emoji=False)
+    width = None if sys.stdout.isatty() else 120
+    return Console(highlight=False, markup=False, soft_wrap=True, emoji=False, width=width)
 
 
 def err() -> Console:

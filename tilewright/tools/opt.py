@@ -98,9 +98,14 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def transform(
-    text: str, source: Source, lines_before: int, spec: str, args: argparse.Namespace
+    text: str,
+    source: Source,
+    lines_before: int,
+    spec: str,
+    args: argparse.Namespace,
+    errors: list[TilewrightError] | None = None,
 ) -> str:
-    """One module through the pipeline, as text."""
+    """One module through the pipeline, as text; ``errors`` receives every error of the parser."""
     from tilewright.dialects import make_context
     from tilewright.dialects.text import parse_module, print_module, verify_module
 
@@ -109,7 +114,7 @@ def transform(
     # Empty lines before a part keep the line numbers of its diagnostics those of the file.
     whole = "\n" * lines_before + text
     module = parse_module(
-        whole, source.name, context=context, strict=args.strict, warnings=warnings
+        whole, source.name, context=context, strict=args.strict, warnings=warnings, errors=errors
     )
     for warning in warnings:
         err().print(warning)
@@ -221,13 +226,14 @@ def unexpected(
 ) -> list[str]:
     """How the errors of one part differ from those that its comments expect; empty when alike."""
     expected = list(expectations(text, lines_before))
-    raised: TilewrightError | None = None
+    errors: list[TilewrightError] = []
     try:
-        transform(text, source, lines_before, spec, args)
+        transform(text, source, lines_before, spec, args, errors)
     except TilewrightError as error:
-        raised = error
+        if error not in errors:
+            errors.append(error)
     problems: list[str] = []
-    if raised is not None:
+    for raised in errors:
         line = raised.location.line if raised.location is not None else 0
         met = next((e for e in expected if e.line == line and e.text in raised.message), None)
         if met is None:

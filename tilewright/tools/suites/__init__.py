@@ -1,0 +1,47 @@
+"""The suites of ``tilewright bench``: each yields the cases that it measures.
+
+A suite is a function from :class:`Settings` to cases. It draws random data, checks once that the
+contenders agree, and hands out the cases; :mod:`tilewright.tools.measure` times them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TypeAlias
+
+from tilewright.tools.measure import Row
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line asks of a suite; a suite ignores what does not concern it."""
+
+    sizes: tuple[int, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    threads: tuple[int, ...] = (1,)
+    target: str = "cpu"
+    against: str = "torch"
+    rounds: int = 15
+
+
+Suite: TypeAlias = Callable[[Settings], Iterator[Row]]
+
+SUITES: dict[str, tuple[str, str]] = {
+    "gemm": ("tilewright.tools.suites.compute", "C = A B from thirty lines, square, GFLOP/s"),
+    "attention": ("tilewright.tools.suites.compute", "ops.attention, 16 heads, GFLOP/s"),
+    "softmax": ("tilewright.tools.suites.rows", "ops.softmax on square f32, GB/s beside a copy"),
+    "rms_norm": ("tilewright.tools.suites.rows", "ops.rms_norm on square f32, GB/s beside a copy"),
+    "layer_norm": ("tilewright.tools.suites.rows", "ops.layer_norm, GB/s beside a copy"),
+    "launch": ("tilewright.tools.suites.overhead", "a ready kernel on one workgroup, us"),
+    "compile": ("tilewright.tools.suites.overhead", "cold, from disk, import; fresh processes, ms"),
+    "ops": ("tilewright.tools.suites.linear", "compile time against the number of ops, ms"),
+    "workgroups": ("tilewright.tools.suites.linear", "run time against workgroups, us each"),
+}
+"""Every suite: the module that has a function of its name, and what it measures."""
+
+
+def suite(name: str) -> Suite:
+    """The suite called ``name``."""
+    return getattr(import_module(SUITES[name][0]), name)

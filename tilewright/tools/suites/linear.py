@@ -1,0 +1,71 @@
+"""Costs that must grow linearly: compile time with the program, run time with the grid."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import tilewright as tw
+from tilewright import knobs
+from tilewright.tools.measure import Case, Contender, Row, measure
+from tilewright.tools.suites import Settings
+
+
+def ops(settings: Settings) -> Iterator[Row]:
+    """Compile time of straight-line kernels with a growing number of elementwise ops."""
+    spec = tw.spec((64, 64), tw.f32)
+    for count in settings.sizes or (25, 50, 100, 200, 400, 800):
+        kernel = chain(count).options(target=settings.target)
+
+        def run(kernel: Any = kernel) -> None:
+            with knobs.override(cache=False):
+                # options() gives a kernel that has compiled nothing yet.
+                kernel.options().compile(spec, spec)
+
+        case = Case(
+            f"compile {count} ops", [Contender("tilewright", run)], count, "ms", 1, {"size": count}
+        )
+        yield measure(case, rounds=max(3, settings.rounds // 3))
+
+
+def workgroups(settings: Settings) -> Iterator[Row]:
+    """Run time of a copy kernel, tile by tile, on growing grids; microseconds per launch."""
+    tile = 64
+    for count in settings.sizes or (1, 4, 16, 64, 256, 1024, 4096):
+        x = np.random.default_rng().standard_normal((count * tile, tile), np.float32)
+        y = np.zeros_like(x)
+        for threads in settings.threads:
+            launch = copy_tile.options(target=settings.target, num_threads=threads)[count]
+            run = Contender("tilewright", lambda launch=launch, x=x, y=y: launch(x, y))
+            launch(x, y)
+            np.testing.assert_array_equal(x, y)
+            name = f"{count} workgroups"
+            case = Case(name, [run], count, "us", threads, {"size": count})
+            yield measure(case, rounds=settings.rounds)
+
+
+@tw.kernel
+def copy_tile(X: Any, Y: Any):
+    m = tw.program_id(0) * 64
+    x = tw.load_tile(tw.init_tile(X, [m, 0], (64, 64)))
+    tw.store_tile(x, tw.init_tile(Y, [m, 0], (64, 64)))
+
+
+def chain(count: int) -> Any:
+    """A kernel of ``count`` ops in a row that no compiler can fold: multiply, add, take turns."""
+    lines = [
+        "@tw.kernel",
+        f"def chain_{count}(X, Y):",
+        "    x = tw.load_tile(tw.init_tile(X, [0, 0], (16, 16)))",
+        *(f"    x = x {'*+'[i % 2]} {1 + i / 1024}" for i in range(count)),
+        "    tw.store_tile(x, tw.init_tile(Y, [0, 0], (16, 16)))",
+    ]
+    text = "\n".join(lines) + "\n"
+    name = f"<chain of {count} ops>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    scope: dict[str, Any] = {"tw": tw, "__name__": __name__}
+    exec(compile(text, name, "exec"), scope)
+    return scope[f"chain_{count}"]

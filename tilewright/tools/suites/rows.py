@@ -1,0 +1,79 @@
+"""Operations along rows, bound by memory: beside their peer and beside a plain copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tilewright import ops
+from tilewright.tools.measure import Case, Contender, Row, measure
+from tilewright.tools.suites import Settings
+from tilewright.tools.suites.data import LIMITS, check_close, random, tensor, torch_or_none
+
+
+def softmax(settings: Settings) -> Iterator[Row]:
+    """exp(x - max) / sum over rows."""
+
+    def theirs(torch: Any, x: Any, w: Any, y: Any) -> Any:
+        return torch.softmax(x, -1, out=y)
+
+    def ours(x: Any, w: Any, **options: Any) -> None:
+        ops.softmax(x, **options)
+
+    return _rows("softmax", settings, ours, theirs)
+
+
+def rms_norm(settings: Settings) -> Iterator[Row]:
+    """x * rsqrt(mean(x^2)) * w over rows."""
+
+    def theirs(torch: Any, x: Any, w: Any, y: Any) -> Any:
+        return torch.nn.functional.rms_norm(x, (x.shape[-1],), w, 1e-6)
+
+    return _rows("rms_norm", settings, ops.rms_norm, theirs)
+
+
+def layer_norm(settings: Settings) -> Iterator[Row]:
+    """(x - mean) * rsqrt(var) * w over rows."""
+
+    def theirs(torch: Any, x: Any, w: Any, y: Any) -> Any:
+        return torch.nn.functional.layer_norm(x, (x.shape[-1],), w, None, 1e-5)
+
+    return _rows("layer_norm", settings, ops.layer_norm, theirs)
+
+
+def _rows(
+    name: str, settings: Settings, ours: Callable[..., Any], theirs: Callable[..., Any]
+) -> Iterator[Row]:
+    """Square inputs; bandwidth counts one read and one write of the matrix, as a copy does."""
+    for size in settings.sizes or (4096,):
+        for dtype in settings.dtypes or ("f32",):
+            x, w = random((size, size), dtype), random((size,), dtype)
+            y, z = np.zeros_like(x), np.zeros_like(x)
+            for threads in settings.threads:
+                options = {"target": settings.target, "num_threads": threads, "out": y}
+                run = Contender(
+                    "tilewright", lambda x=x, w=w, options=options: ours(x, w, **options)
+                )
+                contenders = [run]
+                torch = torch_or_none(settings.against, threads)
+                if torch is not None:
+                    tx, tw, tz = (tensor(torch, a) for a in (x, w, z))
+                    contenders += [
+                        Contender(
+                            "torch",
+                            lambda torch=torch, tx=tx, tw=tw, tz=tz: theirs(torch, tx, tw, tz),
+                        ),
+                        Contender("copy", lambda tx=tx, tz=tz: tz.copy_(tx)),
+                    ]
+                    run.run()
+                    expected = theirs(torch, tx, tw, tz).double().numpy()
+                    check_close(y.astype(np.float64), expected, LIMITS[dtype], name)
+                else:
+                    contenders.append(Contender("copy", lambda x=x, z=z: np.copyto(z, x)))
+                facts = {"size": size, "dtype": dtype}
+                case = Case(
+                    f"{name} {dtype} {size}", contenders, 2e-9 * x.nbytes, "GB/s", threads, facts
+                )
+                yield measure(case, rounds=settings.rounds)
