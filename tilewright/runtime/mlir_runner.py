@@ -166,10 +166,11 @@ class Runner:
         return {function.name: function for function in table}
 
 
-def native(function: RunnerFunction) -> Any:
+def native(function: RunnerFunction, fail: Callable[[BaseException], Any] | None = None) -> Any:
     """A C function pointer for compiled code: unranked memrefs as (i64 rank, ptr descriptor), scalars by value.
 
-    The caller keeps the returned object alive as long as code may call it.
+    The caller keeps the returned object alive as long as code may call it.  `fail` is called with an exception,
+    which cannot be raised through native code.
     """
     kinds: list[Any] = []
     for argument in function.arguments:
@@ -177,7 +178,12 @@ def native(function: RunnerFunction) -> Any:
 
     def wrapper(*raw: Any) -> Any:
         values = iter(raw)
-        return function.call(*[_argument(kind, values) for kind in function.arguments])
+        try:
+            return function.call(*[_argument(kind, values) for kind in function.arguments])
+        except BaseException as error:
+            if fail is None:
+                raise
+            return fail(error)
 
     return C.CFUNCTYPE({"": None, "f64": C.c_double}[function.result], *kinds)(wrapper)
 

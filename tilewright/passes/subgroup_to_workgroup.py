@@ -1,0 +1,122 @@
+"""subgroup-to-workgroup: subgroups that share nothing become workgroups of their own.
+
+    // 4 subgroups per workgroup                      // grid.x is 4 times as large
+    %s = gpu.subgroup_id                       ->     %b = gpu.block_id x
+    %x = gpu.block_id x                               %s = arith.remui %b, 4     %x = arith.divui %b, 4
+
+Requires: a kernel at subgroup level whose subgroups neither meet (barriers, named barriers) nor share memory of the
+workgroup (SLM).  Launch threads are subgroups, or lanes of which only the subgroup matters.
+Guarantees: the kernel is at workgroup level and computes the same when launched with a grid `subgroups` times as
+large along x.  Raises UnsupportedError, before anything is changed, where subgroups do meet or share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from xdsl.dialects import arith, gpu
+from xdsl.dialects.builtin import IndexType, MemRefType, StringAttr
+from xdsl.ir import Operation, SSAValue
+from xdsl.rewriter import Rewriter
+
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.passes.level import LEVEL
+
+Block = tuple[int, int, int]
+
+
+def subgroup_to_workgroup(kernel: gpu.FuncOp, subgroups: int, block: Block) -> None:
+    """Lift `kernel` in place; `block` is the launch's number of threads along x, y, z."""
+    for op in kernel.walk():
+        _refuse_sharing(op)
+    threads = block[0] * block[1] * block[2]
+    per_subgroup = max(1, threads // subgroups)
+    for op in list(kernel.walk()):
+        if isinstance(op, gpu.BlockIdOp | gpu.GridDimOp) and str(op.dimension.data) == "x":
+            if subgroups > 1:
+                _divide(op, subgroups)
+        elif isinstance(op, gpu.SubgroupIdOp):
+            _replace(op, lambda b, op=op: b.remainder(b.block_id(op), subgroups))
+        elif isinstance(op, gpu.NumSubgroupsOp):
+            _replace(op, lambda b: b.constant(subgroups))
+        elif isinstance(op, gpu.BlockDimOp):
+            axis = "xyz".index(str(op.dimension.data))
+            _replace(op, lambda b, axis=axis: b.constant(block[axis]))
+        elif isinstance(op, gpu.ThreadIdOp):
+            _replace_thread_id(op, subgroups, per_subgroup, block)
+        elif isinstance(op, gpu.GlobalIdOp):
+            raise _unsupported(op, "gpu.global_id counts threads, not subgroups")
+    kernel.attributes[LEVEL] = StringAttr("workgroup")
+    kernel.attributes.pop("tilewright.subgroups", None)
+
+
+def _refuse_sharing(op: Operation) -> None:
+    if op.name in ("gpu.barrier", "xegpu.alloc_nbarrier", "xegpu.init_nbarrier"):
+        raise _unsupported(op, f"{op.name}: subgroups of a workgroup meet")
+    if op.name in ("gpu.shuffle", "gpu.lane_id"):
+        raise _unsupported(op, f"{op.name} is an op of lanes")
+    for value in op.results:
+        if isinstance(value.type, MemRefType) and str(value.type.memory_space).startswith("3"):
+            raise _unsupported(op, "subgroups of a workgroup share its local memory")
+
+
+def _unsupported(op: Operation, why: str) -> Exception:
+    return error_at(op, why, kind=UnsupportedError)
+
+
+class _Builder:
+    """Index arithmetic in front of an op."""
+
+    def __init__(self) -> None:
+        self.ops: list[Operation] = []
+
+    def constant(self, value: int) -> SSAValue:
+        self.ops.append(arith.ConstantOp.from_int_and_width(value, IndexType()))
+        return self.ops[-1].results[0]
+
+    def block_id(self, _: Operation) -> SSAValue:
+        self.ops.append(gpu.BlockIdOp(gpu.DimensionAttr(gpu.DimensionEnum.X)))
+        return self.ops[-1].results[0]
+
+    def remainder(self, value: SSAValue, divisor: int) -> SSAValue:
+        self.ops.append(arith.RemUIOp(value, self.constant(divisor)))
+        return self.ops[-1].results[0]
+
+    def quotient(self, value: SSAValue, divisor: int) -> SSAValue:
+        self.ops.append(arith.DivUIOp(value, self.constant(divisor)))
+        return self.ops[-1].results[0]
+
+    def product(self, value: SSAValue, factor: int) -> SSAValue:
+        self.ops.append(arith.MuliOp(value, self.constant(factor)))
+        return self.ops[-1].results[0]
+
+
+def _replace(op: Operation, make: Callable[[_Builder], SSAValue]) -> None:
+    builder = _Builder()
+    result = make(builder)
+    for new in builder.ops:
+        new.location = op.location
+    Rewriter.replace_op(op, builder.ops, [result])
+
+
+def _divide(op: gpu.BlockIdOp | gpu.GridDimOp, subgroups: int) -> None:
+    """The op counts workgroups of one subgroup now: users want workgroups of the program."""
+    builder = _Builder()
+    quotient = builder.quotient(op.results[0], subgroups)
+    op.results[0].replace_uses_with_if(quotient, lambda use: use.operation not in builder.ops)
+    block = op.parent_block()
+    assert block is not None
+    block.insert_ops_after(builder.ops, op)
+
+
+def _replace_thread_id(op: gpu.ThreadIdOp, subgroups: int, per_subgroup: int, block: Block) -> None:
+    """Along one axis, from the linear number of the subgroup's first thread, x fastest."""
+    axis = "xyz".index(str(op.dimension.data))
+
+    def make(b: _Builder) -> SSAValue:
+        linear = b.product(b.remainder(b.block_id(op), subgroups), per_subgroup)
+        if axis:
+            linear = b.quotient(linear, block[0] if axis == 1 else block[0] * block[1])
+        return b.remainder(linear, block[axis])
+
+    _replace(op, make)

@@ -1,0 +1,194 @@
+"""A whole MLIR program on the CPU: host functions compiled by the emitter, kernels by a target.
+
+The host code is rewritten by `host-to-calls` and compiled as it stands; where it launched a kernel it now calls
+back into `Kernels`, which compiles each kernel once per launch shape, and where it called the runner's library it
+calls the functions of `mlir_runner`.
+"""
+
+from __future__ import annotations
+
+import ctypes as C
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from xdsl.dialects import func
+from xdsl.dialects.builtin import (
+    Float32Type,
+    Float64Type,
+    FunctionType,
+    IndexType,
+    IntegerType,
+    MemRefType,
+    ModuleOp,
+)
+from xdsl.ir import Attribute
+
+from tilewright.codegen import emit_module
+from tilewright.codegen.jit import LoadedObject, compile_object
+from tilewright.diagnostics import CompileError, UnsupportedError, error_at
+from tilewright.dtypes import from_mlir
+from tilewright.passes.host_to_calls import HOST, POISON, Launch, host_to_calls
+from tilewright.runtime.mlir_runner import Runner, array_at, native
+from tilewright.runtime.program.kernels import Kernels
+from tilewright.targets.cpu.machine import machine
+
+Fail = Callable[[BaseException], Any]
+"""What a callback does with an exception: native code cannot be unwound, so it must not return."""
+
+
+class Program:
+    """A compiled program. `run` executes an entry function without arguments and results."""
+
+    def __init__(self, module: ModuleOp, kernels: Kernels, runner: Runner, fail: Fail) -> None:
+        self._module = module
+        table = runner.functions()
+        self._symbols: dict[str, int] = {}
+        self._keep: list[Any] = []
+        host = _host_functions(module)
+        launches = host_to_calls(host, table)
+        for function in table.values():
+            self._export(HOST + function.name, native(function, fail))
+        self._export(POISON, _poison_callback(fail))
+        for launch in launches:
+            self._export(launch.symbol, _launch_callback(launch, kernels, fail))
+        target = machine(None).target
+        self.llvm = emit_module(host, target)
+        """LLVM IR text of the host functions."""
+        self._object = LoadedObject(compile_object(self.llvm, target), target, self._symbols)
+
+    def _export(self, name: str, callback: Any) -> None:
+        self._keep.append(callback)
+        self._symbols[name] = C.cast(callback, C.c_void_p).value or 0
+
+    def run(self, entry: str) -> None:
+        """Call the function `entry`: `() -> ()`. CompileError where it is not there or is of another type."""
+        function = next(
+            (
+                op
+                for op in self._module.body.block.ops
+                if isinstance(op, func.FuncOp) and op.sym_name.data == entry
+            ),
+            None,
+        )
+        if function is None:
+            names = [
+                op.sym_name.data
+                for op in self._module.body.block.ops
+                if isinstance(op, func.FuncOp) and not op.is_declaration
+            ]
+            raise CompileError(
+                f"the program has no function @{entry}",
+                hint=f"name one with --entry: {', '.join(names) or 'it has none'}",
+            )
+        if function.function_type != FunctionType.from_lists([], []):
+            raise error_at(
+                function, f"the entry @{entry} takes no arguments and gives no results, but is "
+                f"{function.function_type}",
+            )  # fmt: skip
+        C.CFUNCTYPE(None)(self._object.address(entry))()
+
+
+def run_program(
+    module: ModuleOp,
+    *,
+    entry: str = "main",
+    level: str = "auto",
+    target: str = "cpu",
+    seed: int | None = None,
+    strict: bool = False,
+    fail: Fail | None = None,
+    say: Callable[[str], Any] = lambda text: None,
+) -> list[str]:
+    """Run a program and return why comparisons of its own said FALSE (empty when none did).
+
+    `level`: of kernels that do not say theirs ("auto" infers it).  `target`: which target compiles kernels.  `say`
+    gets one sentence per kernel: at which level and how it runs.  `fail` is called with an exception inside of a
+    launch and must not return; without it the process prints the diagnostic and ends with exit code 1.
+    """
+    runner = Runner(seed=seed, strict=strict)
+    kernels = Kernels(module, level=level, target=target, say=say)
+    Program(module, kernels, runner, fail or _leave).run(entry)
+    sys.stdout.flush()
+    return runner.failures
+
+
+def _leave(error: BaseException) -> Any:
+    import os
+
+    sys.stdout.flush()
+    print(error, file=sys.stderr, flush=True)
+    os._exit(1)
+
+
+def _host_functions(module: ModuleOp) -> ModuleOp:
+    """A copy of the module without its kernels."""
+    host = module.clone()
+    for op in list(host.body.block.ops):
+        if op.name == "gpu.module":
+            op.detach()
+            op.erase(safe_erase=False)
+    return host
+
+
+def _guarded(callback: Any, fail: Fail) -> Callable[..., Any]:
+    def guarded(*args: Any) -> Any:
+        try:
+            return callback(*args)
+        except BaseException as error:
+            fail(error)
+
+    return guarded
+
+
+def _poison_callback(fail: Fail) -> Any:
+    """Set every byte of fresh memory to 255: NaN in every float type, -1 in every integer type."""
+
+    def poison(address: int, size: int) -> None:
+        C.memset(address, 255, size)
+
+    return C.CFUNCTYPE(None, C.c_void_p, C.c_int64)(_guarded(poison, fail))
+
+
+def _launch_callback(launch: Launch, kernels: Kernels, fail: Fail) -> Any:
+    kinds: list[Any] = [C.c_int64] * 6
+    for type_ in launch.operands:
+        kinds += [C.c_int64, C.c_void_p] if isinstance(type_, MemRefType) else [_scalar(type_)]
+
+    def run(*raw: Any) -> None:
+        values = iter(raw)
+        grid = (next(values), next(values), next(values))
+        block = (next(values), next(values), next(values))
+        arguments: list[Any] = []
+        for type_ in launch.operands:
+            if isinstance(type_, MemRefType):
+                rank, address = next(values), next(values)
+                arguments.append(array_at(rank, address, _numpy(type_.element_type)))
+            else:
+                arguments.append(next(values))
+        kernels.launch(launch, grid, block, arguments)
+
+    return C.CFUNCTYPE(None, *kinds)(_guarded(run, fail))
+
+
+def _numpy(element: Attribute) -> np.dtype[Any]:
+    return from_mlir(element).numpy
+
+
+def _scalar(type_: Attribute) -> Any:
+    match type_:
+        case IndexType():
+            return C.c_int64
+        case Float32Type():
+            return C.c_float
+        case Float64Type():
+            return C.c_double
+        case IntegerType():
+            width = type_.width.data
+            sizes = {1: C.c_bool, 8: C.c_int8, 16: C.c_int16, 32: C.c_int32, 64: C.c_int64}
+            if width in sizes:
+                return sizes[width]
+        case _:
+            pass
+    raise UnsupportedError(f"a kernel argument of type {type_} in a launch from host code")

@@ -1,0 +1,169 @@
+"""The kernels of a program: each is compiled once per launch shape, at the level that its text has.
+
+A workgroup's text goes to the target as it is.  A subgroup's text is lifted first: where subgroups share nothing,
+one subgroup is one workgroup.  What no compiled path takes runs on the reference executor, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from xdsl.dialects import gpu
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
+from xdsl.ir import Operation
+
+from tilewright.diagnostics import CompileError, TilewrightError, UnsupportedError, error_at
+from tilewright.passes.host_to_calls import Launch
+from tilewright.passes.level import LEVEL, infer_level
+from tilewright.passes.subgroup_to_workgroup import subgroup_to_workgroup
+from tilewright.runtime.arrays import describe
+from tilewright.targets.base import CompileOptions, Executable, Grid, get_target
+
+LANES = 16
+"""Lanes of a subgroup where launches count lanes as threads (Xe: pvc, bmg)."""
+
+Say = Callable[[str], Any]
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A compiled kernel and how its launch grid comes from the program's."""
+
+    executable: Executable
+    subgroups: int
+
+    def launch(self, grid: Grid, arguments: Sequence[Any]) -> None:
+        values = [describe(a) if hasattr(a, "shape") else a for a in arguments]
+        self.executable.launch((grid[0] * self.subgroups, grid[1], grid[2]), values)
+
+
+@dataclass(frozen=True)
+class _Interpreted:
+    """A kernel that the reference executor runs."""
+
+    module: ModuleOp
+    name: str
+    subgroups: int
+
+    def launch(self, grid: Grid, arguments: Sequence[Any]) -> None:
+        from tilewright import reference
+
+        reference.run(
+            self.module, grid, list(arguments), kernel=self.name, subgroups=self.subgroups
+        )
+
+
+class Kernels:
+    """Launches the kernels of `module`; see `run_program` for the parameters."""
+
+    def __init__(self, module: ModuleOp, *, level: str, target: str, say: Say) -> None:
+        self._modules = {
+            op.sym_name.data: op for op in module.body.block.ops if isinstance(op, gpu.ModuleOp)
+        }
+        self._level = level
+        self._target = target
+        self._say = say
+        self._ready: dict[tuple[str, str, Grid], _Ready | _Interpreted] = {}
+
+    def launch(self, launch: Launch, grid: Grid, block: Grid, arguments: Sequence[Any]) -> None:
+        """Run one launch: `grid` workgroups of `block` threads, arguments as numpy arrays and numbers."""
+        if min(grid) <= 0:
+            return
+        key = (*launch.kernel, block)
+        ready = self._ready.get(key)
+        if ready is None:
+            ready = self._ready[key] = self._prepare(launch, block)
+        ready.launch(grid, arguments)
+
+    def _prepare(self, launch: Launch, block: Grid) -> _Ready | _Interpreted:
+        kernel = self._find(launch)
+        level = infer_level(kernel) if self._level == "auto" else self._level
+        threads = block[0] * block[1] * block[2]
+        subgroups = _subgroups(kernel, level, threads)
+        name = kernel.sym_name.data
+        if self._target != "reference":
+            try:
+                module = _alone(kernel, level, subgroups)
+                if level == "subgroup":
+                    subgroup_to_workgroup(_kernel_of(module), subgroups, block)
+                elif level == "lane":
+                    raise UnsupportedError("lane-level text has no compiled path")
+                executable = get_target(self._target).build(
+                    _as_xetile(module), CompileOptions(target=self._target)
+                )
+                self._say(f"@{name}: {level} level, compiled for {self._target}")
+                return _Ready(executable, subgroups if level == "subgroup" else 1)
+            except UnsupportedError as error:
+                self._say(
+                    f"@{name}: {level} level, on the reference executor, because {error.message}"
+                )
+        module = _alone(kernel, level, subgroups)
+        return _Interpreted(module, name, subgroups if level != "workgroup" else 1)
+
+    def _find(self, launch: Launch) -> gpu.FuncOp:
+        outer, inner = launch.kernel
+        module = self._modules.get(outer)
+        for op in module.body.block.ops if module is not None else ():
+            if isinstance(op, gpu.FuncOp) and op.sym_name.data == inner:
+                return op
+        raise error_at(
+            launch.op, f"the program has no kernel @{outer}::@{inner}", kind=CompileError
+        )
+
+
+def _alone(kernel: gpu.FuncOp, level: str, subgroups: int) -> ModuleOp:
+    """A module with only this kernel (and what its gpu.module has besides kernels), its level written down."""
+    outer = kernel.parent_op()
+    assert isinstance(outer, gpu.ModuleOp)
+    copy = outer.clone()
+    for op in list(copy.body.block.ops):
+        if isinstance(op, gpu.FuncOp) and op.sym_name != kernel.sym_name:
+            op.detach()
+            op.erase(safe_erase=False)
+    module = ModuleOp([copy])
+    function = _kernel_of(module)
+    function.attributes[LEVEL] = StringAttr(level)
+    if level == "subgroup":
+        function.attributes["tilewright.subgroups"] = IntegerAttr(subgroups, i64)
+    return module
+
+
+def _kernel_of(module: ModuleOp) -> gpu.FuncOp:
+    return next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
+
+
+def _subgroups(kernel: Operation, level: str, threads: int) -> int:
+    """How many subgroups a launch of `threads` threads has.
+
+    XeTile and the older block form of XeGPU (offsets on create_nd_tdesc) are launched with one thread per subgroup,
+    today's text with one per lane.
+    """
+    if level == "workgroup":
+        return 1
+    return threads if _counts_subgroups(kernel) else -(-threads // LANES)
+
+
+def _counts_subgroups(kernel: Operation) -> bool:
+    ops = list(kernel.walk())
+    if any(op.name.startswith("xetile.") for op in ops):
+        return True
+    return any(
+        op.name in ("xegpu.update_nd_offset", "xegpu.create_tdesc", "xegpu.compile_hint")
+        or (op.name == "xegpu.create_nd_tdesc" and getattr(op, "has_offsets", False))
+        for op in ops
+    )
+
+
+def _as_xetile(module: ModuleOp) -> ModuleOp:
+    """XeGPU text as XeTile, which the targets take."""
+    if any(op.name.startswith("xegpu.") for op in module.walk()):
+        from tilewright.dialects import make_context
+        from tilewright.passes.xegpu_to_xetile import XeGPUToXeTile
+
+        try:
+            XeGPUToXeTile().apply(make_context(), module)
+        except TilewrightError as error:
+            raise UnsupportedError(error.message, location=error.location) from error
+    return module
