@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from xdsl.dialects import arith, gpu, memref, scf
+from xdsl.dialects import arith, gpu, scf
 from xdsl.dialects.builtin import (
     ArrayAttr,
     DictionaryAttr,
@@ -35,9 +35,17 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, SSAVal
 from tilewright.dialects import xetile
 from tilewright.passes.affine import Expr, Kind, Symbol
 from tilewright.passes.induction import Loop, Scalars, same_view
+from tilewright.passes.memory_objects import (
+    is_allocation,
+    is_array_argument,
+    may_write,
+    memory_root,
+    memory_space,
+    written_roots,
+)
+from tilewright.passes.regions import Interval, difference, digits, interval, joined
 
 ARGS = "tilewright.args"
-SLM = 3
 
 
 class AccessKind(StrEnum):
@@ -58,18 +66,6 @@ class ArgFacts:
     align: int = 1
     div: tuple[int, ...] = ()
     noalias: bool = False
-
-
-@dataclass(frozen=True)
-class Interval:
-    """Elements ``[start, start + length)`` of one dimension; ``dense`` if all of them are touched."""
-
-    start: Expr
-    length: Expr
-    dense: bool
-
-    def __str__(self) -> str:
-        return f"{self.start} +{self.length}" + ("" if self.dense else " (with gaps)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,13 +155,13 @@ class AccessAnalysis:
         self.accesses: tuple[Access, ...] = ()
         self._origins: dict[SSAValue, xetile.InitTileOp | None] = {}
         self._by_op: dict[Operation, Access] = {}
-        self._foreign_writes: list[Operation] = []
+        self._other_writes: list[Operation] = []
         for op in func.walk():
             access = self._access(op)
             if access is not None:
                 self._by_op[op] = access
-            elif _may_write(op):
-                self._foreign_writes.append(op)
+            elif op is not func and may_write(op):
+                self._other_writes.append(op)
         self.accesses = tuple(self._by_op.values())
 
     # Symbols and expressions.
@@ -184,8 +180,12 @@ class AccessAnalysis:
         return self.scalars.loop(op)
 
     def of(self, op: Operation) -> Access:
-        """The access of a memory op. KeyError for an op that is none."""
+        """The access of a memory op. KeyError where :meth:`find` gives None."""
         return self._by_op[op]
+
+    def find(self, op: Operation) -> Access | None:
+        """The access of an op; None for no memory op, or a tile of unknown origin."""
+        return self._by_op.get(op)
 
     @cached_property
     def used_axes(self) -> frozenset[int]:
@@ -198,7 +198,7 @@ class AccessAnalysis:
         facts = self.func.attributes.get(ARGS)
         if not isinstance(root, BlockArgument) or not isinstance(facts, ArrayAttr):
             return ArgFacts()
-        if root.block is not self.func.body.blocks.first or root.index >= len(facts.data):
+        if not is_array_argument(root) or root.index >= len(facts.data):
             return ArgFacts()
         entry = facts.data[root.index]
         if not isinstance(entry, DictionaryAttr):
@@ -229,7 +229,7 @@ class AccessAnalysis:
                 return None
             counts[loop.counter] = loop.trips if loop.trips is not None else Expr.of(1)
         dims = [
-            _interval(offset, size, counts)
+            interval(offset, size, counts)
             for offset, size in zip(access.offsets, access.box_shape, strict=True)
         ]
         known = tuple(d for d in dims if d is not None)
@@ -240,30 +240,25 @@ class AccessAnalysis:
         """Whether two roots may share memory: by space, allocation and the `noalias` facts."""
         if a is b:
             return True
-        spaces = _space(a), _space(b)
+        spaces = memory_space(a), memory_space(b)
         if None not in spaces and spaces[0] != spaces[1]:
             return False
-        for root in (a, b):
-            if isinstance(root, OpResult) and isinstance(
-                root.op, (memref.AllocOp, memref.AllocaOp)
-            ):
-                return False
-            if self.facts(root).noalias and isinstance(a, BlockArgument) is isinstance(
-                b, BlockArgument
-            ):
-                return False
-        return True
+        known = [is_allocation(r) or is_array_argument(r) for r in (a, b)]
+        if not all(known):
+            return True
+        if is_allocation(a) or is_allocation(b):
+            return False
+        return not (self.facts(a).noalias or self.facts(b).noalias)
 
     def read_only(self, root: SSAValue) -> bool:
         """Whether nothing in the whole launch may write the memory of ``root``."""
         if any(a.writes and self.may_alias(a.root, root) for a in self.accesses):
             return False
-        return not any(
-            self.may_alias(memory_root(v), root)
-            for op in self._foreign_writes
-            for v in (op.operands if any(_is_memref(v) for v in op.operands) else [root])
-            if _is_memref(v)
-        )
+        for op in self._other_writes:
+            written = written_roots(op)
+            if written is None or any(self.may_alias(w, root) for w in written):
+                return False
+        return True
 
     def may_overlap(self, a: Access, b: Access, *, common: Collection[Symbol] = ()) -> bool:
         """Whether two accesses may touch one element.
@@ -273,12 +268,12 @@ class AccessAnalysis:
         """
         if not self.may_alias(a.root, b.root):
             return False
-        if not _same_matrix(a, b):
+        if not same_matrix(a, b):
             return True
         for x, y, size_x, size_y in zip(
             a.offsets, b.offsets, a.box_shape, b.box_shape, strict=True
         ):
-            low, high = _difference(x, y, common)
+            low, high = difference(x, y, common)
             if (low is not None and low >= size_y) or (high is not None and high <= -size_x):
                 return False
         return True
@@ -295,7 +290,7 @@ class AccessAnalysis:
         separates needs no order between workgroups.
         """
         b = a if b is None else b
-        if not _same_matrix(a, b):
+        if not same_matrix(a, b):
             return frozenset()
         found: set[Symbol] = set()
         for x, y, size in zip(
@@ -303,12 +298,9 @@ class AccessAnalysis:
         ):
             shift = (x - y).constant
             if shift is not None:
-                found |= _digits(x, size + abs(shift))
-        grew = True
-        while grew:
-            joined = _joined(found)
-            grew = not joined <= found
-            found |= joined
+                found |= digits(x, size + abs(shift))
+        while more := joined(found) - found:
+            found |= more
         return frozenset(s for s in found if s.kind in (Kind.PROGRAM_ID, Kind.COUNTER))
 
     # Building.
@@ -326,7 +318,6 @@ class AccessAnalysis:
                 return None
         origin = self.origin(op.tile)
         if origin is None:
-            self._foreign_writes.append(op)
             return None
         tile = origin.tile_type
         scattered = tile.scattered
@@ -419,85 +410,7 @@ class AccessAnalysis:
         return (Expr.of(0),) * (rank - len(strides)) + tuple(strides)
 
 
-def memory_root(value: SSAValue) -> SSAValue:
-    """What a memref is a view of: a kernel argument, an allocation, or an address."""
-    while isinstance(value, OpResult):
-        op = value.op
-        if isinstance(op, (memref.AllocOp, memref.AllocaOp)) or not any(
-            _is_memref(v) for v in op.operands
-        ):
-            return value
-        value = next(v for v in op.operands if _is_memref(v))
-    return value
-
-
-def _interval(offset: Expr, size: int, counts: dict[Symbol, Expr]) -> Interval | None:
-    start, length, dense = offset, Expr.of(size), True
-    steps: list[tuple[int, Symbol]] = []
-    for symbol in counts:
-        if not offset.depends_on(symbol):
-            continue
-        step = offset.step(symbol)
-        if step is None or (c := step.constant) is None:
-            return None
-        steps.append((c, symbol))
-    for c, symbol in sorted(steps, key=lambda item: abs(item[0])):
-        _, reach = (abs(c) - length).range()
-        dense = dense and reach is not None and reach <= 0
-        last = counts[symbol] - 1
-        start = start.substitute({symbol: Expr.of(0) if c > 0 else last})
-        length = length + last * abs(c)
-    return Interval(start, length, dense)
-
-
-def _difference(x: Expr, y: Expr, common: Collection[Symbol]) -> tuple[int | None, int | None]:
-    """Bounds of x - y where symbols that vary and are not common take independent values."""
-    shared = {s for s in x.symbols | y.symbols if _is_fixed(s, common)}
-    fixed_x = Expr({m: k for m, k in x.terms.items() if all(s in shared for s in m)})
-    fixed_y = Expr({m: k for m, k in y.terms.items() if all(s in shared for s in m)})
-    low, high = (fixed_x - fixed_y).range()
-    for part, sign in ((x - fixed_x, 1), (y - fixed_y, -1)):
-        lo, hi = (part * sign).range()
-        low = None if low is None or lo is None else low + lo
-        high = None if high is None or hi is None else high + hi
-    return low, high
-
-
-def _is_fixed(symbol: Symbol, common: Collection[Symbol]) -> bool:
-    varying = {s for s in {symbol, *symbol.atoms} if s.kind in (Kind.PROGRAM_ID, Kind.COUNTER)}
-    return all(s in common for s in varying)
-
-
-def _digits(offset: Expr, size: int) -> set[Symbol]:
-    """Symbols that stand in an offset like digits of a mixed radix above ``size`` elements."""
-    found: set[Symbol] = set()
-    cover: int | None = size
-    varying = [s for s in offset.symbols if not _is_fixed(s, ())]
-    for symbol in sorted(varying, key=lambda s: abs(offset.coefficient(s).constant or 0)):
-        c = offset.coefficient(symbol).constant
-        if c is None or c == 0 or cover is None:
-            # A product of symbols, or nothing known of what stands below: no digit from here on.
-            return found
-        if abs(c) >= cover:
-            found.add(symbol)
-        if symbol.lower is None or symbol.upper is None:
-            cover = None
-        else:
-            cover += abs(c) * (symbol.upper - symbol.lower)
-    return found
-
-
-def _joined(found: set[Symbol]) -> set[Symbol]:
-    """x, where both x // d and x % d are told apart."""
-    parts: dict[tuple[Expr, ...], set[str]] = {}
-    for symbol in found:
-        if symbol.kind is Kind.APPLY and isinstance(symbol.key, tuple):
-            parts.setdefault(symbol.args, set()).add(str(symbol.key[0]))
-    whole = (args[0].as_symbol() for args, ops in parts.items() if {"floordiv", "mod"} <= ops)
-    return {symbol for symbol in whole if symbol is not None}
-
-
-def _same_matrix(a: Access, b: Access) -> bool:
+def same_matrix(a: Access, b: Access) -> bool:
     """Whether offsets of both count in one coordinate system."""
     if a.scattered or b.scattered or len(a.offsets) != len(b.offsets):
         return False
@@ -575,45 +488,6 @@ def _is_conditional(op: Operation) -> bool:
             return True
         parent = parent.parent_op()
     return False
-
-
-_READERS = (
-    "vector.load",
-    "vector.transfer_read",
-    "vector.gather",
-    "vector.maskedload",
-    "xetile.init_tile",
-)
-_WRITERS = (
-    "memref.store",
-    "memref.copy",
-    "memref.atomic_rmw",
-    "vector.store",
-    "vector.transfer_write",
-    "vector.scatter",
-    "vector.maskedstore",
-    "vector.compressstore",
-)
-
-
-def _may_write(op: Operation) -> bool:
-    """Whether an op that is no tile access may write memory that it names, or any at all."""
-    if op.name in _WRITERS or op.name in ("func.call", "gpu.launch_func"):
-        return True
-    harmless = op.name in _READERS or op.name.startswith(("memref.", "scf.", "cf.", "gpu."))
-    return not harmless and any(_is_memref(v) for v in op.operands)
-
-
-def _is_memref(value: SSAValue) -> bool:
-    return isinstance(value.type, MemRefType)
-
-
-def _space(root: SSAValue) -> int | None:
-    """Memory space of a memref; None for a raw address."""
-    if not isinstance(root.type, MemRefType):
-        return 0
-    space = root.type.memory_space
-    return space.value.data if isinstance(space, IntegerAttr) else 0
 
 
 def _integers(attribute: Attribute) -> Iterator[int]:

@@ -53,6 +53,8 @@ class Scalars:
     def __init__(self) -> None:
         self.symbols = Symbols()
         self.program_ids = tuple(self._program_id(axis) for axis in range(3))
+        # Changes each time that a block runs which branches may repeat, in no loop that has a counter.
+        self.time = self.symbols.get(Kind.COUNTER, "time", "time", lower=0)
         self._loops: dict[tuple[Operation, int], Loop] = {}
         self._memo: dict[tuple[SSAValue, Component], Expr] = {}
         self.components: Callable[[OpResult, int], Expr] = lambda result, dim: self.unknown(
@@ -142,7 +144,8 @@ class Scalars:
         loops = self.enclosing(inside)
         if isinstance(owner, Block) and isinstance(inside, (scf.ForOp, scf.WhileOp)):
             loops += (self.loop(inside),)
-        atoms = (*self.program_ids, *(loop.counter for loop in loops))
+        time = (self.time,) if _is_unstructured(inside) else ()
+        atoms = (*self.program_ids, *time, *(loop.counter for loop in loops))
         return self._value_symbol(value, component, atoms)
 
     def _value_symbol(self, value: SSAValue, component: Component, atoms: Sequence[Symbol]) -> Expr:
@@ -222,7 +225,7 @@ class Scalars:
                 return self.expr(condition.operands[value.index + 1], component)
             case scf.ParallelOp():
                 return self._induction(self.loop(op, value.index))
-            case gpu.FuncOp() if component is None:
+            case gpu.FuncOp() if component is None and value.block is op.body.blocks.first:
                 return self._value_symbol(value, None, ())
             case _:
                 return self.unknown(value, component)
@@ -407,6 +410,16 @@ class Scalars:
                 found |= self.expr(operand).atoms if scalar else self.atoms(operand)
             return found
         return self.unknown(value).atoms
+
+
+def _is_unstructured(op: Operation | None) -> bool:
+    """Whether an op stands among blocks that branch to one another."""
+    while op is not None:
+        region = op.parent_region()
+        if region is not None and len(region.blocks) > 1:
+            return True
+        op = op.parent_op()
+    return False
 
 
 def same_view(base: SSAValue) -> SSAValue:

@@ -1,0 +1,84 @@
+"""Which memory an op touches: objects that memrefs are views of, and ops that may write them."""
+
+from __future__ import annotations
+
+from xdsl.dialects import gpu, memref
+from xdsl.dialects.builtin import IntegerAttr, MemRefType
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+from xdsl.traits import MemoryEffectKind, get_effects
+
+_VIEWS = (
+    memref.CastOp,
+    memref.MemorySpaceCastOp,
+    memref.ReinterpretCastOp,
+    memref.SubviewOp,
+    memref.ViewOp,
+    memref.ExpandShapeOp,
+    memref.CollapseShapeOp,
+    memref.ExtractStridedMetaDataOp,
+)
+_ALLOCATIONS = (memref.AllocOp, memref.AllocaOp)
+
+# Ops of unknown effects to xDSL that write no memory a kernel can read.
+_HARMLESS_DIALECTS = ("gpu", "scf", "cf", "tw", "index", "arith", "math")
+_HARMLESS_OPS = (
+    "memref.load",
+    "memref.prefetch",
+    "memref.dealloc",
+    "memref.assume_alignment",
+    "memref.transpose",
+    "vector.load",
+    "vector.maskedload",
+    "vector.transfer_read",
+    "vector.gather",
+    "vector.print",
+)
+
+
+def memory_root(value: SSAValue) -> SSAValue:
+    """What a memref is a view of: a kernel argument, an allocation, an address, or a value that hides
+    its origin (a carried or selected memref), which may be a view of anything."""
+    while isinstance(value, OpResult) and isinstance(value.op, _VIEWS):
+        value = value.op.operands[0]
+    return value
+
+
+def is_allocation(root: SSAValue) -> bool:
+    return isinstance(root, OpResult) and isinstance(root.op, _ALLOCATIONS)
+
+
+def is_array_argument(root: SSAValue) -> bool:
+    """Whether a root is a memref argument of the kernel."""
+    if not isinstance(root, BlockArgument) or not isinstance(root.type, MemRefType):
+        return False
+    func = root.block.parent_op()
+    return isinstance(func, gpu.FuncOp) and root.block is func.body.blocks.first
+
+
+def is_memref(value: SSAValue) -> bool:
+    return isinstance(value.type, MemRefType)
+
+
+def memory_space(root: SSAValue) -> int | None:
+    """Memory space of a memref (0 global, 3 shared local); None for a raw address."""
+    if not isinstance(root.type, MemRefType):
+        return None
+    space = root.type.memory_space
+    return space.value.data if isinstance(space, IntegerAttr) else 0
+
+
+def may_write(op: Operation) -> bool:
+    """Whether an op that is no tile access may write memory (its regions not counted)."""
+    effects = get_effects(op)
+    if effects is not None and not op.regions:
+        return any(e.kind is MemoryEffectKind.WRITE for e in effects)
+    dialect = op.name.partition(".")[0]
+    if dialect in _HARMLESS_DIALECTS or op.name in _HARMLESS_OPS:
+        return op.name in ("gpu.memcpy", "gpu.memset", "gpu.launch_func")
+    return True
+
+
+def written_roots(op: Operation) -> list[SSAValue] | None:
+    """Roots of the memrefs that a writing op names; None if it may write any memory."""
+    named = [memory_root(v) for v in op.operands if is_memref(v)]
+    return named if named and not op.name.startswith("func.") else None

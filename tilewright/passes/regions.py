@@ -1,0 +1,89 @@
+"""Boxes and distances: what access analysis computes from offsets, without looking at any op.
+
+All functions are conservative: None, or an empty set, means that nothing could be proven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from tilewright.passes.affine import Expr, Kind, Symbol
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Elements ``[start, start + length)`` of one dimension; ``dense`` if all of them are touched."""
+
+    start: Expr
+    length: Expr
+    dense: bool
+
+    def __str__(self) -> str:
+        return f"{self.start} +{self.length}" + ("" if self.dense else " (with gaps)")
+
+
+def interval(offset: Expr, size: int, counts: Mapping[Symbol, Expr]) -> Interval | None:
+    start, length, dense = offset, Expr.of(size), True
+    steps: list[tuple[int, Symbol]] = []
+    for symbol in counts:
+        if not offset.depends_on(symbol):
+            continue
+        step = offset.step(symbol)
+        if step is None or (c := step.constant) is None:
+            return None
+        steps.append((c, symbol))
+    for c, symbol in sorted(steps, key=lambda item: abs(item[0])):
+        _, reach = (abs(c) - length).range()
+        dense = dense and reach is not None and reach <= 0
+        last = counts[symbol] - 1
+        start = start.substitute({symbol: Expr.of(0) if c > 0 else last})
+        length = length + last * abs(c)
+    return Interval(start, length, dense)
+
+
+def difference(x: Expr, y: Expr, common: Collection[Symbol]) -> tuple[int | None, int | None]:
+    """Bounds of x - y where symbols that vary and are not common take independent values."""
+    shared = {s for s in x.symbols | y.symbols if is_fixed(s, common)}
+    fixed_x = Expr({m: k for m, k in x.terms.items() if all(s in shared for s in m)})
+    fixed_y = Expr({m: k for m, k in y.terms.items() if all(s in shared for s in m)})
+    low, high = (fixed_x - fixed_y).range()
+    for part, sign in ((x - fixed_x, 1), (y - fixed_y, -1)):
+        lo, hi = (part * sign).range()
+        low = None if low is None or lo is None else low + lo
+        high = None if high is None or hi is None else high + hi
+    return low, high
+
+
+def is_fixed(symbol: Symbol, common: Collection[Symbol]) -> bool:
+    varying = {s for s in {symbol, *symbol.atoms} if s.kind in (Kind.PROGRAM_ID, Kind.COUNTER)}
+    return all(s in common for s in varying)
+
+
+def digits(offset: Expr, size: int) -> set[Symbol]:
+    """Symbols that stand in an offset like digits of a mixed radix above ``size`` elements."""
+    found: set[Symbol] = set()
+    cover: int | None = size
+    varying = [s for s in offset.symbols if not is_fixed(s, ())]
+    for symbol in sorted(varying, key=lambda s: abs(offset.coefficient(s).constant or 0)):
+        c = offset.coefficient(symbol).constant
+        if c is None or c == 0 or cover is None:
+            # A product of symbols, or nothing known of what stands below: no digit from here on.
+            return found
+        if abs(c) >= cover:
+            found.add(symbol)
+        if symbol.lower is None or symbol.upper is None:
+            cover = None
+        else:
+            cover += abs(c) * (symbol.upper - symbol.lower)
+    return found
+
+
+def joined(found: set[Symbol]) -> set[Symbol]:
+    """x, where both x // d and x % d are told apart."""
+    parts: dict[tuple[Expr, ...], set[str]] = {}
+    for symbol in found:
+        if symbol.kind is Kind.APPLY and isinstance(symbol.key, tuple):
+            parts.setdefault(symbol.args, set()).add(str(symbol.key[0]))
+    whole = (args[0].as_symbol() for args, ops in parts.items() if {"floordiv", "mod"} <= ops)
+    return {symbol for symbol in whole if symbol is not None}
