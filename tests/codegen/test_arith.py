@@ -3,8 +3,8 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from codegen.harness import LEVELS, map_vectors
 
+from codegen.harness import LEVELS, map_vectors
 from tilewright.codegen import x86
 
 N = 64

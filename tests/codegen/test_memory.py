@@ -5,8 +5,8 @@ import ctypes
 import ml_dtypes
 import numpy as np
 import pytest
-from codegen.harness import LEVELS, Function, map_vectors, module
 
+from codegen.harness import LEVELS, Function, map_vectors, module
 from tilewright.codegen import emit_module, nvptx, spirv, x86
 from tilewright.codegen.counts import expected, printed
 from tilewright.diagnostics import UnsupportedError

@@ -4,8 +4,8 @@ import ctypes
 
 import numpy as np
 import pytest
-from codegen.harness import Function, module
 
+from codegen.harness import Function, module
 from tilewright.codegen import emit_module, x86
 from tilewright.codegen.jit import LoadedObject, compile_object
 from tilewright.diagnostics import UnsupportedError
@@ -186,13 +186,6 @@ VIEWS = {
       %c3 = arith.constant 3 : index
       %r = memref.load %a[%c1, %c3] : memref<?x?xf64>""",
         lambda x: x[2, 3],
-    ),
-    "rank": (
-        """%u = memref.cast %a : memref<?x?xf64> to memref<*xf64>
-      %k = memref.rank %u : memref<*xf64>
-      %w = arith.index_cast %k : index to i64
-      %r = arith.sitofp %w : i64 to f64""",
-        lambda x: 2.0,
     ),
     "atomic": (
         """%five = arith.constant 5.0 : f64

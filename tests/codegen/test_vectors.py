@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from codegen.harness import LEVELS, map_vectors, module
 
+from codegen.harness import LEVELS, map_vectors, module
 from tilewright.codegen import emit_module, nvptx, spirv, x86
 from tilewright.codegen.remote import generate_ptx
 

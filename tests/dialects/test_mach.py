@@ -3,7 +3,7 @@
 import pytest
 
 from tilewright.diagnostics import TilewrightError
-from tilewright.dialects.mach import MACH, ATOMIC_KINDS
+from tilewright.dialects.mach import ATOMIC_KINDS, MACH
 from tilewright.dialects.text import parse_module
 
 EVERY_OP = """

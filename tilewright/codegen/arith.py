@@ -1,10 +1,13 @@
 """arith and index ops: elementwise over the registers of their operands.
 
-Arithmetic on a float type narrower than f32 computes in f32 and rounds once per op, which is exactly MLIR's meaning
-(24 bits are enough for +, -, *, / and comparisons of 11-bit numbers); where the machine computes in f16 itself, it does.
+Arithmetic on a float type narrower than f32 computes in f32 and rounds once per op, which is
+exactly MLIR's meaning (24 bits are enough for +, -, *, / and comparisons of 11-bit numbers); where
+the machine computes in f16 itself, it does.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 from xdsl.dialects.arith import (
@@ -14,21 +17,20 @@ from xdsl.dialects.arith import (
     IntegerOverflowAttr,
 )
 from xdsl.dialects.builtin import (
-    BoolAttr,
     DenseIntOrFPElementsAttr,
     FloatAttr,
     IntegerAttr,
     StringAttr,
     VectorType,
 )
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Operation
 
 from tilewright.codegen.convert import convert_float, from_f32, to_f32
 from tilewright.codegen.lane_ops import Lanes, float_text, splat
-from tilewright.codegen.printer import Printer, Regs, attribute, prints, unsupported
-from tilewright.codegen.registers import Element, Layout, llvm_vector
+from tilewright.codegen.printer import Printer, attribute, prints, unsupported
+from tilewright.codegen.registers import Element, Layout
 
-# Flags --------------------------------------------------------------------------------------------------------
+# Flags --------------------------------------------------------------------------------------------
 
 
 def fast_flags(op: Operation) -> str:
@@ -44,7 +46,7 @@ def _head(flags: str) -> str:
     return f" {flags}" if flags else ""
 
 
-# Constants ----------------------------------------------------------------------------------------------------
+# Constants ----------------------------------------------------------------------------------------
 
 
 def narrow_float_bits(value: float, name: str) -> int:
@@ -79,7 +81,9 @@ def constant_text(value: float, element: Element) -> str:
 
 
 def constant_registers(values: list[float] | list[int], layout: Layout) -> list[str]:
-    """Operands for a constant of `layout`; `values` has one entry per component, or one in all (a splat)."""
+    """Operands for a constant of `layout`; `values` has one entry per component, or one in all (a
+    splat).
+    """
     element = layout.element
     if len(values) == 1:
         text = constant_text(values[0], element)
@@ -121,10 +125,8 @@ def print_constant(p: Printer, op: Operation) -> None:
 @prints("index.bool.constant")
 def print_bool_constant(p: Printer, op: Operation) -> None:
     value = attribute(op, "value")
-    p.set(
-        op.results[0],
-        ["true" if isinstance(value, BoolAttr | IntegerAttr) and value.value.data else "false"],
-    )
+    on = isinstance(value, IntegerAttr) and bool(value.value.data)
+    p.set(op.results[0], ["true" if on else "false"])
 
 
 @prints("ub.poison", "llvm.mlir.undef", "llvm.mlir.poison")
@@ -138,7 +140,7 @@ def print_zero(p: Printer, op: Operation) -> None:
     p.set(op.results[0], ["null" if t.startswith("ptr") else "zeroinitializer" for t in types])
 
 
-# Integers -----------------------------------------------------------------------------------------------------
+# Integers -----------------------------------------------------------------------------------------
 
 _INTEGER_BINARY = {
     "arith.addi": "add",
@@ -274,11 +276,19 @@ def print_mul_extended(p: Printer, op: Operation) -> None:
     p.set(op.results[1], high)
 
 
-# Elementwise machinery ----------------------------------------------------------------------------------------
+# Elementwise machinery ----------------------------------------------------------------------------
 
 
-def elementwise(p: Printer, op: Operation, body, flags: str = "") -> None:
-    """Print `body(lanes, element, operand registers) -> register` for every register of the first operand's layout."""
+Body = Callable[[Lanes, Element, list[str]], str]
+"""(lanes, element, operand registers) -> result register"""
+FloatBody = Callable[[Lanes, str, list[str]], str]
+"""(lanes, LLVM scalar type computed in, operand registers) -> result register"""
+CastBody = Callable[[Lanes, str, Element, Element], str]
+"""(lanes, register, source element, result element) -> result register"""
+
+
+def elementwise(p: Printer, op: Operation, body: Body, flags: str = "") -> None:
+    """Print `body` for every register of the first operand's layout."""
     layout = p.layout(op.operands[0].type)
     regs = [p.get(v) for v in op.operands]
     out = [
@@ -297,10 +307,12 @@ def native_float(p: Printer, e: Element) -> str | None:
     return None
 
 
-def float_elementwise(p: Printer, op: Operation, body, *, native_half: bool = True) -> None:
-    """Print `body(lanes, scalar, operands) -> register` on floats, in f32 where the target lacks the type.
+def float_elementwise(
+    p: Printer, op: Operation, body: FloatBody, *, native_half: bool = True
+) -> None:
+    """Print `body` on floats, in f32 where the target lacks the type.
 
-    `scalar` is the LLVM type computed in. The result has the operands' type, rounded once.
+    The result has the operands' type, rounded once.
     """
     layout = p.layout(op.operands[0].type)
     element = layout.element
@@ -313,7 +325,7 @@ def float_elementwise(p: Printer, op: Operation, body, *, native_half: bool = Tr
     for i, n in enumerate(layout.counts):
         o = Lanes(p, n, flags)
         operands = [r[i] for r in regs]
-        if native == element.llvm:
+        if native is not None and native == element.llvm:
             out.append(body(o, native, operands))
         elif native is not None:
             t, reg = o.type(native), o.type(element.llvm)
@@ -325,7 +337,7 @@ def float_elementwise(p: Printer, op: Operation, body, *, native_half: bool = Tr
     p.set(op.results[0], out)
 
 
-# Floats -------------------------------------------------------------------------------------------------------
+# Floats -------------------------------------------------------------------------------------------
 
 _FLOAT_BINARY = {
     "arith.addf": "fadd",
@@ -397,7 +409,8 @@ _FLOAT_MINMAX = {
 
 @prints(*_FLOAT_MINMAX)
 def print_float_minmax(p: Printer, op: Operation) -> None:
-    """maximumf gives NaN for NaN and +0 above -0; maxnumf gives the other operand. With nnan: compare and select.
+    """maximumf gives NaN for NaN and +0 above -0; maxnumf gives the other operand. With nnan:
+    compare and select.
 
     The expansion is ours: LLVM's own for x86 vectors takes twice the instructions.
     """
@@ -439,7 +452,7 @@ def narrow_result(p: Printer, o: Lanes, x: str, src: Element, dst: Element) -> s
     return convert_float(p, o, x, src, dst) if dst.is_float else x
 
 
-# Comparison and select ------------------------------------------------------------------------------------------
+# Comparison and select ----------------------------------------------------------------------------
 
 
 @prints("arith.cmpi", "index.cmp")
@@ -499,11 +512,11 @@ def print_select(p: Printer, op: Operation) -> None:
     )
 
 
-# Casts --------------------------------------------------------------------------------------------------------
+# Casts --------------------------------------------------------------------------------------------
 
 
-def _cast(p: Printer, op: Operation, body) -> None:
-    """Print `body(lanes, register, source element, result element) -> register` for each register."""
+def _cast(p: Printer, op: Operation, body: CastBody) -> None:
+    """Print `body` for each register."""
     (value,) = op.operands
     src, dst = p.layout(value.type), p.layout(op.results[0].type)
     p.set(
@@ -541,7 +554,9 @@ def print_float_cast(p: Printer, op: Operation) -> None:
 
 @prints("arith.sitofp", "arith.uitofp")
 def print_integer_to_float(p: Printer, op: Operation) -> None:
-    """Integers wider than f32's mantissa reach a narrow float through f64, which holds 32 bits exactly."""
+    """Integers wider than f32's mantissa reach a narrow float through f64, which holds 32 bits
+    exactly.
+    """
     name = op.name.removeprefix("arith.")
 
     def convert(o: Lanes, x: str, src: Element, dst: Element) -> str:
@@ -587,16 +602,3 @@ def print_conversion_cast(p: Printer, op: Operation) -> None:
     raise unsupported(
         op, "between types of different registers", "a conversion pass left it behind"
     )
-
-
-def scalar_register(p: Printer, value: SSAValue) -> tuple[str, str]:
-    """(LLVM type, register) of a scalar."""
-    return p.registers(value.type)[0], p.one(value)
-
-
-def vector_type(count: int, type: Attribute, p: Printer) -> str:
-    return llvm_vector(count, p.layout(type).element.llvm)
-
-
-def registers_of(p: Printer, value: SSAValue) -> Regs:
-    return p.get(value)

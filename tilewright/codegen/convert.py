@@ -1,8 +1,9 @@
 """Conversions between float types, and between floats and integers, on one register.
 
-Each rounds once, to nearest even, as MLIR's truncf says; NaN stays NaN; denormals are kept. bf16, f8 and (where the
-machine has no conversion) f16 go through integer arithmetic on the bits of f32, which vectorises everywhere. A value of
-f64 reaches a narrow type through f32 rounded to *odd*, so that the two steps round like one.
+Each rounds once, to nearest even, as MLIR's truncf says; NaN stays NaN; denormals are kept. bf16,
+f8 and (where the machine has no conversion) f16 go through integer arithmetic on the bits of f32,
+which vectorises everywhere. A value of f64 reaches a narrow type through f32 rounded to *odd*, so
+that the two steps round like one.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ def has_half_conversion(p: Printer) -> bool:
     return not p.target.name.startswith("x86") or p.target.has("f16c")
 
 
-# Narrow float <- f32 ------------------------------------------------------------------------------------------
+# Narrow float <- f32 ------------------------------------------------------------------------------
 
 
 def _round_bits(o: Lanes, bits: str, drop: int) -> str:
-    """i32 lanes with `drop` low bits rounded away to nearest even (a carry may reach the exponent, rightly)."""
+    """i32 lanes with `drop` low bits rounded away to nearest even (a carry may reach the exponent,
+    rightly).
+    """
     odd = o.op("and", o.i32, o.op("lshr", o.i32, bits, o.c32(drop)), o.c32(1))
     half = o.op("add", o.i32, bits, o.c32((1 << (drop - 1)) - 1))
     return o.op("add", o.i32, half, odd)
@@ -45,9 +48,11 @@ def _f32_to_tf32(o: Lanes, x: str) -> str:
 def _f32_to_small(
     o: Lanes, x: str, mantissa: int, bias: int, limit: int, over: int, nan: int
 ) -> str:
-    """i32 lanes with the bits of a narrow IEEE-like float: sign, exponent of `bias`, `mantissa` bits.
+    """i32 lanes with the bits of a narrow IEEE-like float: sign, exponent of `bias`, `mantissa`
+    bits.
 
-    `limit`: the largest finite magnitude's bits; above it `over` stands. `nan`: the bits of NaN's magnitude.
+    `limit`: the largest finite magnitude's bits; above it `over` stands. `nan`: the bits of NaN's
+    magnitude.
     """
     bits = o.bitcast(o.f32, x, o.i32)
     magnitude = o.op("and", o.i32, bits, o.c32(0x7FFFFFFF))
@@ -95,7 +100,7 @@ def _f32_to_e5m2(o: Lanes, x: str) -> str:
     return o.cast("trunc", o.i32, _f32_to_small(o, x, 2, 15, 0x7B, 0x7C, 0x7E), o.i8)
 
 
-# Narrow float -> f32 ------------------------------------------------------------------------------------------
+# Narrow float -> f32 ------------------------------------------------------------------------------
 
 
 def _bf16_to_f32(o: Lanes, x: str) -> str:
@@ -104,9 +109,11 @@ def _bf16_to_f32(o: Lanes, x: str) -> str:
 
 
 def _small_to_f32(o: Lanes, wide: str, mantissa: int, bias: int, top: int) -> str:
-    """f32 lanes of narrow floats whose bits stand in i32 lanes; `top`: from these magnitude bits on, inf or NaN.
+    """f32 lanes of narrow floats whose bits stand in i32 lanes; `top`: from these magnitude bits
+    on, inf or NaN.
 
-    The exponent moves by a multiplication with 2^(127 - bias), which normalises subnormals on its way.
+    The exponent moves by a multiplication with 2^(127 - bias), which normalises subnormals on its
+    way.
     """
     width = mantissa + _exponent(mantissa)
     magnitude = o.op("and", o.i32, wide, o.c32((1 << width) - 1))
@@ -133,11 +140,13 @@ def _f16_bits_to_f32(o: Lanes, x: str) -> str:
     return _small_to_f32(o, o.cast("zext", o.i16, x, o.i32), 10, 15, 0x7C00)
 
 
-# f64 ----------------------------------------------------------------------------------------------------------
+# f64 ----------------------------------------------------------------------------------------------
 
 
 def _f64_to_odd_f32(o: Lanes, x: str) -> str:
-    """f32 lanes rounded to odd: an inexact result has its last bit set, so that rounding again is rounding once."""
+    """f32 lanes rounded to odd: an inexact result has its last bit set, so that rounding again is
+    rounding once.
+    """
     near = o.cast("fptrunc", o.f64, x, o.f32)
     back = o.cast("fpext", o.f32, near, o.f64)
     bits = o.bitcast(o.f32, near, o.i32)
@@ -151,7 +160,7 @@ def _f64_to_odd_f32(o: Lanes, x: str) -> str:
     return o.bitcast(o.i32, o.select(move, o.i32, moved, bits), o.f32)
 
 
-# The conversion table -----------------------------------------------------------------------------------------
+# The conversion table -----------------------------------------------------------------------------
 
 
 def to_f32(p: Printer, o: Lanes, x: str, src: Element) -> str:
@@ -175,7 +184,9 @@ def to_f32(p: Printer, o: Lanes, x: str, src: Element) -> str:
 
 
 def from_f32(p: Printer, o: Lanes, x: str, dst: Element, fast: bool = False) -> str:
-    """f32 lanes rounded to a float of at most 32 bits. `fast`: denormals may flush where an instruction does."""
+    """f32 lanes rounded to a float of at most 32 bits. `fast`: denormals may flush where an
+    instruction does.
+    """
     match dst.name:
         case "f32":
             return x
@@ -206,7 +217,9 @@ def from_f32(p: Printer, o: Lanes, x: str, dst: Element, fast: bool = False) -> 
 def convert_float(
     p: Printer, o: Lanes, x: str, src: Element, dst: Element, fast: bool = False
 ) -> str:
-    """One register of `src` converted to `dst`, both float types, with one rounding to nearest even."""
+    """One register of `src` converted to `dst`, both float types, with one rounding to nearest
+    even.
+    """
     if src.name == dst.name:
         return x
     if src.name == "f64":

@@ -1,7 +1,9 @@
-"""Two counts of the same program, which must agree: what the last IR stage asks for, and what its LLVM text does.
+"""Two counts of the same program, which must agree: what the last IR stage asks for, and what its
+LLVM text does.
 
-`expected` walks the IR, `printed` reads the text. Equal counts say that the emitter added no loop, no barrier, no
-memory access and no machine instruction of its own, and dropped none (DESIGN section 2).
+`expected` walks the IR, `printed` reads the text. Equal counts say that the emitter added no loop,
+no barrier, no memory access and no machine instruction of its own, and dropped none (DESIGN section
+2).
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ _ATOMICS = {
 
 
 def expected(module: ModuleOp, target: LLVMTarget) -> Counter[str]:
-    """Memory instructions, atomics, barriers, machine instructions and back edges that the IR stands for."""
+    """Memory instructions, atomics, barriers, machine instructions and back edges that the IR
+    stands for.
+    """
     counts: Counter[str] = Counter()
     printer = Printer(target)
     emissions: dict[str, Counter[str]] = {}
@@ -107,7 +111,9 @@ def _emission(op: InstrOp, target: LLVMTarget, known: dict[str, Counter[str]]) -
 
 
 def _callees(lines: Iterable[str]) -> Iterable[str]:
-    """Target intrinsics called, but those that move between lanes or read ids (gpu ops, counted nowhere)."""
+    """Target intrinsics called, but those that move between lanes or read ids (gpu ops, counted
+    nowhere).
+    """
     for line in lines:
         if " call " in line or line.lstrip().startswith("call "):
             for name in _TARGET.findall(line):
@@ -122,7 +128,9 @@ _UNCOUNTED = re.compile(
 
 
 def _region_back_edges(op: Operation) -> int:
-    """Edges of a region with several blocks that go to a block on the path from the entry to themselves."""
+    """Edges of a region with several blocks that go to a block on the path from the entry to
+    themselves.
+    """
     region = op.regions[0]
     order = list(region.blocks)
     open_blocks: set[int] = set()

@@ -1,4 +1,6 @@
-"""Fills the common table of the printer: importing this module imports every module that prints ops."""
+"""Fills the common table of the printer: importing this module imports every module that prints
+ops.
+"""
 
 from tilewright.codegen import (
     arith,

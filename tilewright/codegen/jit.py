@@ -1,8 +1,8 @@
 """LLVM IR text -> object code -> callable addresses, in this process (x86) through llvmlite.
 
-No LLVM pass pipeline runs: the printed code is what is compiled (`notes/cpu.md` section 4: passes cost twice the compile
-time and gain nothing). Objects are position-independent bytes that a cache can keep; loading one takes about a
-millisecond and needs neither the text nor the IR.
+No LLVM pass pipeline runs: the printed code is what is compiled (`notes/cpu.md` section 4: passes
+cost twice the compile time and gain nothing). Objects are position-independent bytes that a cache
+can keep; loading one takes about a millisecond and needs neither the text nor the IR.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def toolchain_version() -> str:
 
 
 def parse(text: str) -> Any:
-    """LLVM module of `text`, verified; CompileError with LLVM's message otherwise (a bug of the emitter)."""
+    """LLVM module of `text`, verified; CompileError with LLVM's message otherwise (a bug of the
+    emitter).
+    """
     _initialize()
     try:
         module = llvm.parse_assembly(text)
@@ -81,10 +83,13 @@ def compile_assembly(text: str, target: LLVMTarget) -> str:
 
 
 class LoadedObject:
-    """Object code in executable memory. Addresses are valid while this object lives: keep a reference to it."""
+    """Object code in executable memory. Addresses are valid while this object lives: keep a
+    reference to it.
+    """
 
     def __init__(self, data: bytes, target: LLVMTarget, symbols: Mapping[str, int] | None = None):
-        """`symbols`: addresses of external functions by name, beyond those that the process exports.
+        """`symbols`: addresses of external functions by name, beyond those that the process
+        exports.
 
         Raises CompileError when the object needs a symbol that neither gives.
         """

@@ -1,7 +1,9 @@
-"""Straight-line LLVM arithmetic on one register of n components: what conversions and math functions are written in.
+"""Straight-line LLVM arithmetic on one register of n components: what conversions and math
+functions are written in.
 
-A `Lanes` remembers the component count, so that an expansion reads like the formula and serves a scalar, an x86 vector
-and a lane vector alike. Every method appends one LLVM instruction; none touches memory or makes a block.
+A `Lanes` remembers the component count, so that an expansion reads like the formula and serves a
+scalar, an x86 vector and a lane vector alike. Every method appends one LLVM instruction; none
+touches memory or makes a block.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ def mangle(count: int, llvm: str) -> str:
 
 
 class Lanes:
-    """Arithmetic on registers of `count` components. `flags`: fast-math flags put on float arithmetic."""
+    """Arithmetic on registers of `count` components. `flags`: fast-math flags put on float
+    arithmetic.
+    """
 
     def __init__(self, p: Printer, count: int, flags: str = ""):
         self.p = p

@@ -1,7 +1,9 @@
-"""What one lane of a GPU kernel can ask: its ids, its neighbours' registers, a barrier; and the GPU's own functions.
+"""What one lane of a GPU kernel can ask: its ids, its neighbours' registers, a barrier; and the
+GPU's own functions.
 
-The same ops print for NVIDIA (special registers and `shfl.sync`) and for SPIR-V (OpenCL builtins, which LLVM's SPIR-V
-backend turns into BuiltIn variables and group instructions). On both, gpu.subgroup_reduce is a butterfly of shuffles.
+The same ops print for NVIDIA (special registers and `shfl.sync`) and for SPIR-V (OpenCL builtins,
+which LLVM's SPIR-V backend turns into BuiltIn variables and group instructions). On both,
+gpu.subgroup_reduce is a butterfly of shuffles.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ def _name(op: Operation, key: str) -> str:
     return str(getattr(data, "value", data))
 
 
-# Shuffles of any type as shuffles of 32-bit words -----------------------------------------------------
+# Shuffles of any type as shuffles of 32-bit words -------------------------------------------------
 
 Word = Callable[[str], str]
 """One i32 register of this lane -> the i32 register of another."""
@@ -97,7 +99,7 @@ def _reduce(p: Printer, op: Operation, size: int, xor: Callable[[int, str], str]
     p.set(op.results[0], [x])
 
 
-# NVIDIA -----------------------------------------------------------------------------------------------
+# NVIDIA -------------------------------------------------------------------------------------------
 
 
 def _sreg(p: Printer, name: str) -> str:
@@ -228,7 +230,7 @@ NVPTX_HANDLERS: dict[str, Handler] = {
 }
 
 
-# SPIR-V -----------------------------------------------------------------------------------------------
+# SPIR-V -------------------------------------------------------------------------------------------
 
 _CODES = {"float": "f", "double": "d", "half": "Dh", "i64": "l", "i32": "i", "i16": "s", "i8": "c"}
 

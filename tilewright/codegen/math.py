@@ -1,6 +1,8 @@
-"""math ops: elementary functions through `functions`, rounding and bit counting through LLVM intrinsics.
+"""math ops: elementary functions through `functions`, rounding and bit counting through LLVM
+intrinsics.
 
-Functions that Tilewright has no own expansion for call the C library once per component, on x86 only.
+Functions that Tilewright has no own expansion for call the C library once per component, on x86
+only.
 """
 
 from __future__ import annotations
@@ -104,7 +106,7 @@ def print_powf(p: Printer, op: Operation) -> None:
     float_elementwise(p, op, lambda o, s, x: powf(plain(o), x[0], x[1]), native_half=False)
 
 
-# Integers -------------------------------------------------------------------------------------------
+# Integers -----------------------------------------------------------------------------------------
 
 
 @prints("math.absi")
@@ -130,7 +132,7 @@ def print_popcount(p: Printer, op: Operation) -> None:
     elementwise(p, op, lambda o, e, x: o.intrinsic("ctpop", e.llvm, x[0]))
 
 
-# The C library --------------------------------------------------------------------------------------
+# The C library ------------------------------------------------------------------------------------
 
 _LIBRARY = {
     "math.acos": "acos",

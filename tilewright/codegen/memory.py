@@ -1,7 +1,9 @@
-"""mach memory ops -> loads, stores, prefetches and atomics; one instruction per register moved, in the order written.
+"""mach memory ops -> loads, stores, prefetches and atomics; one instruction per register moved, in
+the order written.
 
-A vector of several registers lies row-major in memory, so its registers load from consecutive addresses. Fragments of
-scalars (cuda) move in packets of at most 16 bytes, which is what one ld.global.v4 carries.
+A vector of several registers lies row-major in memory, so its registers load from consecutive
+addresses. Fragments of scalars (cuda) move in packets of at most 16 bytes, which is what one
+ld.global.v4 carries.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from tilewright.codegen.printer import Printer, attribute, integer_attribute, pr
 from tilewright.codegen.registers import Element, Layout, llvm_vector
 from tilewright.dialects.mach import ATOMIC_KINDS
 
-# Addresses ----------------------------------------------------------------------------------------------------
+# Addresses ----------------------------------------------------------------------------------------
 
 
 def pointer_type(p: Printer, type: Attribute) -> str:
@@ -87,7 +89,7 @@ def print_alloca(p: Printer, op: Operation) -> None:
     p.set(op.results[0], [name])
 
 
-# Loads and stores ---------------------------------------------------------------------------------------------
+# Loads and stores ---------------------------------------------------------------------------------
 
 
 def to_register(o: Lanes, e: Element, x: str) -> str:
@@ -106,7 +108,9 @@ def to_memory(o: Lanes, e: Element, x: str) -> str:
 
 
 def packets(p: Printer, layout: Layout) -> Iterator[tuple[int, int, int]]:
-    """(first register, registers, components) of every memory instruction that moves a value of `layout`."""
+    """(first register, registers, components) of every memory instruction that moves a value of
+    `layout`.
+    """
     if p.rep.widths != (1,):
         for i, n in enumerate(layout.counts):
             yield i, 1, n
@@ -211,7 +215,7 @@ def print_store(p: Printer, op: Operation) -> None:
     store_value(p, layout, p.get(value), p.one(pointer), llvm, align, how, _tail(p, op))
 
 
-# Masked and indexed -------------------------------------------------------------------------------------------
+# Masked and indexed -------------------------------------------------------------------------------
 
 
 def _require_masks(p: Printer, op: Operation) -> None:
@@ -399,7 +403,9 @@ def print_mask_first(p: Printer, op: Operation) -> None:
 
 
 def first_lanes(p: Printer, count: int, at: int, total: int, n: str) -> str:
-    """Mask register whose lane i is on when at + i < n; the compare is as wide as one vector register allows."""
+    """Mask register whose lane i is on when at + i < n; the compare is as wide as one vector
+    register allows.
+    """
     if count == 1:
         return p.emit(f"icmp slt i64 {at}, {n}")
     o = Lanes(p, count)
@@ -432,7 +438,7 @@ def print_prefetch_of(p: Printer, pointer: str, llvm: str, write: bool, locality
     p.call("void", f"llvm.prefetch.p{_space(llvm)}", [(llvm, pointer), *numbers])
 
 
-# Atomics ------------------------------------------------------------------------------------------------------
+# Atomics ------------------------------------------------------------------------------------------
 
 _SCOPES = {
     "x86": {},

@@ -1,10 +1,13 @@
-"""memref ops: a memref is a tuple of registers, its base pointer and whatever of its shape is not static.
+"""memref ops: a memref is a tuple of registers, its base pointer and whatever of its shape is not
+static.
 
-    memref<4x?xf32, strided<[?, 1], offset: ?>>   ->   (ptr base, i64 offset, i64 size 1, i64 stride 0)
+    memref<4x?xf32, strided<[?, 1], offset: ?>>   ->   (ptr base, i64 offset, i64 size 1, i64 stride
+    0)
 
-Nothing of a ranked memref lies in memory, so a cast or a subview costs arithmetic only. An unranked memref is MLIR's:
-its rank and the address of a descriptor {ptr allocated, ptr aligned, i64 offset, i64 sizes[rank], i64 strides[rank]},
-which the cast to it stores in scratch of the function; that cast is the only op here with stores that it does not name.
+Nothing of a ranked memref lies in memory, so a cast or a subview costs arithmetic only. An unranked
+memref is MLIR's: its rank and the address of a descriptor {ptr allocated, ptr aligned, i64 offset,
+i64 sizes[rank], i64 strides[rank]}, which the cast to it stores in scratch of the function; that
+cast is the only op here with stores that it does not name.
 """
 
 from __future__ import annotations
@@ -43,7 +46,9 @@ ALIGNMENT = 64
 
 @dataclass
 class Descriptor:
-    """A memref's parts as operand texts: constants where static, registers where not. Counts elements."""
+    """A memref's parts as operand texts: constants where static, registers where not. Counts
+    elements.
+    """
 
     layout: MemRefLayout
     pointer: str
@@ -133,7 +138,7 @@ def address(p: Printer, d: Descriptor, indices: Sequence[str]) -> str:
     return offset_pointer(p, d.pointer, bytes, d.layout.pointer)
 
 
-# Allocation -----------------------------------------------------------------------------------------
+# Allocation ---------------------------------------------------------------------------------------
 
 
 def _allocation_sizes(p: Printer, op: Operation, layout: MemRefLayout) -> list[str]:
@@ -193,7 +198,7 @@ def print_dealloc(p: Printer, op: Operation) -> None:
         p.set(token, ())
 
 
-# Globals --------------------------------------------------------------------------------------------
+# Globals ------------------------------------------------------------------------------------------
 
 
 @prints("memref.global")
@@ -235,7 +240,7 @@ def print_get_global(p: Printer, op: Operation) -> None:
     write(p, result, f"@{symbol.string_value()}", "0", sizes, row_major(p, sizes))
 
 
-# Elements -------------------------------------------------------------------------------------------
+# Elements -----------------------------------------------------------------------------------------
 
 
 @prints("memref.load")
@@ -289,7 +294,7 @@ def print_prefetch(p: Printer, op: Operation) -> None:
     print_prefetch_of(p, where, d.layout.pointer, writes, integer_attribute(op, "localityHint", 3))
 
 
-# Views ----------------------------------------------------------------------------------------------
+# Views --------------------------------------------------------------------------------------------
 
 
 @prints("memref.cast", "memref.memory_space_cast")
@@ -463,7 +468,7 @@ def print_wait(p: Printer, op: Operation) -> None:
         p.set(token, ())
 
 
-# Questions ------------------------------------------------------------------------------------------
+# Questions ----------------------------------------------------------------------------------------
 
 
 @prints("memref.dim")
@@ -483,11 +488,7 @@ def print_dim(p: Printer, op: Operation) -> None:
 
 @prints("memref.rank")
 def print_rank(p: Printer, op: Operation) -> None:
-    (source,) = op.operands
-    if isinstance(source.type, UnrankedMemRefType):
-        p.set(op.results[0], [p.get(source)[0]])
-    else:
-        p.set(op.results[0], [str(len(read(p, source).sizes))])
+    p.set(op.results[0], [str(len(read(p, op.operands[0]).sizes))])
 
 
 @prints("memref.extract_strided_metadata")
@@ -556,7 +557,9 @@ def _is_dense(layout: MemRefLayout) -> bool:
 
 
 def external_arguments(p: Printer, value: SSAValue) -> list[tuple[str, str]]:
-    """A value as MLIR passes it to a C function: a ranked memref as allocated, aligned, offset, sizes, strides."""
+    """A value as MLIR passes it to a C function: a ranked memref as allocated, aligned, offset,
+    sizes, strides.
+    """
     if not isinstance(value.type, MemRefType):
         return list(zip(p.registers(value.type), p.get(value), strict=True))
     d = read(p, value)

@@ -1,16 +1,18 @@
 """The printer: last-stage IR in, LLVM IR text out, one op after the other.
 
-Contract (DESIGN section 2): an op prints as straight-line LLVM; only scf and cf ops make blocks, and only memory ops of
-the IR make memory instructions, one to one per register moved. `tilewright.codegen.counts` derives both sides, and a
-test holds them equal. The printer never looks ahead and never rewrites, so its time is linear in the number of ops.
+Contract (DESIGN section 2): an op prints as straight-line LLVM; only scf and cf ops make blocks,
+and only memory ops of the IR make memory instructions, one to one per register moved.
+`tilewright.codegen.counts` derives both sides, and a test holds them equal. The printer never looks
+ahead and never rewrites, so its time is linear in the number of ops.
 
-A handler is a function (printer, op) found by the op's name: in the target's own table first, then in the common one,
-which the modules of this package fill with `@prints`.
+A handler is a function (printer, op) found by the op's name: in the target's own table first, then
+in the common one, which the modules of this package fill with `@prints`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
@@ -91,7 +93,7 @@ class Printer:
         self._names = 0
         self._labels = 0
 
-    # Values -------------------------------------------------------------------------------------------------
+    # Values ---------------------------------------------------------------------------------------
 
     def get(self, value: SSAValue) -> Regs:
         """Registers of an SSA value, in the order of its layout."""
@@ -119,7 +121,7 @@ class Printer:
             found = self._registers[type] = self.rep.registers(type)
         return found
 
-    # Text ---------------------------------------------------------------------------------------------------
+    # Text -----------------------------------------------------------------------------------------
 
     def fresh(self) -> str:
         """A register name not used before."""
@@ -172,7 +174,9 @@ class Printer:
     def call(
         self, result: str, name: str, args: Sequence[Arg], *, flags: str = "", attrs: str = ""
     ) -> str:
-        """Call of a C function or LLVM intrinsic, declared on first use; its register ("" for void)."""
+        """Call of a C function or LLVM intrinsic, declared on first use; its register ("" for
+        void).
+        """
         self.declare(name, result, [t for t, _ in args], attrs)
         convention = "" if name.startswith("llvm.") else self.target.function_convention
         head = " ".join(x for x in ("call", flags, convention, result) if x)
@@ -182,7 +186,7 @@ class Printer:
             return ""
         return self.emit(text)
 
-    # Ops ----------------------------------------------------------------------------------------------------
+    # Ops ------------------------------------------------------------------------------------------
 
     def op(self, op: Operation) -> None:
         """Print one op."""
@@ -229,7 +233,7 @@ class Printer:
         terminator = self.block_body(block)
         return terminator, [self.values[v] for v in terminator.operands]
 
-    # Module -------------------------------------------------------------------------------------------------
+    # Module ---------------------------------------------------------------------------------------
 
     def text(self) -> str:
         """The module's text."""
@@ -250,10 +254,11 @@ class Printer:
 def emit_module(module: ModuleOp, target: LLVMTarget) -> str:
     """LLVM IR text of a last-stage module.
 
-    Requires verified last-stage IR: func.func, scf, cf, arith, math, vector, index, memref and mach ops (and gpu ids
-    and barriers on GPU targets). Raises UnsupportedError naming the op for anything else.
+    Requires verified last-stage IR: func.func, scf, cf, arith, math, vector, index, memref and mach
+    ops (and gpu ids and barriers on GPU targets). Raises UnsupportedError naming the op for
+    anything else.
     """
-    import tilewright.codegen.handlers  # noqa: F401  (fills COMMON)
+    import_module("tilewright.codegen.handlers")  # fills COMMON
 
     printer = Printer(target)
     for op in module.body.block.ops:

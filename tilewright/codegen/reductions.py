@@ -1,8 +1,8 @@
 """vector.reduction, vector.multi_reduction, vector.contract, vector.outerproduct.
 
-Sums come in any order (DESIGN section 3), so a register folds in halves: log2(n) shuffles and ops. Narrow floats sum in
-f32 and round once at the end. NaN and the sign of zero follow the kind: minimumf and maximumf give NaN, minnumf and
-maxnumf drop it.
+Sums come in any order (DESIGN section 3), so a register folds in halves: log2(n) shuffles and ops.
+Narrow floats sum in f32 and round once at the end. NaN and the sign of zero follow the kind:
+minimumf and maximumf give NaN, minnumf and maxnumf drop it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ def combiner(
 
 
 def computing_layout(p: Printer, layout: Layout) -> Layout:
-    """The layout in which a reduction computes: f32 for floats that the machine does not add itself."""
+    """The layout in which a reduction computes: f32 for floats that the machine does not add
+    itself.
+    """
     e = layout.element
     if not e.is_float or e.name in ("f32", "f64"):
         return layout
@@ -182,7 +184,7 @@ def print_multi_reduction(p: Printer, op: Operation) -> None:
     )
 
 
-# Contractions ---------------------------------------------------------------------------------------
+# Contractions -------------------------------------------------------------------------------------
 
 
 def _multiply_add(
@@ -214,7 +216,9 @@ def _widen_operand(p: Printer, value: SSAValue, e: Element) -> tuple[Layout, Reg
 
 @prints("vector.contract")
 def print_contract(p: Printer, op: Operation) -> None:
-    """sum over the reduced iterators of lhs * rhs, plus acc: one multiply-add per result register and step."""
+    """sum over the reduced iterators of lhs * rhs, plus acc: one multiply-add per result register
+    and step.
+    """
     lhs, rhs, acc = list(op.operands)[:3]
     maps = attribute(op, "indexing_maps")
     kinds = attribute(op, "iterator_types")

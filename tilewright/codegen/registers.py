@@ -1,16 +1,18 @@
 """Which LLVM registers hold a value: the representation of each target.
 
-Every SSA value of the last stage prints as a *tuple* of LLVM registers. A vector of any rank is the row-major list of
-its components, cut into consecutive registers; only the cut differs between targets:
+Every SSA value of the last stage prints as a *tuple* of LLVM registers. A vector of any rank is the
+row-major list of its components, cut into consecutive registers; only the cut differs between
+targets:
 
     representation       vector<4x16xf32>      vector<24xf32>              vector<1xf32>
     SIMD (x86)           4 x <16 x float>      <24 x float>                float
     lane vectors (xe)    4 x <16 x float>      <16 x float>, <8 x float>   float
     fragments (cuda)     64 x float            24 x float                  float
 
-Because the cut depends on the shape alone, elementwise ops are written once as a zip over registers, and shape_cast,
-extract and the like once as index arithmetic on the row-major list. bf16 and f8 values live in integer registers: LLVM
-then never meets a type that some target would soften into library calls.
+Because the cut depends on the shape alone, elementwise ops are written once as a zip over
+registers, and shape_cast, extract and the like once as index arithmetic on the row-major list. bf16
+and f8 values live in integer registers: LLVM then never meets a type that some target would soften
+into library calls.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ DYNAMIC = -1
 
 @dataclass(frozen=True)
 class Element:
-    """A scalar type: its MLIR name, the LLVM type of its register, bits in a register and in memory."""
+    """A scalar type: its MLIR name, the LLVM type of its register, bits in a register and in
+    memory.
+    """
 
     name: str
     llvm: str
@@ -98,7 +102,9 @@ class Layout:
 
 @dataclass(frozen=True)
 class MemRefLayout:
-    """A memref's descriptor; `DYNAMIC` entries are registers, in the order base, offset, sizes, strides."""
+    """A memref's descriptor; `DYNAMIC` entries are registers, in the order base, offset, sizes,
+    strides.
+    """
 
     element: Element
     sizes: tuple[int, ...]
@@ -122,7 +128,8 @@ def llvm_vector(count: int, scalar: str) -> str:
 
 @dataclass(frozen=True)
 class Representation:
-    """How vectors are cut. `widths`: component counts that a register may have, largest first; None = any.
+    """How vectors are cut. `widths`: component counts that a register may have, largest first; None
+    = any.
 
     `half` is the register type of f16: `i16` where LLVM's half would fall back to library calls.
     """
@@ -212,7 +219,9 @@ class Representation:
 
 
 def strided_form(type: MemRefType) -> tuple[tuple[int, ...], int]:
-    """(strides, offset) of a memref in elements, `DYNAMIC` where unknown; identity layout is row-major."""
+    """(strides, offset) of a memref in elements, `DYNAMIC` where unknown; identity layout is
+    row-major.
+    """
     layout = type.layout
     if isinstance(layout, StridedLayoutAttr):
         known = layout.get_strides()

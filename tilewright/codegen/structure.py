@@ -1,10 +1,11 @@
 """Functions and control flow: func, scf and cf ops -> LLVM functions, blocks and phis.
 
-A counted loop prints in rotated form, one block for its body and one back edge; no LLVM pass needs to run for it:
+A counted loop prints in rotated form, one block for its body and one back edge; no LLVM pass needs
+to run for it:
 
-    pre:   br (lb < ub), body, exit          (no test when the bounds are constants, or with `mach.nonempty`)
-    body:  iv, carried values = phi ... ; iv' = iv + step ; br (iv' < ub), body, exit
-    exit:  results = phi
+    pre:   br (lb < ub), body, exit          (no test when the bounds are constants, or with
+    `mach.nonempty`) body:  iv, carried values = phi ... ; iv' = iv + step ; br (iv' < ub), body,
+    exit exit:  results = phi
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from tilewright.codegen.memrefs import external_arguments, external_types
 from tilewright.codegen.printer import Arg, Printer, Regs, attribute, prints, unsupported
 
-# Functions --------------------------------------------------------------------------------------------------
+# Functions ----------------------------------------------------------------------------------------
 
 
 def _symbol(attr: Attribute | None) -> str:
@@ -166,7 +167,9 @@ def _flat(p: Printer, values: Sequence[SSAValue]) -> list[Arg]:
 
 @prints("func.call")
 def print_direct_call(p: Printer, op: Operation) -> None:
-    """A function of this module takes registers; an external one takes memrefs as MLIR's C functions do."""
+    """A function of this module takes registers; an external one takes memrefs as MLIR's C
+    functions do.
+    """
     name = _symbol(attribute(op, "callee"))
     if name in p.externals:
         arguments = [a for v in op.operands for a in external_arguments(p, v)]
@@ -189,11 +192,13 @@ def print_indirect_call(p: Printer, op: Operation) -> None:
     print_call(p, op, p.one(op.operands[0]), _flat(p, list(op.operands[1:])))
 
 
-# Regions and branches -----------------------------------------------------------------------------------------
+# Regions and branches -----------------------------------------------------------------------------
 
 
 def print_region(p: Printer, region: Region) -> None:
-    """Print a region with its terminators; a single block in place, several in an order where uses follow definitions."""
+    """Print a region with its terminators; a single block in place, several in an order where uses
+    follow definitions.
+    """
     blocks = list(region.blocks)
     if len(blocks) == 1:
         p.op(p.block_body(blocks[0]))
@@ -202,7 +207,9 @@ def print_region(p: Printer, region: Region) -> None:
 
 
 def _reverse_postorder(entry: Block) -> list[Block]:
-    """Blocks reachable from `entry`, each after its dominators. Iterative: host programs may have long chains."""
+    """Blocks reachable from `entry`, each after its dominators. Iterative: host programs may have
+    long chains.
+    """
     order: list[Block] = []
     seen = {entry}
     stack: list[tuple[Block, int]] = [(entry, 0)]
@@ -346,7 +353,7 @@ def print_unreachable(p: Printer, op: Operation) -> None:
     p.line("unreachable")
 
 
-# Structured control flow ----------------------------------------------------------------------------------------
+# Structured control flow --------------------------------------------------------------------------
 
 
 class _Phis:
@@ -431,7 +438,7 @@ def print_while(p: Printer, op: Operation) -> None:
     arguments = list(op.operands)
     carried = _Phis(p, [v.type for v in arguments])
     carried.edge(before, [p.get(v) for v in arguments])
-    condition, values = p.inline_region(op.regions[0], carried.values)
+    _, values = p.inline_region(op.regions[0], carried.values)
     (test,), passed = values[0], values[1:]
     p.line(f"br i1 {test}, label %{body}, label %{exit}")
     p.start(body)

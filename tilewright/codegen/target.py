@@ -1,4 +1,6 @@
-"""What the emitter must know of a target: triple, CPU and features, representation, and ops that only it has."""
+"""What the emitter must know of a target: triple, CPU and features, representation, and ops that
+only it has.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,9 @@ def x86(level: str = "avx512", extra: frozenset[str] = frozenset(), *, cpu: str 
 
 
 def nvptx(cpu: str = "sm_80", ptx: int = 80) -> LLVMTarget:
-    """NVIDIA: one element per lane, fragments as scalars. `cpu` sm_80, sm_90a, ...; `ptx` the PTX version (80 = 8.0)."""
+    """NVIDIA: one element per lane, fragments as scalars. `cpu` sm_80, sm_90a, ...; `ptx` the PTX
+    version (80 = 8.0).
+    """
     from tilewright.codegen.lanes import NVPTX_HANDLERS
 
     return LLVMTarget(
@@ -107,7 +111,9 @@ def nvptx(cpu: str = "sm_80", ptx: int = 80) -> LLVMTarget:
 
 
 def spirv(version: str = "") -> LLVMTarget:
-    """SPIR-V for OpenCL consumers: lane vectors of at most 16 components. `version` pins it ("1.2"), else what is needed."""
+    """SPIR-V for OpenCL consumers: lane vectors of at most 16 components. `version` pins it
+    ("1.2"), else what is needed.
+    """
     from tilewright.codegen.lanes import SPIRV_HANDLERS
 
     return LLVMTarget(

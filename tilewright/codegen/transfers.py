@@ -1,7 +1,8 @@
 """vector ops on memrefs: load, store, masked and indexed access, transfer_read and transfer_write.
 
-A transfer takes one access per row: plain where the row is known to lie inside and contiguous, masked where it may end
-early, gathered where its stride is not 1. Rows outside in an outer dimension get an empty mask; no branch is printed.
+A transfer takes one access per row: plain where the row is known to lie inside and contiguous,
+masked where it may end early, gathered where its stride is not 1. Rows outside in an outer
+dimension get an empty mask; no branch is printed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from tilewright.codegen.printer import Printer, attribute, prints, unsupported
 from tilewright.codegen.registers import Element, Layout, llvm_vector
 from tilewright.codegen.vectors import Source
 
-# Dense access -----------------------------------------------------------------------------------------
+# Dense access -------------------------------------------------------------------------------------
 
 
 def _rows(layout: Layout) -> list[tuple[int, ...]]:
@@ -93,7 +94,7 @@ def _row_addresses(p: Printer, d: Descriptor, at: Sequence[str], layout: Layout)
     return found
 
 
-# Masked and indexed -----------------------------------------------------------------------------------
+# Masked and indexed -------------------------------------------------------------------------------
 
 
 @prints("vector.maskedload")
@@ -181,12 +182,14 @@ def print_scatter(p: Printer, op: Operation) -> None:
             scatter(p, n, e, x, base, d.layout.pointer, t, moved, m, e.stored_bytes)
 
 
-# Transfers --------------------------------------------------------------------------------------------
+# Transfers ----------------------------------------------------------------------------------------
 
 
 @dataclass
 class _Transfer:
-    """One transfer: the memref, where it starts, and which memref dimension each vector dimension walks."""
+    """One transfer: the memref, where it starts, and which memref dimension each vector dimension
+    walks.
+    """
 
     d: Descriptor
     at: list[str]

@@ -1,8 +1,10 @@
-"""vector ops that move components: broadcast, extract, insert, shuffle, transpose, slices, and the like.
+"""vector ops that move components: broadcast, extract, insert, shuffle, transpose, slices, and the
+like.
 
-Each is one numpy expression on *component numbers*: the op's own meaning applied to an array of indices tells, for every
-component of the result, which component of which operand it is. `assemble` then finds the cheapest instructions for
-that list, whatever the cut into registers: nothing for a reshape of fragments, shufflevector on x86.
+Each is one numpy expression on *component numbers*: the op's own meaning applied to an array of
+indices tells, for every component of the result, which component of which operand it is. `assemble`
+then finds the cheapest instructions for that list, whatever the cut into registers: nothing for a
+reshape of fragments, shufflevector on x86.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr, VectorType
-from xdsl.ir import Attribute, Operation
+from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.arith import constant_registers, float_elementwise
 from tilewright.codegen.memory import first_lanes, splat_register
@@ -25,7 +27,7 @@ Numbers = npt.NDArray[np.int64]
 UNDEFINED = -1
 """A component that may hold anything."""
 
-# The engine ---------------------------------------------------------------------------------------------------
+# The engine ---------------------------------------------------------------------------------------
 
 
 class Source:
@@ -91,7 +93,9 @@ class Source:
         return value
 
     def _wide(self, used: list[int], registers: list[int], lanes: list[int]) -> str:
-        """Components of vector registers, others left undefined: shuffles of two sources each, merged by blends."""
+        """Components of vector registers, others left undefined: shuffles of two sources each,
+        merged by blends.
+        """
         n = len(registers)
         partial: list[tuple[str, set[int]]] = []
         groups: dict[int, list[int]] = {}
@@ -138,7 +142,7 @@ def rearrange(p: Printer, op: Operation, numbers: Numbers, source: Source) -> No
     p.set(op.results[0], source.assemble(numbers, layout.counts))
 
 
-def source_of(p: Printer, *operands) -> tuple[Source, list[Numbers]]:
+def source_of(p: Printer, *operands: SSAValue) -> tuple[Source, list[Numbers]]:
     """The source made of some operands, and their component numbers."""
     source = Source(p, p.layout(operands[0].type).element.llvm)
     return source, [source.add(p.layout(v.type), p.get(v)) for v in operands]
@@ -154,7 +158,7 @@ def integers(op: Operation, name: str) -> list[int]:
     raise unsupported(op, f"lacks its attribute '{name}'")
 
 
-# Whole-vector rearrangements ------------------------------------------------------------------------------------
+# Whole-vector rearrangements ----------------------------------------------------------------------
 
 
 @prints("vector.broadcast", "vector.splat")
@@ -198,7 +202,8 @@ def print_transpose(p: Printer, op: Operation) -> None:
 
 
 def transpose_square(p: Printer, scalar: str, rows: list[str]) -> list[str]:
-    """Transpose n registers of n components (n a power of two) in log2(n) rounds of n two-source shuffles.
+    """Transpose n registers of n components (n a power of two) in log2(n) rounds of n two-source
+    shuffles.
 
     Round with distance d exchanges, in every pair of rows d apart, the off-diagonal d x d blocks.
     """
@@ -288,21 +293,21 @@ def print_to_elements(p: Printer, op: Operation) -> None:
         p.set(result, [reg])
 
 
-# Single components and rows -------------------------------------------------------------------------------------
+# Single components and rows -----------------------------------------------------------------------
 
 
-def _position(op: Operation, first: int) -> list[int | Attribute]:
-    """Static positions; dynamic ones (operands from `first` on) as DYNAMIC."""
+def _position(op: Operation) -> list[int]:
+    """Static positions; DYNAMIC where an operand gives one."""
     return [DYNAMIC if v < 0 else v for v in integers(op, "static_position")]
 
 
 @prints("vector.extract")
 def print_extract(p: Printer, op: Operation) -> None:
     vector, *dynamic = op.operands
-    position = _position(op, 1)
+    position = _position(op)
     source, (a,) = source_of(p, vector)
     if not dynamic:
-        rearrange(p, op, np.asarray(a[tuple(position)]), source)  # pyright: ignore[reportArgumentType]
+        rearrange(p, op, np.asarray(a[tuple(position)]), source)
         return
     layout = p.layout(vector.type)
     if len(position) != len(layout.shape) or len(layout.counts) != 1 or layout.counts[0] == 1:
@@ -316,7 +321,7 @@ def print_extract(p: Printer, op: Operation) -> None:
     )
 
 
-def _rows(shape: Sequence[int], position: Sequence[object]) -> list[tuple[int, ...]]:
+def _rows(shape: Sequence[int], position: Sequence[int]) -> list[tuple[int, ...]]:
     """Every index that `position` may take, dynamic entries running over their dimension."""
     ranges = [range(n) if q == DYNAMIC else (q,) for n, q in zip(shape, position, strict=False)]
     return [
@@ -326,7 +331,7 @@ def _rows(shape: Sequence[int], position: Sequence[object]) -> list[tuple[int, .
 
 
 def _flat_index(
-    p: Printer, shape: Sequence[int], position: Sequence[object], dynamic: Sequence[str]
+    p: Printer, shape: Sequence[int], position: Sequence[int], dynamic: Sequence[str]
 ) -> str:
     """Row-major number of a component, some of whose indices are registers."""
     runtime = iter(dynamic)
@@ -334,7 +339,7 @@ def _flat_index(
     for d, q in enumerate(position):
         stride = int(np.prod(shape[d + 1 :], dtype=np.int64))
         if q != DYNAMIC:
-            total += int(str(q)) * stride
+            total += q * stride
             continue
         term = next(runtime)
         if stride != 1:
@@ -345,9 +350,7 @@ def _flat_index(
     return p.emit(f"add i64 {text}, {total}") if total else text
 
 
-def _match(
-    p: Printer, index: tuple[int, ...], position: Sequence[object], dynamic: list[str]
-) -> str:
+def _match(p: Printer, index: tuple[int, ...], position: Sequence[int], dynamic: list[str]) -> str:
     """i1: are the dynamic entries of `position` those of `index`?"""
     runtime = iter(dynamic)
     test = ""
@@ -367,7 +370,7 @@ def _select_row(
     dynamic: list[str],
 ) -> None:
     """A row chosen at run time among registers: a chain of selects (registers have no address)."""
-    position = _position(op, 1)
+    position = _position(op)
     layout = p.layout(op.results[0].type)
     value = source.assemble(np.asarray(a[candidates[0]]), layout.counts)
     for index in candidates[1:]:
@@ -383,12 +386,12 @@ def _select_row(
 @prints("vector.insert")
 def print_insert(p: Printer, op: Operation) -> None:
     part, whole, *dynamic = op.operands
-    position = _position(op, 2)
+    position = _position(op)
     layout = p.layout(whole.type)
     if not dynamic:
         source, (x, a) = source_of(p, part, whole)
         a = a.copy()
-        a[tuple(position)] = x  # pyright: ignore[reportArgumentType]
+        a[tuple(position)] = x
         rearrange(p, op, a, source)
         return
     names = [p.one(v) for v in dynamic]
@@ -419,7 +422,7 @@ def print_insert(p: Printer, op: Operation) -> None:
     p.set(op.results[0], value)
 
 
-# Made from nothing ----------------------------------------------------------------------------------------------
+# Made from nothing --------------------------------------------------------------------------------
 
 
 @prints("vector.step")
@@ -438,7 +441,9 @@ def print_constant_mask(p: Printer, op: Operation) -> None:
 
 @prints("vector.create_mask")
 def print_create_mask(p: Printer, op: Operation) -> None:
-    """On where every index is below its bound: the innermost dimension's lanes, and one test per outer row."""
+    """On where every index is below its bound: the innermost dimension's lanes, and one test per
+    outer row.
+    """
     layout = p.layout(op.results[0].type)
     p.set(op.results[0], box_mask(p, layout, [p.one(v) for v in op.operands]))
 
@@ -480,7 +485,9 @@ def print_vector_fma(p: Printer, op: Operation) -> None:
 
 @prints("vector.bitcast")
 def print_vector_bitcast(p: Printer, op: Operation) -> None:
-    """Bits of the innermost dimension read as another width: register for register, on x86 and for equal cuts."""
+    """Bits of the innermost dimension read as another width: register for register, on x86 and for
+    equal cuts.
+    """
     (value,) = op.operands
     src, dst = p.layout(value.type), p.layout(op.results[0].type)
     if len(src.counts) != len(dst.counts):

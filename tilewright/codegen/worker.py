@@ -1,16 +1,20 @@
-"""LLVM code generation in a child process: for the GPU targets, whose backends can end the process they run in.
+"""LLVM code generation in a child process: for the GPU targets, whose backends can end the process
+they run in.
 
-Run as a script, it serves requests on its standard input, each in a fork of itself. A fork costs about 10 ms, contains
-every LLVM abort, and gives the SPIR-V backend the fresh state that it needs: only its first emission of a process can be
-trusted (`notes/xe.md` 1.2). This file imports nothing of Tilewright, so that the child starts fast.
+Run as a script, it serves requests on its standard input, each in a fork of itself. A fork costs
+about 10 ms, contains every LLVM abort, and gives the SPIR-V backend the fresh state that it needs:
+only its first emission of a process can be trusted (`notes/xe.md` 1.2). This file imports nothing
+of Tilewright, so that the child starts fast.
 
-    request   one JSON line {triple, cpu, features, options, kind, size, seconds}, then `size` bytes of LLVM IR text
-    answer    one JSON line {size, error}, then `size` bytes of object code or assembly
+    request   one JSON line {triple, cpu, features, options, kind, size, seconds}, then `size` bytes
+    of LLVM IR text answer    one JSON line {size, error}, then `size` bytes of object code or
+    assembly
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import select
@@ -88,7 +92,7 @@ def _read_all(descriptor: int, deadline: float) -> tuple[bytes, bool]:
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     """Answer requests until the input ends."""
-    import llvmlite.binding  # noqa: F401  (loaded once, before the forks)
+    importlib.import_module("llvmlite.binding")  # loaded once, before the forks
 
     while line := requests.readline():
         request = json.loads(line)

@@ -1,13 +1,17 @@
 """The `mach` dialect: what the last IR stage says and no upstream dialect can.
 
-The last stage is `func.func` with scf, cf, arith, math, vector and index ops, plus these: raw memory through
-`!llvm.ptr`, one machine instruction (`mach.instr`), lane masks, atomics, and calls of runtime functions. The emitter
-(`tilewright.codegen`) prints each op one to one; nothing here implies a loop or a memory access that is not written.
+The last stage is `func.func` with scf, cf, arith, math, vector and index ops, plus these: raw
+memory through `!llvm.ptr`, one machine instruction (`mach.instr`), lane masks, atomics, and calls
+of runtime functions. The emitter (`tilewright.codegen`) prints each op one to one; nothing here
+implies a loop or a memory access that is not written.
 
 Conventions, for every op:
-- A pointer is `!llvm.ptr` (generic) or `!llvm.ptr<n>` (an address space of the target). Offsets count bytes.
-- `alignment` is a power of two in bytes that the address is known to have; absent means the element's own size.
-- A value in memory takes its element type's storage: i1 one byte, tf32 four, bf16 and f16 two, f8 one, index eight.
+- A pointer is `!llvm.ptr` (generic) or `!llvm.ptr<n>` (an address space of the target). Offsets
+  count bytes.
+- `alignment` is a power of two in bytes that the address is known to have; absent means the
+  element's own size.
+- A value in memory takes its element type's storage: i1 one byte, tf32 four, bf16 and f16 two, f8
+  one, index eight.
 - Lanes whose mask bit is 0 touch no memory; a masked load gives them the lanes of `passthru`.
 """
 
@@ -66,7 +70,9 @@ Value = SSAValue | Operation
 
 @irdl_attr_definition
 class AmxType(ParametrizedAttribute, TypeAttribute):
-    """One AMX tile register: 16 rows of 64 bytes, their element type given by the instruction that reads it."""
+    """One AMX tile register: 16 rows of 64 bytes, their element type given by the instruction that
+    reads it.
+    """
 
     name = "mach.amx"
 
@@ -148,7 +154,9 @@ _Ptr = base(LLVMPointerType)
 
 @irdl_op_definition
 class PtrAddOp(IRDLOperation):
-    """`%q = mach.ptr_add %p, %bytes : !llvm.ptr`: the address `bytes` (signed) after `p`, in the same object."""
+    """`%q = mach.ptr_add %p, %bytes : !llvm.ptr`: the address `bytes` (signed) after `p`, in the
+    same object.
+    """
 
     name = "mach.ptr_add"
     T: ClassVar = VarConstraint("T", _Ptr)
@@ -164,9 +172,11 @@ class PtrAddOp(IRDLOperation):
 
 @irdl_op_definition
 class LoadOp(IRDLOperation):
-    """`%v = mach.load %p {alignment = 64 : i64} : !llvm.ptr -> vector<16xf32>`; scalars and vectors alike.
+    """`%v = mach.load %p {alignment = 64 : i64} : !llvm.ptr -> vector<16xf32>`; scalars and vectors
+    alike.
 
-    `invariant`: the memory does not change while the function runs. `nontemporal`: not worth a place in the cache.
+    `invariant`: the memory does not change while the function runs. `nontemporal`: not worth a
+    place in the cache.
     """
 
     name = "mach.load"
@@ -307,7 +317,8 @@ _Offsets = VectorType.constr(base(IndexType) | base(IntegerType))
 
 @irdl_op_definition
 class GatherOp(IRDLOperation):
-    """`%v = mach.gather %p, %offsets, %mask, %passthru : !llvm.ptr, vector<16xi32>, vector<16xi1> -> vector<16xf32>`.
+    """`%v = mach.gather %p, %offsets, %mask, %passthru : !llvm.ptr, vector<16xi32>, vector<16xi1>
+    -> vector<16xf32>`.
 
     Lane i reads at `p + offsets[i]` bytes, the offset signed.
     """
@@ -350,7 +361,8 @@ class GatherOp(IRDLOperation):
 
 @irdl_op_definition
 class ScatterOp(IRDLOperation):
-    """`mach.scatter %v, %p, %offsets, %mask : vector<16xf32>, !llvm.ptr, vector<16xi32>, vector<16xi1>`.
+    """`mach.scatter %v, %p, %offsets, %mask : vector<16xf32>, !llvm.ptr, vector<16xi32>,
+    vector<16xi1>`.
 
     Lanes that hit the same address store in lane order: the highest lane's value stays.
     """
@@ -389,7 +401,8 @@ class ScatterOp(IRDLOperation):
 
 @irdl_op_definition
 class PrefetchOp(IRDLOperation):
-    """`mach.prefetch %p {locality = 3 : i64} : !llvm.ptr`, with `write` when the line will be written.
+    """`mach.prefetch %p {locality = 3 : i64} : !llvm.ptr`, with `write` when the line will be
+    written.
 
     locality 3 = all cache levels, 2 = not the first, 1 = last level, 0 = streaming.
     """
@@ -431,7 +444,8 @@ def _scope(scope: str | None) -> StringAttr | None:
 class AtomicRmwOp(IRDLOperation):
     """`%old = mach.atomic_rmw "addf" %v, %p {ordering = "monotonic"} : f32, !llvm.ptr`.
 
-    Kinds without an instruction anywhere (mulf, muli) are a `mach.cmpxchg` loop, which the IR must then spell out.
+    Kinds without an instruction anywhere (mulf, muli) are a `mach.cmpxchg` loop, which the IR must
+    then spell out.
     """
 
     name = "mach.atomic_rmw"
@@ -483,7 +497,9 @@ class AtomicRmwOp(IRDLOperation):
 
 @irdl_op_definition
 class CmpxchgOp(IRDLOperation):
-    """`%old, %won = mach.cmpxchg %p, %expected, %new {ordering = "acq_rel"} : !llvm.ptr, i32`; bits are compared."""
+    """`%old, %won = mach.cmpxchg %p, %expected, %new {ordering = "acq_rel"} : !llvm.ptr, i32`; bits
+    are compared.
+    """
 
     name = "mach.cmpxchg"
     T: ClassVar = VarConstraint("T", base(IntegerType) | base(IndexType))
@@ -585,7 +601,9 @@ class AtomicStoreOp(IRDLOperation):
 
 @irdl_op_definition
 class FenceOp(IRDLOperation):
-    """`mach.fence {ordering = "seq_cst"}`: orders this thread's memory accesses before and after it."""
+    """`mach.fence {ordering = "seq_cst"}`: orders this thread's memory accesses before and after
+    it.
+    """
 
     name = "mach.fence"
     ordering = prop_def(StringAttr)
@@ -607,7 +625,8 @@ class FenceOp(IRDLOperation):
 class AllocaOp(IRDLOperation):
     """`%p = mach.alloca {bytes = 4096 : i64, alignment = 64 : i64} : !llvm.ptr`.
 
-    Uninitialised scratch that lives as long as the function; inside a loop it is the same memory every time.
+    Uninitialised scratch that lives as long as the function; inside a loop it is the same memory
+    every time.
     """
 
     name = "mach.alloca"
@@ -661,7 +680,9 @@ class IntFromPtrOp(IRDLOperation):
 
 @irdl_op_definition
 class AddressOfOp(IRDLOperation):
-    """`%f = mach.address_of @task : !llvm.ptr`: the address of a function or global of this module or the runtime."""
+    """`%f = mach.address_of @task : !llvm.ptr`: the address of a function or global of this module
+    or the runtime.
+    """
 
     name = "mach.address_of"
     symbol = prop_def(FlatSymbolRefAttrConstr)
@@ -677,7 +698,9 @@ class AddressOfOp(IRDLOperation):
 
 @irdl_op_definition
 class MaskFirstOp(IRDLOperation):
-    """`%m = mach.mask_first %n : vector<16xi1>`: lane i is on when i < n (n signed; below 0 none, above all)."""
+    """`%m = mach.mask_first %n : vector<16xi1>`: lane i is on when i < n (n signed; below 0 none,
+    above all).
+    """
 
     name = "mach.mask_first"
     count = operand_def(IndexType)
@@ -694,9 +717,11 @@ class MaskFirstOp(IRDLOperation):
 
 @irdl_op_definition
 class CallOp(IRDLOperation):
-    """`%r = mach.call @tw_runtime_fn(%a, %b) : (index, !llvm.ptr) -> i32`: a C function of the runtime.
+    """`%r = mach.call @tw_runtime_fn(%a, %b) : (index, !llvm.ptr) -> i32`: a C function of the
+    runtime.
 
-    Each operand passes as the registers of its type; at most one result. The symbol resolves when the object is loaded.
+    Each operand passes as the registers of its type; at most one result. The symbol resolves when
+    the object is loaded.
     """
 
     name = "mach.call"
@@ -726,7 +751,8 @@ class CallOp(IRDLOperation):
 
 @irdl_op_definition
 class CallIndirectOp(IRDLOperation):
-    """`%r = mach.call_indirect %f(%a) : !llvm.ptr, (index) -> i32`: the C function at address `f`."""
+    """`%r = mach.call_indirect %f(%a) : !llvm.ptr, (index) -> i32`: the C function at address `f`.
+    """
 
     name = "mach.call_indirect"
     callee = operand_def(_Ptr)
@@ -752,10 +778,12 @@ class CallIndirectOp(IRDLOperation):
 
 @irdl_op_definition
 class InstrOp(IRDLOperation):
-    """`%d = mach.instr "x86.amx.tdpbf16ps"(%c, %a, %b) : (!mach.amx, !mach.amx, !mach.amx) -> !mach.amx`.
+    """`%d = mach.instr "x86.amx.tdpbf16ps"(%c, %a, %b) : (!mach.amx, !mach.amx, !mach.amx) ->
+    !mach.amx`.
 
-    One entry of the instruction table (`tilewright.codegen.instructions`): its name fixes operands, results, meaning
-    and emission. `params` are its immediates, by name. The table checks both when the module is emitted.
+    One entry of the instruction table (`tilewright.codegen.instructions`): its name fixes operands,
+    results, meaning and emission. `params` are its immediates, by name. The table checks both when
+    the module is emitted.
     """
 
     name = "mach.instr"

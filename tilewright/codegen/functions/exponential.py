@@ -2,9 +2,10 @@
 
     x = n ln 2 + r, |r| <= ln 2 / 2        e^x = 2^n p(r)
 
-n comes from adding 1.5 * 2^mantissa, whose low bits then are n as an integer; 2^n from adding n to the exponent field.
-The fast form gives zero below the normal range and infinity above it. The accurate form scales by vscalef or by two
-powers of two, so that denormals and infinity come out rounded once.
+n comes from adding 1.5 * 2^mantissa, whose low bits then are n as an integer; 2^n from adding n to
+the exponent field. The fast form gives zero below the normal range and infinity above it. The
+accurate form scales by vscalef or by two powers of two, so that denormals and infinity come out
+rounded once.
 """
 
 from __future__ import annotations

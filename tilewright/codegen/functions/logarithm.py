@@ -2,8 +2,8 @@
 
     x = m 2^e, m in [sqrt(1/2), sqrt(2))        log x = e ln 2 + log(1 + f), f = m - 1
 
-The parts add from small to large, and e ln 2 in two parts, so that the sum rounds about once. Denormals are scaled up
-first. x = 0 gives -inf, a negative x NaN.
+The parts add from small to large, and e ln 2 in two parts, so that the sum rounds about once.
+Denormals are scaled up first. x = 0 gives -inf, a negative x NaN.
 """
 
 from __future__ import annotations

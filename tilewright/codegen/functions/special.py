@@ -1,7 +1,7 @@
 """tanh, erf, and powers of f32.
 
-tanh and erf take a polynomial in x^2 near 0, where relative precision counts, and 1 - (something small that exp gives)
-elsewhere; both are computed, one is selected.
+tanh and erf take a polynomial in x^2 near 0, where relative precision counts, and 1 - (something
+small that exp gives) elsewhere; both are computed, one is selected.
 """
 
 from __future__ import annotations
@@ -104,7 +104,9 @@ ERF_LARGE = {
 
 
 def reciprocal(o: Lanes, s: str, x: str, fast: bool) -> str:
-    """1 / x for a finite x that is not tiny; fast: within 2 ulp by one Newton step where x86 approximates."""
+    """1 / x for a finite x that is not tiny; fast: within 2 ulp by one Newton step where x86
+    approximates.
+    """
     t = o.type(s)
     if fast and s == "float" and o.count == 16 and o.p.target.has("avx512f"):
         args = [(t, x), (t, "zeroinitializer"), ("i16", "-1")]
@@ -151,7 +153,8 @@ def erf(o: Lanes, s: str, x: str, fast: bool) -> str:
 def powf(o: Lanes, x: str, y: str) -> str:
     """x^y of f32 lanes, through log2 and exp2 in f64: correctly rounded but for ties nearly met.
 
-    As C's pow: pow(x, 0) = pow(1, y) = 1; a negative x needs an integer y, whose parity gives the sign.
+    As C's pow: pow(x, 0) = pow(1, y) = 1; a negative x needs an integer y, whose parity gives the
+    sign.
     """
     s, t, w = "double", o.f32, o.f64
     one, zero = o.cf(1.0), o.cf(0.0)

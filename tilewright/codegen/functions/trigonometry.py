@@ -2,9 +2,9 @@
 
     x = n pi/2 + r, |r| <= pi/4        quadrant n mod 4 chooses sin r or cos r, and the sign
 
-f32 reduces in f64, which is exact enough up to |x| = 2^50; f64 subtracts pi/2 in three parts, good up to 2^31. Beyond
-that a result has no correct digits left (it is still in [-1, 1] or NaN). The fast f32 form reduces in f32 with three
-parts: absolute error below 2^-22 for |x| up to 10^4.
+f32 reduces in f64, which is exact enough up to |x| = 2^50; f64 subtracts pi/2 in three parts, good
+up to 2^31. Beyond that a result has no correct digits left (it is still in [-1, 1] or NaN). The
+fast f32 form reduces in f32 with three parts: absolute error below 2^-22 for |x| up to 10^4.
 """
 
 from __future__ import annotations

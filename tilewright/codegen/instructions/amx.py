@@ -1,8 +1,10 @@
-"""x86 AMX: tiles of 16 rows by 64 bytes, with LLVM's automatic tile configuration and register allocation.
+"""x86 AMX: tiles of 16 rows by 64 bytes, with LLVM's automatic tile configuration and register
+allocation.
 
-LLVM writes one tile configuration for the function from the shapes of all its instructions. At most 8 tiles live at a
-time: LLVM does not reorder loads to lower the pressure, so emit them in the order that keeps it (`notes/cpu.md` 4).
-Immediates `rows`, `bytes` (of a row) and `inner` (bytes of K) default to whole tiles.
+LLVM writes one tile configuration for the function from the shapes of all its instructions. At most
+8 tiles live at a time: LLVM does not reorder loads to lower the pressure, so emit them in the order
+that keeps it (`notes/cpu.md` 4). Immediates `rows`, `bytes` (of a row) and `inner` (bytes of K)
+default to whole tiles.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ def _dot(a_type: Any, b_type: Any, c_type: Any, wide: Any) -> Meaning:
     def dot(
         c: Any, a: Any, b: Any, rows: int = ROWS, bytes: int = BYTES, inner: int = BYTES
     ) -> Sequence[Any]:
-        """C[m, n] + sum over k of A[m, k] B[k, n]; B's rows hold groups of 4 bytes along K for each n."""
+        """C[m, n] + sum over k of A[m, k] B[k, n]; B's rows hold groups of 4 bytes along K for each
+        n.
+        """
         depth = inner // 4
         left = a.view(a_type)[:rows, : depth * per].astype(wide)
         right = b.view(b_type).reshape(ROWS, BYTES // 4, per)[:depth].astype(wide)

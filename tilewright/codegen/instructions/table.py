@@ -19,8 +19,9 @@ Immediates = Mapping[str, int | str]
 Meaning = Callable[..., Sequence[Any]]
 """meaning(*operands, **immediates) -> results.
 
-A vector is a numpy array of its shape, an AMX tile a uint8 array [16, 64], a pointer a one-dimensional uint8 array
-that begins where it points (writes go through it), an index or integer a Python int.
+A vector is a numpy array of its shape, an AMX tile a uint8 array [16, 64], a pointer a
+one-dimensional uint8 array that begins where it points (writes go through it), an index or integer
+a Python int.
 """
 
 Emission = Callable[[Printer, Sequence[str], Immediates], Sequence[str]]
@@ -45,7 +46,9 @@ class Instruction:
     effect: str = "none"
     """What it does to memory: `none`, `read` or `write`."""
     exact: bool = True
-    """Does the hardware give exactly the bits of `meaning`, or only close ones (order of sums, flushed denormals)?"""
+    """Does the hardware give exactly the bits of `meaning`, or only close ones (order of sums,
+    flushed denormals)?
+    """
 
     def missing(self, target: LLVMTarget) -> list[str]:
         """What `target` lacks to execute it."""

@@ -1,4 +1,6 @@
-"""x86: dot products, packing conversions and approximations of AVX2, AVX-512 and VNNI. AMX has its own file."""
+"""x86: dot products, packing conversions and approximations of AVX2, AVX-512 and VNNI. AMX has its
+own file.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,10 @@ from tilewright.codegen.instructions.table import Immediates, Instruction, decla
 from tilewright.codegen.printer import Printer
 
 
-def _intrinsic(name: str, result: str, *operands: str, extra: tuple[tuple[str, str], ...] = ()):  # noqa: ANN202
-    """An emission that calls one LLVM intrinsic, with bitcasts where its types spell the same bits otherwise."""
+def _intrinsic(name: str, result: str, *operands: str, extra: tuple[tuple[str, str], ...] = ()):
+    """An emission that calls one LLVM intrinsic, with bitcasts where its types spell the same bits
+    otherwise.
+    """
 
     def emit(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
         return [p.call(result, f"llvm.x86.{name}", [*zip(operands, regs, strict=True), *extra])]
@@ -26,7 +30,7 @@ def _bf16(x: Any) -> Any:
     return x.view(ml_dtypes.bfloat16).astype(np.float32)
 
 
-# Integer dot products -------------------------------------------------------------------------------
+# Integer dot products -----------------------------------------------------------------------------
 
 
 def _dpbusd(c: Any, a: Any, b: Any) -> Sequence[Any]:
@@ -100,7 +104,7 @@ for _bits, _name, _feature in (
     )
 
 
-# bf16 -----------------------------------------------------------------------------------------------
+# bf16 ---------------------------------------------------------------------------------------------
 
 
 def _dpbf16(c: Any, a: Any, b: Any) -> Sequence[Any]:
@@ -149,7 +153,7 @@ declare(
 )
 
 
-# Approximations -------------------------------------------------------------------------------------
+# Approximations -----------------------------------------------------------------------------------
 
 
 def _reciprocal(x: Any) -> Sequence[Any]:
@@ -198,7 +202,7 @@ declare(
 )
 
 
-# Threads --------------------------------------------------------------------------------------------
+# Threads ------------------------------------------------------------------------------------------
 
 
 def _pause() -> Sequence[Any]:
