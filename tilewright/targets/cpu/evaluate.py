@@ -88,6 +88,10 @@ def _same_along_row(value: SSAValue) -> bool:
     return isinstance(op, vector.BroadcastOp) and rows_cols(op.operands[0].type)[1] == 1
 
 
+def _is_elementwise(op: Operation) -> bool:
+    return type(op).__module__.startswith(("xdsl.dialects.arith", "xdsl.dialects.math"))
+
+
 Rule = Callable[["Evaluator", Operation, Place, int], SSAValue]
 RULES: dict[type[Operation], Rule] = {}
 
@@ -164,13 +168,36 @@ class Evaluator:
         rule = RULES.get(type(op))
         if rule is not None:
             return rule(self, op, place, value.index)
-        if type(op).__module__.startswith(("xdsl.dialects.arith", "xdsl.dialects.math")):
+        if _is_elementwise(op):
+            self._feed(op, place)
             return self.elementwise(op, place, value.index)
         raise error_at(
             op,
             f"{op.name} on tiles is not supported by the cpu target",
             kind=UnsupportedError,
         )
+
+    def _feed(self, op: Operation, place: Place) -> None:
+        """Emits the elementwise ops below `op`, deepest first: a long chain must not nest as many calls."""
+        waiting: list[tuple[Operation, bool]] = [(op, False)]
+        while waiting:
+            at, fed = waiting.pop()
+            if fed:
+                self.at(at.results[0], place)
+                continue
+            if at is not op:
+                waiting.append((at, True))
+            for operand in at.operands:
+                value = self.values.real(operand)
+                if (
+                    isinstance(value, OpResult)
+                    and isinstance(value.type, VectorType)
+                    and value not in self.values.buffers
+                    and _is_elementwise(value.op)
+                    and type(value.op) not in RULES
+                    and not any((value, place) in memo for memo in self._memo)
+                ):
+                    waiting.append((value.op, False))
 
     def read(self, buffer: Buffer, place: Place) -> SSAValue:
         """Elements of a buffer; rows are contiguous, columns are gathered."""
