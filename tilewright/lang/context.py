@@ -76,7 +76,6 @@ class Emitter:
         try:
             op.verify_()
         except VerifyException as error:
-            op.detach()
             op.erase(safe_erase=False)
             raise CompileError(str(error), rule=f"what {op.name} demands") from None
         return self.emit(op)

@@ -1,0 +1,229 @@
+"""Matrix products, reductions, transposes, broadcasts."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.lang.reference import poisoned, refused, run
+
+
+@pytest.fixture
+def rng():
+    seed = np.random.SeedSequence().entropy
+    print("seed", seed)
+    return np.random.default_rng(seed)
+
+
+@tw.kernel
+def gemm(
+    A,
+    B,
+    C,
+    BM: tw.constexpr = 16,
+    BN: tw.constexpr = 24,
+    BK: tw.constexpr = 8,
+    ACC: tw.constexpr = tw.f32,
+):
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    a = tw.init_tile(A, [m, 0], (BM, BK))
+    b = tw.init_tile(B, [0, n], (BK, BN))
+    acc = tw.zeros((BM, BN), ACC)
+    for _k in range(0, A.shape[1], BK):
+        acc = tw.tile_mma(tw.load_tile(a), tw.load_tile(b), acc)
+        a = tw.update_tile_offset(a, [0, BK])
+        b = tw.update_tile_offset(b, [BK, 0])
+    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "acc", "out", "tolerance"),
+    [
+        (np.float32, tw.f32, np.float32, 1e-6),
+        (np.float64, tw.f64, np.float64, 1e-14),
+        (np.float16, tw.f32, np.float16, 1e-3),
+        (np.float16, tw.f16, np.float16, 1e-2),
+        (ml_dtypes.bfloat16, tw.f32, np.float32, 1e-6),
+        (ml_dtypes.float8_e4m3fn, tw.f32, np.float32, 1e-6),
+        (ml_dtypes.float8_e5m2, tw.f32, np.float32, 1e-6),
+        (np.int8, tw.i32, np.int32, 0),
+        (np.uint8, tw.i32, np.int32, 0),
+    ],
+)
+def test_gemm(rng, dtype, acc, out, tolerance, transposed):
+    m, n, k = rng.integers(1, 50, 3)
+    if np.dtype(dtype).kind in "iu":
+        low = np.iinfo(dtype).min
+        a, b = (rng.integers(low, low + 255, s).astype(dtype) for s in ((m, k), (k, n)))
+    else:
+        a, b = (rng.standard_normal(s).astype(dtype) for s in ((m, k), (k, n)))
+    if transposed:
+        b = np.ascontiguousarray(b.T).T
+    c = poisoned((m, n), out)
+    run(gemm, (tw.cdiv(int(m), 16), tw.cdiv(int(n), 24)), a, b, c, ACC=acc)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    if tolerance == 0:
+        np.testing.assert_array_equal(c, exact)
+    else:
+        error = np.linalg.norm(c.astype(np.float64) - exact) / np.linalg.norm(exact)
+        assert error < tolerance
+
+
+@tw.kernel
+def tf32_product(A, B, C):
+    a = tw.load_tile(tw.init_tile(A, [0, 0], (8, 8))).to(tw.tf32)
+    b = tw.load_tile(tw.init_tile(B, [0, 0], (8, 8))).to(tw.tf32)
+    tw.store_tile(tw.tile_mma(a, b) + (a + b - a - b), tw.init_tile(C, [0, 0], (8, 8)))
+
+
+def test_tf32_is_asked_for_by_type(rng):
+    a, b = (rng.standard_normal((8, 8)).astype(np.float32) for _ in range(2))
+    c = poisoned((8, 8), np.float32)
+    run(tf32_product, 1, a, b, c)
+
+    def rounded(x):
+        bits = x.view(np.uint32)
+        bits = bits + 0xFFF + ((bits >> 13) & 1)
+        return (bits & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
+
+    exact = rounded(a) @ rounded(b)
+    assert np.linalg.norm(c - exact) / np.linalg.norm(exact) < 1e-6
+    assert np.linalg.norm(c - a @ b) / np.linalg.norm(exact) > 1e-6
+
+
+@tw.kernel
+def reduce(X, Y, KIND: tw.constexpr, AXIS: tw.constexpr):
+    x = tw.load_tile(tw.init_tile(X, [0, 0], (4, 8)))
+    if KIND == "sum":
+        y = tw.sum(x, AXIS)
+    elif KIND == "prod":
+        y = tw.prod(x, AXIS)
+    elif KIND == "max":
+        y = tw.max(x, AXIS)
+    elif KIND == "min":
+        y = tw.min(x, AXIS)
+    else:
+        y = tw.reduction(KIND, x, AXIS)
+    shape = (4 if AXIS in (1, -1) else 1, 8 if AXIS == 0 else 1)
+    tw.static_assert(y.shape == shape)
+    tw.store_tile(y, tw.init_tile(Y, [0, 0], shape))
+
+
+NUMPY = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1, None])
+@pytest.mark.parametrize("kind", [*NUMPY, "xor", "maxnumf"])
+@pytest.mark.parametrize("dtype", ["f4", "f2", "i4", "u1", "i8"])
+def test_reductions(rng, dtype, kind, axis):
+    if (kind == "xor" and dtype[0] == "f") or (kind == "maxnumf" and dtype[0] != "f"):
+        pytest.skip("the kind is not for this dtype")
+    x = rng.integers(0 if dtype == "u1" else -3, 4, (4, 8)).astype(dtype)
+    functions = NUMPY | {"xor": np.bitwise_xor.reduce, "maxnumf": np.max}
+    expected = functions[kind](x, axis=axis, keepdims=True)
+    y = poisoned(expected.shape, dtype)
+    run(reduce, 1, x, y, KIND=kind, AXIS=axis)
+    np.testing.assert_array_equal(y, expected.astype(dtype))
+
+
+def test_max_and_min_of_nan_and_of_masks(rng):
+    x = rng.standard_normal((4, 8)).astype(np.float32)
+    x[2, 3] = np.nan
+    y = poisoned((4, 1), np.float32)
+    run(reduce, 1, x, y, KIND="max", AXIS=1)
+    np.testing.assert_array_equal(y[:, 0], x.max(1))
+    run(reduce, 1, x, y, KIND="maxnumf", AXIS=1)
+    np.testing.assert_array_equal(y[:, 0], np.fmax.reduce(x, axis=1))
+    mask = x > 0
+    any_ = poisoned((1, 1), np.bool_)
+    run(reduce, 1, mask, any_, KIND="max", AXIS=None)
+    assert any_[0, 0] == mask.any()
+    run(reduce, 1, mask, any_, KIND="min", AXIS=None)
+    assert any_[0, 0] == mask.all()
+
+
+@tw.kernel
+def staged(X, Y):
+    x = tw.load_tile(tw.init_tile(X, [0, 0], (4, 8)))
+    y = tw.reduction("add", x, 1, reduction_size=4)
+    y = tw.broadcast(y, 1, 8, broadcast_size=4)
+    y = tw.broadcast(tw.sum(y, 0), 0, 4)
+    tw.store_tile(tw.transpose(y), tw.init_tile(Y, [0, 0], (8, 4)))
+
+
+def test_sizes_of_reduction_and_broadcast(rng):
+    x = rng.integers(-9, 9, (4, 8)).astype(np.int32)
+    y = poisoned((8, 4), np.int32)
+    run(staged, 1, x, y)
+    sums = x.reshape(4, 2, 4).sum(2).repeat(4, axis=1).sum(0, keepdims=True).repeat(4, axis=0)
+    np.testing.assert_array_equal(y, sums.T)
+
+
+@tw.kernel
+def wrong(A, CASE: tw.constexpr):
+    a = tw.load_tile(tw.init_tile(A, [0, 0], (4, 8)))
+    b = tw.load_tile(tw.init_tile(A, [0, 0], (8, 4)))
+    if CASE == "shapes":
+        tw.tile_mma(a, a)
+    elif CASE == "dtypes":
+        tw.tile_mma(a, b.to(tw.f16))
+    elif CASE == "accumulator":
+        tw.tile_mma(a, b, tw.zeros((4, 4), tw.f16))
+    elif CASE == "accumulator shape":
+        tw.tile_mma(a, b, tw.zeros((4, 8), tw.f32))
+    elif CASE == "tile":
+        tw.tile_mma(a, tw.init_tile(A, [0, 0], (8, 4)))
+    elif CASE == "long integers":
+        tw.tile_mma(a.to(tw.i64), b.to(tw.i64))
+    elif CASE == "operator":
+        a @ b
+    elif CASE == "axis":
+        tw.sum(a, 2)
+    elif CASE == "kind":
+        tw.reduction("mean", a, 1)
+    elif CASE == "kind of floats":
+        tw.reduction("maxsi", a, 1)
+    elif CASE == "size":
+        tw.reduction("add", a, 1, reduction_size=3)
+    elif CASE == "mask":
+        tw.sum(a > 0, 1)
+    elif CASE == "broadcast":
+        tw.broadcast(a, 0, 8)
+    elif CASE == "transpose":
+        a.T  # noqa: B018
+    elif CASE == "missing":
+        tw.tile_mma(a)
+    elif CASE == "dtype method":
+        a.to("f16")
+    elif CASE == "map":
+        tw.convert_layout(a, tw.wg_map([3, 1], [8, 8]), tw.wg_map([3, 1], [8, 8]))
+
+
+@pytest.mark.parametrize(
+    ("case", "message", "caret"),
+    [
+        ("shapes", "the shapes are 4x8 and 4x8", "a"),
+        ("dtypes", "multiplies f32 by f16", "b.to(tw.f16)"),
+        ("accumulator", "accumulates in f32, but c is f16", "tw.zeros((4, 4), tw.f16)"),
+        ("accumulator shape", "accumulates in 4x4, but c is 4x8", "tw.zeros((4, 8), tw.f32)"),
+        ("tile", "tw.load_tile(tile) gives its elements", "tw.init_tile(A, [0, 0], (8, 4))"),
+        ("long integers", "does not multiply i64", "a.to(tw.i64)"),
+        ("operator", "tw.tile_mma(a, b, acc)", "a @ b"),
+        ("axis", "axis is 0 or 1, not 2", "2"),
+        ("kind", "'mean' is no kind of reduction", '"mean"'),
+        ("kind of floats", "is for integers", '"maxsi"'),
+        ("size", "reduction_size=3 does not divide the extent 8", "3"),
+        ("mask", "sum of a mask", "a > 0"),
+        ("broadcast", "has extent 4", "a"),
+        ("transpose", "tw.transpose(x)", "a.T"),
+        ("missing", "missing a required argument: 'b'", "tw.tile_mma(a)"),
+        ("dtype method", "to() takes a dtype", 'a.to("f16")'),
+        ("map", "data is not evenly distributed", None),
+    ],
+)
+def test_what_is_refused(case, message, caret):
+    text, under = refused(wrong, np.zeros((8, 8), np.float32), CASE=case)
+    assert message in text
+    if caret is not None:
+        assert under == caret

@@ -1,0 +1,224 @@
+"""Loads, stores, gathers, scatters, atomics."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.lang.reference import ir, poisoned, refused, run
+from tilewright import dtypes
+
+HELD = [d for d in dtypes.ALL if d not in (tw.tf32, tw.index)]
+
+
+@tw.kernel
+def through(X, Y):
+    x = tw.load_tile(tw.init_tile(X, [0, 0], (4, 8)))
+    tw.store_tile(x, tw.init_tile(Y, [0, 0], (4, 8)))
+
+
+@pytest.mark.parametrize("dtype", HELD, ids=str)
+def test_every_dtype_moves_unchanged(dtype):
+    bits = np.random.default_rng().integers(
+        0, 2 if dtype is tw.i1 else 256, (4, 8 * dtype.itemsize)
+    )
+    x = bits.astype(np.uint8).view(dtype.numpy)
+    y = poisoned((4, 8), dtype.numpy)
+    run(through, 1, x, y)
+    np.testing.assert_array_equal(y.view(np.uint8), x.view(np.uint8))
+
+
+@tw.kernel
+def padded(X, Y, PAD: tw.constexpr):
+    x = tw.load_tile(tw.init_tile(X, [0, 0], (2, 4)), padding=PAD)
+    tw.store_tile(x, tw.init_tile(Y, [0, 0], (2, 4)))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "pad"),
+    [
+        (np.float32, float("-inf")),
+        (np.float32, float("nan")),
+        (ml_dtypes.bfloat16, 1.5),
+        (np.int8, -128),
+        (np.uint8, 255),
+        (np.bool_, True),
+        (np.float64, 0.1),
+    ],
+)
+def test_padding(dtype, pad):
+    y = poisoned((2, 4), dtype)
+    run(padded, 1, np.zeros((1, 3), dtype), y, PAD=pad)
+    expected = np.full((2, 4), pad).astype(dtype)
+    expected[:1, :3] = 0
+    np.testing.assert_array_equal(y, expected)
+
+
+@tw.kernel
+def stores(Y, n, s):
+    tw.store_tile(2.5, tw.init_tile(Y, [0, 0], (1, 4)))
+    tw.store_tile(n, tw.init_tile(Y, [1, 0], (1, 4)))
+    tw.store_tile(s * 2, tw.init_tile(Y, [2, 0], (1, 4)))
+    tw.store_tile(tw.arange(0, 4).to(Y.dtype), tw.init_tile(Y, [3, 0], (2, 4)))
+
+
+def test_stored_numbers_scalars_and_rows():
+    y = poisoned((5, 4), np.float16)
+    run(stores, 1, y, 7, 0.5)
+    assert y[:3, 3].tolist() == [2.5, 7, 1]
+    np.testing.assert_array_equal(y[3:], [[0, 1, 2, 3]] * 2)
+
+
+@tw.kernel
+def gathers(X, Y, n):
+    at = tw.arange(0, 8, axis=1, shape=(2, 8)) + 100 * tw.arange(0, 2, axis=0, shape=(2, 8))
+    keep = at < n
+    x = tw.load_gather(tw.init_tile(X, at), keep, padding=-1)
+    tw.store_scatter(x * 2, tw.init_tile(Y, at), keep & (x > 2))
+
+
+def test_masks_of_gather_and_scatter():
+    x = np.arange(108, dtype=np.int32)
+    y = np.full(108, -5, np.int32)
+    run(gathers, 1, x, y, 104)
+    expected = np.full(108, -5)
+    expected[3:8] = x[3:8] * 2
+    expected[100:104] = x[100:104] * 2
+    np.testing.assert_array_equal(y, expected)
+
+
+@tw.kernel
+def atomics(X, Y, OLD, KIND: tw.constexpr):
+    x = tw.load_tile(tw.init_tile(X, [0, 0], (2, 4)))
+    old = tw.atomic_rmw(KIND, x, tw.init_tile(Y, [0, 0], (2, 4)))
+    tw.store_tile(old, tw.init_tile(OLD, [0, 0], (2, 4)))
+
+
+FUNCTIONS = {
+    "add": np.add,
+    "mul": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "maxu": np.maximum,
+    "ori": np.bitwise_or,
+    "and": np.bitwise_and,
+    "assign": lambda y, x: x,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [(k, t) for k in ("add", "mul", "max", "min", "assign") for t in ("f4", "i4", "u4", "i8")]
+    + [("ori", "i4"), ("and", "u4"), ("maxu", "u4")],
+)
+def test_atomics(kind, dtype):
+    rng = np.random.default_rng()
+    x, y = (rng.integers(1, 100, (2, 4)).astype(dtype) for _ in range(2))
+    before, old = y.copy(), poisoned((2, 4), dtype)
+    run(atomics, 1, x, y, old, KIND=kind)
+    np.testing.assert_array_equal(y, FUNCTIONS[kind](before, x))
+    np.testing.assert_array_equal(old, before)
+
+
+@tw.kernel
+def histogram(X, H):
+    x = tw.load_tile(tw.init_tile(X, [tw.program_id(0) * 8], (1, 8)), padding=-1)
+    tw.atomic_rmw("add", 1, tw.init_tile(H, x), x >= 0)
+
+
+def test_atomics_on_scattered_tiles():
+    x = np.random.default_rng().integers(0, 5, 37).astype(np.int32)
+    h = np.zeros(5, np.int32)
+    run(histogram, 5, x, h)
+    np.testing.assert_array_equal(h, np.bincount(x, minlength=5))
+
+
+@tw.kernel
+def hinted(X):
+    t = tw.init_tile(X, [0, 0], (4, 8))
+    tw.prefetch_tile(t, locality=1)
+    tw.prefetch_tile(t, l1_hint="uncached", l2_hint="cached")
+    x = tw.load_tile(t, l1_hint="streaming", l3_hint="cached")
+    tw.store_tile(x, t, l1_hint="write_back")
+
+
+def test_hints_stand_in_the_ir():
+    text = ir(hinted, np.zeros((4, 8), np.float32))
+    assert "locality" in text and "#xetile.cache_hint<streaming>" in text
+    assert "l1_hint = #xetile.cache_hint<write_back>" in text
+
+
+# --- Errors ------------------------------------------------------------------------------------
+
+
+@tw.kernel
+def wrong(X, n, CASE: tw.constexpr):
+    t = tw.init_tile(X, [0, 0], (4, 8))
+    s = tw.init_tile(X, tw.arange(0, 8))
+    x = tw.load_tile(t)
+    if CASE == "swapped":
+        tw.store_tile(t, x)
+    elif CASE == "dtype":
+        tw.store_tile(x.to(tw.f16), t)
+    elif CASE == "shape":
+        tw.store_tile(x, tw.init_tile(X, [0, 0], (2, 8)))
+    elif CASE == "array":
+        tw.load_tile(X)
+    elif CASE == "scattered":
+        tw.load_tile(s)
+    elif CASE == "block":
+        tw.load_gather(t)
+    elif CASE == "padding":
+        tw.load_tile(t, padding=n)
+    elif CASE == "padding string":
+        tw.load_tile(t, padding="zero")
+    elif CASE == "mask":
+        tw.load_gather(s, x)
+    elif CASE == "hint":
+        tw.load_tile(t, l2_hint="warm")
+    elif CASE == "write hint":
+        tw.load_tile(t, l1_hint="write_back")
+    elif CASE == "locality":
+        tw.prefetch_tile(t, locality=7)
+    elif CASE == "kind":
+        tw.atomic_rmw("xor", x, t)
+    elif CASE == "kind of integers":
+        tw.atomic_rmw("addi", x, t)
+    elif CASE == "float to int":
+        tw.store_tile(0.5, tw.init_tile(X, [0, 0], (1, 1)))
+
+
+@pytest.mark.parametrize(
+    ("case", "message", "caret"),
+    [
+        ("swapped", "takes a tile, not 4x8 value of f32", "x"),
+        ("dtype", "memory ops do not convert", "x.to(tw.f16)"),
+        ("shape", "writes 4x8 value of f32 to a 2x8 tile of f32", "x"),
+        ("array", "make a tile of the array", "X"),
+        ("scattered", "use tw.load_gather", "s"),
+        ("block", "use tw.load_tile", "t"),
+        ("padding", "padding must be a number of compile time", "n"),
+        ("padding string", "padding must be a number", '"zero"'),
+        ("mask", "mask must be a value of i1", "x"),
+        ("hint", "'warm' is no cache hint", '"warm"'),
+        ("write hint", "l1_hint", None),
+        ("locality", "locality is 0, 1, 2 or 3", "7"),
+        ("kind", "'xor' is no kind of atomic operation", '"xor"'),
+        ("kind of integers", "use 'addf'", '"addi"'),
+    ],
+)
+def test_what_is_refused(case, message, caret):
+    text, under = refused(wrong, np.zeros((8, 8), np.float32), 4, CASE=case)
+    assert message in text
+    if caret is not None:
+        assert under == caret
+
+
+def test_a_fraction_is_not_stored_to_integers():
+    text, under = refused(fraction, np.zeros((8, 8), np.int32))
+    assert "0.5 meets i32" in text and under == "0.5"
+
+
+@tw.kernel
+def fraction(X):
+    tw.store_tile(0.5, tw.init_tile(X, [0, 0], (1, 1)))
