@@ -11,13 +11,14 @@ import argparse
 import io
 import runpy
 import sys
+import tempfile
 from contextlib import redirect_stdout
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewright import knobs
-from tilewright.diagnostics import CompileError, Location, TilewrightError, UnsupportedError
+from tilewright.diagnostics import CompileError, Location, TilewrightError
 from tilewright.tools.compile import add_kernel_arguments
 from tilewright.tools.console import err, out
 from tilewright.tools.exits import DONE, INPUT_ERROR, MissingTool, UsageError
@@ -30,6 +31,9 @@ from tilewright.tools.sources import (
     python_error,
     random_array,
 )
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
 
 EPILOG = """\
 examples:
@@ -139,12 +143,14 @@ def parse_grid(text: str) -> tuple[int, ...]:
 def run_module(source: Source, args: argparse.Namespace) -> int:
     """Executes an MLIR module from its entry."""
     text = source.read()
-    printed = io.StringIO()
-    with redirect_stdout(printed if args.filecheck else sys.stdout):
-        code = execute_module(text, source.name, args)
-    if args.filecheck and code == DONE:
-        return filecheck(text, source.name, printed.getvalue())
-    return code
+    if not args.filecheck:
+        return execute_module(text, source.name, args)
+    # A file, not a buffer: the worker process writes to it too.
+    with tempfile.TemporaryFile("w+") as printed:
+        with redirect_stdout(printed):
+            code = execute_module(text, source.name, args)
+        printed.seek(0)
+        return filecheck(text, source.name, printed.read()) if code == DONE else code
 
 
 def execute_module(text: str, name: str, args: argparse.Namespace) -> int:
@@ -154,12 +160,8 @@ def execute_module(text: str, name: str, args: argparse.Namespace) -> int:
     module = parse_module(text, name, strict=args.strict, warnings=warnings)
     for warning in warnings:
         err().print(warning)
-    target = args.target or "reference"
-    if target != "reference":
-        raise UnsupportedError(
-            f"MLIR modules run on the reference executor, not on {target!r}",
-            hint="leave --target out; compile FILE.mlir --target shows what a target makes of it",
-        )
+    if args.target != "reference" and not args.check:
+        return run_compiled(module, args)
     from tilewright import reference
 
     report = reference.run(module, kernel=args.entry, check=args.check, seed=args.seed)
@@ -167,6 +169,30 @@ def execute_module(text: str, name: str, args: argparse.Namespace) -> int:
     if report.findings:
         out().print(str(report))
     return DONE if report.ok else INPUT_ERROR
+
+
+def run_compiled(module: ModuleOp, args: argparse.Namespace) -> int:
+    """Host code compiled, kernels by their target, in a worker process that a wild address may end."""
+    from tilewright.runtime.program import Limits, in_worker, run_program
+
+    failures = in_worker(
+        lambda fail: run_program(
+            module,
+            entry=args.entry or "main",
+            level=args.level,
+            target=args.target or "cpu",
+            seed=args.seed,
+            strict=args.strict,
+            fail=fail,
+            say=lambda text: print(text, file=sys.stderr),
+        ),
+        Limits(),
+    )
+    if not args.strict:
+        return DONE
+    for failure in failures:
+        err().print(f"error: a comparison of the program failed: {failure}")
+    return INPUT_ERROR if failures else DONE
 
 
 def filecheck(text: str, name: str, printed: str) -> int:

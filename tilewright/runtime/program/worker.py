@@ -6,6 +6,7 @@ a limit or an error in it is told to the parent, which raises it as a `Tilewrigh
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import resource
@@ -94,6 +95,7 @@ def _child(
     def fail(error: BaseException) -> None:
         answer({"error": str(error) or type(error).__name__})
 
+    faulthandler.disable()  # the parent says what happened
     try:
         with open("/proc/self/statm") as pages:
             used = int(pages.read().split()[0]) * resource.getpagesize()
