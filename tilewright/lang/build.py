@@ -8,6 +8,7 @@ the execution level in ``tilewright.level`` and what is known about the argument
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import FunctionType
@@ -18,7 +19,7 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.ir import Block, Region
 
 from tilewright.diagnostics import CompileError
-from tilewright.lang.context import Emitter, activate
+from tilewright.lang.context import Emitter, activate, suggest_name
 from tilewright.lang.source import Source, source_of
 from tilewright.lang.statements import Frame
 from tilewright.lang.values import Array, Value, describe_type
@@ -75,7 +76,7 @@ def build(
     emitter = Emitter(block, fastmath=fastmath, level=level)
     arguments = dict(constexprs)
     for name, kind, ssa in zip(names, signature, block.args, strict=True):
-        ssa.name_hint = name
+        suggest_name(ssa, name)
         ssa.location = source.mlir_location(source.node, None)
         if isinstance(kind, ArrayType):
             arguments[name] = Array(ssa, kind.dtype, name)
@@ -95,15 +96,14 @@ def build(
             )
         frame.at(source.node)
         emitter.emit(gpu.ReturnOp([]))
-    func = gpu.FuncOp(
-        source.name, ([arg.type for arg in block.args], []), Region(block), kernel=True
-    )
+    symbol = re.sub(r"[^A-Za-z0-9_]", "_", source.name)
+    func = gpu.FuncOp(symbol, ([arg.type for arg in block.args], []), Region(block), kernel=True)
     func.location = source.mlir_location(source.node, None)
     func.attributes["tilewright.level"] = StringAttr(level)
     if subgroups is not None:
         func.attributes["tilewright.subgroups"] = IntegerAttr(subgroups, i64)
     func.attributes["tilewright.args"] = mlir_facts(signature)
-    device = gpu.ModuleOp(StringAttr(source.name), Region(Block([func])))  # pyright: ignore[reportArgumentType]
+    device = gpu.ModuleOp(StringAttr(symbol), Region(Block([func])))  # pyright: ignore[reportArgumentType]
     module = ModuleOp([device])
     flat = tuple(i for i, name in enumerate(names) if name in emitter.contiguous)
     return Built(module, flat)

@@ -119,6 +119,12 @@ class Emitter:
         return block
 
 
+def suggest_name(ssa: SSAValue, name: str) -> None:
+    """Calls an SSA value what the kernel calls it, where MLIR can spell that."""
+    if name.isascii() and ssa.name_hint is None:
+        ssa.name_hint = name
+
+
 _current: ContextVar[Emitter | None] = ContextVar("tilewright_emitter", default=None)
 
 

@@ -21,6 +21,7 @@ from tilewright.diagnostics import CompileError, Note
 from tilewright.lang import carry
 from tilewright.lang.arithmetic import binary, truth
 from tilewright.lang.carry import Leaf, Mismatch, leaf_of, meet_leaf
+from tilewright.lang.context import suggest_name
 from tilewright.lang.convert import constant_ssa, index_value, to
 from tilewright.lang.expressions import Expressions
 from tilewright.lang.frame import Binding, Break, Flow, Return, Unbound
@@ -208,6 +209,7 @@ class ControlFlow(Expressions):
             types = [leaf.type for c in carried for _, leaf in c.entering()]
             block = self._block(node, [IndexType(), *types], carried, first=1)
             block.args[0].location = self._named(target, block.args[0].location)
+            suggest_name(block.args[0], target)
             with self.emitter.inside(block):
                 self._enter(node, carried, iter(block.args[1:]))
                 self.bind(target, induction(block.args[0]), node.target)
@@ -337,7 +339,7 @@ class ControlFlow(Expressions):
         names = [c.name for c in carried for _ in c.entering()]
         for name, argument in zip(names, block.args[first:], strict=True):
             argument.location = self._named(name, argument.location)
-            argument.name_hint = name
+            suggest_name(argument, name)
         return block
 
     def _named(self, name: str, location: LocationAttr) -> LocationAttr:

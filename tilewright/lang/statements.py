@@ -8,6 +8,7 @@ from typing import Any, cast
 from tilewright.diagnostics import CompileError
 from tilewright.lang import carry
 from tilewright.lang.arithmetic import truth
+from tilewright.lang.context import suggest_name
 from tilewright.lang.control import ControlFlow
 from tilewright.lang.expressions import _BINARY as BINARY  # pyright: ignore[reportPrivateUsage]
 from tilewright.lang.frame import Break, Continue, Flow, Return
@@ -82,7 +83,8 @@ class Frame(ControlFlow):
     def _assign(self, target: ast.expr, value: Any, node: ast.AST) -> None:
         match target:
             case ast.Name():
-                self._name_hint(target.id, value)
+                if isinstance(value, (Value, Tile)):
+                    suggest_name(value.ssa, target.id)
                 self.bind(target.id, value, node)
             case ast.Tuple() | ast.List():
                 self._unpack(target, value, node)
@@ -92,11 +94,6 @@ class Frame(ControlFlow):
                 raise self.lacking(target, *ATTRIBUTE_ASSIGNMENT)
             case _:
                 raise self.refuse(target)
-
-    def _name_hint(self, name: str, value: Any) -> None:
-        """The IR's values are called as the kernel calls them."""
-        if isinstance(value, (Value, Tile)) and value.ssa.name_hint is None:
-            value.ssa.name_hint = name
 
     def _unpack(self, target: ast.Tuple | ast.List, value: Any, node: ast.AST) -> None:
         for element in target.elts:

@@ -1,0 +1,245 @@
+"""Calls: helpers, other kernels, Python's functions, and what names can mean."""
+
+# ruff: noqa: F841, F821, RUF059, B018
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.lang.reference import ir, poisoned, refused, run
+
+SCALE = 3
+TABLE = (1, 10, 100)
+HALF = np.float32(0.5)
+LOOKUP = np.arange(3)
+X = np.random.default_rng().standard_normal((8, 8)).astype(np.float32)
+
+
+def load(A, i, n=8):
+    """A helper with a default."""
+    return tw.load_tile(tw.init_tile(A, [i, 0], (1, n)))
+
+
+def softplus(x):
+    return tw.log(1 + tw.exp(x))
+
+
+def comprehended(n):
+    """Runs as ordinary Python: its argument is known at compile time."""
+    return [i * i for i in range(n)][-1]
+
+
+@tw.kernel
+def helpers(A, Y, N: tw.constexpr = 4):
+    x = softplus(load(A, n=8, i=comprehended(2)))
+    x = x * SCALE + TABLE[N - 2] * HALF + math.sqrt(N) - math.inf * 0 if False else x * SCALE
+    tw.store_tile(x + comprehended(N) + math.log2(N), tw.init_tile(Y, [0, 0], (1, 8)))
+
+
+def test_helpers_and_captured_names():
+    y = poisoned((1, 8), np.float32)
+    run(helpers, 1, X, y)
+    np.testing.assert_allclose(y[0], np.log(1 + np.exp(X[1])) * 3 + 9 + 2, rtol=1e-5)
+
+
+class State(NamedTuple):
+    top: tw.Value
+    total: tw.Value
+
+
+def online(state, x):
+    top = tw.maximum(state.top, tw.max(x, 1))
+    total = state.total * tw.exp(state.top - top) + tw.sum(tw.exp(x - top), 1)
+    return State(top, total)
+
+
+@tw.kernel
+def log_sum_exp(A, Y):
+    state = State(tw.full((8, 1), float("-inf"), tw.f32), tw.zeros((8, 1), tw.f32))
+    for j in range(0, A.shape[1], 2):
+        state = online(state, tw.load_tile(tw.init_tile(A, [0, j], (8, 2))))
+    tw.store_tile(state.top + tw.log(state.total), tw.init_tile(Y, [0, 0], (8, 1)))
+
+
+def test_named_tuples_group_values():
+    y = poisoned((8, 1), np.float32)
+    run(log_sum_exp, 1, X, y)
+    np.testing.assert_allclose(y[:, 0], np.log(np.exp(X).sum(1)), rtol=1e-5)
+
+
+@tw.kernel
+def doubled(A, Y, i, N: tw.constexpr = 8):
+    """Also called by the next kernel."""
+    tw.store_tile(load(A, i, N) * 2, tw.init_tile(Y, [i, 0], (1, N)))
+
+
+@tw.kernel
+def calls_a_kernel(A, Y):
+    for i in range(8):
+        doubled(A, Y, i)
+
+
+def test_kernels_inline():
+    y = poisoned((8, 8), np.float32)
+    run(calls_a_kernel, 1, X, y)
+    np.testing.assert_array_equal(y, X * 2)
+
+
+def maker(factor, act):
+    @tw.kernel
+    def closure(A, Y):
+        x = act(tw.load_tile(tw.init_tile(A, [0, 0], (8, 8))))
+        tw.store_tile(x * factor, tw.init_tile(Y, [0, 0], (8, 8)))
+
+    return closure
+
+
+def test_closures():
+    y = poisoned((8, 8), np.float32)
+    run(maker(4, softplus), 1, X, y)
+    np.testing.assert_allclose(y, np.log(1 + np.exp(X)) * 4, rtol=1e-5)
+    run(maker(0.5, tw.abs), 1, X, y)
+    np.testing.assert_allclose(y, abs(X) / 2)
+
+
+@tw.kernel
+def activated(A, Y, ACT: tw.constexpr = None, bias=None):
+    x = tw.load_tile(tw.init_tile(A, [0, 0], (8, 8)))
+    if bias is not None:
+        x = x + tw.load_tile(tw.init_tile(bias, [0], (1, 8)))
+    if ACT is not None:
+        x = ACT(x)
+    tw.store_tile(x, tw.init_tile(Y, [0, 0], (8, 8)))
+
+
+def test_functions_and_none_as_arguments():
+    y = poisoned((8, 8), np.float32)
+    run(activated, 1, X, y)
+    np.testing.assert_array_equal(y, X)
+    run(activated, 1, X, y, ACT=softplus)
+    np.testing.assert_allclose(y, np.log(1 + np.exp(X)), rtol=1e-5)
+    run(activated, 1, X, y, tw.abs, X[3])
+    np.testing.assert_allclose(y, abs(X + X[3]))
+    text = ir(activated, X, y)
+    assert "%bias" not in text
+
+
+# --- Errors ------------------------------------------------------------------------------------
+
+
+def recursive(n):
+    return tw.program_id(0) + recursive(n)
+
+
+def mutual(n):
+    return mutual_back(n + tw.program_id(0))
+
+
+def mutual_back(n):
+    return mutual(n)
+
+
+def broken(x):
+    return x + tw.zeros((5, 5), tw.f32)
+
+
+def outer(x):
+    return broken(x)
+
+
+def raises(n):
+    raise ValueError("not today")
+
+
+@tw.kernel
+def wrong(A, CASE: tw.constexpr):
+    x = tw.load_tile(tw.init_tile(A, [0, 0], (8, 8)))
+    if CASE == "recursion":
+        recursive(1)
+    elif CASE == "mutual":
+        mutual(1)
+    elif CASE == "chain":
+        outer(x)
+    elif CASE == "math":
+        math.exp(x)
+    elif CASE == "numpy":
+        np.tanh(x)
+    elif CASE == "arity":
+        broken(x, 1)
+    elif CASE == "raises":
+        raises(1)
+    elif CASE == "undefined":
+        lod_tile = SCALEE
+    elif CASE == "misspelt":
+        tw.lode_tile(x)
+    elif CASE == "array":
+        y = x + LOOKUP[0]
+    elif CASE == "dtype":
+        tw.f16(x)
+    elif CASE == "number":
+        SCALE(x)
+    elif CASE == "subscript":
+        x[0]
+    elif CASE == "run-time index":
+        TABLE[tw.program_id(0)]
+    elif CASE == "max":
+        max(x, x)
+    elif CASE == "unpack":
+        a, b = x
+    elif CASE == "unpack count":
+        a, b = TABLE
+    elif CASE == "unpack enumerate":
+        enumerate(range(tw.program_id(0)))
+    elif CASE == "attribute":
+        x.dtpye
+
+
+@pytest.mark.parametrize(
+    ("case", "message", "caret"),
+    [
+        ("recursion", "recursive calls itself", "recursive(n)"),
+        ("mutual", "mutual calls itself", "mutual(n)"),
+        ("chain", "shapes 8x8 and 5x5 do not broadcast", "x + tw.zeros((5, 5), tw.f32)"),
+        ("math", "use tw.exp", "math.exp(x)"),
+        ("numpy", "use tw.tanh", "np.tanh(x)"),
+        ("arity", "broken: too many positional arguments", "broken(x, 1)"),
+        ("raises", "raises raised ValueError: not today", "raises(1)"),
+        ("undefined", "did you mean SCALE?", "SCALEE"),
+        ("misspelt", "did you mean load_tile?", "tw.lode_tile"),
+        ("array", "LOOKUP is a numpy array outside of the kernel", "LOOKUP"),
+        ("dtype", "x.to(tw.f16)", "tw.f16(x)"),
+        ("number", "cannot be called", "SCALE(x)"),
+        ("subscript", "has no subscripts", "x[0]"),
+        ("run-time index", "known at run time only", "tw.program_id(0)"),
+        ("max", "tw.maximum(a, b) is elementwise", "max(x, x)"),
+        ("unpack", "cannot be unpacked", "a, b"),
+        ("unpack count", "3 values are unpacked into 2 names", "a, b"),
+        ("unpack enumerate", "not a sequence", "enumerate(range(tw.program_id(0)))"),
+        ("attribute", "did you mean dtype?", "x.dtpye"),
+    ],
+)
+def test_what_is_refused(case, message, caret):
+    text, under = refused(wrong, X, CASE=case)
+    assert message in text and under == caret
+
+
+def test_errors_in_helpers_show_the_chain_of_calls():
+    text, _ = refused(wrong, X, CASE="chain")
+    assert text.index("broken is called here") < text.index("outer is called here")
+    assert "return broken(x)" in text and "        outer(x)" in text
+
+
+def test_ops_of_helpers_are_located_in_both_places():
+    from tilewright.diagnostics import callers_of, location_of
+
+    compiled = calls_a_kernel.compile(X, X.copy(), target="reference")
+    module = compiled.executable.module  # pyright: ignore
+    (load_op,) = [op for op in module.walk() if op.name == "xetile.load_tile"]
+    inner = location_of(load_op)
+    assert inner.source_line.strip() == "return tw.load_tile(tw.init_tile(A, [i, 0], (1, n)))"
+    assert inner.source_line[inner.col - 1 : inner.end_col - 1].startswith("tw.load_tile(")
+    lines = [c.source_line.strip() for c in callers_of(load_op)]
+    assert lines[0].startswith("tw.store_tile(load(A, i, N) * 2") and lines[1] == "doubled(A, Y, i)"
