@@ -39,14 +39,18 @@ def attempt(text: str) -> str | None:
 def test_text_cut_at_every_line() -> None:
     lines = PROGRAM.splitlines(keepends=True)
     legal = [count for count in range(len(lines)) if attempt("".join(lines[:count])) is None]
-    # Alias definitions alone, without an op, are not a module; a module is legal only when closed.
-    assert legal == []
+    # Aliases without an op are an empty module; the module itself is legal only when closed.
+    aliases = next(n for n, line in enumerate(lines) if line.startswith("module"))
+    assert legal == list(range(aliases + 1))
     assert attempt(PROGRAM) is None
 
 
 def test_text_cut_at_every_seventh_character() -> None:
     body = PROGRAM[PROGRAM.index("#map_a") :]
-    assert all(attempt(body[:end]) is not None for end in range(0, len(body) - 8, 7))
+    aliases = body.index("module @gemm")
+    for end in range(0, len(body) - 8, 7):
+        message = attempt(body[:end])
+        assert message is not None or end <= aliases
 
 
 def test_text_with_a_line_missing() -> None:
@@ -111,10 +115,38 @@ def test_end_of_input_is_shown_where_the_text_ends() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "   \n", "// nothing\n", "#a = 3", "\x00", "é", '"' * 3, "%", "module {" * 400, "}"],
+    ["#", "#a", "#a =", "\x00", "é", '"' * 3, "%", "module {" * 400, "}"],
 )
 def test_odd_text(text: str) -> None:
     assert attempt(text) is not None
+
+
+@pytest.mark.parametrize("text", ["", "   \n", "// nothing\n", "#a = 3", "#a = 3\n!b = i32 // b\n"])
+def test_text_without_ops_is_an_empty_module(text: str) -> None:
+    assert print_module(parse_module(text)) == "module {\n}\n"
+
+
+def test_every_malformed_alias_is_reported() -> None:
+    text = (
+        "#a = #xetile.sg_map<wi_layout = [2, 8, 2], wi_data = [1, 2]>\n"
+        "#b = #xetile.wg_map<sg_layout = [2, 2], sg_data = [16, 16]>\n"
+        "#c = #xetile.tile_attr<order = [0, 1, 2]>\n"
+    )
+    errors: list[TilewrightError] = []
+    with pytest.raises(TilewrightError) as caught:
+        parse_module(text, "maps.mlir", errors=errors)
+    assert caught.value is errors[0]
+    places = [error.location for error in errors]
+    assert [place.line for place in places if place is not None] == [1, 3]
+    assert "size 2 for wi_layout" in errors[0].message and "size 2 for order" in errors[1].message
+
+
+def test_memory_space_zero_is_none() -> None:
+    text = (
+        "func.func @f(%a: memref<8xf32, 0>) {\n"
+        "  %b = memref.cast %a : memref<8xf32> to memref<?xf32>\n  return\n}\n"
+    )
+    assert "@f(%a: memref<8xf32>)" in print_module(parse_module(text))
 
 
 def test_deep_nesting_is_a_diagnostic() -> None:

@@ -14,7 +14,16 @@ from io import StringIO
 from typing import Any
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import FileLineColLoc, IntAttr, ModuleOp, StringAttr, UnknownLoc
+from xdsl.dialects.builtin import (
+    FileLineColLoc,
+    IntAttr,
+    IntegerAttr,
+    MemRefType,
+    ModuleOp,
+    StringAttr,
+    UnknownLoc,
+    UnrankedMemRefType,
+)
 from xdsl.ir import AttributeInvT, Operation, SSAValue
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.utils.exceptions import ParseError, VerifyException
@@ -93,11 +102,14 @@ class LocatingParser(Parser):
         self._source = source
         self._filename = StringAttr(source.filename)
         self._first_uses: dict[str, Span] = {}
+        self.alias_errors: list[ParseError] = []
 
     def parse_module(self, allow_implicit_module: bool = True) -> ModuleOp:
         try:
             return super().parse_module(allow_implicit_module)
         except ParseError:
+            if self._current_token.kind == MLIRTokenKind.EOF and self._only_aliases:
+                return ModuleOp([])  # as in MLIR, a text without ops is an empty module
             # The stock parser finds undefined values at the end of the text; show their use.
             for name in self.forward_ssa_references:
                 if self._current_token.kind == MLIRTokenKind.EOF and name in self._first_uses:
@@ -112,6 +124,30 @@ class LocatingParser(Parser):
         if operand.operand_name not in self.ssa_values:
             self._first_uses.setdefault(operand.operand_name, operand.span)
         return super().resolve_operand(operand, type)
+
+    @property
+    def _only_aliases(self) -> bool:
+        """Whether nothing but definitions of aliases has been read."""
+        rest = re.sub(r"^\s*[#!].*$|//.*$|\s+", "", self._source.text, flags=re.MULTILINE)
+        return not rest
+
+    def _parse_alias_def(self) -> None:
+        """A malformed alias does not hide those after it: each is reported."""
+        start = self.pos
+        try:
+            super()._parse_alias_def()
+        except ParseError as error:
+            self.alias_errors.append(error)
+            end = self._source.text.find("\n", max(start, error.span.start))
+            self._resume_from(len(self._source.text) if end < 0 else end)
+
+    def _parse_memref_attrs(self) -> MemRefType | UnrankedMemRefType:
+        """As in MLIR, the memory space 0 is none."""
+        kind = super()._parse_memref_attrs()
+        space = kind.memory_space
+        if isinstance(kind, MemRefType) and isinstance(space, IntegerAttr) and not space.value.data:
+            return MemRefType(kind.element_type, kind.shape, kind.layout)
+        return kind
 
     def _parse_extended_type_or_attribute(self, attr_or_dialect_name: str, is_type: Any) -> Any:
         """`#wg_map<...>` and `!tile<...>`, as the RFCs and slides write them."""
@@ -163,21 +199,22 @@ def parse_errors(source: SourceText, parser: LocatingParser | None = None) -> Ge
     except TilewrightError:
         raise
     except ParseError as error:
-        notes = [
-            Note(message or "here", source.location(span.start, span.end))
-            for span, message in getattr(error, "refs", ())
-        ]
-        raise CompileError(
-            _sentence(error.msg),
-            location=source.location(error.span.start, error.span.end),
-            notes=notes,
-        ) from None
+        raise _parse_error(source, error) from None
     except RecursionError:
         raise CompileError("the text is nested too deeply to be read", location=here()) from None
     except Exception as error:
         # A verifier, a constructor or the parser of an attribute: whatever it is, it is about
         # the text at this place. The cause stays attached for whoever debugs the dialect.
         raise CompileError(_sentence(_reason(error)), location=here()) from error
+
+
+def _parse_error(source: SourceText, error: ParseError) -> CompileError:
+    notes = [
+        Note(message or "here", source.location(span.start, span.end))
+        for span, message in getattr(error, "refs", ())
+    ]
+    location = source.location(error.span.start, error.span.end)
+    return CompileError(_sentence(error.msg), location=location, notes=notes)
 
 
 def _reason(error: BaseException) -> str:
@@ -201,20 +238,33 @@ def parse_module(
     verify: bool = True,
     strict: bool = False,
     warnings: list[str] | None = None,
+    errors: list[TilewrightError] | None = None,
 ) -> ModuleOp:
     """Reads a module and verifies it.
 
     Raises `CompileError` where the text is malformed and `VerifyError` at an op that breaks a rule.
     The context defaults to one with every dialect. What only the public implementation refuses is a
-    warning, added to `warnings` in the form of a diagnostic, and an error if `strict`.
+    warning, added to `warnings` in the form of a diagnostic, and an error if `strict`. The first
+    error is raised; `errors` receives all that could be told apart.
     """
     source = SourceText(text, filename)
     parser = None
     with parse_errors(source):
         parser = LocatingParser(context or make_context(), source)
     assert parser is not None
-    with parse_errors(source, parser):
-        module = parser.parse_module()
+    module = None
+    try:
+        with parse_errors(source, parser):
+            module = parser.parse_module()
+    except TilewrightError as error:
+        found = [error]
+    else:
+        found: list[TilewrightError] = []
+    found = [_parse_error(source, error) for error in parser.alias_errors] + found
+    if errors is not None:
+        errors.extend(found)
+    if found or module is None:
+        raise found[0]
     if verify:
         verify_module(module, source, strict=strict, warnings=warnings)
     return module

@@ -248,8 +248,8 @@ ILLEGAL: dict[str, tuple[dict[str, str], str, str]] = {
     "mma sizes": (
         {"%a": "vector<32x16xf16>", "%b": "vector<32x64xf16>"},
         "%r = xetile.tile_mma %a, %b : vector<32x16xf16>, vector<32x64xf16> -> vector<32x64xf32>",
-        "2D tile mma should have the shape (m x k) x (k x n) = (m x n), "
-        "got (32 x 16) x (32 x 64) = (32x64).",
+        "2D tile mma should have the shape (m x k) x (k x n) = (m x n). "
+        "Here it is (32 x 16) x (32 x 64) = (32x64).",
     ),
     "mma output": (
         {"%a": "vector<8x16xf16>", "%b": "vector<16x8xf16>"},

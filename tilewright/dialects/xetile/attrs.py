@@ -100,13 +100,15 @@ def parse_fields(
     return fields
 
 
-def checked(parser: AttrParser, cls: type[ParametrizedAttribute], params: Sequence[Attribute]):
-    """Build an attribute from text: what its verifier refuses is an error at this place."""
-    start = parser.pos
+def checked(
+    parser: AttrParser, cls: type[ParametrizedAttribute], params: Sequence[Attribute], start: int
+) -> Sequence[Attribute]:
+    """Parameters of an attribute whose text began at `start`; what its verifier refuses is an
+    error in that text."""
     try:
-        return cls.new(params)
+        return cls.new(params).parameters
     except VerifyException as error:
-        parser.raise_error(str(error), start, start)
+        parser.raise_error(str(error), start, parser.pos)
 
 
 def _require(parser: AttrParser, fields: Fields, what: str, *names: str) -> None:
@@ -136,10 +138,11 @@ class SgMapAttr(ParametrizedAttribute):
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
+        start = parser.pos
         readers: dict[str, FieldParser] = {"wi_layout": parse_int_array, "wi_data": parse_int_array}
         fields = parse_fields(parser, "sg_map", readers, {})
         _require(parser, fields, "sg_map", *readers)
-        return checked(parser, cls, [fields["wi_layout"], fields["wi_data"]]).parameters
+        return checked(parser, cls, [fields["wi_layout"], fields["wi_data"]], start)
 
     def print_parameters(self, printer: Printer) -> None:
         with printer.in_angle_brackets():
@@ -191,6 +194,7 @@ class WgMapAttr(ParametrizedAttribute):
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
+        start = parser.pos
         readers: dict[str, FieldParser] = {
             "sg_layout": parse_int_array,
             "sg_data": parse_int_array,
@@ -199,7 +203,8 @@ class WgMapAttr(ParametrizedAttribute):
         }
         fields = parse_fields(parser, "wg_map", readers, {})
         _require(parser, fields, "wg_map", "sg_layout", "sg_data")
-        return checked(parser, cls, [fields.get(name, NoneAttr()) for name in readers]).parameters
+        params = [fields.get(name, NoneAttr()) for name in readers]
+        return checked(parser, cls, params, start)
 
     def print_parameters(self, printer: Printer) -> None:
         with printer.in_angle_brackets():
@@ -348,6 +353,7 @@ class TileAttr(ParametrizedAttribute):
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
+        start = parser.pos
         readers: dict[str, FieldParser] = {
             "sg_map": _nested(SgMapAttr),
             "wg_map": _nested(WgMapAttr),
@@ -359,7 +365,7 @@ class TileAttr(ParametrizedAttribute):
         fields = parse_fields(parser, "tile_attr", readers, {"sg": "sg_map", "wg": "wg_map"})
         params = [fields.get(name, NoneAttr()) for name in readers]
         params[2] = _canonical_order(params[2])
-        return checked(parser, cls, params).parameters
+        return checked(parser, cls, params, start)
 
     def print_parameters(self, printer: Printer) -> None:
         with printer.in_angle_brackets():

@@ -144,6 +144,7 @@ class TileType(ParametrizedAttribute, TypeAttribute, ShapedType, ContainerType[A
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
+        beginning = parser.pos
         with parser.in_angle_brackets():
             dims, element = parse_shape_and_element(parser)
             encoding: Attribute = NoneAttr()
@@ -157,8 +158,8 @@ class TileType(ParametrizedAttribute, TypeAttribute, ShapedType, ContainerType[A
                     parser.raise_error("expect xetile::XeTileAttr for encoding", start, parser.pos)
             elif comma:
                 parser.raise_error("expected a #xetile.tile_attr after ','")
-            shape = ArrayAttr(IntAttr(dim) for dim in dims)
-            return checked(parser, cls, [shape, element, encoding]).parameters
+        shape = ArrayAttr(IntAttr(dim) for dim in dims)
+        return checked(parser, cls, [shape, element, encoding], beginning)
 
     def print_parameters(self, printer: Printer) -> None:
         with printer.in_angle_brackets():

@@ -35,7 +35,7 @@ def verify_tile_mma(op: mma.TileMmaOp) -> None:
     if k != k2 or result.get_shape() != (m, n):
         raise VerifyException(
             "incompatible A, B and output sizes for 2D tile mma op. 2D tile mma should have the "
-            "shape (m x k) x (k x n) = (m x n), got "
+            "shape (m x k) x (k x n) = (m x n). Here it is "
             f"({m} x {k}) x ({k2} x {n}) = ({extents(result.get_shape())})."
         )
     if op.c is not None and vector_type(op.c).get_shape() != result.get_shape():
