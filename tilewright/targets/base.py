@@ -8,7 +8,7 @@ for, so that a machine without a driver still imports Tilewright.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -85,14 +85,26 @@ class Storable(Protocol):
         ...
 
 
+Observer: TypeAlias = "Callable[[str, ModuleOp], None]"
+"""Is told the name of every pass that ran, with the module as the pass left it (not to be changed)."""
+
+
+def ignore(name: str, module: ModuleOp) -> None:
+    """The observer that looks at nothing."""
+
+
 class Target(Protocol):
     """One kind of machine. A target holds no state that belongs to a kernel."""
 
     @property
     def name(self) -> str: ...
 
-    def build(self, module: ModuleOp, options: CompileOptions) -> Executable:
+    def build(
+        self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore
+    ) -> Executable:
         """Compiles ``module`` (one gpu.module with one kernel; it may be changed in place).
+
+        ``observe`` is called after every pass.
 
         Raises CompileError for programs that are not legal and UnsupportedError for legal
         programs that this machine cannot run.

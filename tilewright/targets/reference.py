@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.diagnostics import UnsupportedError
 from tilewright.runtime.arrays import ArrayArg, numpy_view
-from tilewright.targets.base import Argument, CompileOptions, Grid
+from tilewright.targets.base import Argument, CompileOptions, Grid, Observer, ignore
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -45,7 +45,9 @@ class ReferenceTarget:
 
     name = "reference"
 
-    def build(self, module: ModuleOp, options: CompileOptions) -> ReferenceExecutable:
+    def build(
+        self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore
+    ) -> ReferenceExecutable:
         return ReferenceExecutable(module)
 
     def fingerprint(self, options: CompileOptions) -> str:

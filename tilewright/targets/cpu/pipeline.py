@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import AnyFloat, ModuleOp, VectorType
 from xdsl.ir import Attribute, OpResult
@@ -11,7 +13,7 @@ from tilewright.passes.cleanup import cleanup
 from tilewright.passes.contraction import Contraction
 from tilewright.passes.packing import Packing, Panels, PanelsOf
 from tilewright.passes.strips import form_strips
-from tilewright.targets.base import CompileOptions
+from tilewright.targets.base import CompileOptions, Observer, ignore
 from tilewright.targets.cpu.lower import Lowered, lower_kernel
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.memory import element_of
@@ -64,18 +66,33 @@ def widen_operands(kernel: gpu.FuncOp, m: Machine) -> None:
                 last.operands[2 * i + side] = wide.result
 
 
-def run_pipeline(module: ModuleOp, m: Machine, options: CompileOptions, remarks: list[str], ir: dict[str, str]) -> Lowered:
-    """From XeTile at workgroup level to the last stage; `ir` receives the text of every stage."""
+def run_pipeline(
+    module: ModuleOp,
+    m: Machine,
+    options: CompileOptions,
+    remarks: list[str],
+    ir: dict[str, str],
+    observe: Observer = ignore,
+) -> Lowered:
+    """From XeTile at workgroup level to the last stage; `ir` receives the text of every stage.
+
+    `observe` sees the module after every pass, by the pass's name.
+    """
     kernel = kernel_of(module)
     ir["xetile"] = str(module)
-    cleanup(kernel)
-    Contraction(kernel, remarks).run()
-    cleanup(kernel)
+
+    def run(name: str, action: Callable[[], object]) -> None:
+        action()
+        observe(name, module)
+
+    run("cleanup", lambda: cleanup(kernel))
+    run("contraction", Contraction(kernel, remarks).run)
+    run("cleanup", lambda: cleanup(kernel))
     if "packing" not in options.disable:
-        Packing(kernel, panels_for(m), remarks).run()
-    widen_operands(kernel, m)
-    cleanup(kernel)
-    form_strips(kernel)
+        run("packing", Packing(kernel, panels_for(m), remarks).run)
+    run("widen-operands", lambda: widen_operands(kernel, m))
+    run("cleanup", lambda: cleanup(kernel))
+    run("strips", lambda: form_strips(kernel))
     ir["stage"] = str(module)
     lowered = lower_kernel(kernel, m)
     ir["mach"] = str(lowered.module)

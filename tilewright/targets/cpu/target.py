@@ -25,7 +25,7 @@ from xdsl.ir import Attribute
 from tilewright.codegen import emit_module
 from tilewright.codegen.jit import LoadedObject, compile_assembly, compile_object, toolchain_version
 from tilewright.diagnostics import LaunchError
-from tilewright.targets.base import Argument, CompileOptions, Grid
+from tilewright.targets.base import Argument, CompileOptions, Grid, Observer, ignore
 from tilewright.targets.cpu import workspace
 from tilewright.targets.cpu.lower import argument_block
 from tilewright.targets.cpu.machine import Machine, machine
@@ -178,11 +178,13 @@ class CpuTarget:
 
     name = "cpu"
 
-    def build(self, module: ModuleOp, options: CompileOptions) -> CpuExecutable:
+    def build(
+        self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore
+    ) -> CpuExecutable:
         m = machine(options.machine)
         ir: dict[str, str] = {}
         remarks: list[str] = []
-        lowered = run_pipeline(module, m, options, remarks, ir)
+        lowered = run_pipeline(module, m, options, remarks, ir, observe)
         text = emit_module(lowered.module, m.target)
         data = compile_object(text, m.target)
         block = argument_block(lowered.types)
