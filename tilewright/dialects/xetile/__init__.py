@@ -22,6 +22,7 @@ from tilewright.dialects.xetile.compute import (
 )
 from tilewright.dialects.xetile.init import InitTileOp, UpdateTileOffsetOp
 from tilewright.dialects.xetile.kinds import ATOMIC_KINDS, REDUCTION_KINDS
+from tilewright.dialects.xetile.maps import operand_map, result_map, value_map
 from tilewright.dialects.xetile.memory import LoadTileOp, PrefetchTileOp, StoreTileOp
 from tilewright.dialects.xetile.mma import TileMmaOp
 from tilewright.dialects.xetile.scattered import AtomicRmwOp, LoadGatherOp, StoreScatterOp
@@ -72,4 +73,7 @@ __all__ = [
     "WgMapAttr",
     "XeMapAttr",
     "XeTile",
+    "operand_map",
+    "result_map",
+    "value_map",
 ]
