@@ -81,12 +81,12 @@ def describe(obj: Any, name: str = "argument") -> ArrayArg:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(obj, torch.Tensor):
         return _from_torch(obj, name)
-    if isinstance(obj, np.ma.MaskedArray):
-        raise LaunchError(
-            f"{name} is a masked array, and kernels know no masks",
-            hint="pass x.data and the mask as two arrays",
-        )
     if isinstance(obj, np.ndarray):
+        if hasattr(obj, "mask"):
+            raise LaunchError(
+                f"{name} is a masked array, and kernels know no masks",
+                hint="pass x.data and the mask as two arrays",
+            )
         return _from_numpy(obj, name)
     if isinstance(obj, ArraySpec):
         return _from_spec(obj, name)

@@ -11,7 +11,6 @@ from tilewright.diagnostics import LaunchError
 from tilewright.runtime.arrays import ArrayArg, describe
 from tilewright.runtime.binding import Parameter
 from tilewright.runtime.cache import KernelCache
-from tilewright.runtime.effects import kernel_function, stored_arguments
 from tilewright.runtime.key import (
     ArgType,
     ArrayType,
@@ -168,6 +167,8 @@ def compile_program(
             if kernel is not None:
                 return kernel
             store.discard(key)
+    from tilewright.runtime.effects import kernel_function, stored_arguments
+
     built = program.build(signature, constexprs, options)
     function = kernel_function(built.module)
     stored = stored_arguments(function) if function is not None else frozenset[int]()

@@ -44,7 +44,7 @@ _PROBE = Path(__file__).with_name("probe.py")
 
 
 def compile(settings: Settings) -> Iterator[Row]:
-    """Import, cold compile and load from disk of the 256x256x32 GEMM, each in fresh processes."""
+    """Import, cold compile and load from disk of the GEMM, until its first result is there."""
     rounds = max(3, min(settings.rounds, 7))
     with tempfile.TemporaryDirectory() as directory:
         times: dict[str, list[float]] = {
@@ -65,9 +65,9 @@ def compile(settings: Settings) -> Iterator[Row]:
     names = {
         "import": "import tilewright",
         "libraries": "modules that the first kernel imports",
-        "cold": "compile 256x256x32 gemm, cold",
+        "cold": "first launch of a 256x256x32 gemm, cold",
         "disk": "the same from the disk cache",
-        "memory": "the same again, in memory",
+        "memory": "second launch (one tile of work)",
     }
     for kind, label in names.items():
         yield _row(label, times[kind])
