@@ -158,7 +158,7 @@ class Contraction:
             if isinstance(op, xt.LoadTileOp):
                 if op.permutation is not None or len(op.values) > 1:
                     return False
-                access = self.analysis._by_op.get(op)  # pyright: ignore
+                access = self.analysis.find(op)
                 if access is None or access.scattered or not self.moves(access, loop, k, axis):
                     return False
                 if not self.unwritten(access, block, loop is not None):

@@ -19,9 +19,9 @@ from xdsl.dialects import gpu, memref, scf
 from xdsl.dialects.arith import CmpiOp
 from xdsl.dialects.builtin import IntegerAttr, IntegerType, MemRefType
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
-from xdsl.traits import is_side_effect_free
 
 from tilewright.passes.affine import Expr, Kind, Symbol, Symbols
+from tilewright.passes.memory_objects import is_pure
 
 Component: TypeAlias = "int | None"
 """Which integer of a value: None for a scalar, a dimension for a tile's position."""
@@ -331,7 +331,7 @@ class Scalars:
             case _:
                 pass
         scalar = all(_is_integer(v) for v in op.operands)
-        if not (scalar and op.operands and is_side_effect_free(op)):
+        if not (scalar and op.operands and is_pure(op)):
             return self._derived(value, op)
         args = [self.expr(v) for v in op.operands]
         if name == "select":
@@ -403,7 +403,7 @@ class Scalars:
         if _is_integer(value) and (value, None) in self._memo:
             return self._memo[value, None].atoms
         op = value.owner
-        if isinstance(op, Operation) and not op.regions and is_side_effect_free(op):
+        if isinstance(op, Operation) and not op.regions and is_pure(op):
             found = frozenset[Symbol]()
             for operand in op.operands:
                 scalar = _is_integer(operand)

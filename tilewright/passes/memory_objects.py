@@ -5,7 +5,7 @@ from __future__ import annotations
 from xdsl.dialects import gpu, memref
 from xdsl.dialects.builtin import IntegerAttr, MemRefType
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
-from xdsl.traits import MemoryEffectKind, get_effects
+from xdsl.traits import MemoryEffectKind, get_effects, is_side_effect_free
 
 _VIEWS = (
     memref.CastOp,
@@ -19,8 +19,10 @@ _VIEWS = (
 )
 _ALLOCATIONS = (memref.AllocOp, memref.AllocaOp)
 
-# Ops of unknown effects to xDSL that write no memory a kernel can read.
-_HARMLESS_DIALECTS = ("gpu", "scf", "cf", "tw", "index", "arith", "math")
+# Stock xDSL does not say of all of these ops that they are pure, or that they only read.
+_PURE_DIALECTS = ("arith", "math", "index")
+_PURE_OPS = ("vector.bitcast", "vector.create_mask", "vector.reduction")
+_HARMLESS_DIALECTS = ("gpu", "scf", "cf", "tw", "builtin")
 _HARMLESS_OPS = (
     "memref.load",
     "memref.prefetch",
@@ -67,8 +69,16 @@ def memory_space(root: SSAValue) -> int | None:
     return space.value.data if isinstance(space, IntegerAttr) else 0
 
 
+def is_pure(op: Operation) -> bool:
+    """Whether the results depend on nothing but the operands, and nothing else happens."""
+    dialect = op.name.partition(".")[0]
+    return dialect in _PURE_DIALECTS or op.name in _PURE_OPS or is_side_effect_free(op)
+
+
 def may_write(op: Operation) -> bool:
     """Whether an op that is no tile access may write memory (its regions not counted)."""
+    if is_pure(op):
+        return False
     effects = get_effects(op)
     if effects is not None and not op.regions:
         return any(e.kind is MemoryEffectKind.WRITE for e in effects)

@@ -101,7 +101,7 @@ class Packing:
         chain = chain_of(value, op.body.block)
         if chain is None:
             return "it is more than one load with elementwise ops that keep zero"
-        access = self.analysis._by_op.get(chain.load)  # pyright: ignore
+        access = self.analysis.find(chain.load)
         if access is None or access.scattered:
             return "its tile is not known"
         source = access.base

@@ -202,7 +202,7 @@ class Former:
         return self.analysis.may_alias(x.root, y.root)
 
     def access(self, op: Operation) -> Access | None:
-        return self.analysis._by_op.get(op)  # pyright: ignore
+        return self.analysis.find(op)
 
     def same_tile(self, a: Operation, b: Operation) -> bool:
         """Do two block accesses address the same tile, element by element?"""
