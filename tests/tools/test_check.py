@@ -1,0 +1,174 @@
+"""`tilewright check` names the first pass that changes a result, and what the program does wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, ModuleOp, VectorType
+
+from tilewright import reference
+from tilewright.targets import base
+from tilewright.targets.base import CompileOptions, Observer, ignore
+from tilewright.tools.check import Stage, check_stages, difference
+from tilewright.tools.check_inputs import Inputs
+from tilewright.tools.cli import main
+
+SCALE = """
+builtin.module { gpu.module @m {
+gpu.func @scale(%a: memref<?x?xf32, strided<[?, 1]>>, %o: memref<?x?xf32, strided<[?, 1]>>) kernel {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c16 = arith.constant 16 : index
+  %i = gpu.block_id x
+  %row = arith.muli %i, %c16 : index
+  %h = memref.dim %a, %c0 : memref<?x?xf32, strided<[?, 1]>>
+  %w = memref.dim %a, %c1 : memref<?x?xf32, strided<[?, 1]>>
+  %t = xetile.init_tile %a[%row, %c0], [%h, %w], [%w, 1]
+    : memref<?x?xf32, strided<[?, 1]>> -> !xetile.tile<16x32xf32>
+  %u = xetile.init_tile %o[ROW, %c0], [%h, %w], [%w, 1]
+    : memref<?x?xf32, strided<[?, 1]>> -> !xetile.tile<16x32xf32>
+  %v = xetile.load_tile %t : !xetile.tile<16x32xf32> -> vector<16x32xf32>
+  %two = arith.constant dense<2.0> : vector<16x32xf32>
+  %d = arith.mulf %v, %two : vector<16x32xf32>
+  xetile.store_tile %d, %u : vector<16x32xf32>, !xetile.tile<16x32xf32>
+  gpu.return
+} } }
+"""
+
+
+class Broken:
+    """A target whose second pass makes 2 into 2.01."""
+
+    name = "cpu"
+
+    def build(self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore) -> Any:
+        observe("harmless", module)
+        for op in module.walk():
+            if isinstance(op, arith.ConstantOp) and isinstance(op.result.type, VectorType):
+                value = DenseIntOrFPElementsAttr.from_list(op.result.type, [2.01])
+                op.properties["value"] = value
+        observe("harmful", module)
+        observe("innocent", module)
+        return Executable(module)
+
+
+class Executable:
+    def __init__(self, module: ModuleOp):
+        self.module = module
+
+    def launch(self, grid: Any, args: Any) -> None:
+        from tilewright.runtime.arrays import numpy_view
+
+        reference.run(self.module, grid, [numpy_view(a) for a in args])
+
+
+def write(path: Path, text: str) -> str:
+    file = path / "scale.mlir"
+    file.write_text(text)
+    return str(file)
+
+
+def test_a_kernel_that_is_right_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["check", write(tmp_path, SCALE.replace("ROW", "%row"))]) == 0
+    printed = capsys.readouterr()
+    assert "right: code generation for cpu" in printed.out
+    assert "reaches outside its matrix" in printed.err  # the sizes are ragged
+
+
+def test_the_pass_that_changed_a_result_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(base._loaded, "cpu", Broken())  # pyright: ignore[reportPrivateUsage]
+    assert main(["check", "--seed", "3", write(tmp_path, SCALE.replace("ROW", "%row"))]) == 1
+    error = capsys.readouterr().err
+    assert "pass harmful changed the result: argument 1" in error
+    assert "--seed 3" in error
+
+
+def test_races_of_the_program_itself_are_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["check", write(tmp_path, SCALE.replace("ROW", "%c0"))]) == 1
+    assert "race: workgroup (1, 0, 0) writes" in capsys.readouterr().err
+
+
+def test_python_kernels_need_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "k.py"
+    file.write_text("""
+import tilewright as tw
+
+@tw.kernel
+def double(A, B, N: tw.constexpr = 32):
+    i = tw.program_id(0) * N
+    x = tw.load_tile(tw.init_tile(A, [i, 0], (N, N)))
+    tw.store_tile(x + x, tw.init_tile(B, [i, 0], (N, N)))
+""")
+    assert main(["check", f"{file}:double"]) == 2
+    assert "--args" in capsys.readouterr().err
+    assert main(["check", f"{file}:double", "--args", "f32[70,20]", "f32[70,20]"]) == 0
+    assert "grid (3, 1, 1)" in capsys.readouterr().out
+
+
+def test_stages_are_compared_with_the_first():
+    inputs = Inputs((1, 1, 1), (np.ones((3, 3), np.float32),))
+
+    def add(amount: float):
+        def run(grid: Any, args: Any) -> None:
+            args[0] += np.float32(amount)
+
+        return run
+
+    stages = [Stage("first", add(1)), Stage("second", add(1)), Stage("third", add(1.001))]
+    assert check_stages(stages[:2], inputs) is None
+    found = check_stages(stages, inputs)
+    assert found is not None and (found.stage, found.before) == ("third", "second")
+    assert (inputs.args[0] == 1).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, ml_dtypes.bfloat16])
+def test_differences_of_floats(dtype: Any):
+    rng = np.random.default_rng(5)
+    right = rng.standard_normal((50, 40)).astype(dtype)
+    assert difference(right, right.copy()) is None
+    one_ulp = right * np.array(1 + float(ml_dtypes.finfo(dtype).eps), dtype)
+    assert difference(right, one_ulp) is None
+    outlier = right.copy()
+    outlier[7, 3] = 30
+    assert "at [7, 3]" in str(difference(right, outlier))
+    assert difference(right, right * np.array(1.25, dtype)) is not None
+    holes = right.copy()
+    holes[1, 2] = np.nan
+    assert "at [1, 2]" in str(difference(right, holes))
+    assert difference(holes, holes.copy()) is None
+    assert "at [1, 2]" in str(difference(holes, right))
+
+
+def test_integers_are_compared_exactly():
+    right = np.arange(12, dtype=np.int32).reshape(3, 4)
+    wrong = right.copy()
+    wrong[2, 1] += 1
+    assert difference(right, right.copy()) is None
+    assert "[2, 1] instead of 9" in str(difference(right, wrong))
+
+
+def test_host_programs_are_run_in_checking_mode(tmp_path: Path):
+    file = tmp_path / "host.mlir"
+    file.write_text(
+        """
+func.func @main() {
+  %c0 = arith.constant 0 : index
+  %m = memref.alloc() : memref<2xf32>
+  %one = arith.constant 1.0 : f32
+  memref.store %one, %m[%c0] : memref<2xf32>
+  %v = memref.load %m[INDEX] : memref<2xf32>
+  func.return
+}
+""".replace("INDEX", "%c0")
+    )
+    assert main(["check", str(file)]) == 0
+    text = file.read_text().replace("load %m[%c0]", "load %m[%c1]")
+    file.write_text(text.replace("%m =", "%c1 = arith.constant 1 : index\n  %m ="))
+    assert main(["check", str(file)]) == 1

@@ -1,0 +1,274 @@
+"""Run a kernel stage by stage on random inputs, and name the first pass that changed a result.
+
+The program as it was written runs in the reference executor's checking mode first: races, reads of
+uninitialised memory and undefined accesses are errors. Then every pass of the target runs, and the
+program that it left is executed too; at the end the compiled code. Results are compared with those
+of the program as written: floats by relative Frobenius norm, integers exactly; NaN stands where NaN
+stood, and what was not written stays as it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from xdsl.dialects import func, gpu
+from xdsl.dialects.builtin import ModuleOp
+
+from tilewright import dtypes, reference
+from tilewright.diagnostics import CheckError
+from tilewright.targets.base import CompileOptions, get_target, with_options
+from tilewright.tools.check_inputs import Inputs, grid_of, make_args, specs_of
+from tilewright.tools.compile import add_kernel_arguments
+from tilewright.tools.console import err, out
+from tilewright.tools.exits import DONE, INPUT_ERROR, UsageError
+from tilewright.tools.sources import (
+    Source,
+    find_kernel,
+    parse_argument,
+    parse_constexprs,
+    parse_source,
+)
+
+EPILOG = """\
+examples:
+  tilewright check kernel.mlir                       sizes are chosen from the kernel's tiles
+  tilewright check examples/01_gemm.py:gemm --args 'bf16[300,90]' 'bf16[90,260]' 'f32[300,260]'
+  tilewright check FILE.py:KERNEL --args 'f32[70,65]' 'f32[70,65]' --grid 2,2 --seed 7
+"""
+
+ULPS = 4
+"""A float result may differ by this many units in the last place of its type, in the norm."""
+OUTLIER = 64
+"""And no element by more than this many times that, relative to the element or to the mean."""
+
+Runner = Callable[[tuple[int, int, int], Sequence[Any]], Any]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A program that should compute what the first stage computes. `run` writes to its arguments."""
+
+    name: str
+    run: Runner
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first stage whose result is another one, and where."""
+
+    stage: str
+    before: str
+    """The last stage that was right."""
+    argument: int
+    message: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.stage} changed the result: argument {self.argument} {self.message} "
+            f"(after {self.before} it was right)"
+        )
+
+
+def check_stages(
+    stages: Sequence[Stage], inputs: Inputs, done: Callable[[Stage], None] | None = None
+) -> Difference | None:
+    """Runs every stage on the same inputs; the first that gives other results, None if all agree.
+
+    The first stage is taken as right. `done` is told of every stage that agreed.
+    """
+    expected: list[Any] | None = None
+    before = ""
+    for stage in stages:
+        args = inputs.copies()
+        stage.run(inputs.grid, args)
+        if expected is None:
+            expected = args
+        for position, (right, given) in enumerate(zip(expected, args, strict=True)):
+            if isinstance(right, np.ndarray) and (message := difference(right, given)):
+                return Difference(stage.name, before, position, message)
+        before = stage.name
+        if done is not None:
+            done(stage)
+    return None
+
+
+def difference(expected: np.ndarray[Any, Any], given: np.ndarray[Any, Any]) -> str | None:
+    """How a result differs from the expected one; None when it is the same up to rounding."""
+    dtype = dtypes.from_numpy(expected.dtype)
+    if not dtype.is_float:
+        wrong = np.argwhere(expected != given)
+        return _first(wrong, expected, given) if wrong.size else None
+    right, value = expected.astype(np.float64), given.astype(np.float64)
+    special = ~np.isfinite(right)
+    same = np.where(special, (right == value) | (np.isnan(right) & np.isnan(value)), True)
+    same &= special | np.isfinite(value)
+    if not same.all():
+        return _first(np.argwhere(~same), expected, given)
+    right, value = np.where(special, 0, right), np.where(special, 0, value)
+    error, norm = np.abs(right - value), np.linalg.norm(right)
+    unit = 2.0**-dtype.mantissa_bits
+    # float32 sums of many terms differ by the order in which they are made.
+    unit *= 1 if dtype.mantissa_bits < 23 else 16
+    mean = norm / max(np.sqrt(right.size), 1)
+    outliers = np.argwhere(error > OUTLIER * unit * (np.abs(right) + mean))
+    if outliers.size:
+        return _first(outliers, expected, given)
+    relative = float(np.linalg.norm(error) / norm) if norm else float(np.linalg.norm(error))
+    if relative > ULPS * unit:
+        return f"has relative error {relative:.3g}, more than the {ULPS * unit:.3g} of rounding"
+    return None
+
+
+def _first(
+    where: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], given: np.ndarray[Any, Any]
+) -> str:
+    at = tuple(int(i) for i in where[0])
+    return (
+        f"has {given[at]} at {list(at)} instead of {expected[at]}, and differs in {len(where)} of "
+        f"{expected.size} elements"
+    )
+
+
+def stages_of_target(module: ModuleOp, options: CompileOptions) -> list[Stage]:
+    """The program as written, after every pass of the target that changed it, and as code."""
+    stages = [Stage("the program as written", _interpreter(module.clone()))]
+    seen = str(module)
+
+    def observe(name: str, changed: ModuleOp) -> None:
+        nonlocal seen
+        if (text := str(changed)) != seen:
+            seen = text
+            stages.append(Stage(f"pass {name}", _interpreter(changed.clone())))
+
+    executable = get_target(options.target).build(module.clone(), options, observe)
+    if options.target != "reference":
+        stages.append(Stage(f"code generation for {options.target}", _launcher(executable)))
+    return stages
+
+
+def _interpreter(module: ModuleOp) -> Runner:
+    return lambda grid, args: reference.run(module, grid, args)
+
+
+def _launcher(executable: Any) -> Runner:
+    from tilewright.runtime.arrays import describe
+
+    def run(grid: tuple[int, int, int], args: Sequence[Any]) -> None:
+        ready = [describe(a) if isinstance(a, np.ndarray) else a for a in args]
+        executable.launch(grid, ready)
+
+    return run
+
+
+# The command.
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", help="FILE.mlir, FILE.py:KERNEL, or - for MLIR on standard input")
+    add_kernel_arguments(parser)
+    parser.add_argument(
+        "--grid", metavar="X,Y,Z", help="workgroups; default: what covers the arrays"
+    )
+    parser.add_argument(
+        "--target", default="cpu", help="whose passes run: cpu (default), reference"
+    )
+    parser.add_argument("--seed", type=int, help="of the random inputs; printed when not given")
+    parser.add_argument("--no-fastmath", action="store_true", help="strict arithmetic")
+
+
+def execute(args: argparse.Namespace) -> int:
+    source = parse_source(args.file)
+    seed = args.seed if args.seed is not None else secrets.randbelow(2**31)
+    options = with_options(
+        CompileOptions(), {"target": args.target, "fastmath": not args.no_fastmath}
+    )
+    module, specs = load(source, args.args, args.set, options)
+    kernel = next((op for op in module.walk() if isinstance(op, gpu.FuncOp)), None)
+    if any(isinstance(op, func.FuncOp) and op.body.blocks for op in module.walk()):
+        return _report(reference.run(module, check=True, seed=seed))
+    if kernel is None:
+        raise UsageError(f"{source.name} has no kernel")
+    values = make_args(specs if specs is not None else specs_of(kernel), seed)
+    grid = _grid(args.grid) if args.grid else grid_of(kernel, values)
+    inputs = poisoned(kernel, Inputs(grid, values))
+    out().print(f"seed {seed}, {inputs}")
+    if status := _report(reference.run(module, grid, inputs.copies(), check=True)):
+        return status
+    stages = stages_of_target(module, options)
+    found = check_stages(stages, inputs, lambda stage: out().print(f"  right: {stage.name}"))
+    if found is not None:
+        raise CheckError(str(found), hint=f"--seed {seed} gives the same inputs again")
+    out().print(f"{len(stages)} stages agree")
+    return DONE
+
+
+def load(
+    source: Source, arguments: list[str], settings: list[str], options: CompileOptions
+) -> tuple[ModuleOp, list[Any] | None]:
+    """The kernel's module, and what its arguments are (None: to be chosen from its types)."""
+    if not source.is_python:
+        from tilewright.dialects.text import parse_module
+
+        warnings: list[str] = []
+        module = parse_module(source.read(), source.name, warnings=warnings)
+        for warning in warnings:
+            err().print(warning)
+        return module, [parse_argument(text) for text in arguments] or None
+    from tilewright.runtime.key import signature_of
+
+    kernel = find_kernel(source)
+    if not arguments:
+        raise UsageError(
+            f"what are the arguments of {kernel.name}? --args 'f32[70,65]' 'f32[70,65]' says so"
+        )
+    given = [parse_argument(text) for text in arguments]
+    chosen, values = kernel._resolve(tuple(given), parse_constexprs(settings))  # pyright: ignore
+    types, constexprs, _ = chosen.launcher.describe(values)
+    built = chosen.build(signature_of(types), constexprs, options)
+    run_time = [v for p, v in zip(chosen.parameters, values, strict=True) if not p.constexpr]
+    module: Any = built.module
+    return module if isinstance(module, ModuleOp) else module.module, run_time
+
+
+def poisoned(kernel: gpu.FuncOp, inputs: Inputs) -> Inputs:
+    """The inputs with NaN (or all ones) in arrays that the kernel only writes."""
+    from tilewright.passes.access import AccessAnalysis
+
+    analysis = AccessAnalysis(kernel)
+    args = list(inputs.args)
+    for position, argument in enumerate(kernel.body.blocks[0].args):
+        mine = [a for a in analysis.accesses if a.root is argument]
+        only_tiles = all(
+            use.operation.name
+            in ("xetile.init_tile", "memref.dim", "memref.extract_strided_metadata")
+            for use in argument.uses
+        )
+        written = only_tiles and bool(mine) and all(a.kind == "store" for a in mine)
+        if written and isinstance(array := args[position], np.ndarray):
+            fresh = np.empty_like(array)
+            fresh.view(np.uint8).fill(0xFF)
+            args[position] = fresh
+    return Inputs(inputs.grid, tuple(args))
+
+
+def _grid(text: str) -> tuple[int, int, int]:
+    try:
+        parts = [int(part) for part in text.split(",")]
+    except ValueError:
+        parts = []
+    if not 1 <= len(parts) <= 3 or any(part < 1 for part in parts):
+        raise UsageError(f"--grid {text}: one to three positive numbers, such as 4,2")
+    x, y, z = (*parts, 1, 1)[:3]
+    return x, y, z
+
+
+def _report(report: reference.Report) -> int:
+    """Prints what checking mode found; the exit code."""
+    for finding in report.findings:
+        err().print(str(finding))
+    return DONE if report.ok else INPUT_ERROR

@@ -1,0 +1,152 @@
+"""Inputs on which a kernel is checked: small, ragged, and big enough that every pass has work.
+
+Sizes come from the kernel's own tiles (DESIGN §6): two workgroups along every grid axis, five
+iterations of every loop over tiles, and a last tile that is not full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from xdsl.dialects import gpu
+from xdsl.dialects.builtin import IndexType, MemRefType
+from xdsl.ir import Attribute, BlockArgument
+
+from tilewright import dtypes
+from tilewright.passes.access import Access, AccessAnalysis
+from tilewright.runtime.arrays import ArraySpec
+from tilewright.tools.exits import UsageError
+from tilewright.tools.sources import random_array
+
+WORKGROUPS = 2
+ITERATIONS = 5
+"""A ring of three slots, and two iterations more."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A launch: the grid and one value per kernel argument."""
+
+    grid: tuple[int, int, int]
+    args: tuple[Any, ...]
+
+    def copies(self) -> list[Any]:
+        """The arguments with arrays of their own, laid out alike."""
+        return [_like(a) if isinstance(a, np.ndarray) else a for a in self.args]
+
+    def __str__(self) -> str:
+        shapes = (
+            f"{dtypes.from_numpy(a.dtype)}{list(a.shape)}" if isinstance(a, np.ndarray) else str(a)
+            for a in self.args
+        )
+        return f"grid {self.grid}, {', '.join(shapes)}"
+
+
+def _like(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    copy = np.empty_like(array)  # keeps the order of strides
+    copy[...] = array
+    return copy
+
+
+def specs_of(kernel: gpu.FuncOp) -> list[ArraySpec | Attribute]:
+    """What each argument of an MLIR kernel could be: arrays sized by the tiles, scalar types."""
+    analysis = AccessAnalysis(kernel)
+    specs: list[ArraySpec | Attribute] = []
+    for argument in kernel.body.blocks[0].args:
+        if not isinstance(argument.type, MemRefType):
+            specs.append(argument.type)
+            continue
+        type = cast(MemRefType[Attribute], argument.type)
+        mine = [a for a in analysis.accesses if a.root is argument and a.memory_space == 0]
+        shape = tuple(
+            extent if extent >= 0 else _extent(analysis, mine, dim, len(type.get_shape()))
+            for dim, extent in enumerate(type.get_shape())
+        )
+        specs.append(ArraySpec(shape, dtypes.from_mlir(type.element_type), _strides(type, shape)))
+    return specs
+
+
+def _strides(type: MemRefType[Attribute], shape: Sequence[int]) -> tuple[int, ...] | None:
+    """Strides that the type asks for: None for row-major, else the unit one wherever it stands."""
+    given = type.get_strides()
+    if given is None or len(shape) < 2 or given[-1] == 1 or 1 not in given:
+        return None
+    order = sorted(range(len(shape)), key=lambda dim: given[dim] != 1)
+    strides = [1] * len(shape)
+    step = 1
+    for dim in order:
+        strides[dim] = step
+        step *= max(shape[dim], 1)
+    return tuple(strides)
+
+
+def _extent(analysis: AccessAnalysis, accesses: Sequence[Access], dim: int, rank: int) -> int:
+    """A ragged extent of one dimension, from the tiles that lie on it."""
+    best = 0
+    for access in accesses:
+        if access.scattered:
+            best = max(best, 64)
+            continue
+        at = dim + len(access.offsets) - rank
+        offset, tile = access.offsets[at], access.box_shape[at]
+        ragged = tile // 4
+        reach = tile
+        for axis in range(3):
+            step = offset.step(analysis.program_id(axis))
+            if step is not None and step.constant:
+                reach = max(reach, (WORKGROUPS - 1) * abs(step.constant) + tile - ragged)
+        for loop in access.loops:
+            step = access.step(loop)[at]
+            if step is not None and step.constant:
+                reach = max(reach, (ITERATIONS - 1) * abs(step.constant) + tile - ragged)
+        best = max(best, reach)
+    return best or 64
+
+
+def grid_of(kernel: gpu.FuncOp, args: Sequence[Any]) -> tuple[int, int, int]:
+    """As many workgroups along each axis as it takes to walk over the arrays that it moves on."""
+    analysis = AccessAnalysis(kernel)
+    grid: dict[int, int] = {}
+    for access in analysis.accesses:
+        root = access.root
+        array = args[root.index] if isinstance(root, BlockArgument) else None
+        if access.scattered or not isinstance(array, np.ndarray):
+            continue
+        shape = (1,) * (len(access.offsets) - array.ndim) + array.shape
+        for axis in access.axes:
+            for extent, offset in zip(shape, access.offsets, strict=True):
+                step = offset.step(analysis.program_id(axis))
+                if step is not None and step.constant:
+                    needed = -(-extent // abs(step.constant))
+                    grid[axis] = max(grid.get(axis, 1), needed)
+    unknown = dict.fromkeys(analysis.used_axes, WORKGROUPS)
+    x, y, z = ({**unknown, **grid}.get(axis, 1) for axis in range(3))
+    return x, y, z
+
+
+def make_args(specs: Sequence[Any], seed: int) -> tuple[Any, ...]:
+    """Random arrays and scalars."""
+    rng = np.random.default_rng(seed)
+    args: list[Any] = []
+    for spec in specs:
+        if isinstance(spec, ArraySpec):
+            args.append(random_array(spec, rng))
+        elif isinstance(spec, Attribute):
+            args.append(_scalar(spec, rng))
+        elif isinstance(spec, (int, float, bool, np.generic)):
+            args.append(spec)
+        else:
+            raise UsageError(f"{spec!r} is neither an array nor a number")
+    return tuple(args)
+
+
+def _scalar(type: Attribute, rng: np.random.Generator) -> Any:
+    if isinstance(type, IndexType):
+        return int(rng.integers(1, 5))
+    dtype = dtypes.from_mlir(type)
+    if dtype.is_float:
+        return dtype.numpy.type(rng.standard_normal())
+    return dtype.numpy.type(rng.integers(0, 2 if dtype.is_bool else 100))
