@@ -22,7 +22,7 @@ _ALLOCATIONS = (memref.AllocOp, memref.AllocaOp)
 # Stock xDSL does not say of all of these ops that they are pure, or that they only read.
 _PURE_DIALECTS = ("arith", "math", "index")
 _PURE_OPS = ("vector.bitcast", "vector.create_mask", "vector.reduction")
-_HARMLESS_DIALECTS = ("gpu", "scf", "cf", "tw", "builtin")
+_HARMLESS_DIALECTS = ("gpu", "scf", "cf", "tw", "builtin", "stage")
 _HARMLESS_OPS = (
     "memref.load",
     "memref.prefetch",

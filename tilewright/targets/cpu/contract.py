@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from xdsl.dialects import arith, vector
-from xdsl.dialects.builtin import VectorType
+from xdsl.dialects.builtin import VectorType, i1
 from xdsl.ir import OpResult, SSAValue
 
 from tilewright.dialects import xetile as xt
@@ -80,8 +80,8 @@ class ContractEmitter:
         self.local = local
         self.lower_scalars = lower
 
-    def emit(self, op: ContractOp, accumulators: list[Buffer]) -> None:
-        """`accumulators` hold the initial values and receive the sums."""
+    def emit(self, op: ContractOp, accumulators: list[Buffer], zero: list[bool]) -> None:
+        """`accumulators` hold the initial values, unless these are `zero`, and receive the sums."""
         b, e = self.b, self.e
         lo, hi, step = (e.scalar(v) for v in (op.lo, op.hi, op.step))
         known_step = _constant(step)
@@ -94,10 +94,10 @@ class ContractEmitter:
             trips = b.value(arith.DivSIOp(b.idx(total), step))
         e.values.scalars[op.body.block.args[0]] = lo
         self.lower_scalars(op)
-        for (a, bb), c in zip(op.pairs, accumulators, strict=True):
-            self.product(a, bb, c, trips, op)
+        for (a, bb), c, empty in zip(op.pairs, accumulators, zero, strict=True):
+            self.product(a, bb, c, trips, empty)
 
-    def product(self, a: SSAValue, bb: SSAValue, c: Buffer, trips: Idx, op: ContractOp) -> None:
+    def product(self, a: SSAValue, bb: SSAValue, c: Buffer, trips: Idx, zero: bool) -> None:
         b, m = self.b, self.m
         assert isinstance(a.type, VectorType) and isinstance(bb.type, VectorType)
         family = family_of(m, a.type.element_type, bb.type.element_type, c.element)
@@ -111,8 +111,11 @@ class ContractEmitter:
         row_panels = b.ceildiv(b.max(b.min(rows, side_a.x_count), 0), family.mr)
         col_panels = b.ceildiv(b.max(b.min(cols, side_b.x_count), 0), family.nr)
         kc = m.kc
+        if zero:
+            self.clear_skipped(c, length, b.mul(row_panels, family.mr), b.mul(col_panels, family.nr))
 
-        def block(k0: Idx, k1: Idx) -> None:
+        def block(k0: Idx, k1: Idx, first: SSAValue | None) -> None:
+            """One block of k; `first`: nothing has been stored yet (None: known to be false)."""
             find_a = side_a.locate(k0, k1)
             find_b = side_b.locate(k0, k1)
             depth = b.round_up(b.sub(k1, k0), family.group)
@@ -122,22 +125,36 @@ class ContractEmitter:
                     operand_a = find_a(i.iv)
                     emit_micro(
                         b, m, family, operand_a, operand_b, c,
-                        b.mul(i.iv, family.mr), b.mul(j.iv, family.nr), depth,
+                        b.mul(i.iv, family.mr), b.mul(j.iv, family.nr), depth, first,
                     )  # fmt: skip
 
-        if isinstance(length, int) and length <= kc and side_a.block is None:
-            if length:
-                block(0, length)
-            return
-        if side_a.block is None:
-            with b.loop(0, length, kc) as k:
-                block(k.iv, b.min(b.add(k.iv, kc), length))
-            return
         # Blocks are those of the packed A: the first and the last may be shorter.
-        base, depth = side_a.block
-        first = b.rem(base, depth)
-        with b.loop(b.sub(0, first), length, depth) as k:
-            block(b.max(k.iv, 0), b.min(b.add(k.iv, depth), length))
+        base, depth = side_a.block or (0, kc)
+        skipped = b.rem(base, depth)
+        if isinstance(length, int) and skipped == 0 and length <= depth:
+            if length:
+                block(0, length, b.constant(i1, 1) if zero else None)
+            return
+        start = b.sub(0, skipped)
+        with b.loop(start, length, depth) as k:
+            first = b.cmp("sle", k.iv, 0) if zero else None
+            block(b.max(k.iv, 0), b.min(b.add(k.iv, depth), length), first)
+
+    def clear_skipped(self, c: Buffer, length: Idx, rows: Idx, cols: Idx) -> None:
+        """Write zeros where no block will store: all of C if k is empty, else beyond the last panels."""
+        b = self.b
+        known_rows, known_cols = isinstance(rows, int), isinstance(cols, int)
+        if isinstance(length, int) and length > 0 and known_rows and known_cols:
+            return
+        full = b.both(b.cmp("sgt", length, 0), b.cmp("sge", rows, c.shape[0]))
+        full = b.both(full, b.cmp("sge", cols, c.shape[1]))
+        assert full is not None
+        missing = b.value(arith.XOrIOp(full, b.constant(i1, 1)))
+        lanes = self.m.vector_bytes // itemsize(c.element)
+        zero = b.constant(VectorType(c.element, [lanes]), 0)  # pyright: ignore
+        with b.when(missing), b.loop(0, c.shape[0]) as r:
+            with b.loop(0, c.ld // lanes * lanes, lanes) as x:
+                b.store(zero, c.address(b, r.iv, x.iv))
 
     # Operands -------------------------------------------------------------------------------------------------
 

@@ -482,12 +482,15 @@ class FunctionContext:
 
     def lower_stage_contract(self, op: ContractOp) -> None:
         accumulators: list[Buffer] = []
+        zero: list[bool] = []
         for init, result in zip(op.inits, op.values, strict=True):
             buffer = self.memory_of(result)
-            self.copy(init, buffer)
+            zero.append(is_zero(self.values.real(init)))
+            if not zero[-1]:
+                self.copy(init, buffer)
             accumulators.append(buffer)
         with self.e.scope():
-            self.contracts.emit(op, accumulators)
+            self.contracts.emit(op, accumulators, zero)
         for result, buffer in zip(op.values, accumulators, strict=True):
             self.values.buffers[result] = buffer
         self.e.forget()
@@ -652,6 +655,21 @@ class FunctionContext:
             else:
                 self.bind(result, source, results)
         self.e.forget()
+
+
+def is_zero(value: SSAValue) -> bool:
+    """Is every element the constant zero?"""
+    if not isinstance(value, OpResult):
+        return False
+    op = value.op
+    if isinstance(op, vector.BroadcastOp):
+        return is_zero(op.operands[0])
+    if not isinstance(op, arith.ConstantOp):
+        return False
+    attr = op.value
+    if isinstance(attr, DenseIntOrFPElementsAttr):
+        return attr.is_splat() and attr.get_values()[0] == 0
+    return attr.value.data == 0  # pyright: ignore
 
 
 __all__ = ["ArgumentBlock", "IndexType", "IntegerType", "Lowered", "PanelOp", "lower_kernel"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects import arith, math, vector
+from xdsl.dialects import arith, math, scf, vector
 from xdsl.dialects.builtin import AnyFloat, IntegerType, VectorType, i32
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute, Block, SSAValue
 
 from tilewright.dialects import mach
 from tilewright.targets.cpu.builder import Builder, Idx
@@ -80,26 +80,60 @@ def is_unsigned(type: Attribute) -> bool:
 
 
 def emit_micro(
-    b: Builder, m: Machine, family: Family, a: Operand, bb: Operand, c: Buffer, row: Idx, col: Idx, depth: Idx
+    b: Builder,
+    m: Machine,
+    family: Family,
+    a: Operand,
+    bb: Operand,
+    c: Buffer,
+    row: Idx,
+    col: Idx,
+    depth: Idx,
+    first: SSAValue | None,
 ) -> None:
-    """C[row.., col..] += A B over `depth` k (a multiple of the family's group)."""
+    """C[row.., col..] += A B over `depth` k (a multiple of the family's group); `=` instead of `+=` where `first`."""
     lanes = m.vector_bytes // itemsize(family.accumulator)
     nv = family.nr // lanes
     type = VectorType(family.accumulator, [lanes])  # pyright: ignore
     zero = b.constant(type, 0)
     groups = b.div(depth, family.group)
+    target = c.address(b, row, col)
+    size = itemsize(c.element)
+    known = True if first is not None and b.known_bool(first) else None
+
+    def place(r: int, v: int) -> SSAValue:
+        return b.ptr(target, (r * c.ld + v * lanes) * size)
+
+    if not known:
+        for r in range(family.mr):
+            for line in range(0, family.nr * size, 64):
+                b.op(mach.PrefetchOp(b.ptr(target, r * c.ld * size + line), write=True))
     with b.loop(0, groups, 1, [zero] * (family.mr * nv)) as loop:
         pa = b.ptr(a.pointer, b.mul(loop.iv, a.k_bytes))
         pb = b.ptr(bb.pointer, b.mul(loop.iv, bb.k_bytes))
         loop.out = _step(b, family, a, pa, pb, lanes, nv, loop.carried)
-    target = c.address(b, row, col)
-    size = itemsize(c.element)
-    for r in range(family.mr):
-        for v in range(nv):
-            pointer = b.ptr(target, (r * c.ld + v * lanes) * size)
-            old = b.load(pointer, type)
-            value = loop.results[r * nv + v]
-            b.store(_add(b, value, old), pointer)
+    cells = [(r, v, loop.results[r * nv + v]) for r in range(family.mr) for v in range(nv)]
+
+    def write() -> None:
+        for r, v, value in cells:
+            b.store(value, place(r, v))
+
+    def update() -> None:
+        for r, v, value in cells:
+            pointer = place(r, v)
+            b.store(_add(b, value, b.load(pointer, type)), pointer)
+
+    if first is None:
+        update()
+    elif known:
+        write()
+    else:
+        sides = (Block(), Block())
+        for side, body in zip(sides, (write, update), strict=True):
+            with b.inside(side):
+                body()
+                b.op(scf.YieldOp())
+        b.if_else(first, *sides, [])
 
 
 def _step(
