@@ -149,13 +149,15 @@ _LAZY: dict[str, str] = {
 _RENAMED = {"spec": "ArraySpec"}
 
 
-def __getattr__(name: str) -> Any:
-    module = _LAZY.get(name)
-    if module is None:
-        raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
-    found = getattr(importlib.import_module(module), _RENAMED.get(name, name))
-    globals()[name] = found
-    return found
+if not TYPE_CHECKING:  # with it in sight, a type checker would accept every name
+
+    def __getattr__(name: str) -> Any:
+        module = _LAZY.get(name)
+        if module is None:
+            raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
+        found = getattr(importlib.import_module(module), _RENAMED.get(name, name))
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:

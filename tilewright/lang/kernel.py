@@ -288,7 +288,7 @@ class Kernel(KernelFunction):
             signature = signature_of(types)
 
             def build(trial: Mapping[str, Any]) -> ModuleOp:
-                return self.build(signature, {**given, **trial}, options).module.module
+                return self.build(signature, {**given, **trial}, options).module
 
             request = AutoRequest(names, given, tuple(types), build)
             chosen = self._chosen[key] = dict(resolve(request, options))
