@@ -85,7 +85,9 @@ def test_xetile_to_xegpu_and_back(path: Path):
     print("seed", seed)
     module = parse_module(path.read_text(), path.name)
     expected = run(module, seed)
-    assert any(not np.array_equal(a, b) for a, b in zip(arguments(module, seed), expected, strict=True))
+    assert any(
+        not np.array_equal(a, b) for a, b in zip(arguments(module, seed), expected, strict=True)
+    )
     XeTileToXeGPU().apply(make_context(), module)
     assert "xetile." not in print_module(module)
     lowered = reparsed(module)

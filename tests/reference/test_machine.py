@@ -241,8 +241,8 @@ def test_host_code_launches_kernels():
 
 
 def test_errors_name_what_is_wrong():
-    body = "%r = gpu.lane_id"
-    with pytest.raises(UnsupportedError, match=r"gpu\.lane_id"):
+    body = '%r = "test.op"() : () -> index'
+    with pytest.raises(UnsupportedError, match=r"test\.op"):
         run("", body, [])
     with pytest.raises(LaunchError, match="takes 1 arguments, 0 given"):
         run("%o: memref<4xf32>", "", [])

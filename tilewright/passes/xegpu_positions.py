@@ -212,6 +212,8 @@ class PositionRewriter:
             self._block(before)
             self._block(after)
             return
+        kept = [n for n in range(len(loop.arguments)) if n not in moving]
+        kept_after = [n for n in range(len(after.args)) if n not in passed]
         starts = [self.placed[loop.arguments[n]] for n in moving]
         hints = [before.args[n].name_hint for n in moving]
         self._open_block(before, moving, starts, hints)
@@ -229,8 +231,6 @@ class PositionRewriter:
         carried = [(d, p) for d, start in enumerate(starts) for p in range(len(start.parts))]
         handed = [(d, p) for d, start in enumerate(middle) for p in range(len(start.parts))]
         self._check_roots(loop, starts, ends)
-        kept = [n for n in range(len(loop.arguments)) if n not in moving]
-        kept_after = [n for n in range(len(after.args)) if n not in passed]
         point = InsertPoint.before(loop)
         inits = [loop.arguments[n] for n in kept]
         inits += [materialize(starts[d].parts[p], point) for d, p in carried]

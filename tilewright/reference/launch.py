@@ -11,9 +11,10 @@ from xdsl.dialects import func, gpu
 from xdsl.dialects.builtin import IntegerAttr, MemRefType, ModuleOp, StringAttr, VectorType
 from xdsl.ir import Attribute, Operation
 
-from tilewright.diagnostics import LaunchError, UnsupportedError
+from tilewright.diagnostics import LaunchError
 from tilewright.dialects.xetile import TileType
 from tilewright.reference.batch import Batch
+from tilewright.reference.lanes import DEFAULT_WIDTH
 from tilewright.reference.machine import Machine
 from tilewright.reference.memory import Memory
 from tilewright.reference.numerics import numpy_type, round_to, shape_of
@@ -146,17 +147,17 @@ def _name(op: Operation) -> str:
 
 
 def subgroups_of(function: Operation) -> int:
-    """Subgroups per workgroup, 1 unless the kernel is at subgroup level."""
+    """Instances per workgroup: 1 at workgroup level, subgroups or all their lanes below."""
     level = function.attributes.get("tilewright.level")
-    if isinstance(level, StringAttr) and level.data == "lane":
-        raise UnsupportedError("the reference executor does not run lane-level kernels yet")
     count = function.attributes.get("tilewright.subgroups")
     if (
         isinstance(count, IntegerAttr)
         and isinstance(level, StringAttr)
         and level.data != "workgroup"
     ):
-        return count.value.data
+        lanes = function.attributes.get("tilewright.lanes")
+        width = lanes.value.data if isinstance(lanes, IntegerAttr) else DEFAULT_WIDTH
+        return count.value.data * (width if level.data == "lane" else 1)
     return 1
 
 

@@ -44,7 +44,7 @@ MEANING_MODULES: list[str] = [
         *("arith", "math", "index", "vector", "reductions", "scf", "cf", "func"),
         *("memref", "gpu", "xetile", "stage", "builtin", "debug"),
     )
-]
+] + ["tilewright.reference.lanes", "tilewright.reference.xegpu"]
 
 
 def meaning(*names: str) -> Callable[[Meaning], Meaning]:

@@ -260,13 +260,14 @@ class BlockTensorDescAttr(ParametrizedAttribute):
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
+        start = parser.pos
         readers: dict[str, FieldParser] = {
             "memory_space": _parse_memory_space,
             "array_length": parse_int,
             "boundary_check": _parse_bool,
         }
         fields = parse_fields(parser, "block_tdesc_attr", readers, {})
-        return checked(parser, cls, [fields.get(name, NoneAttr()) for name in readers]).parameters
+        return checked(parser, cls, [fields.get(name, NoneAttr()) for name in readers], start)
 
     def print_parameters(self, printer: Printer) -> None:
         fields = [
@@ -312,12 +313,13 @@ class ScatterTensorDescAttr(ParametrizedAttribute):
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
+        start = parser.pos
         readers: dict[str, FieldParser] = {
             "memory_space": _parse_memory_space,
             "chunk_size": parse_int,
         }
         fields = parse_fields(parser, "scatter_tdesc_attr", readers, {})
-        return checked(parser, cls, [fields.get(name, NoneAttr()) for name in readers]).parameters
+        return checked(parser, cls, [fields.get(name, NoneAttr()) for name in readers], start)
 
     def print_parameters(self, printer: Printer) -> None:
         _print_fields(
@@ -352,9 +354,10 @@ class MemLayoutAttr(ParametrizedAttribute):
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
+        start = parser.pos
         readers: dict[str, FieldParser] = {"stride": parse_int_array, "block": parse_int_array}
         fields = parse_fields(parser, "mem_layout", readers, {})
-        return checked(parser, cls, [fields.get(name, NoneAttr()) for name in readers]).parameters
+        return checked(parser, cls, [fields.get(name, NoneAttr()) for name in readers], start)
 
     def print_parameters(self, printer: Printer) -> None:
         _print_fields(printer, [("stride", self.stride), ("block", self.block)])

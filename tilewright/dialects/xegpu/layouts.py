@@ -140,10 +140,11 @@ class LayoutAttr(ParametrizedAttribute):
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
+        start = parser.pos
         readers: dict[str, FieldParser] = dict.fromkeys(FIELDS, parse_int_array)
         aliases = {"wi_layout": "lane_layout", "wi_data": "lane_data"}
         fields = parse_fields(parser, "layout", readers, aliases)
-        return checked(parser, cls, [fields.get(name, NoneAttr()) for name in FIELDS]).parameters
+        return checked(parser, cls, [fields.get(name, NoneAttr()) for name in FIELDS], start)
 
     def print_parameters(self, printer: Printer) -> None:
         present = [(name, value) for name in FIELDS if (value := self.field(name)) is not None]
@@ -213,7 +214,7 @@ class SliceAttr(ParametrizedAttribute):
                 dims = parse_int_array(parser)
             else:  # the RFC writes a single number
                 dims = ArrayAttr([IntAttr(parser.parse_integer(allow_boolean=False))])
-            return checked(parser, cls, [parent, dims]).parameters
+            return checked(parser, cls, [parent, dims], start)
 
     def print_parameters(self, printer: Printer) -> None:
         with printer.in_angle_brackets():
@@ -271,13 +272,14 @@ class SgMapAttr(ParametrizedAttribute):
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
+        start = parser.pos
         readers: dict[str, FieldParser] = {"wi_layout": parse_int_array, "wi_data": parse_int_array}
         aliases = {"lane_layout": "wi_layout", "lane_data": "wi_data"}
         fields = parse_fields(parser, "sg_map", readers, aliases)
         for name in readers:
             if name not in fields:
                 parser.raise_error(f"sg_map needs the field '{name}'")
-        return checked(parser, cls, [fields["wi_layout"], fields["wi_data"]]).parameters
+        return checked(parser, cls, [fields["wi_layout"], fields["wi_data"]], start)
 
     def print_parameters(self, printer: Printer) -> None:
         with printer.in_angle_brackets():

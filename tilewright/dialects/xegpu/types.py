@@ -341,16 +341,17 @@ class MemDescType(ParametrizedAttribute, TypeAttribute, ShapedType, ContainerTyp
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
+        start = parser.pos
         with parser.in_angle_brackets():
             dims, element = parse_shape(parser)
             layout: Attribute = NoneAttr()
             if parser.parse_optional_punctuation(",") is not None:
-                start = parser.pos
+                here = parser.pos
                 layout = parser.parse_attribute()
                 if not isinstance(layout, MemLayoutAttr):
-                    parser.raise_error("expected a mem_layout", start, parser.pos)
+                    parser.raise_error("expected a mem_layout", here, parser.pos)
             shape = ArrayAttr(IntAttr(dim) for dim in dims)
-            return checked(parser, cls, [shape, element, layout]).parameters
+            return checked(parser, cls, [shape, element, layout], start)
 
     def print_parameters(self, printer: Printer) -> None:
         with printer.in_angle_brackets():

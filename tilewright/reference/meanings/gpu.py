@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import SymbolRefAttr
 from xdsl.ir import Operation
 
 from tilewright.reference.barriers import rendezvous
+from tilewright.reference.lanes import width_of
 from tilewright.reference.program import Builder, find_symbol
 from tilewright.reference.registry import control, meaning
 from tilewright.reference.site import Site
@@ -52,12 +53,13 @@ def global_id(site: Site, op: Operation) -> Index:
 
 @meaning("gpu.subgroup_id")
 def subgroup_id(site: Site, op: Operation) -> Index:
-    return site.subgroup
+    """An instance is a lane at lane level, a subgroup above it."""
+    return site.subgroup // width_of(op)
 
 
 @meaning("gpu.num_subgroups")
 def num_subgroups(site: Site, op: Operation) -> Index:
-    return scalar(site.batch.subgroups)
+    return scalar(site.batch.subgroups // width_of(op))
 
 
 @control("gpu.barrier")

@@ -1,0 +1,186 @@
+"""Lane level: instances are lanes, and what a subgroup does together is done on its lanes' rows.
+
+At lane level a launch thread is a lane; `width` consecutive threads of a workgroup are a subgroup. A
+collective (block load, dpas, shuffle) needs all lanes of a subgroup at the same place. Which element of
+a block belongs to which lane and register is asked of `tilewright.layout`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, VectorType
+from xdsl.ir import Operation
+
+from tilewright import layout as ly
+from tilewright.diagnostics import CheckError, UnsupportedError, error_at
+from tilewright.reference.meanings import reductions
+from tilewright.reference.registry import meaning
+from tilewright.reference.site import Site
+from tilewright.reference.values import Array, Index, scalar
+
+DEFAULT_WIDTH = 16
+
+
+def width_of(op: Operation) -> int:
+    """Lanes per subgroup of the kernel that holds the op: `tilewright.lanes`, 16 unless it says.
+
+    1 above lane level, where an instance is a whole subgroup or workgroup.
+    """
+    scope: Operation | None = op
+    while scope is not None:
+        level = scope.attributes.get("tilewright.level")
+        if isinstance(level, StringAttr):
+            lanes = scope.attributes.get("tilewright.lanes")
+            count = lanes.value.data if isinstance(lanes, IntegerAttr) else DEFAULT_WIDTH
+            return count if level.data == "lane" else 1
+        scope = scope.parent_op()
+    return 1
+
+
+class Collective:
+    """The subgroups that run an op together: rows of lanes, seen as (subgroups, lanes)."""
+
+    def __init__(self, site: Site, lanes: int):
+        self.site, self.lanes = site, lanes
+        threads = site.subgroup
+        complete = threads.shape[0] % lanes == 0
+        if complete:
+            table = threads.reshape(-1, lanes)
+            first = table[:, :1]
+            complete = bool(
+                (first % lanes == 0).all() and (table == first + np.arange(lanes)).all()
+            )
+        if not complete:
+            raise error_at(
+                site.op,
+                f"{site.op.name} is done by all {lanes} lanes of a subgroup, but not all of them "
+                "stand here",
+                kind=CheckError,
+                hint="move it out of the branch, or make the condition the same for the subgroup",
+            )
+        self.count = threads.shape[0] // lanes
+
+    def split(self, rows: Array) -> Array:
+        """(subgroups, lanes, ..) of a row value."""
+        full = np.broadcast_to(rows, (self.site.count, *rows.shape[1:]))
+        return full.reshape(self.count, self.lanes, *rows.shape[1:])
+
+    def join(self, table: Array) -> Array:
+        """Rows of lanes again."""
+        return table.reshape(self.count * self.lanes, *table.shape[2:])
+
+    def uniform(self, rows: Index, what: str) -> Index:
+        """The one value per subgroup of what all its lanes agree on."""
+        if rows.shape[0] == 1:
+            return rows
+        table = self.split(rows)
+        if (table != table[:, :1]).any():
+            self.site.report(
+                "error", "not uniform", f"{what} of {self.site.op.name} differs between lanes"
+            )
+        return table[:, 0]
+
+    def fragments(self, blocks: Array, layout: ly.Layout) -> Array:
+        """(rows of lanes, registers) of blocks, one per subgroup (or one for all)."""
+        coordinates = _lane_table(layout)
+        blocks = np.broadcast_to(blocks, (self.count, *blocks.shape[1:]))
+        return self.join(blocks[(slice(None), *coordinates)])
+
+    def blocks(self, fragments: Array, layout: ly.Layout) -> Array:
+        """One block per subgroup, from its lanes' fragments."""
+        coordinates = _lane_table(layout)
+        table = self.split(fragments.reshape(fragments.shape[0], -1))
+        blocks = np.zeros((self.count, *layout.shape), fragments.dtype)
+        blocks[(slice(None), *coordinates)] = table
+        return blocks
+
+
+def _lane_table(layout: ly.Layout) -> tuple[Index, ...]:
+    """Coordinates of (lane, register), of the single subgroup that a fragment's layout has."""
+    return tuple(
+        np.asarray(part).reshape(-1, layout.lanes, layout.registers)[0] for part in layout.table()
+    )
+
+
+def block_fragment(
+    op: Operation, shape: tuple[int, ...], bits: int, lanes: int, unit: int = 0, packed: int = 1
+) -> ly.Layout:
+    """How today's text deals a block of rows to lanes, blocks of leading dimensions one after the other.
+
+    Lanes go along a row. Elements below 16 bits (32 bits with 8 lanes) go in groups that fill so much;
+    `unit` sets the group. A row shorter than the subgroup takes several rows at once. `packed` rows
+    are one group (VNNI). (SPV_INTEL_2d_block_io; the RFC's sg_map tables agree.)
+    """
+    width = shape[-1]
+    lead = [1] * (len(shape) - 2)
+    group = unit or max(1, (16 if lanes >= 16 else 32) // bits)
+    if len(shape) == 1:
+        return ly.layout(lane_layout=[lanes], lane_data=[1]).over(shape)
+    if packed > 1 and width % lanes == 0:
+        return ly.layout(lane_layout=[*lead, 1, lanes], lane_data=[*lead, packed, 1]).over(shape)
+    for size in (group, 1):
+        if width % (lanes * size) == 0:
+            return ly.layout(lane_layout=[*lead, 1, lanes], lane_data=[*lead, 1, size]).over(shape)
+    if lanes % width == 0 and shape[-2] % (lanes // width) == 0:
+        return ly.layout(lane_layout=[*lead, lanes // width, width], lane_data=[*lead, 1, 1]).over(
+            shape
+        )
+    raise error_at(
+        op, f"{lanes} lanes cannot share rows of {width} elements", kind=UnsupportedError
+    )
+
+
+# --- gpu's lane-level ops ----------------------------------------------------------------------
+
+
+@meaning("gpu.lane_id")
+def lane_id(site: Site, op: Operation, *_: Any) -> Index:
+    return site.subgroup % width_of(op)
+
+
+@meaning("gpu.subgroup_size")
+def subgroup_size(site: Site, op: Operation) -> Index:
+    return scalar(width_of(op))
+
+
+@meaning("gpu.shuffle")
+def shuffle(site: Site, op: Operation, value: Array, offset: Index, width: Index) -> Any:
+    """The value of another lane of the segment of `width` lanes, and whether that lane exists."""
+    together = Collective(site, width_of(op))
+    values = together.split(value)
+    lane = np.arange(together.lanes)[None, :]
+    by = together.split(offset).astype(np.int64)
+    segment = together.split(width).astype(np.int64)
+    start = lane - lane % segment
+    mode = str(getattr(op.properties["mode"], "data", op.properties["mode"])).lower()
+    if "xor" in mode:
+        source = start + ((lane - start) ^ by)
+    elif "up" in mode:
+        source = lane - by
+    elif "down" in mode:
+        source = lane + by
+    else:
+        source = start + by
+    valid = (source >= start) & (source < start + segment)
+    source = np.where(valid, source, lane)
+    rows = np.arange(together.count)[:, None]
+    return together.join(values[rows, source]), together.join(valid)
+
+
+@meaning("gpu.subgroup_reduce")
+def subgroup_reduce(site: Site, op: Operation, value: Array) -> Array:
+    """All lanes get the combination of their values, element by element of vectors."""
+    together = Collective(site, width_of(op))
+    kind = str(getattr(op.properties["op"], "data", op.properties["op"])).lower()
+    result = op.results[0].type
+    element = result.element_type if isinstance(result, VectorType) else result
+    total = reductions.reduce(_reduction_kind(kind), element, together.split(value), (1,))
+    spread = np.repeat(total[:, None], together.lanes, axis=1)
+    return together.join(spread)
+
+
+def _reduction_kind(kind: str) -> str:
+    """vector.kind's name of a gpu.all_reduce_operation."""
+    return kind.rsplit(".", 1)[-1]

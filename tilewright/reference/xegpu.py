@@ -1,0 +1,579 @@
+"""Meaning of the XeGPU dialect at workgroup, subgroup and lane level (DESIGN §3).
+
+A value whose shape is the descriptor's is a whole block, of the workgroup or of a subgroup: the same
+numbers either way. A shorter one is a lane's fragment; then the lanes of a subgroup load, store or
+multiply together (`tilewright.reference.lanes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from xdsl.dialects.builtin import MemRefType, VectorType
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from tilewright import layout as ly
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects import xegpu
+from tilewright.dialects.xegpu import distribution
+from tilewright.dialects.xegpu.compute import matrix_dims, packing_factor
+from tilewright.dialects.xegpu.rules import full_load_shape, load_shapes
+from tilewright.dialects.xegpu.types import TensorDescType, element_bits
+from tilewright.reference import access, numerics
+from tilewright.reference.barriers import NamedBarrier
+from tilewright.reference.lanes import Collective, block_fragment, width_of
+from tilewright.reference.meanings import reductions
+from tilewright.reference.meanings.vector import matmul
+from tilewright.reference.program import Builder, Segment
+from tilewright.reference.registry import control, meaning
+from tilewright.reference.site import Site
+from tilewright.reference.values import (
+    Array,
+    Index,
+    MemRefValue,
+    Record,
+    ScatteredTileValue,
+    TileValue,
+    scalar,
+    spread,
+)
+
+BOUNDLESS = 2**62
+"""The extent of a base of which only the address is known."""
+
+
+@dataclass(frozen=True)
+class MatrixValue(Record):
+    """A shared matrix: the byte address of its first element."""
+
+    base: Index
+
+
+def _rows(site: Site, numbers: Sequence[int | SSAValue]) -> list[Index]:
+    return [scalar(n) if isinstance(n, int) else site.group.get(n) for n in numbers]
+
+
+def _shape(type: Attribute) -> tuple[int, ...]:
+    return type.get_shape() if isinstance(type, VectorType) else ()
+
+
+# --- Descriptors -----------------------------------------------------------------------------
+
+
+@meaning("xegpu.create_nd_tdesc")
+def create_nd_tdesc(site: Site, op: xegpu.CreateNdDescOp, source: Any, *_: Any) -> TileValue:
+    itemsize = numerics.numpy_type(op.tdesc.element_type).itemsize
+    sizes, strides = _rows(site, op.mixed_shape), _rows(site, op.mixed_strides)
+    if isinstance(source, MemRefValue):
+        base = source.base + itemsize * source.offset
+        sizes, strides = sizes or list(source.sizes), strides or list(source.strides)
+    else:
+        base = source.astype(np.int64)
+        sizes, strides = sizes or [scalar(BOUNDLESS)], strides or [scalar(1)]
+    offsets = _rows(site, op.mixed_offsets)
+    offsets = [*([scalar(0)] * (len(sizes) - len(offsets))), *offsets]
+    return TileValue(base, tuple(sizes), tuple(strides), tuple(offsets))
+
+
+def _moved(desc: TileValue, deltas: list[Index]) -> TileValue:
+    """The descriptor at offsets that count its innermost dimensions, or all of the base's."""
+    lead = len(desc.offsets) - len(deltas)
+    inner = (o + d for o, d in zip(desc.offsets[lead:], deltas, strict=True))
+    return TileValue(desc.base, desc.sizes, desc.strides, (*desc.offsets[:lead], *inner))
+
+
+@meaning("xegpu.update_nd_offset")
+def update_nd_offset(site: Site, op: xegpu.UpdateNdOffsetOp, desc: TileValue, *_: Any) -> TileValue:
+    return _moved(desc, _rows(site, op.mixed_offsets))
+
+
+@meaning("xegpu.create_tdesc")
+def create_tdesc(
+    site: Site, op: xegpu.CreateDescOp, source: Any, offsets: Index
+) -> ScatteredTileValue:
+    return _scattered(source, offsets, op.tdesc.element_type)
+
+
+def _scattered(source: Any, offsets: Index, element: Attribute) -> ScatteredTileValue:
+    itemsize = numerics.numpy_type(element).itemsize
+    offsets = offsets.astype(np.int64)
+    if isinstance(source, MemRefValue):
+        stride = source.strides[0] if source.strides else scalar(1)
+        size = source.sizes[0] if source.sizes else scalar(1)
+        return ScatteredTileValue(source.base + itemsize * source.offset, size, stride, offsets)
+    return ScatteredTileValue(source.astype(np.int64), scalar(-1), scalar(1), offsets)
+
+
+@meaning("xegpu.update_offset")
+def update_offset(
+    site: Site, op: xegpu.UpdateOffsetOp, desc: ScatteredTileValue, delta: Index
+) -> ScatteredTileValue:
+    return ScatteredTileValue(desc.base, desc.size, desc.stride, desc.indices + delta)
+
+
+# --- Blocks --------------------------------------------------------------------------------
+
+
+def _here(site: Site, op: xegpu.BlockAccess, desc: TileValue) -> TileValue:
+    offsets = op.mixed_offsets
+    return desc if offsets is None else _moved(desc, _rows(site, offsets))
+
+
+def _boxes(desc: TileValue, shape: tuple[int, ...]) -> access.Boxes:
+    lead = len(desc.sizes) - len(shape)
+    return access.Boxes(desc.base, desc.sizes, desc.strides, desc.offsets, (*[1] * lead, *shape))
+
+
+def _uniform(together: Collective, desc: TileValue) -> TileValue:
+    """The descriptor per subgroup: all lanes give the same one."""
+
+    def each(parts: Sequence[Index], what: str) -> tuple[Index, ...]:
+        return tuple(together.uniform(part, what) for part in parts)
+
+    return TileValue(
+        together.uniform(desc.base, "the base"),
+        each(desc.sizes, "the shape"),
+        each(desc.strides, "a stride"),
+        each(desc.offsets, "an offset"),
+    )
+
+
+def _wide(tdesc: TensorDescType) -> tuple[int, ...]:
+    """The block with its array_length neighbours side by side."""
+    shape = tdesc.get_shape()
+    return (*shape[:-1], shape[-1] * tdesc.array_length)
+
+
+def _load_wide(site: Site, tdesc: TensorDescType, desc: TileValue) -> Array:
+    """(rows, [array_length,] *shape) as it lies in memory, blocks apart."""
+    wide = _wide(tdesc)
+    rows = access.load_boxes(site, _boxes(desc, wide), numerics.numpy_type(tdesc.element_type), 0)
+    rows = rows.reshape(rows.shape[0], *wide)
+    count = tdesc.array_length
+    if count == 1:
+        return rows
+    shape = tdesc.get_shape()
+    apart = rows.reshape(rows.shape[0], *shape[:-1], count, shape[-1])
+    return np.moveaxis(apart, -2, 1)
+
+
+def _arranged(op: xegpu.LoadNdOp, blocks: Array) -> Array:
+    """Blocks as load_nd gives them: packed, or transposed in units of the bit width."""
+    tdesc = op.tdesc
+    shape = tdesc.get_shape()
+    lead = blocks.shape[: blocks.ndim - len(shape)]
+    base = len(lead)
+    outer = tuple(range(base))
+    result = full_load_shape(op)
+    if op.packed is not None and len(result) == 3 and len(shape) == 2:
+        return _packed(blocks, result[2])
+    if not op.transposes or op.permutation is None:
+        return blocks
+    width = op.transpose_bit_width
+    unit = 1 if width is None else width.value.data // element_bits(tdesc.element_type)
+    if unit == 1:
+        return blocks.transpose(*outer, *(base + d for d in op.permutation))
+    split = blocks.reshape(*lead, shape[0], shape[1] // unit, unit)
+    return split.transpose(*outer, base + 1, base, base + 2).reshape(*lead, *result)
+
+
+def _packed(blocks: Array, factor: int) -> Array:
+    """[.., K, N] -> [.., K/p, N, p] (VNNI)."""
+    *lead, k, n = blocks.shape
+    return blocks.reshape(*lead, k // factor, factor, n).swapaxes(-1, -2)
+
+
+@meaning("xegpu.load_nd")
+def load_nd(site: Site, op: xegpu.LoadNdOp, desc: TileValue, *_: Any) -> Array:
+    tdesc, given = op.tdesc, _shape(op.value.type)
+    desc = _here(site, op, desc)
+    whole = load_shapes(full_load_shape(op), tdesc.array_length)
+    if given in whole:
+        blocks = _arranged(op, _load_wide(site, tdesc, desc))
+        return blocks.reshape(blocks.shape[0], *given)
+    if len(given) > 2:  # the early text's packed load without `packed`
+        return _packed(_load_wide(site, tdesc, desc), given[-1]).reshape(-1, *given)
+    together = Collective(site, _lanes(site, op, given))
+    blocks = _load_wide(site, tdesc, _uniform(together, desc))
+    if op.ownership is not None and isinstance(op.ownership, xegpu.SgMapAttr):
+        layout = distribution.distribution(op.ownership).over(blocks.shape[1:])
+        return together.fragments(blocks, layout).reshape(site.count, *given)
+    if op.packed is None:
+        blocks = _arranged(op, blocks)
+    layout = _fragment(op, tdesc, blocks.shape[1:], together.lanes)
+    return together.fragments(blocks, layout).reshape(site.count, *given)
+
+
+def _lanes(site: Site, op: xegpu.BlockAccess, given: tuple[int, ...]) -> int:
+    """How many lanes share the block, by the size of what one of them holds."""
+    total = prod(op.tdesc.get_shape()) * op.tdesc.array_length
+    lanes = total // prod(given)
+    width = width_of(op)
+    if width > 1 and lanes != width:
+        raise error_at(
+            op,
+            f"a fragment of {prod(given)} elements of {op.tdesc} makes {lanes} lanes, the kernel's "
+            f"subgroups have {width}",
+            kind=UnsupportedError,
+        )
+    return lanes
+
+
+def _fragment(
+    op: xegpu.BlockAccess, tdesc: TensorDescType, shape: tuple[int, ...], lanes: int
+) -> ly.Layout:
+    bits = element_bits(tdesc.element_type)
+    unit, packed = 0, 1
+    if isinstance(op, xegpu.LoadNdOp):
+        if op.packed is not None:
+            packed = packing_factor(tdesc.element_type)
+        elif op.transposes:
+            width = op.transpose_bit_width
+            unit = 1 if width is None else width.value.data // bits
+    return block_fragment(op, shape, bits, lanes, unit, packed)
+
+
+@meaning("xegpu.store_nd")
+def store_nd(site: Site, op: xegpu.StoreNdOp, value: Array, desc: TileValue, *_: Any) -> None:
+    tdesc = op.tdesc
+    desc = _here(site, op, desc)
+    shape = tdesc.get_shape()
+    if value.shape[1:] != shape:
+        together = Collective(site, _lanes(site, op, value.shape[1:]))
+        desc = _uniform(together, desc)
+        if isinstance(op.ownership, xegpu.SgMapAttr):
+            layout = distribution.distribution(op.ownership).over(shape)
+        else:
+            layout = _fragment(op, tdesc, shape, together.lanes)
+        value = together.blocks(value, layout)
+    boxes = _boxes(desc, shape)
+    access.store_boxes(site, boxes, value.reshape(value.shape[0], *boxes.shape))
+
+
+@meaning("xegpu.prefetch_nd", "xegpu.prefetch", "xegpu.compile_hint", "xegpu.fence")
+def nothing(site: Site, op: Operation, *_: Any) -> None:
+    """Caches and schedules only; memory is always coherent here."""
+
+
+# --- Scattered -------------------------------------------------------------------------------
+
+
+def _elements(
+    site: Site, op: xegpu.ScatterAccess, source: Any, offsets: Index | None, element: Attribute
+) -> tuple[Index, Array]:
+    """Addresses of a scattered op's elements, `(rows, *lanes[, chunk])`, and which are in bounds."""
+    where: ScatteredTileValue = source if offsets is None else _scattered(source, offsets, element)
+    itemsize = numerics.numpy_type(element).itemsize
+    indices = where.indices
+    if op.chunk > 1:
+        indices = indices[..., None] + np.arange(op.chunk)
+    around = (-1, *[1] * (indices.ndim - 1))
+    base, size, stride = (p.reshape(around) for p in (where.base, where.size, where.stride))
+    address = base + itemsize * stride * indices
+    return address, (size < 0) | ((indices >= 0) & (indices < size))
+
+
+def _wanted(op: xegpu.ScatterAccess, mask: Array, like: Array) -> Array:
+    """The mask per element: it counts lanes, not the elements of a chunk."""
+    if op.chunk > 1 and mask.ndim < like.ndim:
+        mask = mask[..., None]
+    return np.broadcast_to(mask, np.broadcast_shapes(mask.shape, like.shape))
+
+
+def _own_lane(site: Site, op: xegpu.ScatterAccess, rows: Array, given: tuple[int, ...]) -> Array:
+    """Where a descriptor of all lanes gives a fragment, the row of the lane itself."""
+    tdesc = op.tdesc
+    if tdesc is None or prod(given) == prod(tdesc.get_shape()):
+        return rows
+    lanes = prod(op.lanes)
+    full = np.broadcast_to(rows, (site.count, *rows.shape[1:]))
+    flat = full.reshape(site.count, lanes, *rows.shape[1 + len(op.lanes) :])
+    return flat[np.arange(site.count), site.subgroup % lanes]
+
+
+def _oriented(op: Any, rows: Array, given: tuple[int, ...]) -> Array:
+    """The RFC's `transpose`: [chunk, lanes] in the register, [lanes, chunk] in memory."""
+    if op.transpose is not None and op.chunk > 1 and len(given) == 2:
+        return rows.swapaxes(-1, -2)
+    return rows
+
+
+def _is_whole(op: xegpu.ScatterAccess, given: tuple[int, ...]) -> bool:
+    return op.tdesc is None or prod(given) == prod(op.tdesc.get_shape())
+
+
+@meaning("xegpu.load")
+def load(site: Site, op: xegpu.LoadGatherOp, source: Any, *rest: Any) -> Array:
+    offsets, mask = (rest[0], rest[1]) if op.offsets is not None else (None, rest[0])
+    type = op.value.type
+    given, dtype = _shape(type), numerics.numpy_type(type)
+    address, inside = _elements(site, op, source, offsets, numerics.element_type(type))
+    if not _is_whole(op, given):
+        address, inside = (_own_lane(site, op, a, given) for a in (address, inside))
+        mask = _own_mask(site, op, mask)
+    wanted = _wanted(op, mask, address) & inside
+    _outside(site, op, mask, address, inside)
+    # What masked-off lanes hold is unspecified: all bits set, NaN in every float type.
+    poison = np.full(dtype.itemsize, 0xFF, np.uint8).view(dtype)
+    loaded = access.gather(site, address, wanted, dtype, poison.reshape([1] * wanted.ndim))
+    whole = _is_whole(op, given)
+    loaded = _oriented(op, loaded, given) if whole else loaded
+    return loaded.reshape(loaded.shape[0], *given)
+
+
+def _own_mask(site: Site, op: xegpu.ScatterAccess, mask: Array) -> Array:
+    """One lane's bit of a mask for all lanes; a mask of one element is the lane's already."""
+    rows = np.broadcast_to(mask, (site.count, *mask.shape[1:])).reshape(site.count, -1)
+    if rows.shape[1] == 1:
+        return rows[:, 0]
+    return rows[np.arange(site.count), site.subgroup % rows.shape[1]]
+
+
+def _outside(
+    site: Site, op: xegpu.ScatterAccess, mask: Array, address: Array, inside: Array
+) -> None:
+    if site.checking:
+        missing = _wanted(op, mask, address) & ~inside
+        if missing.any():
+            rows: Array = np.any(missing.reshape(missing.shape[0], -1), axis=1)
+            site.outside(rows.shape[0], rows)
+
+
+@meaning("xegpu.store")
+def store(site: Site, op: xegpu.StoreScatterOp, value: Array, source: Any, *rest: Any) -> None:
+    offsets, mask = (rest[0], rest[1]) if op.offsets is not None else (None, rest[0])
+    type = op.value.type
+    given = _shape(type)
+    address, inside = _elements(site, op, source, offsets, numerics.element_type(type))
+    if _is_whole(op, given):
+        value = _oriented(op, value, given)
+    else:
+        address, inside = (_own_lane(site, op, a, given) for a in (address, inside))
+        mask = _own_mask(site, op, mask)
+    _outside(site, op, mask, address, inside)
+    wanted = _wanted(op, mask, address) & inside
+    value = value.reshape(value.shape[0], *address.shape[1:])
+    access.scatter(site, spread(address, site.count), wanted, value)
+
+
+@meaning("xegpu.atomic_rmw")
+def atomic_rmw(site: Site, op: xegpu.AtomicRMWOp, source: Any, *rest: Any) -> Array:
+    offsets, mask, value = rest if op.offsets is not None else (None, *rest)
+    type = op.value.type
+    given = _shape(type)
+    address, inside = _elements(site, op, source, offsets, numerics.element_type(type))
+    if not _is_whole(op, given):
+        address, inside = (_own_lane(site, op, a, given) for a in (address, inside))
+        mask = _own_mask(site, op, mask)
+    _outside(site, op, mask, address, inside)
+    wanted = _wanted(op, mask, address) & inside
+    combine = reductions.atomic(op.kind, type)
+    rows: Array = value.reshape(value.shape[0], *address.shape[1:])
+    old = access.atomic(
+        site, spread(address, site.count), wanted, rows, combine, np.zeros((), rows.dtype)
+    )
+    return old.reshape(old.shape[0], *given)
+
+
+# --- Shared matrices -------------------------------------------------------------------------
+
+
+@meaning("xegpu.create_mem_desc")
+def create_mem_desc(site: Site, op: xegpu.CreateMemDescOp, source: MemRefValue) -> MatrixValue:
+    type = op.source.type
+    assert isinstance(type, MemRefType)
+    itemsize = numerics.numpy_type(type).itemsize
+    return MatrixValue(source.base + itemsize * source.offset)
+
+
+def _matrix_addresses(
+    site: Site, op: xegpu.MatrixAccess, matrix: MatrixValue, given: tuple[int, ...]
+) -> tuple[Index, Array]:
+    """Addresses of the part of a shared matrix that a whole block or a lane's fragment covers."""
+    desc = op.desc
+    memory = distribution.memory(desc)
+    itemsize = numerics.numpy_type(desc.element_type).itemsize
+    shape = desc.get_shape()
+    offsets = _rows(site, op.mixed_offsets)
+    places = _matrix_places(site, op, given)
+    inside = np.ones((1,), bool)
+    coordinates: list[Array] = []
+    for extent, offset, place in zip(shape, offsets, places, strict=True):
+        here = offset.reshape(-1, *[1] * (place.ndim - 1)) + place
+        inside = inside & (here >= 0) & (here < extent)
+        coordinates.append(np.clip(here, 0, extent - 1))
+    if not inside.all():
+        site.report("error", "out of bounds", f"{op.name} reaches outside its matrix {op.desc}")
+    address = np.asarray(memory.address(*np.broadcast_arrays(*coordinates)))
+    base = matrix.base.reshape(-1, *[1] * (address.ndim - 1))
+    return base + itemsize * address, np.broadcast_to(inside, address.shape)
+
+
+def _matrix_places(site: Site, op: xegpu.MatrixAccess, given: tuple[int, ...]) -> list[Array]:
+    """Coordinates in the accessed block of each element, one array per dimension, `(rows, *given)`.
+
+    A vector of the matrix' rank is a block. A shorter one is a lane's: with subgroup_block_io the lanes
+    own one column each of the block's rows, otherwise its elements lie in a row from its own offset.
+    """
+    shape = op.desc.get_shape()
+    if len(given) == len(shape):
+        grid = np.meshgrid(*(np.arange(n) for n in given), indexing="ij", sparse=True)
+        return [part[None] for part in grid]
+    count = prod(given)
+    run = np.arange(count).reshape(1, *given) if given else np.zeros((1,), np.int64)
+    zero = np.zeros_like(run)
+    if op.subgroup_block_io is None:
+        return [*([zero] * (len(shape) - 1)), run]
+    lane = (site.subgroup % width_of(op)).reshape(-1, *[1] * (run.ndim - 1))
+    return [*([zero] * (len(shape) - 2)), run + 0 * lane, lane + 0 * run]
+
+
+@meaning("xegpu.load_matrix")
+def load_matrix(site: Site, op: xegpu.LoadMatrixOp, matrix: MatrixValue, *_: Any) -> Array:
+    type = op.value.type
+    given, dtype = _shape(type), numerics.numpy_type(type)
+    address, inside = _matrix_addresses(site, op, matrix, given)
+    zero = np.zeros([1] * address.ndim, dtype)
+    return access.gather(site, address, inside, dtype, zero).reshape(-1, *given)
+
+
+@meaning("xegpu.store_matrix")
+def store_matrix(
+    site: Site, op: xegpu.StoreMatrixOp, value: Array, matrix: MatrixValue, *_: Any
+) -> None:
+    given = value.shape[1:]
+    address, inside = _matrix_addresses(site, op, matrix, given)
+    access.scatter(site, spread(address, site.count), inside, value.reshape(-1, *address.shape[1:]))
+
+
+# --- Products --------------------------------------------------------------------------------
+
+
+def _plain_a(a: Array) -> Array:
+    return a.reshape(*a.shape[:2], -1) if a.ndim == 4 else a
+
+
+def _plain_b(b: Array) -> Array:
+    """[K/p, N, p] -> [K, N]."""
+    if b.ndim != 4:
+        return b
+    rows, k, n, p = b.shape
+    return b.transpose(0, 1, 3, 2).reshape(rows, k * p, n)
+
+
+@meaning("xegpu.dpas")
+def dpas(site: Site, op: xegpu.DpasOp, a: Array, b: Array, c: Array | None = None) -> Array:
+    result = op.result.type
+    if matrix_dims(op.lhs.type, op.rhs.type) is not None and len(_shape(result)) == 2:
+        return matmul(_plain_a(a), _plain_b(b), c, result)
+    return _lane_dpas(site, op, a, b, c)
+
+
+def _lane_dpas(site: Site, op: xegpu.DpasOp, a: Array, b: Array, c: Array | None) -> Array:
+    """Lanes' fragments of M x K, K x N and M x N, where N is the number of lanes."""
+    given = _shape(op.result.type)
+    m, k = prod(given), prod(b.shape[1:])
+    lanes, rest = divmod(m * k, prod(a.shape[1:]))
+    if rest or lanes not in (8, 16, 32):
+        raise error_at(
+            op,
+            f"fragments of {prod(a.shape[1:])}, {k} and {m} elements fit no product of a subgroup",
+            kind=UnsupportedError,
+        )
+    together = Collective(site, lanes)
+    maps = [layout for layout in op.layouts if isinstance(layout, xegpu.SgMapAttr)]
+    if len(maps) == 3:
+        shapes = ((m, k), (k, lanes), (m, lanes))
+        layouts = [
+            distribution.distribution(map).over(shape)
+            for map, shape in zip(maps, shapes, strict=True)
+        ]
+    else:
+        bits = element_bits(numerics.element_type(op.lhs.type))
+        layouts = [
+            block_fragment(op, (m, k), bits, lanes),
+            block_fragment(op, (k, lanes), bits, lanes, packed=max(1, 32 // bits)),
+            block_fragment(op, (m, lanes), 32, lanes),
+        ]
+    left, right = together.blocks(a, layouts[0]), together.blocks(b, layouts[1])
+    acc = None if c is None else together.blocks(c, layouts[2])
+    product = matmul(left, right, acc, op.result.type)
+    return together.fragments(product, layouts[2]).reshape(site.count, *given)
+
+
+@meaning("xegpu.dpas_mx")
+def dpas_mx(site: Site, op: xegpu.DpasMxOp, a: Array, b: Array, *rest: Array) -> Array:
+    """Operands times their scales, which are powers of two, and then the product in float32."""
+    operands = list(rest)
+    c = operands.pop(0) if op.acc is not None else None
+    scale_a = operands.pop(0) if op.scale_a is not None else None
+    scale_b = operands.pop(0) if op.scale_b is not None else None
+    if op.dims() is None or len(_shape(op.result.type)) != 2:
+        raise error_at(op, "dpas_mx on lanes' fragments is not executed", kind=UnsupportedError)
+    left = _scaled(_plain_a(a), scale_a, 2)
+    right = _scaled(_plain_b(b), scale_b, 1)
+    return matmul(left, right, c, op.result.type)
+
+
+def _scaled(value: Array, scale: Array | None, axis: int) -> Array:
+    wide = value.astype(np.float32)
+    if scale is None:
+        return wide
+    factor = scale.astype(np.float32)
+    if factor.ndim == 1:
+        return wide * factor.reshape(-1, 1, 1)
+    return wide * np.repeat(factor, wide.shape[axis] // factor.shape[axis], axis=axis)
+
+
+@meaning("xegpu.convert_layout")
+def convert_layout(site: Site, op: xegpu.ConvertLayoutOp, value: Array) -> Array:
+    return value
+
+
+@meaning("xegpu.truncf")
+def truncf(site: Site, op: xegpu.TruncfOp, value: Array) -> Array:
+    return numerics.round_to(value, op.result.type)
+
+
+# --- Named barriers ----------------------------------------------------------------------------
+
+
+@meaning("xegpu.alloc_nbarrier")
+def alloc_nbarrier(site: Site, op: xegpu.AllocNbarrierOp, *_: Any) -> None:
+    """Named barriers exist once somebody binds to them."""
+
+
+@meaning("xegpu.init_nbarrier")
+def init_nbarrier(
+    site: Site, op: xegpu.InitNbarrierOp, number: Index, participants: Index
+) -> NamedBarrier:
+    return NamedBarrier(number.astype(np.int64) & 0xFF, participants.astype(np.int64) & 0xFF)
+
+
+@control("xegpu.nbarrier_arrive")
+def nbarrier_arrive(builder: Builder, op: xegpu.NbarrierArriveOp) -> None:
+    then = Segment()
+
+    def end(group: Any) -> list[tuple[Segment, Index]]:
+        group.site.op = op
+        released = group.machine.barriers.arrive(group, op, group.get(op.nbarrier))
+        return [(then, group.index), *released]
+
+    builder.end(end)
+    builder.start(then)
+
+
+@control("xegpu.nbarrier_wait")
+def nbarrier_wait(builder: Builder, op: xegpu.NbarrierWaitOp) -> None:
+    then = Segment()
+
+    def end(group: Any) -> list[tuple[Segment, Index]]:
+        group.site.op = op
+        return list(group.machine.barriers.wait(group, op, group.get(op.nbarrier), then))
+
+    builder.end(end)
+    builder.start(then)
