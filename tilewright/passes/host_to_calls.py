@@ -46,7 +46,7 @@ class Launch:
     symbol: str
     kernel: tuple[str, str]
     operands: tuple[Attribute, ...]
-    op: Operation
+    location: Attribute
 
 
 def host_to_calls(module: ModuleOp, library: Collection[str]) -> list[Launch]:
@@ -139,8 +139,8 @@ def _launch(op: gpu.LaunchFuncOp, launches: list[Launch]) -> None:
         op.gridSizeX, op.gridSizeY, op.gridSizeZ, op.blockSizeX, op.blockSizeY, op.blockSizeZ,
     ]  # fmt: skip
     operands = [casts[v].dest if v in casts else v for v in op.kernelOperands]
-    launches.append(Launch(symbol, (outer, inner[0]), tuple(op.kernelOperands.types), op.clone()))
-    launches[-1].op.location = op.location
+    types = tuple(op.kernelOperands.types)
+    launches.append(Launch(symbol, (outer, inner[0]), types, op.location))
     _replace(op, [*casts.values(), mach.CallOp(symbol, [*sizes, *operands])])
 
 

@@ -109,7 +109,7 @@ class Kernels:
             if isinstance(op, gpu.FuncOp) and op.sym_name.data == inner:
                 return op
         raise error_at(
-            launch.op, f"the program has no kernel @{outer}::@{inner}", kind=CompileError
+            launch.location, f"the program has no kernel @{outer}::@{inner}", kind=CompileError
         )
 
 

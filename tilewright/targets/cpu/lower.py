@@ -223,6 +223,8 @@ class FunctionContext:
             step = self.m.nr(4) if rows > 1 else lanes
             ld = -(-cols // step) * step
             padded = -(-rows // self.m.mr) * self.m.mr if rows > 1 else 1
+            if rows > 1 and ld * size % 512 == 0:
+                ld += 64 // size  # rows a power of two apart would share a few sets of the cache
         count = padded * ld + (lanes if cols == 1 else 0)
         return Buffer(self.scratch.bytes(count * size + 64), element, (rows, cols), ld, padded)
 
@@ -359,6 +361,13 @@ class FunctionContext:
 
     def lower_memref_cast(self, op: Operation) -> None:
         self.matrices[op.results[0]] = self.matrices[op.operands[0]]
+
+    lower_memref_memory_space_cast = lower_memref_cast
+
+    def lower_memref_extract_aligned_pointer_as_index(self, op: Operation) -> None:
+        pointer = self.matrices[op.operands[0]].pointer
+        address = self.b.value(mach.IntFromPtrOp(pointer))
+        self.values.scalars[op.results[0]] = address
 
     def lower_memref_alloc(self, op: memref.AllocOp) -> None:
         type = op.memref.type
