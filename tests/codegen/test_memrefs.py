@@ -7,6 +7,7 @@ import pytest
 
 from codegen.harness import Function, module
 from tilewright.codegen import emit_module, x86
+from tilewright.codegen.counts import expected, printed
 from tilewright.codegen.jit import LoadedObject, compile_object
 from tilewright.diagnostics import UnsupportedError
 
@@ -203,6 +204,12 @@ def test_views(name: str) -> None:
     x = np.arange(32.0).reshape(4, 8)
     got = Function(ALLOCATED.format(body=body))(4, 8, result=F64)
     assert got == meaning(x)
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_counts(name: str) -> None:
+    m = module(ALLOCATED.format(body=VIEWS[name][0]))
+    assert printed(emit_module(m, x86("avx512"))) == expected(m, x86("avx512"))
 
 
 def test_globals() -> None:

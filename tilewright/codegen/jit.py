@@ -17,6 +17,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from tilewright.codegen.elf import undefined_symbols
+from tilewright.codegen.support import support_address
 from tilewright.codegen.target import LLVMTarget
 from tilewright.diagnostics import CompileError
 
@@ -93,11 +94,14 @@ class LoadedObject:
 
         Raises CompileError when the object needs a symbol that neither gives.
         """
+        addresses = dict(symbols or {})
         for name in undefined_symbols(data):
-            if name not in (symbols or {}) and not _process_has(name):
-                raise CompileError(
-                    f"the object needs '{name}', which nothing in this process defines"
-                )
+            if name in addresses:
+                continue
+            if (address := support_address(name)) is not None:
+                addresses[name] = address
+            elif not _process_has(name):
+                raise CompileError(f"the object needs '{name}', which nothing here defines")
         _initialize()
         with _LOCK:
             machine = llvm.Target.from_triple(target.triple).create_target_machine(
@@ -109,7 +113,7 @@ class LoadedObject:
                 jit=True,
             )
             self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-            for name, address in (symbols or {}).items():
+            for name, address in addresses.items():
                 llvm.add_symbol(name, address)
             self._engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(data))
             self._engine.finalize_object()

@@ -142,7 +142,7 @@ def address(p: Printer, d: Descriptor, indices: Sequence[str]) -> str:
 
 
 def _allocation_sizes(p: Printer, op: Operation, layout: MemRefLayout) -> list[str]:
-    dynamic = iter(_segments(op)[1 if op.name == "gpu.alloc" else 0])
+    dynamic = iter(_segments(op)[0])
     return [p.one(next(dynamic)) if n == DYNAMIC else str(n) for n in layout.sizes]
 
 
@@ -155,20 +155,17 @@ def _bytes(p: Printer, layout: MemRefLayout, sizes: Sequence[str], align: int) -
     return p.call("i64", "llvm.umax.i64", [("i64", up), ("i64", str(align))])
 
 
-@prints("memref.alloc", "gpu.alloc")
+@prints("memref.alloc")
 def print_alloc(p: Printer, op: Operation) -> None:
-    """Memory from the C library; gpu.alloc's from the runtime, which poisons it."""
+    """Memory from the C library, never of size zero."""
     result = op.results[0]
     assert isinstance(result.type, MemRefType)
     layout = p.rep.memref(result.type)
     sizes = _allocation_sizes(p, op, layout)
     align = max(integer_attribute(op, "alignment", ALIGNMENT), 8)
     bytes = _bytes(p, layout, sizes, align)
-    name = "aligned_alloc" if op.name == "memref.alloc" else "tw_gpu_alloc"
-    pointer = p.call("ptr", name, [("i64", str(align)), ("i64", bytes)])
+    pointer = p.call("ptr", "aligned_alloc", [("i64", str(align)), ("i64", bytes)])
     write(p, result, pointer, "0", sizes, row_major(p, sizes))
-    for token in op.results[1:]:
-        p.set(token, ())
 
 
 @prints("memref.alloca")
@@ -187,15 +184,9 @@ def print_alloca(p: Printer, op: Operation) -> None:
     write(p, result, pointer, "0", sizes, row_major(p, sizes))
 
 
-@prints("memref.dealloc", "gpu.dealloc")
+@prints("memref.dealloc")
 def print_dealloc(p: Printer, op: Operation) -> None:
-    pointer = p.get(op.operands[-1])
-    freed = pointer[0]
-    if isinstance(op.operands[-1].type, UnrankedMemRefType):
-        freed = p.emit(f"load ptr, ptr {pointer[1]}, align 8")
-    p.call("void", "free" if op.name == "memref.dealloc" else "tw_gpu_free", [("ptr", freed)])
-    for token in op.results:
-        p.set(token, ())
+    p.call("void", "free", [("ptr", read(p, op.operands[0]).pointer)])
 
 
 # Globals ------------------------------------------------------------------------------------------
@@ -461,13 +452,6 @@ def print_expand(p: Printer, op: Operation) -> None:
     write(p, result, d.pointer, d.offset, sizes, strides)
 
 
-@prints("gpu.wait")
-def print_wait(p: Printer, op: Operation) -> None:
-    """Host code runs in order: a token is nothing, and waiting for it is done."""
-    for token in op.results:
-        p.set(token, ())
-
-
 # Questions ----------------------------------------------------------------------------------------
 
 
@@ -518,12 +502,10 @@ def print_assume_alignment(p: Printer, op: Operation) -> None:
         p.set(result, p.get(op.operands[0]))
 
 
-@prints("memref.copy", "gpu.memcpy")
+@prints("memref.copy")
 def print_copy(p: Printer, op: Operation) -> None:
     """Dense to dense: one memcpy. Otherwise the runtime copies element by element."""
-    operands = [v for v in op.operands if isinstance(v.type, MemRefType)]
-    source, target = operands if op.name == "memref.copy" else operands[::-1]
-    a, b = read(p, source), read(p, target)
+    a, b = (read(p, v) for v in op.operands)
     if _is_dense(a.layout) and _is_dense(b.layout):
         count = product(p, *a.sizes, str(a.layout.element_bytes))
         regs = [
@@ -540,8 +522,6 @@ def print_copy(p: Printer, op: Operation) -> None:
             rank, slot = to_unranked(p, d)
             args += [("i64", rank), ("ptr", slot)]
         p.call("void", "tw_memref_copy", args)
-    for token in op.results:
-        p.set(token, ())
 
 
 def _is_dense(layout: MemRefLayout) -> bool:

@@ -23,7 +23,7 @@ from tilewright.codegen.target import Handler, LLVMTarget
 from tilewright.diagnostics import UnsupportedError, location_of
 
 if TYPE_CHECKING:
-    from tilewright.codegen.structure import Cfg
+    from tilewright.codegen.cf import Cfg
 
 COMMON: dict[str, Handler] = {}
 """Handlers shared by all targets, by op name."""

@@ -1,0 +1,139 @@
+"""What only host code of MLIR programs uses: affine, scf.parallel, vector.print, strided copies, assertions."""
+
+import ctypes
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from codegen.harness import Function, module
+from tilewright.codegen import emit_module, x86
+from tilewright.codegen.counts import expected, printed
+
+I64 = ctypes.c_int64
+
+
+@pytest.mark.parametrize("x", [-17, -16, -1, 0, 5, 16, 100])
+def test_affine(x: int) -> None:
+    f = Function("""
+    func.func @k(%x : index, %s : index) -> index {
+      %a = affine.apply affine_map<(d0)[s0] -> (d0 mod 7 + s0 * 100)>(%x)[%s]
+      %b = affine.apply affine_map<(d0) -> ((d0 floordiv 4) * 10000)>(%x)
+      %c = affine.apply affine_map<(d0) -> ((d0 ceildiv 4) * 1000000)>(%x)
+      %d = "affine.min"(%x, %s) {map = affine_map<(d0)[s0] -> (d0, s0 * 2)>} : (index, index) -> index
+      %e = arith.maxsi %x, %s : index
+      %f = arith.addi %a, %b : index
+      %g = arith.addi %f, %c : index
+      %h = arith.muli %d, %e : index
+      %r = arith.addi %g, %h : index
+      func.return %r : index
+    }""")
+    s = 4
+    wanted = x % 7 + 100 * s + 10000 * (x // 4) + 1000000 * -(-x // 4)
+    assert f(x, s, result=I64) == wanted + min(x, 2 * s) * max(x, s)
+
+
+@pytest.mark.parametrize("n, m", [(0, 3), (1, 1), (4, 5), (3, 0)])
+def test_parallel(n: int, m: int) -> None:
+    text = """
+    func.func @k(%n : index, %m : index) -> index {
+      %c0 = arith.constant 0 : index
+      %c1 = arith.constant 1 : index
+      %c2 = arith.constant 2 : index
+      %s, %x = scf.parallel (%i, %j) = (%c0, %c0) to (%n, %m) step (%c1, %c2) init (%c0, %c0) -> (index, index) {
+        %p = arith.muli %i, %j : index
+        scf.reduce(%p, %j : index, index) {
+        ^bb0(%a : index, %b : index):
+          %t = arith.addi %a, %b : index
+          scf.reduce.return %t : index
+        } {
+        ^bb0(%a : index, %b : index):
+          %t = arith.maxsi %a, %b : index
+          scf.reduce.return %t : index
+        }
+      }
+      %r = arith.subi %s, %x : index
+      func.return %r : index
+    }"""
+    pairs = [(i, j) for i in range(n) for j in range(0, m, 2)]
+    wanted = sum(i * j for i, j in pairs) - max((j for _, j in pairs), default=0)
+    assert Function(text)(n, m, result=I64) == wanted
+    m_ = module(text)
+    assert printed(emit_module(m_, x86("avx2"))) == expected(m_, x86("avx2"))
+
+
+def test_vector_print(capsys: pytest.CaptureFixture[str]) -> None:
+    Function("""
+    func.func @k() {
+      %a = arith.constant dense<[[1.5, 2.0], [-3.25, 1.0e+20]]> : vector<2x2xf32>
+      %b = arith.constant dense<[1, -2, 3]> : vector<3xi8>
+      %c = arith.constant 42 : index
+      %d = arith.constant 0.1 : f64
+      %e = arith.constant dense<[true, false]> : vector<2xi1>
+      vector.print %a : vector<2x2xf32>
+      vector.print %b : vector<3xi8>
+      vector.print %c : index
+      vector.print %d : f64
+      vector.print %e : vector<2xi1>
+      vector.print str "done"
+      vector.print punctuation <newline>
+      func.return
+    }""")()
+    wanted = "( ( 1.5, 2 ), ( -3.25, 1e+20 ) )\n( 1, -2, 3 )\n42\n0.1\n( 1, 0 )\ndone\n"
+    assert capsys.readouterr().out == wanted
+
+
+def test_strided_copy(rng: np.random.Generator) -> None:
+    f = Function("""
+    func.func @k(%p : index, %q : index) {
+      %a, %b = func.call @pair() : () -> (memref<4x6xf32>, memref<6x4xf32>)
+      %x = mach.ptr_from_int %p : index -> !llvm.ptr
+      %y = mach.ptr_from_int %q : index -> !llvm.ptr
+      %v = mach.load %x : !llvm.ptr -> vector<24xf32>
+      %m = vector.shape_cast %v : vector<24xf32> to vector<4x6xf32>
+      %c0 = arith.constant 0 : index
+      vector.transfer_write %m, %a[%c0, %c0] {in_bounds = [true, true]} : vector<4x6xf32>, memref<4x6xf32>
+      %t = memref.transpose %b (i, j) -> (j, i) : memref<6x4xf32> to memref<4x6xf32, strided<[1, 4]>>
+      memref.copy %a, %t : memref<4x6xf32> to memref<4x6xf32, strided<[1, 4]>>
+      %z = arith.constant 0.0 : f32
+      %r = vector.transfer_read %b[%c0, %c0], %z {in_bounds = [true, true]} : memref<6x4xf32>, vector<6x4xf32>
+      mach.store %r, %y : vector<6x4xf32>, !llvm.ptr
+      memref.dealloc %a : memref<4x6xf32>
+      memref.dealloc %b : memref<6x4xf32>
+      func.return
+    }
+    func.func private @pair() -> (memref<4x6xf32>, memref<6x4xf32>) {
+      %a = memref.alloc() : memref<4x6xf32>
+      %b = memref.alloc() : memref<6x4xf32>
+      func.return %a, %b : memref<4x6xf32>, memref<6x4xf32>
+    }""")
+    x = rng.normal(size=(4, 6)).astype(np.float32)
+    y = np.zeros((6, 4), np.float32)
+    f(x, y)
+    np.testing.assert_array_equal(y, x.T)
+
+
+def test_a_failed_assertion_reports_and_ends() -> None:
+    program = textwrap.dedent("""
+    import sys
+    sys.path.insert(0, "tests")
+    from codegen.harness import Function
+    f = Function('''
+    func.func @k(%n : index) {
+      %c3 = arith.constant 3 : index
+      %ok = arith.cmpi slt, %n, %c3 : index
+      cf.assert %ok, "n is below three"
+      func.return
+    }''')
+    f(2)
+    print("first", flush=True)
+    f(3)
+    print("second", flush=True)
+    """)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 134 and ran.stdout == "first\n"
+    assert "assertion failed: n is below three" in ran.stderr

@@ -1,0 +1,195 @@
+"""cf ops: a region of several blocks -> LLVM blocks and phis.
+
+Blocks print in an order in which definitions come before their uses, whatever order they have in
+the IR. Phis are printed first and filled when all edges into their block are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import DenseArrayBase, DenseIntOrFPElementsAttr, StringAttr
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+
+from tilewright.codegen.memory import string_constant
+from tilewright.codegen.printer import Printer, Regs, attribute, prints
+
+
+class Phis:
+    """Phis of one block for a list of values: made first, filled as the incoming edges are known."""
+
+    def __init__(self, p: Printer, types: Sequence[Attribute]):
+        self.p = p
+        self.types = [t for type in types for t in p.registers(type)]
+        self.slots = [(p.reserve(), p.fresh()) for _ in self.types]
+        self.edges: list[tuple[str, list[str]]] = []
+        self.values: list[Regs] = []
+        at = 0
+        for type in types:
+            n = len(p.registers(type))
+            self.values.append(tuple(name for _, name in self.slots[at : at + n]))
+            at += n
+
+    def edge(self, label: str, values: Sequence[Regs]) -> None:
+        self.edges.append((label, [r for regs in values for r in regs]))
+
+    def close(self) -> None:
+        for i, (at, name) in enumerate(self.slots):
+            pairs = ", ".join(f"[ {regs[i]}, %{label} ]" for label, regs in self.edges)
+            self.p.fill(at, f"{name} = phi {self.types[i]} {pairs}")
+
+
+def print_region(p: Printer, region: Region) -> None:
+    """Print a region with its terminators; a single block in place, several in an order where uses
+    follow definitions.
+    """
+    blocks = list(region.blocks)
+    if len(blocks) == 1:
+        p.op(p.block_body(blocks[0]))
+        return
+    print_cfg(p, blocks)
+
+
+def _reverse_postorder(entry: Block) -> list[Block]:
+    """Blocks reachable from `entry`, each after its dominators. Iterative: host programs may have
+    long chains.
+    """
+    order: list[Block] = []
+    seen = {entry}
+    stack: list[tuple[Block, int]] = [(entry, 0)]
+    while stack:
+        block, i = stack.pop()
+        last = block.last_op
+        successors = list(last.successors) if last is not None else []
+        if i < len(successors):
+            stack.append((block, i + 1))
+            if successors[i] not in seen:
+                seen.add(successors[i])
+                stack.append((successors[i], 0))
+        else:
+            order.append(block)
+    return order[::-1]
+
+
+class Cfg:
+    """Labels and phis of the blocks of one region being printed."""
+
+    def __init__(self) -> None:
+        self.labels: dict[Block, str] = {}
+        self.edges: dict[Block, list[tuple[str, list[Regs]]]] = {}
+        self.through: list[tuple[str, str]] = []
+
+
+def print_cfg(p: Printer, blocks: Sequence[Block]) -> None:
+    cfg = Cfg()
+    order = _reverse_postorder(blocks[0])
+    for block in order:
+        cfg.labels[block] = p.label("bb")
+        cfg.edges[block] = []
+    p.regions.append(cfg)
+    slots: list[tuple[Block, list[tuple[int, str, str]]]] = []
+    for block in order:
+        if block is not blocks[0]:
+            p.start(cfg.labels[block])
+            mine: list[tuple[int, str, str]] = []
+            for arg in block.args:
+                regs: list[str] = []
+                for t in p.registers(arg.type):
+                    name = p.fresh()
+                    mine.append((p.reserve(), name, t))
+                    regs.append(name)
+                p.set(arg, regs)
+            slots.append((block, mine))
+        p.op(p.block_body(block))
+    for block, mine in slots:
+        incoming = [
+            (label, [r for regs in values for r in regs]) for label, values in cfg.edges[block]
+        ]
+        for i, (at, name, t) in enumerate(mine):
+            pairs = ", ".join(f"[ {regs[i]}, %{label} ]" for label, regs in incoming)
+            p.fill(at, f"{name} = phi {t} {pairs}")
+    p.regions.pop()
+
+
+def _edge(p: Printer, target: Block, arguments: Sequence[SSAValue]) -> str:
+    """Record a branch from the current block to `target`; the label to branch to.
+
+    A second edge to the same block goes through a block of its own, which `_close` prints: a phi
+    knows its incoming values by block.
+    """
+    cfg = p.regions[-1]
+    values = [p.get(v) for v in arguments]
+    if not any(label == p.block for label, _ in cfg.edges[target]):
+        cfg.edges[target].append((p.block, values))
+        return cfg.labels[target]
+    through = p.label("edge")
+    cfg.edges[target].append((through, values))
+    cfg.through.append((through, cfg.labels[target]))
+    return through
+
+
+def _close(p: Printer, text: str) -> None:
+    """End the current block with a branch, then print the blocks that its edges go through."""
+    p.line(text)
+    through, p.regions[-1].through = p.regions[-1].through, []
+    for label, goal in through:
+        p.start(label)
+        p.line(f"br label %{goal}")
+
+
+@prints("cf.br")
+def print_branch(p: Printer, op: Operation) -> None:
+    _close(p, f"br label %{_edge(p, op.successors[0], list(op.operands))}")
+
+
+@prints("cf.cond_br")
+def print_conditional_branch(p: Printer, op: Operation) -> None:
+    sizes = attribute(op, "operandSegmentSizes")
+    assert isinstance(sizes, DenseArrayBase)
+    _, n, _ = (int(x) for x in sizes.get_values())
+    operands = list(op.operands)
+    then = _edge(p, op.successors[0], operands[1 : 1 + n])
+    other = _edge(p, op.successors[1], operands[1 + n :])
+    _close(p, f"br i1 {p.one(operands[0])}, label %{then}, label %{other}")
+
+
+@prints("cf.switch")
+def print_switch(p: Printer, op: Operation) -> None:
+    flag, operands = op.operands[0], list(op.operands)
+    sizes = attribute(op, "operandSegmentSizes")
+    assert isinstance(sizes, DenseArrayBase)
+    _, n, _ = (int(x) for x in sizes.get_values())
+    (t,) = p.registers(flag.type)
+    default = _edge(p, op.successors[0], operands[1 : 1 + n])
+    values = attribute(op, "case_values")
+    cases: list[str] = []
+    if isinstance(values, DenseIntOrFPElementsAttr):
+        segments = attribute(op, "case_operand_segments")
+        assert isinstance(segments, DenseArrayBase)
+        at = 1 + n
+        for value, size, target in zip(
+            values.get_values(), segments.get_values(), op.successors[1:], strict=True
+        ):
+            label = _edge(p, target, operands[at : at + int(size)])
+            cases.append(f"{t} {value}, label %{label}")
+            at += int(size)
+    _close(p, f"switch {t} {p.one(flag)}, label %{default} [ {' '.join(cases)} ]")
+
+
+@prints("cf.assert")
+def print_assert(p: Printer, op: Operation) -> None:
+    """A failed assertion calls the runtime, which reports the message and does not return."""
+    message = attribute(op, "msg")
+    assert isinstance(message, StringAttr)
+    text = string_constant(p, message.data)
+    fail, on = p.label("assert"), p.label("on")
+    p.line(f"br i1 {p.one(op.operands[0])}, label %{on}, label %{fail}")
+    p.start(fail)
+    p.call("void", "tw_assert_failed", [("ptr", text)])
+    p.line("unreachable")
+    p.start(on)
+
+
+@prints("ub.unreachable", "llvm.unreachable")
+def print_unreachable(p: Printer, op: Operation) -> None:
+    p.line("unreachable")

@@ -1,0 +1,73 @@
+"""vector.print: calls of the runtime's print functions, in MLIR's format.
+
+A scalar prints as itself, a vector as `( 1, 2, 3 )`, one of rank 2 as `( ( 1, 2 ), ( 3, 4 ) )`; a line break follows.
+The functions and their names are those of MLIR's runner (`tilewright.codegen.support` has them).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from xdsl.dialects.builtin import StringAttr, VectorType
+from xdsl.ir import Operation
+
+from tilewright.codegen.arith import resize_integer
+from tilewright.codegen.convert import to_f32
+from tilewright.codegen.lane_ops import Lanes
+from tilewright.codegen.memory import string_constant
+from tilewright.codegen.printer import Printer, attribute, prints, unsupported
+from tilewright.codegen.registers import Element
+from tilewright.codegen.vectors import Source
+
+_PUNCTUATION = {
+    "newline": "printNewline",
+    "open": "printOpen",
+    "close": "printClose",
+    "comma": "printComma",
+}
+_I64 = Element("i64", "i64", "int", 64, 64)
+
+
+def _print_scalar(p: Printer, op: Operation, e: Element, reg: str) -> None:
+    o = Lanes(p, 1)
+    if e.name == "f64":
+        p.call("void", "printF64", [("double", reg)])
+    elif e.is_float:
+        p.call("void", "printF32", [("float", to_f32(p, o, reg, e))])
+    elif e.kind == "int":
+        wide = resize_integer(o, reg, e, _I64, e.name != "i1")
+        p.call("void", "printI64", [("i64", wide)])
+    else:
+        raise unsupported(op, f"of {e.name}")
+
+
+def _print_nested(
+    p: Printer, op: Operation, e: Element, source: Source, numbers: np.ndarray
+) -> None:
+    if not numbers.ndim:
+        (reg,) = source.assemble(numbers, (1,))
+        _print_scalar(p, op, e, reg)
+        return
+    p.call("void", "printOpen", [])
+    for i, part in enumerate(numbers):
+        if i:
+            p.call("void", "printComma", [])
+        _print_nested(p, op, e, source, np.asarray(part))
+    p.call("void", "printClose", [])
+
+
+@prints("vector.print")
+def print_vector(p: Printer, op: Operation) -> None:
+    text, mark = attribute(op, "stringLiteral"), attribute(op, "punctuation")
+    if isinstance(text, StringAttr):
+        p.call("void", "printString", [("ptr", string_constant(p, text.data))])
+    if op.operands:
+        value = op.operands[0]
+        layout = p.layout(value.type)
+        source = Source(p, layout.element.llvm)
+        numbers = source.add(layout, p.get(value))
+        if not isinstance(value.type, VectorType):
+            numbers = numbers.reshape(())
+        _print_nested(p, op, layout.element, source, numbers)
+    name = mark.data if isinstance(mark, StringAttr) else "newline" if op.operands else "no"
+    if name in _PUNCTUATION:
+        p.call("void", _PUNCTUATION[name], [])

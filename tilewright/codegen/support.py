@@ -1,0 +1,75 @@
+"""C functions that printed code may call and no library has: printing, assertions, strided copies.
+
+They are Python callbacks, found by `LoadedObject` when the caller gives no function of that name.
+"""
+
+from __future__ import annotations
+
+import ctypes as C
+import os
+import sys
+from functools import cache
+
+import numpy as np
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+
+
+def _print_string(data: bytes) -> None:
+    _write(data.decode(errors="replace"))
+
+
+def _assert_failed(message: bytes) -> None:
+    """Native code cannot be unwound: report and end the process."""
+    sys.stdout.flush()
+    os.write(2, b"tilewright: assertion failed: " + message + b"\n")
+    os._exit(134)
+
+
+def strided_view(element_bytes: int, rank: int, descriptor: int) -> np.ndarray:
+    """Bytes of a memref, [*sizes, element_bytes], from {allocated, aligned, offset, sizes, strides}."""
+    words = (C.c_int64 * (3 + 2 * rank)).from_address(descriptor)
+    sizes, strides = list(words[3 : 3 + rank]), list(words[3 + rank :])
+    start = words[1] + words[2] * element_bytes
+    if 0 in sizes:
+        return np.zeros((*sizes, element_bytes), np.uint8)
+    low = sum(min(0, (n - 1) * s) for n, s in zip(sizes, strides, strict=True))
+    high = sum(max(0, (n - 1) * s) for n, s in zip(sizes, strides, strict=True))
+    first = start + low * element_bytes
+    area = (C.c_uint8 * ((high - low + 1) * element_bytes)).from_address(first)
+    flat = np.frombuffer(memoryview(area), np.uint8)[start - first :]
+    steps = [s * element_bytes for s in strides]
+    return np.lib.stride_tricks.as_strided(flat, (*sizes, element_bytes), (*steps, 1))
+
+
+def _copy(element_bytes: int, rank_a: int, a: int, rank_b: int, b: int) -> None:
+    source = strided_view(element_bytes, rank_a, a)
+    strided_view(element_bytes, rank_b, b)[...] = source.copy()
+
+
+_FUNCTIONS = {
+    "printI64": ((C.c_int64,), lambda x: _write(str(x))),
+    "printF32": ((C.c_float,), lambda x: _write(f"{x:g}")),
+    "printF64": ((C.c_double,), lambda x: _write(f"{x:g}")),
+    "printString": ((C.c_char_p,), _print_string),
+    "printOpen": ((), lambda: _write("( ")),
+    "printClose": ((), lambda: _write(" )")),
+    "printComma": ((), lambda: _write(", ")),
+    "printNewline": ((), lambda: _write("\n")),
+    "tw_assert_failed": ((C.c_char_p,), _assert_failed),
+    "tw_memref_copy": ((C.c_int64, C.c_int64, C.c_void_p, C.c_int64, C.c_void_p), _copy),
+}
+_KEPT: list[object] = []
+
+
+@cache
+def support_address(name: str) -> int | None:
+    """Address of a support function, which then lives as long as the process; None if unknown."""
+    if name not in _FUNCTIONS:
+        return None
+    parameters, function = _FUNCTIONS[name]
+    callback = C.CFUNCTYPE(None, *parameters)(function)
+    _KEPT.append(callback)
+    return C.cast(callback, C.c_void_p).value
