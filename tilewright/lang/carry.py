@@ -52,12 +52,13 @@ def leaf_of(value: Value | Tile | int | float) -> Leaf:
     return Leaf(dtypes.f32.arith, dtypes.f32, weak=True)
 
 
-def ssa_as(value: Value | Tile | int | float, leaf: Leaf) -> SSAValue:
+def ssa_as(value: object, leaf: Leaf) -> SSAValue:
     """The SSA value of a run-time part whose type is (or meets in) ``leaf``."""
     if isinstance(value, Tile):
         return value.ssa
     if isinstance(value, Value):
         return computed(to(value, leaf.dtype))
+    assert isinstance(value, (int, float))
     return computed(constant(value, leaf.dtype))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from xdsl.dialects.builtin import VectorType
 
 from tilewright import dtypes
@@ -165,7 +163,7 @@ def reduction(
         kind, computed(x), dims, reduction_size=reduction_size, wg_map=wg_attr(wg_map)
     )
     result = emitter("reduction").emit_checked(op).result
-    return Value(result, x.dtype, cast(VectorType, result.type).get_shape())
+    return Value(result, x.dtype, result.type.get_shape())
 
 
 _FLOAT_KINDS = ("maximumf", "minimumf", "maxnumf", "minnumf")

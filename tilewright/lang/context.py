@@ -7,13 +7,14 @@ that several threads can compile at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import LocationAttr, UnknownLoc
+from xdsl.dialects.utils import FastMathFlag
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
@@ -22,7 +23,7 @@ from tilewright.diagnostics import CompileError
 OpT = TypeVar("OpT", bound=Operation)
 
 STRICT = arith.FastMathFlagsAttr("none")
-FAST = arith.FastMathFlagsAttr([arith.FastMathFlag.ALLOW_CONTRACT, arith.FastMathFlag.APPROX_FUNC])
+FAST = arith.FastMathFlagsAttr([FastMathFlag.ALLOW_CONTRACT, FastMathFlag.APPROX_FUNC])
 
 
 class ArgumentError(CompileError):
@@ -103,7 +104,7 @@ class Emitter:
         return self.emit_at_entry(arith.MuliOp(a, b)).result
 
     @contextmanager
-    def inside(self, block: Block) -> Iterator[Block]:
+    def inside(self, block: Block) -> Generator[Block]:
         """Writes into ``block`` for the time being."""
         outer, self.block = self.block, block
         try:
@@ -148,7 +149,7 @@ def is_active() -> bool:
 
 
 @contextmanager
-def activate(current: Emitter | None) -> Iterator[None]:
+def activate(current: Emitter | None) -> Generator[None]:
     """Makes ``current`` the emitter of this thread (None: ordinary Python for the time being)."""
     token = _current.set(current)
     try:

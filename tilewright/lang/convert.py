@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, UnrealizedConversionCastOp, VectorType
@@ -48,9 +48,9 @@ def constant_ssa(value: Number, dtype: DType) -> SSAValue:
     current = emitter()
     element = dtype.arith
     if dtype.is_float:
-        attr: FloatAttr[Any] | IntegerAttr[Any] = FloatAttr(float(value), element)  # pyright: ignore[reportArgumentType]
+        attr: FloatAttr[Any] | IntegerAttr[Any] = FloatAttr(float(value), cast(Any, element))
     else:
-        attr = IntegerAttr(_wrapped(int(value), dtype), element)  # pyright: ignore[reportArgumentType]
+        attr = IntegerAttr(_wrapped(int(value), dtype), cast(Any, element))
     known = current.constants.get(attr)
     if known is None:
         known = current.emit_at_entry(arith.ConstantOp(attr)).result

@@ -37,6 +37,7 @@ _BINARY: dict[type[ast.operator], str] = {
     ast.LShift: "<<",
     ast.RShift: ">>",
 }
+_UNARY: dict[type[ast.unaryop], str] = {ast.USub: "-", ast.UAdd: "+", ast.Invert: "~"}
 _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Lt: "<",
     ast.LtE: "<=",
@@ -204,7 +205,7 @@ class Expressions(Calls):
                     "the operator @ is not defined on values",
                     hint="tw.tile_mma(a, b, acc) multiplies matrices and accumulates",
                 )
-            return binary(symbol, left, right)
+            return binary(symbol, cast(Any, left), cast(Any, right))
 
     def python(self, node: ast.AST, compute: Callable[[], Any]) -> Any:
         """The result of ordinary Python; its exceptions become errors at ``node``."""
@@ -224,7 +225,7 @@ class Expressions(Calls):
                 return self.python(node, lambda: not operand)
             with self.blame(node):
                 return unary("~", truth(operand, "the operand of not"))
-        symbol = {ast.USub: "-", ast.UAdd: "+", ast.Invert: "~"}[type(node.op)]
+        symbol = _UNARY[type(node.op)]
         if isinstance(operand, Value):
             with self.blame(node):
                 return operand if symbol == "+" else unary(symbol, operand)
@@ -372,7 +373,8 @@ class Expressions(Calls):
             for block, operands in zip(blocks, yields, strict=True):
                 with self.emitter.inside(block):
                     self.emitter.emit(scf.YieldOp(*operands))
-            op = scf.IfOp(condition.ssa, [leaf.type for leaf in kept], *map(Region, blocks))
+            regions = [Region(block) for block in blocks]
+            op = scf.IfOp(condition.ssa, [leaf.type for leaf in kept], regions[0], regions[1])
             results = list(self.emitter.emit(op).results)
         found = iter(results)
         chosen = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CodeType
@@ -108,7 +108,7 @@ class FrameBase:
         raise self.error(node, f"the name {name} is not defined", hint=hint)
 
     @contextmanager
-    def scratch_names(self) -> Iterator[None]:
+    def scratch_names(self) -> Generator[None]:
         """Bindings made inside are forgotten at the end: a branch, or a trial."""
         saved = self.names
         self.names = dict(saved)
@@ -149,7 +149,7 @@ class FrameBase:
         )
 
     @contextmanager
-    def blame(self, node: ast.AST, call: ast.Call | None = None) -> Iterator[None]:
+    def blame(self, node: ast.AST, call: ast.Call | None = None) -> Generator[None]:
         """Places the errors that occur inside at ``node``, or at the argument that they name."""
         self.at(node)
         try:

@@ -7,23 +7,22 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
 from tilewright.diagnostics import CompileError, LaunchError, Location
 from tilewright.lang.annotations import auto, is_constexpr
-from tilewright.lang.kernel_type import KernelFunction
+from tilewright.lang.kernel_type import KernelFunction, Level
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
     from tilewright.lang.build import Built
     from tilewright.runtime.binding import Parameter
-    from tilewright.runtime.compiled import CompiledKernel
+    from tilewright.runtime.compiled import CompiledKernel, Program
     from tilewright.runtime.key import Signature
     from tilewright.runtime.launch import Launcher
     from tilewright.targets.base import CompileOptions
 
-Level: TypeAlias = Literal["workgroup", "subgroup"]
 Grid: TypeAlias = Any
 """An int, a tuple of 1 to 3 ints, or a function from the constexprs to one of these."""
 
@@ -71,10 +70,8 @@ class Kernel(KernelFunction):
         subgroups: int | None = None,
         options: Mapping[str, Any] | None = None,
     ):
+        super().__init__(function, level, subgroups)
         functools.update_wrapper(self, function)
-        self.function = function
-        self.level = level
-        self.subgroups = subgroups
         self._options = dict(options or {})
         self._none: frozenset[str] = frozenset()
         self._signature = inspect.signature(function)
@@ -147,7 +144,7 @@ class Kernel(KernelFunction):
         """Binds, checks, compiles and caches; one per kernel and set of options."""
         from tilewright.runtime.launch import Launcher
 
-        return Launcher(self, self._options)
+        return Launcher(cast("Program", self), self._options)
 
     @functools.cached_property
     def _is_plain(self) -> bool:
@@ -208,7 +205,8 @@ class Kernel(KernelFunction):
         merged = {**self._options, **changes}
         kernel = Kernel(self.function, level=self.level, subgroups=self.subgroups, options=merged)
         kernel._none = self._none
-        kernel.launcher = Launcher(kernel, merged)  # refuses options that do not exist
+        # Refuses options that do not exist, at once.
+        kernel.launcher = Launcher(cast("Program", kernel), merged)
         return kernel
 
     def __repr__(self) -> str:
@@ -252,10 +250,8 @@ class Kernel(KernelFunction):
     def _grid(self, grid: Callable[..., Any], values: list[Any]) -> Any:
         """The extents that a grid function gives: called by constexpr names, or with all of them."""
         constexprs = Constexprs(self._constexprs(values))
-        parameters = inspect.signature(grid).parameters.values()
-        named = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
+        named, takes_all = _asks_for(grid)
         if all(name in constexprs for name in named):
-            takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
             return grid(**(constexprs if takes_all else {n: constexprs[n] for n in named}))
         if len(named) == 1:
             return grid(constexprs)
@@ -268,13 +264,16 @@ class Kernel(KernelFunction):
     def _choose(self, values: list[Any]) -> list[Any]:
         """Values with every tw.auto replaced by the target's planner; remembered by shapes."""
         from tilewright.diagnostics import UnsupportedError
+        from tilewright.runtime.arrays import ArrayArg
         from tilewright.runtime.key import signature_of
         from tilewright.targets.base import get_target
 
         types, constexprs, options = self.launcher.describe(values)
         names = tuple(name for name, value in constexprs.items() if value is auto)
         given = {name: value for name, value in constexprs.items() if value is not auto}
-        shapes = tuple((t.dtype, t.shape, t.strides) if hasattr(t, "shape") else t for t in types)
+        shapes = tuple(
+            (t.dtype, t.shape, t.strides) if isinstance(t, ArrayArg) else t for t in types
+        )
         key = (options, shapes, tuple(sorted((k, repr(v)) for k, v in given.items())))
         chosen = self._chosen.get(key)
         if chosen is None:
@@ -341,3 +340,14 @@ def kernel(
 def _definition(function: FunctionType) -> Location:
     code = function.__code__
     return Location(code.co_filename, code.co_firstlineno, 1)
+
+
+def _asks_for(grid: Callable[..., Any]) -> tuple[tuple[str, ...], bool]:
+    """The names of a grid function's parameters, and whether it takes any others besides."""
+    if isinstance(grid, FunctionType):
+        code = grid.__code__
+        count = code.co_argcount + code.co_kwonlyargcount
+        return code.co_varnames[:count], bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    parameters = inspect.signature(grid).parameters.values()
+    named = tuple(p.name for p in parameters if p.kind is not p.VAR_KEYWORD)
+    return named, len(named) < len(parameters)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr
 from xdsl.ir import Attribute, SSAValue
@@ -263,13 +263,13 @@ def _padding(padding: object, dtype: DType) -> Attribute | None:
     if padding == 0 and str(padding) != "-0.0":
         return None
     if dtype.is_float:
-        return FloatAttr(float(padding), dtype.mlir)  # pyright: ignore[reportArgumentType]
+        return FloatAttr(float(padding), cast(Any, dtype.mlir))
     if isinstance(padding, float) and not padding.is_integer():
         raise ArgumentError("padding", f"padding {padding!r} is no value of {dtype}")
     whole = int(padding)
     if not dtype.is_index and not exact_in(whole, dtype):
         raise ArgumentError("padding", f"padding {whole} is no value of {dtype}")
-    return IntegerAttr(whole, dtype.mlir)  # pyright: ignore[reportArgumentType]
+    return IntegerAttr(whole, cast(Any, dtype.mlir))
 
 
 def _written(value: object, tile: Tile, what: str) -> SSAValue:

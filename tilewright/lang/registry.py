@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,5 +50,5 @@ def describe_signature(function: Callable[..., Any]) -> str:
         elif parameter.default is parameter.empty:
             parts.append(parameter.name)
         else:
-            parts.append(f"{parameter.name}={cast(Any, parameter.default)!r}")
+            parts.append(f"{parameter.name}={parameter.default!r}")
     return f"tw.{function.__name__}({', '.join(parts)})"
