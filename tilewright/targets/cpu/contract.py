@@ -18,6 +18,7 @@ from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import VectorType, i1
 from xdsl.ir import OpResult, SSAValue
 
+from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp, PackOp, PanelOp
 from tilewright.targets.cpu.builder import Builder, Idx
@@ -26,6 +27,10 @@ from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.memory import Buffer, Tile, element_of, itemsize, rows_cols
 from tilewright.targets.cpu.micro import Family, Operand, emit_micro, family_of
 from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
+
+
+MAX_PREFETCHES = 16
+"""Prefetches of B per micro-kernel: more would cost more than they hide."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,7 @@ class ContractEmitter:
                 operand_b = find_b(j.iv)
                 with b.loop(0, row_panels) as i:
                     operand_a = find_a(i.iv)
+                    self.prefetch_next(operand_b, family, rows, i.iv)
                     emit_micro(
                         b, m, family, operand_a, operand_b, c,
                         b.mul(i.iv, family.mr), b.mul(j.iv, family.nr), depth, first,
@@ -139,6 +145,16 @@ class ContractEmitter:
         with b.loop(start, length, depth) as k:
             first = b.cmp("sle", k.iv, 0) if zero else None
             block(b.max(k.iv, 0), b.min(b.add(k.iv, depth), length), first)
+
+    def prefetch_next(self, operand: Operand, family: Family, rows: int, i: Idx) -> None:
+        """While one panel of B is used, fetch the next, a part with every panel of A."""
+        b = self.b
+        lines = self.m.kc // family.group * operand.k_bytes // 64 // max(1, rows // family.mr)
+        if operand.next_bytes is None or not 0 < lines <= MAX_PREFETCHES:
+            return
+        base = b.ptr(b.ptr(operand.pointer, operand.next_bytes), b.mul(i, lines * 64))
+        for line in range(lines):
+            b.op(mach.PrefetchOp(b.ptr(base, 64 * line), locality=2))
 
     def clear_skipped(self, c: Buffer, length: Idx, rows: Idx, cols: Idx) -> None:
         """Write zeros where no block will store: all of C if k is empty, else beyond the last panels."""
@@ -203,7 +219,8 @@ class ContractEmitter:
 
             def panel(i: Idx) -> Operand:
                 pointer = b.ptr(start, b.mul(b.add(first, i), panel_bytes))
-                return Operand(pointer, array.format.group * size, array.format.group * lanes * size)
+                group = array.format.group
+                return Operand(pointer, group * size, group * lanes * size, panel_bytes)
 
             return panel
 

@@ -44,6 +44,12 @@ class Operand:
     pointer: SSAValue
     x_bytes: int
     k_bytes: int
+    next_bytes: Idx | None = None
+    """Bytes from here to the panel that comes next, where panels follow one another."""
+
+
+UNROLL = 2
+"""Steps of k per iteration: one cache line of a packed A of four-byte elements."""
 
 
 def family_of(m: Machine, a: Attribute, b: Attribute, c: Attribute) -> Family:
@@ -108,11 +114,25 @@ def emit_micro(
         for r in range(family.mr):
             for line in range(0, family.nr * size, 64):
                 b.op(mach.PrefetchOp(b.ptr(target, r * c.ld * size + line), write=True))
-    with b.loop(0, groups, 1, [zero] * (family.mr * nv)) as loop:
-        pa = b.ptr(a.pointer, b.mul(loop.iv, a.k_bytes))
-        pb = b.ptr(bb.pointer, b.mul(loop.iv, bb.k_bytes))
-        loop.out = _step(b, family, a, pa, pb, lanes, nv, loop.carried)
-    cells = [(r, v, loop.results[r * nv + v]) for r in range(family.mr) for v in range(nv)]
+    def steps(start: Idx, end: Idx, count: int, carry: Sequence[SSAValue]) -> Sequence[SSAValue]:
+        with b.loop(start, end, count, carry) as loop:
+            pa = b.ptr(a.pointer, b.mul(loop.iv, a.k_bytes))
+            pb = b.ptr(bb.pointer, b.mul(loop.iv, bb.k_bytes))
+            if count > 1 and a.next_bytes is not None:
+                for line in range(0, count * a.k_bytes, 64):
+                    b.op(mach.PrefetchOp(b.ptr(pa, b.add(a.next_bytes, line))))
+            accumulators = list(loop.carried)
+            for u in range(count):
+                at_a, at_b = b.ptr(pa, u * a.k_bytes), b.ptr(pb, u * bb.k_bytes)
+                accumulators = _step(b, family, a, at_a, at_b, lanes, nv, accumulators)
+            loop.out = accumulators
+        return loop.results
+
+    even = b.mul(b.div(groups, UNROLL), UNROLL)
+    sums = steps(0, even, UNROLL, [zero] * (family.mr * nv))
+    if not isinstance(groups, int) or groups != even:
+        sums = steps(even, groups, 1, sums)
+    cells = [(r, v, sums[r * nv + v]) for r in range(family.mr) for v in range(nv)]
 
     def write() -> None:
         for r, v, value in cells:
