@@ -1,0 +1,267 @@
+"""A random program as kernel IR, built with the dialects' ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from xdsl.builder import ImplicitBuilder
+from xdsl.dialects import arith, gpu, math, memref, scf, vector
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    BFloat16Type,
+    Float16Type,
+    Float32Type,
+    FloatAttr,
+    FunctionType,
+    IndexType,
+    IntegerAttr,
+    IntegerType,
+    ModuleOp,
+    StringAttr,
+    VectorType,
+    i1,
+    i8,
+    i16,
+    i32,
+)
+from xdsl.ir import Attribute, Block, OpResult, Region, SSAValue
+
+from tests.fuzz.programs import Place, Program, Step, Value, family
+from tilewright.dialects import xetile
+from tilewright.runtime.key import ArrayType, mlir_facts
+
+MLIR: dict[str, Attribute] = {
+    "f32": Float32Type(),
+    "f16": Float16Type(),
+    "bf16": BFloat16Type(),
+    "i32": i32,
+    "i16": i16,
+    "i8": i8,
+}
+
+
+def vector_of(value: Value) -> VectorType[Any]:
+    return VectorType(MLIR[value.dtype], value.shape)
+
+
+def number(value: float, type: Attribute) -> Any:
+    if isinstance(type, IntegerType):
+        return IntegerAttr(int(value), type)
+    assert isinstance(type, AnyFloat)
+    return FloatAttr(float(value), type)
+
+
+class Kernel:
+    """The IR while it is built. Ops go where the innermost `ImplicitBuilder` stands."""
+
+    def __init__(self, program: Program, signature: Sequence[ArrayType]):
+        self.program = program
+        self.block = Block(arg_types=[argument.mlir() for argument in signature])
+        self.signature = signature
+        self.values: list[SSAValue] = []
+        with ImplicitBuilder(self.block):
+            self.ids = [
+                gpu.BlockIdOp(gpu.DimensionAttr(axis)).result
+                for axis in (gpu.DimensionEnum.X, gpu.DimensionEnum.Y)
+            ]
+            self.views = [self.view(position) for position in range(len(signature))]
+            for step in program.steps:
+                self.values.append(self.step(step))
+            inputs = len(program.arrays)
+            for output, position in enumerate(program.stores):
+                value = program.steps[position].result
+                at = tuple(Place(axis, n, 0) for axis, n in enumerate(value.shape))
+                tile = self.tile(inputs + output, value, at)
+                xetile.StoreTileOp(self.values[position], tile)
+            gpu.ReturnOp([])
+
+    def index(self, value: int) -> SSAValue:
+        return arith.ConstantOp(IntegerAttr(value, IndexType())).result
+
+    def view(self, position: int) -> tuple[list[Any], list[Any], tuple[int, int]]:
+        """Sizes, strides and order of an argument, as init_tile wants them."""
+        argument, known = self.block.args[position], self.signature[position]
+        metadata = memref.ExtractStridedMetaDataOp(argument)
+        sizes: list[Any] = [memref.DimOp(argument, self.index(dim)).result for dim in range(2)]
+        strides: list[Any] = [1 if dim == known.unit else metadata.strides[dim] for dim in range(2)]
+        return sizes, strides, (0, 1) if known.unit == 0 else (1, 0)
+
+    def offset(self, place: Place) -> SSAValue:
+        scaled = arith.MuliOp(self.ids[place.axis], self.index(place.factor)).result
+        return arith.AddiOp(scaled, self.index(place.start)).result
+
+    def tile(
+        self, array: int, value: Value, at: Sequence[Place | SSAValue], map_: Any = None
+    ) -> SSAValue:
+        sizes, strides, order = self.views[array]
+        wg_map = xetile.WgMapAttr(*map_) if map_ is not None else None
+        attributes = None
+        if wg_map is not None or order == (0, 1):
+            attributes = xetile.TileAttr(wg_map=wg_map, order=order)
+        type_ = xetile.TileType(value.shape, MLIR[value.dtype], attributes)
+        offsets = [self.offset(p) if isinstance(p, Place) else p for p in at]
+        return xetile.InitTileOp(
+            self.block.args[array], type_, offsets=offsets, sizes=sizes, strides=strides
+        ).result
+
+    def step(self, step: Step) -> SSAValue:
+        args = [self.values[i] for i in step.args]
+        return getattr(self, f"_{step.kind}")(step, *args)
+
+    def _load(self, step: Step) -> SSAValue:
+        tile = self.tile(step.extra["array"], step.result, step.extra["at"], step.extra["map"])
+        padding = step.extra["padding"]
+        attribute = number(padding, MLIR[step.result.dtype]) if padding else None
+        return xetile.LoadTileOp(tile, padding=attribute).result
+
+    def binary(self, op: str, a: SSAValue, b: SSAValue) -> SSAValue:
+        cls: Any = {
+            "addf": arith.AddfOp,
+            "subf": arith.SubfOp,
+            "mulf": arith.MulfOp,
+            "maximumf": arith.MaximumfOp,
+            "minimumf": arith.MinimumfOp,
+            "maxnumf": arith.MaxnumfOp,
+            "minnumf": arith.MinnumfOp,
+            "addi": arith.AddiOp,
+            "subi": arith.SubiOp,
+            "muli": arith.MuliOp,
+            "minsi": arith.MinSIOp,
+            "maxsi": arith.MaxSIOp,
+            "minui": arith.MinUIOp,
+            "xori": arith.XOrIOp,
+            "andi": arith.AndIOp,
+        }[op]
+        return cls(a, b).results[0]
+
+    def _binary(self, step: Step, a: SSAValue, b: SSAValue) -> SSAValue:
+        return self.binary(step.extra["op"], a, b)
+
+    def _unary(self, step: Step, a: SSAValue) -> SSAValue:
+        cls: Any = {
+            "negf": arith.NegfOp,
+            "absf": math.AbsFOp,
+            "tanh": math.TanhOp,
+            "floor": math.FloorOp,
+        }[step.extra["op"]]
+        return cls(a).results[0]
+
+    def _splat(self, step: Step) -> SSAValue:
+        scalar = arith.ConstantOp(number(step.extra["number"], MLIR[step.result.dtype])).result
+        return vector.BroadcastOp(scalar, vector_of(step.result)).vector
+
+    def _cast(self, step: Step, a: SSAValue) -> SSAValue:
+        assert isinstance(a.type, VectorType)
+        source, target = a.type.element_type, MLIR[step.result.dtype]
+        if family(step.result.dtype) == "float":
+            wider = source in (i32, i16, i8)
+            cls: Any = (
+                arith.SIToFPOp
+                if wider
+                else (arith.ExtFOp if step.result.dtype == "f32" else arith.TruncFOp)
+            )
+        else:
+            cls = arith.ExtSIOp if source.width.data < target.width.data else arith.TruncIOp  # type: ignore[attr-defined]
+        return cls(a, vector_of(step.result)).results[0]
+
+    def _transpose(self, step: Step, a: SSAValue) -> SSAValue:
+        return xetile.TransposeOp(a).result
+
+    def _reduce(self, step: Step, a: SSAValue) -> SSAValue:
+        extra = step.extra
+        return xetile.ReductionOp(
+            extra["op"], a, [extra["dim"]], reduction_size=extra["size"]
+        ).result
+
+    def _broadcast(self, step: Step, a: SSAValue) -> SSAValue:
+        extra = step.extra
+        return xetile.BroadcastOp(
+            a, vector_of(step.result), [extra["dim"]], broadcast_size=extra["size"]
+        ).result
+
+    def _select(self, step: Step, a: SSAValue, b: SSAValue) -> SSAValue:
+        mask = VectorType(i1, step.result.shape)
+        if family(step.result.dtype) == "float":
+            less = arith.CmpfOp(a, b, "olt")
+        else:
+            less = arith.CmpiOp(a, b, "slt")
+        assert less.result.type == mask
+        return arith.SelectOp(less, a, b).result
+
+    def _mma(self, step: Step, a: SSAValue, b: SSAValue, c: SSAValue | None = None) -> SSAValue:
+        return xetile.TileMmaOp(a, b, c, result_type=vector_of(step.result)).result
+
+    def _layout(self, step: Step, a: SSAValue) -> SSAValue:
+        return xetile.ConvertLayoutOp(a, xetile.WgMapAttr(*step.extra["map"])).result
+
+    def _if(self, step: Step, a: SSAValue, b: SSAValue) -> SSAValue:
+        two, zero = self.index(2), self.index(0)
+        rest = arith.RemUIOp(self.ids[step.extra["axis"]], two).result
+        even = arith.CmpiOp(rest, zero, "eq").result
+        yes, no = Block(), Block()
+        for block, value in ((yes, a), (no, b)):
+            with ImplicitBuilder(block):
+                scf.YieldOp(value)
+        return scf.IfOp(even, [a.type], Region(yes), Region(no)).output[0]
+
+    def _loop(self, bound: SSAValue, inits: Sequence[SSAValue], by: int, body: Any) -> OpResult:
+        block = Block(arg_types=[IndexType(), *(init.type for init in inits)])
+        low, step = self.index(0), self.index(by)
+        with ImplicitBuilder(block):
+            scf.YieldOp(*body(*block.args))
+        return scf.ForOp(low, bound, step, inits, block).results[-1]
+
+    def _repeat(self, step: Step, a: SSAValue, b: SSAValue) -> SSAValue:
+        def body(_: SSAValue, total: SSAValue) -> list[SSAValue]:
+            return [self.binary(step.extra["op"], total, b)]
+
+        return self._loop(self.index(step.extra["times"]), [a], 1, body)
+
+    def _dot(self, step: Step) -> SSAValue:
+        extra, (m, n) = step.extra, step.result.shape
+        k, a, b = extra["k"], extra["a"], extra["b"]
+        dtype = self.program.arrays[a].dtype
+        left, right = Value((m, k), dtype), Value((k, n), dtype)
+        row, column = (self.offset(place) for place in extra["at"])
+        zero = self.index(0)
+        acc = self._splat(Step("splat", (), step.result, {"number": 0}))
+        bound = self.index(extra["depth"])
+
+        def product(ta: SSAValue, tb: SSAValue, total: SSAValue) -> SSAValue:
+            va, vb = xetile.LoadTileOp(ta).result, xetile.LoadTileOp(tb).result
+            return xetile.TileMmaOp(va, vb, total).result
+
+        if extra["style"] == "init":
+
+            def fresh(i: SSAValue, total: SSAValue) -> list[SSAValue]:
+                return [
+                    product(self.tile(a, left, (row, i)), self.tile(b, right, (i, column)), total)
+                ]
+
+            return self._loop(bound, [acc], k, fresh)
+
+        def moving(_: SSAValue, ta: SSAValue, tb: SSAValue, total: SSAValue) -> list[SSAValue]:
+            total = product(ta, tb, total)
+            return [
+                xetile.UpdateTileOffsetOp(ta, [0, k]).result,
+                xetile.UpdateTileOffsetOp(tb, [k, 0]).result,
+                total,
+            ]
+
+        tiles = [self.tile(a, left, (row, zero)), self.tile(b, right, (zero, column))]
+        return self._loop(bound, [*tiles, acc], k, moving)
+
+
+def build(program: Program, signature: Sequence[ArrayType]) -> ModuleOp:
+    """The module of a program for arrays of these types; it has been verified."""
+    kernel = Kernel(program, signature)
+    types = [argument.mlir() for argument in signature]
+    function = gpu.FuncOp(
+        "fuzz", FunctionType.from_lists(types, []), Region(kernel.block), kernel=True
+    )
+    function.attributes["tilewright.level"] = StringAttr("workgroup")
+    function.attributes["tilewright.args"] = mlir_facts(tuple(signature))
+    module = ModuleOp([gpu.ModuleOp(StringAttr("fuzz"), Region(Block([function])))])
+    module.verify()
+    return module

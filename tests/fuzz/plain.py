@@ -1,0 +1,207 @@
+"""What a random program computes, one workgroup after another, in plain numpy.
+
+Written without the reference executor, so that the two can be held against each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tests.fuzz.programs import FLOATS, ArrayOf, Place, Program, Step
+
+NUMPY: dict[str, Any] = {
+    "f32": np.float32,
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "i32": np.int32,
+    "i16": np.int16,
+    "i8": np.int8,
+}
+
+
+def make_array(spec: ArrayOf, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    """Random content in the layout that was asked for."""
+    rows, columns = spec.shape
+    dtype = NUMPY[spec.dtype]
+    space = {
+        "rows": (rows, columns + 2),
+        "columns": (columns, rows + 2),
+        "gaps": (2 * rows, 3 * columns),
+        "reversed": (rows, columns),
+    }[spec.layout]
+    if spec.dtype in FLOATS:
+        whole = rng.standard_normal(space).astype(dtype)
+    else:
+        whole = rng.integers(-100, 100, space).astype(dtype)
+    return {
+        "rows": lambda: whole[:, :columns],
+        "columns": lambda: whole[:, :rows].T,
+        "gaps": lambda: whole[::2, ::3],
+        "reversed": lambda: whole[::-1],
+    }[spec.layout]()
+
+
+@dataclass
+class Outcome:
+    """What must be in the output arrays, and how large numbers became on the way."""
+
+    outputs: list[np.ndarray[Any, Any]]
+    scale: float
+    finite: bool
+
+
+def evaluate(
+    program: Program, inputs: list[np.ndarray[Any, Any]], outputs: list[np.ndarray[Any, Any]]
+) -> Outcome:
+    """Runs the program on copies of the outputs."""
+    results = [output.copy() for output in outputs]
+    scale, finite = 1.0, True
+    with np.errstate(all="ignore"):
+        for x in range(program.grid[0]):
+            for y in range(program.grid[1]):
+                values: list[np.ndarray[Any, Any]] = []
+                for step in program.steps:
+                    value = _step(step, values, inputs, (x, y)).astype(NUMPY[step.result.dtype])
+                    assert value.shape == step.result.shape, step
+                    values.append(value)
+                    if step.result.dtype in FLOATS:
+                        wide = value.astype(np.float64)
+                        finite &= bool(np.isfinite(wide).all())
+                        scale = max(scale, float(np.abs(wide).max(initial=0)))
+                for position, result in zip(program.stores, results, strict=True):
+                    _store(result, values[position], x, y)
+    return Outcome(results, scale, finite)
+
+
+def _store(target: np.ndarray[Any, Any], value: np.ndarray[Any, Any], x: int, y: int) -> None:
+    m, n = value.shape
+    window = target[x * m : (x + 1) * m, y * n : (y + 1) * n]
+    window[...] = value[: window.shape[0], : window.shape[1]]
+
+
+def _load(
+    array: np.ndarray[Any, Any], row: int, column: int, shape: tuple[int, int], padding: Any
+) -> np.ndarray[Any, Any]:
+    tile = np.full(shape, padding, array.dtype)
+    for i in range(shape[0]):
+        for j in range(shape[1]):
+            if 0 <= row + i < array.shape[0] and 0 <= column + j < array.shape[1]:
+                tile[i, j] = array[row + i, column + j]
+    return tile
+
+
+def _wide(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return value.astype(np.float32) if value.dtype.kind not in "iu" else value
+
+
+def _binary(op: str, a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    a, b = _wide(a), _wide(b)
+    unsigned = f"u{a.dtype.itemsize}"
+    functions: dict[str, Any] = {
+        "addf": np.add,
+        "addi": np.add,
+        "subf": np.subtract,
+        "subi": np.subtract,
+        "mulf": np.multiply,
+        "muli": np.multiply,
+        "maximumf": np.maximum,
+        "minimumf": np.minimum,
+        "maxnumf": np.fmax,
+        "minnumf": np.fmin,
+        "minsi": np.minimum,
+        "maxsi": np.maximum,
+        "minui": lambda p, q: np.minimum(p.view(unsigned), q.view(unsigned)).view(p.dtype),
+        "xori": np.bitwise_xor,
+        "andi": np.bitwise_and,
+    }
+    return functions[op](a, b)
+
+
+def _reduce(op: str, value: np.ndarray[Any, Any], axis: int) -> np.ndarray[Any, Any]:
+    if op == "add" and value.dtype.kind not in "iu":
+        return value.astype(np.float64).sum(axis=axis)
+    if op == "maxui":
+        unsigned = value.view(f"u{value.dtype.itemsize}")
+        return np.maximum.reduce(unsigned, axis=axis).view(value.dtype)
+    functions: dict[str, Any] = {
+        "add": np.add,
+        "maximumf": np.maximum,
+        "minnumf": np.fmin,
+        "minsi": np.minimum,
+        "xor": np.bitwise_xor,
+        "and": np.bitwise_and,
+    }
+    return functions[op].reduce(
+        _wide(value), axis=axis, **({"dtype": value.dtype} if op == "add" else {})
+    )
+
+
+def _product(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if a.dtype.kind in "iu":
+        return (a.astype(np.int64) @ b.astype(np.int64)).astype(np.int32)
+    return a.astype(np.float64) @ b.astype(np.float64)
+
+
+def _step(
+    step: Step,
+    values: list[np.ndarray[Any, Any]],
+    inputs: list[np.ndarray[Any, Any]],
+    ids: tuple[int, int],
+) -> np.ndarray[Any, Any]:
+    args = [values[i] for i in step.args]
+    extra = step.extra
+    if step.kind == "load":
+        row, column = (place.at(ids) for place in extra["at"])
+        return _load(inputs[extra["array"]], row, column, step.result.shape, extra["padding"])
+    if step.kind == "binary":
+        return _binary(extra["op"], *args)
+    if step.kind == "unary":
+        function = {"negf": np.negative, "absf": np.abs, "tanh": np.tanh, "floor": np.floor}
+        wide = args[0].astype(np.float64)
+        return function[extra["op"]](wide)
+    if step.kind == "splat":
+        return np.full(step.result.shape, extra["number"])
+    if step.kind == "cast":
+        return _wide(args[0])
+    if step.kind == "transpose":
+        return args[0].T
+    if step.kind == "reduce":
+        dim, size = extra["dim"], extra["size"] or args[0].shape[extra["dim"]]
+        shape = list(args[0].shape)
+        shape[dim : dim + 1] = [shape[dim] // size, size]
+        return _reduce(extra["op"], args[0].reshape(shape), dim + 1)
+    if step.kind == "broadcast":
+        times = step.result.shape[extra["dim"]] // args[0].shape[extra["dim"]]
+        return np.repeat(args[0], times, axis=extra["dim"])
+    if step.kind == "select":
+        return np.where(_wide(args[0]) < _wide(args[1]), args[0], args[1])
+    if step.kind == "mma":
+        total = _product(args[0], args[1])
+        return total + args[2] if len(args) == 3 else total
+    if step.kind == "dot":
+        return _dot(step, inputs, ids)
+    if step.kind == "if":
+        return args[ids[extra["axis"]] % 2]
+    if step.kind == "repeat":
+        total = args[0]
+        for _ in range(extra["times"]):
+            total = _binary(extra["op"], total, args[1]).astype(args[0].dtype)
+        return total
+    assert step.kind == "layout"
+    return args[0]
+
+
+def _dot(
+    step: Step, inputs: list[np.ndarray[Any, Any]], ids: tuple[int, int]
+) -> np.ndarray[Any, Any]:
+    extra, (m, n) = step.extra, step.result.shape
+    at: tuple[Place, Place] = extra["at"]
+    row, column = at[0].at(ids), at[1].at(ids)
+    steps = -(-extra["depth"] // extra["k"])
+    a = _load(inputs[extra["a"]], row, 0, (m, steps * extra["k"]), 0)
+    b = _load(inputs[extra["b"]], 0, column, (steps * extra["k"], n), 0)
+    return _product(a, b)

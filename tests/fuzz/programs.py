@@ -1,0 +1,281 @@
+"""Random legal tile programs: what they are, and a hypothesis strategy that draws them.
+
+A program is a list of steps over a growing list of values (2-D vectors), so that it shrinks well:
+`build.py` makes kernel IR of it and `plain.py` computes it workgroup by workgroup with plain numpy.
+Offsets, extents and strides are drawn so that tiles hang over every edge of their arrays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from hypothesis import strategies as st
+
+Shape: TypeAlias = tuple[int, int]
+FLOATS = ("f32", "f16", "bf16")
+INTEGERS = ("i32", "i16", "i8")
+DTYPES = (*FLOATS, *INTEGERS)
+BINARY = {
+    "float": ("addf", "subf", "mulf", "maximumf", "minimumf", "maxnumf", "minnumf"),
+    "int": ("addi", "subi", "muli", "minsi", "maxsi", "minui", "xori", "andi"),
+}
+REDUCTIONS = {
+    "float": ("add", "maximumf", "minnumf"),
+    "int": ("add", "minsi", "maxui", "xor", "and"),
+}
+SIZES = (1, 2, 3, 4, 7, 8, 16, 17, 24, 32)
+
+
+def family(dtype: str) -> Literal["float", "int"]:
+    return "float" if dtype in FLOATS else "int"
+
+
+@dataclass(frozen=True)
+class Value:
+    """The type of a value: a vector of two dimensions."""
+
+    shape: Shape
+    dtype: str
+
+
+@dataclass(frozen=True)
+class ArrayOf:
+    """An argument. `layout` is rows, columns (the unit stride first), gaps (no unit stride) or
+    reversed (rows in descending order)."""
+
+    shape: Shape
+    dtype: str
+    layout: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """An offset along one dimension: `factor * program_id(axis) + start`."""
+
+    axis: int
+    factor: int
+    start: int
+
+    def at(self, ids: tuple[int, int]) -> int:
+        return self.factor * ids[self.axis] + self.start
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step; `args` are positions in the list of values, `extra` what else it needs."""
+
+    kind: str
+    args: tuple[int, ...]
+    result: Value
+    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass
+class Program:
+    """Inputs first, then one output array per stored value."""
+
+    grid: tuple[int, int]
+    arrays: list[ArrayOf]
+    steps: list[Step]
+    stores: list[int]
+    """Positions of the values that are stored, each to its own array, tile by tile."""
+
+    @property
+    def outputs(self) -> list[ArrayOf]:
+        """One array per store: a tile per workgroup, the last ones cut."""
+        found: list[ArrayOf] = []
+        for position in self.stores:
+            value = self.steps[position].result
+            rows, columns = (
+                g * n - (n // 3 if g * n > 1 else 0)
+                for g, n in zip(self.grid, value.shape, strict=True)
+            )
+            found.append(ArrayOf((rows, columns), value.dtype, "rows"))
+        return found
+
+
+def places(extent: int, tile: int) -> st.SearchStrategy[Place]:
+    """Offsets from a little before the array to a little past it."""
+    return st.builds(
+        Place,
+        axis=st.integers(0, 1),
+        factor=st.sampled_from([0, tile, tile - 1, -tile]),
+        start=st.integers(-tile, extent),
+    )
+
+
+class _Drawing:
+    """A program while it is drawn."""
+
+    def __init__(self, draw: st.DrawFn):
+        self.draw = draw
+        self.arrays: list[ArrayOf] = []
+        self.steps: list[Step] = []
+
+    def pick(self, options: Any) -> Any:
+        return self.draw(st.sampled_from(list(options)))
+
+    def shape(self) -> Shape:
+        return self.pick(SIZES), self.pick(SIZES)
+
+    def add(self, kind: str, args: tuple[int, ...], result: Value, **extra: Any) -> int:
+        self.steps.append(Step(kind, args, result, extra))
+        return len(self.steps) - 1
+
+    def array(self, shape: Shape, dtype: str) -> int:
+        layout = self.pick(("rows", "columns", "gaps", "reversed"))
+        self.arrays.append(ArrayOf(shape, dtype, layout))
+        return len(self.arrays) - 1
+
+    def load(self, shape: Shape, dtype: str) -> int:
+        extents = tuple(self.draw(st.integers(1, 2 * n + 3)) for n in shape)
+        at = tuple(self.draw(places(e, n)) for e, n in zip(extents, shape, strict=True))
+        padding = self.pick((0, 0, 0, 1, 3))
+        array = self.array((extents[0], extents[1]), dtype)
+        map_ = self.map(shape) if self.draw(st.booleans()) else None
+        return self.add(
+            "load", (), Value(shape, dtype), array=array, at=at, padding=padding, map=map_
+        )
+
+    def map(self, shape: Shape) -> tuple[Shape, Shape]:
+        """sg_layout and sg_data that divide a shape."""
+
+        def divisor(n: int) -> int:
+            return self.pick(d for d in range(1, n + 1) if n % d == 0)
+
+        data = divisor(shape[0]), divisor(shape[1])
+        layout = divisor(shape[0] // data[0]), divisor(shape[1] // data[1])
+        return layout, data
+
+    def like(self, position: int) -> int:
+        """A value of the same type as another: an earlier one, or a new load."""
+        value = self.steps[position].result
+        same = [i for i, step in enumerate(self.steps) if step.result == value]
+        return self.pick([*same, -1]) if len(same) > 1 else -1
+
+    def operand(self, value: Value) -> int:
+        known = [i for i, step in enumerate(self.steps) if step.result == value]
+        choice = self.pick([*known, -1])
+        return choice if choice >= 0 else self.load(value.shape, value.dtype)
+
+    def step(self) -> None:
+        """One more step on a value that exists."""
+        source = self.draw(st.integers(0, len(self.steps) - 1))
+        value = self.steps[source].result
+        (m, n), dtype = value.shape, value.dtype
+        kind = self.pick(
+            (
+                "binary",
+                "binary",
+                "unary",
+                "splat",
+                "cast",
+                "transpose",
+                "reduce",
+                "broadcast",
+                "select",
+                "mma",
+                "dot",
+                "if",
+                "repeat",
+                "layout",
+            )
+        )
+        if kind == "binary":
+            other = self.operand(value)
+            self.add("binary", (source, other), value, op=self.pick(BINARY[family(dtype)]))
+        elif kind == "unary" and dtype in FLOATS:
+            self.add("unary", (source,), value, op=self.pick(("negf", "absf", "tanh", "floor")))
+        elif kind == "splat":
+            self.add("splat", (), value, number=self.pick((-2, -1, 0, 1, 3)))
+        elif kind == "cast":
+            others = {"f32": ("f16", "bf16"), "f16": ("f32",), "bf16": ("f32",)}
+            others |= {"i32": ("i16", "i8", "f32"), "i16": ("i32", "i8"), "i8": ("i32", "i16")}
+            self.add("cast", (source,), Value(value.shape, self.pick(others[dtype])))
+        elif kind == "transpose":
+            self.add("transpose", (source,), Value((n, m), dtype))
+        elif kind == "reduce":
+            dim = self.draw(st.integers(0, 1))
+            extent = value.shape[dim]
+            sizes = [None, *(d for d in range(1, extent + 1) if extent % d == 0)]
+            size = self.pick(sizes)
+            shape = list(value.shape)
+            shape[dim] = 1 if size is None else extent // size
+            self.add(
+                "reduce",
+                (source,),
+                Value((shape[0], shape[1]), dtype),
+                op=self.pick(REDUCTIONS[family(dtype)]),
+                dim=dim,
+                size=size,
+            )
+        elif kind == "broadcast":
+            dim = self.draw(st.integers(0, 1))
+            times = self.pick((1, 2, 3, 8))
+            shape = list(value.shape)
+            size = None if shape[dim] == 1 and self.draw(st.booleans()) else times
+            shape[dim] *= times
+            if max(shape) <= 64:
+                self.add(
+                    "broadcast", (source,), Value((shape[0], shape[1]), dtype), dim=dim, size=size
+                )
+        elif kind == "select":
+            self.add("select", (source, self.operand(value)), value)
+        elif kind == "mma" and dtype in (*FLOATS, "i8"):
+            self.mma(source)
+        elif kind == "dot":
+            self.dot(dtype)
+        elif kind == "if":
+            self.add("if", (source, self.operand(value)), value, axis=self.draw(st.integers(0, 1)))
+        elif kind == "repeat":
+            self.add(
+                "repeat",
+                (source, self.operand(value)),
+                value,
+                times=self.draw(st.integers(0, 3)),
+                op=self.pick(BINARY[family(dtype)][:2]),
+            )
+        elif kind == "layout":
+            self.add("layout", (source,), value, map=self.map(value.shape))
+
+    def mma(self, a: int) -> None:
+        value = self.steps[a].result
+        (m, k), n = value.shape, self.pick(SIZES)
+        b = self.operand(Value((k, n), value.dtype))
+        result = Value((m, n), "i32" if value.dtype == "i8" else "f32")
+        c = (self.operand(result),) if self.draw(st.booleans()) else ()
+        self.add("mma", (a, b, *c), result)
+
+    def dot(self, dtype: str) -> None:
+        """A reduction loop over tiles of two arrays, as matrix programs have it."""
+        dtype = dtype if dtype in (*FLOATS, "i8") else "f32"
+        (m, n), k = self.shape(), self.pick(SIZES)
+        depth = self.draw(st.integers(0, 3 * k + 1))
+        rows, columns = self.draw(st.integers(1, 2 * m + 1)), self.draw(st.integers(1, 2 * n + 1))
+        a = self.array((rows, max(depth, 1)), dtype)
+        b = self.array((max(depth, 1), columns), dtype)
+        self.add(
+            "dot",
+            (),
+            Value((m, n), "i32" if dtype == "i8" else "f32"),
+            a=a,
+            b=b,
+            k=k,
+            depth=depth,
+            style=self.pick(("update", "init")),
+            at=(self.draw(places(rows, m)), self.draw(places(columns, n))),
+        )
+
+
+@st.composite
+def programs(draw: st.DrawFn, steps: int = 7) -> Program:
+    """A program of at least one load and up to `steps` more steps, which stores one or two values."""
+    drawing = _Drawing(draw)
+    drawing.load(drawing.shape(), drawing.pick(DTYPES))
+    for _ in range(draw(st.integers(0, steps))):
+        drawing.step()
+    last = len(drawing.steps) - 1
+    stores = sorted({last, draw(st.integers(0, last))})
+    grid = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    return Program(grid, drawing.arrays, drawing.steps, stores)

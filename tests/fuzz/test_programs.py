@@ -1,0 +1,111 @@
+"""Differential fuzzing: random programs on the reference executor, plain numpy and every target.
+
+A failure prints the smallest failing program as MLIR text, its arrays, and the seed of its data;
+`pytest --hypothesis-seed=N` draws the same programs again. `TILEWRIGHT_FUZZ_EXAMPLES` says how many
+programs are drawn.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, assume, given, note, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.build import build
+from tests.fuzz.plain import Outcome, evaluate, make_array
+from tests.fuzz.programs import FLOATS, Program, programs
+from tilewright import reference
+from tilewright.dialects.text import parse_module, print_module
+from tilewright.runtime.arrays import describe
+from tilewright.runtime.key import ArrayType, signature_of
+from tilewright.targets.base import CompileOptions, get_target
+
+EXAMPLES = int(os.environ.get("TILEWRIGHT_FUZZ_EXAMPLES", "60"))
+EPSILON = {"f32": 2.0**-20, "f16": 2.0**-9, "bf16": 2.0**-6}
+"""Room for the order of sums, in f32, and for one rounding that went the other way."""
+
+fuzz = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+)
+TARGETS = [
+    name for name in ("reference", "cpu") if importlib.util.find_spec(f"tilewright.targets.{name}")
+]
+
+
+class Case:
+    """A program with data: inputs, poisoned outputs, IR, and what must come out."""
+
+    def __init__(self, program: Program, seed: int):
+        self.program = program
+        rng = np.random.default_rng(seed)
+        self.inputs = [make_array(spec, rng) for spec in program.arrays]
+        self.outputs = [make_array(spec, rng) for spec in program.outputs]
+        for output in self.outputs:
+            output.view(np.uint8)[...] = 0xFF
+        types = signature_of([describe(a) for a in (*self.inputs, *self.outputs)])
+        self.signature = [t for t in types if isinstance(t, ArrayType)]
+        self.module = build(program, self.signature)
+        note(f"data of seed {seed}, grid {program.grid}, arguments:")
+        for array in (*self.inputs, *self.outputs):
+            note(f"  {array.dtype}{list(array.shape)}, strides {array.strides}")
+        note(print_module(self.module))
+
+    def expected(self) -> Outcome:
+        outcome = evaluate(self.program, self.inputs, self.outputs)
+        assume(outcome.finite)
+        return outcome
+
+    def launch(self, target: str) -> list[np.ndarray[Any, Any]]:
+        """The outputs after a launch on a target."""
+        inputs = [a.copy() for a in self.inputs]
+        outputs = [a.copy() for a in self.outputs]
+        args = [describe(a) for a in (*self.inputs, *outputs)]
+        executable = get_target(target).build(self.module.clone(), CompileOptions(target=target))
+        executable.launch((*self.program.grid, 1), args)
+        for before, after in zip(inputs, self.inputs, strict=True):
+            assert (before.view(np.uint8) == after.copy().view(np.uint8)).all(), "an input changed"
+        return outputs
+
+    def compare(self, right: Outcome, found: list[np.ndarray[Any, Any]], who: str) -> None:
+        low = [EPSILON[s.result.dtype] for s in self.program.steps if s.result.dtype in FLOATS]
+        low += [EPSILON[a.dtype] for a in self.program.arrays if a.dtype in FLOATS]
+        for position, (expected, actual) in enumerate(zip(right.outputs, found, strict=True)):
+            label = f"{who}: output {position}"
+            if expected.dtype.kind in "iu":
+                assert np.array_equal(expected, actual), label
+                continue
+            a, b = expected.astype(np.float64), actual.astype(np.float64)
+            error = float(np.linalg.norm(a - b))
+            room = max(low) * (float(np.linalg.norm(a)) + right.scale * np.sqrt(a.size))
+            assert error <= room, f"{label}: error {error:.3g}, room {room:.3g}"
+
+
+@fuzz
+@given(program=programs(), seed=st.integers(0, 2**32 - 1))
+@pytest.mark.parametrize("target", TARGETS)
+def test_targets_agree_with_plain_numpy(target: str, program: Program, seed: int):
+    case = Case(program, seed)
+    case.compare(case.expected(), case.launch(target), target)
+
+
+@fuzz
+@given(program=programs(), seed=st.integers(0, 2**32 - 1))
+def test_programs_survive_text_and_checking_mode(program: Program, seed: int):
+    """The printed text is the same program, and checking mode finds nothing undefined in it."""
+    case = Case(program, seed)
+    expected = case.expected()
+    module = parse_module(print_module(case.module))
+    assert case.module.is_structurally_equivalent(module)
+    outputs = [a.copy() for a in case.outputs]
+    report = reference.run(module, (*program.grid, 1), [*case.inputs, *outputs], check=True)
+    assert report.ok, str(report)
+    case.compare(expected, outputs, "checking mode")
