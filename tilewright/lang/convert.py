@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, cast
 
 from xdsl.dialects import arith, vector
@@ -18,6 +19,7 @@ from tilewright.lang.promote import exact_in
 from tilewright.lang.values import Number, Value, describe_type
 
 
+@lru_cache(maxsize=1024)
 def shaped(element: Attribute, shape: tuple[int, ...]) -> Attribute:
     """``element`` for a scalar, a vector of it for a tile."""
     return VectorType(element, shape) if shape else element
@@ -25,11 +27,15 @@ def shaped(element: Attribute, shape: tuple[int, ...]) -> Attribute:
 
 def computed(value: Value) -> SSAValue:
     """The SSA value in its arithmetic type (signless integers)."""
+    if not value.dtype.is_unsigned:
+        return value.ssa
     return _retyped(value.ssa, shaped(value.dtype.arith, value.shape))
 
 
 def stored(value: Value) -> SSAValue:
     """The SSA value in its memory type (``ui8`` for u8)."""
+    if not value.dtype.is_unsigned:
+        return value.ssa
     return _retyped(value.ssa, shaped(value.dtype.mlir, value.shape))
 
 

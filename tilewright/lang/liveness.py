@@ -44,6 +44,15 @@ def live_before(body: Sequence[ast.stmt], live: Names, loop: _Loop | None = None
     return live
 
 
+def live_after_each(body: Sequence[ast.stmt], live: Names) -> list[Names]:
+    """For every statement of ``body``, the names that matter after it; in one pass."""
+    found: list[Names] = []
+    for statement in reversed(body):
+        found.append(live)
+        live = _before(statement, live, None)
+    return found[::-1]
+
+
 def live_at_header(loop: ast.For | ast.While, live: Names) -> Names:
     """The names that matter at the start of every iteration; ``live`` matter after the loop."""
     own = binds([loop.target]) if isinstance(loop, ast.For) else NONE

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 from tilewright.diagnostics import CompileError
@@ -12,7 +14,7 @@ from tilewright.lang.context import suggest_name
 from tilewright.lang.control import ControlFlow
 from tilewright.lang.expressions import _BINARY as BINARY  # pyright: ignore[reportPrivateUsage]
 from tilewright.lang.frame import Break, Continue, Flow, Return
-from tilewright.lang.liveness import NONE, Names, leaves, live_at_header, live_before
+from tilewright.lang.liveness import NONE, Names, leaves, live_after_each, live_at_header
 from tilewright.lang.loops import LoopRange
 from tilewright.lang.program import device_assert
 from tilewright.lang.syntax import ATTRIBUTE_ASSIGNMENT, ITEM_ASSIGNMENT, RETURN_IN_LOOP
@@ -31,20 +33,26 @@ class Frame(ControlFlow):
 
     def block(self, body: list[ast.stmt], live: Names) -> Flow:
         """Compiles statements; ``live`` names matter after them. Gives how they end."""
+        known: list[Names] = []
+
+        def live_after(i: int) -> Names:
+            if not known:
+                known.extend(live_after_each(body, live))
+            return known[i]
+
         for i, statement in enumerate(body):
-            rest = body[i + 1 :]
             self.at(statement)
             if isinstance(statement, ast.If):
-                flow, done = self._if(statement, rest, live)
+                flow, done = self._if(statement, body[i + 1 :], live_after(i), live)
                 if flow is not None or done:
                     return flow
                 continue
-            flow = self._statement(statement, lambda rest=rest: live_before(rest, live))
+            flow = self._statement(statement, partial(live_after, i))
             if flow is not None:
                 return flow
         return None
 
-    def _statement(self, node: ast.stmt, live_after: Any) -> Flow:
+    def _statement(self, node: ast.stmt, live_after: Callable[[], Names]) -> Flow:
         match node:
             case ast.Expr():
                 self.evaluate(node.value)
@@ -136,20 +144,21 @@ class Frame(ControlFlow):
 
     # Decisions.
 
-    def _if(self, node: ast.If, rest: list[ast.stmt], live: Names) -> tuple[Flow, bool]:
+    def _if(
+        self, node: ast.If, rest: list[ast.stmt], live_after: Names, live_at_end: Names
+    ) -> tuple[Flow, bool]:
         condition = self.evaluate(node.test)
         if isinstance(condition, (Tile, Array)):
             raise self.error(node.test, f"a condition cannot be {describe_type(condition)}")
         if not isinstance(condition, Value):
             chosen = node.body if condition else node.orelse
-            return self.block(chosen, live_before(rest, live)), False
+            return self.block(chosen, live_after), False
         with self.blame(node.test):
             decided = truth(condition)
         # Where the branches contain what follows, what matters after them is what matters after it.
-        inner = live
-        if not (leaves(node.body) or leaves(node.orelse)):
-            inner = live_before(rest, live)
-        return self._if_at_run_time(node, decided, rest, inner)
+        leaving = leaves(node.body) or leaves(node.orelse)
+        live = live_at_end if leaving else live_after
+        return self._if_at_run_time(node, decided, rest, live)
 
     def _for(self, node: ast.For, live: Names) -> Flow:
         self._loop_else(node)
