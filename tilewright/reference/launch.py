@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -23,6 +24,7 @@ from tilewright.reference.report import Report
 from tilewright.reference.shadow import Shadow
 from tilewright.reference.site import Site
 from tilewright.reference.values import Index, MemRefValue, scalar
+from tilewright.runtime.mlir_runner import Runner, RunnerFunction
 
 BATCH_BYTES = 1 << 29
 """Values of a batch together stay below this; grids that need more run in several batches."""
@@ -53,7 +55,9 @@ def run(
     function = find_entry(module, kernel)
     program = lay_out(function)
     memory = Memory()
-    context = RunContext(memory, Report(), Shadow(memory), np.random.default_rng(seed), check)
+    context = RunContext(
+        memory, Report(), Shadow(memory), np.random.default_rng(seed), check, seed=seed
+    )
     bound, write_back = bind_arguments(function, program, args, memory)
     block = (subgroups if subgroups is not None else subgroups_of(function), 1, 1)
     workgroups = _grid(grid)
@@ -76,6 +80,12 @@ class RunContext:
     checking: bool
     globals: dict[str, Index] = field(default_factory=dict[str, Index])
     """The addresses of memref.global buffers that were asked for."""
+    seed: int | None = None
+
+    @cached_property
+    def library(self) -> dict[str, RunnerFunction]:
+        """What host code may call without defining it."""
+        return Runner(seed=self.seed).functions()
 
     def launch(
         self,

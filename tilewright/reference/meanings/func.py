@@ -1,14 +1,24 @@
-"""Functions: calls are laid out in place, returns jump to the end of the call."""
+"""Functions: calls are laid out in place, returns jump to the end of the call.
+
+A function that is only declared is looked for in the runner's library (`runtime.mlir_runner`).
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 from xdsl.dialects import func
 from xdsl.dialects.builtin import SymbolRefAttr
 from xdsl.ir import Operation
 
 from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.reference.memory import array_at
 from tilewright.reference.program import Builder, find_symbol, is_declaration
 from tilewright.reference.registry import control
+from tilewright.reference.site import Site
+from tilewright.reference.values import MemRefValue
+from tilewright.runtime.mlir_runner import ELEMENT
 
 
 @control("func.call")
@@ -16,14 +26,38 @@ def call(builder: Builder, op: func.CallOp) -> None:
     symbol: SymbolRefAttr = op.callee
     function = find_symbol(op, symbol)
     if not isinstance(function, func.FuncOp) or is_declaration(function):
-        name = symbol.string_value()
-        raise error_at(
-            op,
-            f"the reference executor has no function @{name}: it is declared here, not defined",
-            kind=UnsupportedError,
-        )
+        builder.step(lambda group: group.execute(op, library_call))
+        return
     builder.move(op.arguments, function.body.blocks[0].args)
     builder.function(function, op.results)
+
+
+def library_call(site: Site, op: func.CallOp, *operands: Any) -> Any:
+    """A function of the runner's library, on the caller's arrays."""
+    name = op.callee.string_value()
+    library = site.machine.context.library
+    if name not in library:
+        raise error_at(
+            op,
+            f"@{name} is declared, not defined, and the runner's library has no such function",
+            kind=UnsupportedError,
+            hint=f"it has: {', '.join(sorted(library))}",
+        )
+    function = library[name]
+    arguments = [
+        _array(value, ELEMENT[kind]) if kind in ELEMENT else np.asarray(value).flat[0].item()
+        for kind, value in zip(function.arguments, operands, strict=True)
+    ]
+    result = function.call(*arguments)
+    return np.array([result], np.float64) if function.result else None
+
+
+def _array(value: MemRefValue, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """The numpy view of a memref of host code, which has one instance."""
+    base = int(value.base[0]) + int(value.offset[0]) * dtype.itemsize
+    shape = tuple(int(n[0]) for n in value.sizes)
+    strides = tuple(int(s[0]) * dtype.itemsize for s in value.strides)
+    return array_at(base, shape, strides, dtype)
 
 
 @control("func.return", "gpu.return")
