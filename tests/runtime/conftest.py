@@ -74,6 +74,7 @@ class CopyProgram:
 
     def __init__(self, source: str | None = "copy 1"):
         self.source = source
+        self.contiguous: tuple[int, ...] = ()
         self.parameters = (
             Parameter("X"),
             Parameter("Y"),
@@ -97,7 +98,7 @@ class CopyProgram:
         function.attributes["tilewright.level"] = StringAttr("workgroup")
         function.attributes["tilewright.args"] = mlir_facts(signature)
         module = gpu.ModuleOp(StringAttr(self.name), Region(Block([function])))
-        return Built(ModuleOp([module]))
+        return Built(ModuleOp([module]), self.contiguous)
 
     def fingerprint(self) -> str | None:
         return self.source

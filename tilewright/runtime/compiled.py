@@ -12,6 +12,7 @@ from tilewright.runtime.arrays import ArrayArg, describe
 from tilewright.runtime.binding import Parameter
 from tilewright.runtime.cache import KernelCache
 from tilewright.runtime.key import (
+    DEVICE_ALIGNMENT,
     ArgType,
     ArrayType,
     Signature,
@@ -108,7 +109,7 @@ class CompiledKernel:
                 )
             types = [scalar_type(a) or describe(a, f"argument {i}") for i, a in enumerate(args)]
             for i, (given, compiled) in enumerate(
-                zip(signature_of(types), self.signature, strict=True)
+                zip(signature_of(types, alignment=DEVICE_ALIGNMENT), self.signature, strict=True)
             ):
                 if not holds(compiled, given):
                     raise LaunchError(

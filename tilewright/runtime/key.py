@@ -31,8 +31,15 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import DictionaryAttr
     from xdsl.ir import Attribute
 
-CAP = 64
-"""Largest alignment in bytes and largest divisor of an extent that make a difference."""
+DIVISORS = (64, 16, 1)
+"""Classes of extents: multiples of 64, of 16, and all others. Few, for every one is compiled anew."""
+
+HOST_ALIGNMENT = 16
+"""What numpy and malloc give. More is a matter of chance on the host, so it is not looked at: the
+same program would compile another variant in every run."""
+
+DEVICE_ALIGNMENT = 64
+"""What the block loads of devices ask for; their allocators give more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +53,10 @@ class ArrayType:
     ones: tuple[bool, ...]
     """Which extents equal 1."""
     align: int
-    """Power of two, at most 64: divides the address and every non-unit stride, in bytes."""
+    """64, 16, the size of an element, or 1: divides the address and every non-unit stride, in
+    bytes."""
     div: tuple[int, ...]
-    """Power of two per dimension, at most 64, that divides the extent."""
+    """64, 16 or 1 per dimension: divides the extent."""
     noalias: bool
     """Whether the array shares no byte range with another argument."""
 
@@ -131,16 +139,23 @@ def mlir_facts(signature: Signature) -> Attribute:
     return ArrayAttr([arg.facts() for arg in signature])
 
 
-def signature_of(args: Sequence[ArrayArg | ScalarType]) -> Signature:
-    """The signature of a launch with these arguments."""
+def signature_of(
+    args: Sequence[ArrayArg | ScalarType], *, alignment: int = HOST_ALIGNMENT
+) -> Signature:
+    """The signature of a launch with these arguments.
+
+    ``alignment`` is the largest that the target makes use of.
+    """
     overlapping = overlapping_arguments(args)
     return tuple(
-        array_type(arg, noalias=i not in overlapping) if isinstance(arg, ArrayArg) else arg
+        array_type(arg, noalias=i not in overlapping, alignment=alignment)
+        if isinstance(arg, ArrayArg)
+        else arg
         for i, arg in enumerate(args)
     )
 
 
-def array_type(arg: ArrayArg, *, noalias: bool) -> ArrayType:
+def array_type(arg: ArrayArg, *, noalias: bool, alignment: int = HOST_ALIGNMENT) -> ArrayType:
     """The facts of one array."""
     size = arg.dtype.itemsize
     unit = unit_dimension(arg.strides)
@@ -153,10 +168,15 @@ def array_type(arg: ArrayArg, *, noalias: bool) -> ArrayType:
         rank=arg.rank,
         unit=unit,
         ones=tuple(extent == 1 for extent in arg.shape),
-        align=power_of_two_divisor(bits),
-        div=tuple(map(power_of_two_divisor, arg.shape)),
+        align=_largest(bits, (alignment, HOST_ALIGNMENT, size, 1)),
+        div=tuple(_largest(extent, DIVISORS) for extent in arg.shape),
         noalias=noalias,
     )
+
+
+def _largest(value: int, divisors: Sequence[int]) -> int:
+    """The first of ``divisors`` that divides ``value``; 1 is the last of them."""
+    return next(d for d in divisors if value % d == 0)
 
 
 def unit_dimension(strides: Sequence[int]) -> int | None:
@@ -165,12 +185,6 @@ def unit_dimension(strides: Sequence[int]) -> int | None:
         if strides[axis] == 1:
             return axis
     return None
-
-
-def power_of_two_divisor(value: int) -> int:
-    """The largest power of two, at most :data:`CAP`, that divides ``value`` (0: all of them)."""
-    value |= CAP
-    return value & -value
 
 
 def overlapping_arguments(args: Sequence[object]) -> set[int]:
@@ -263,12 +277,12 @@ def constexpr_key(constexprs: Mapping[str, Any]) -> str | None:
 
 def stable_text(value: Any) -> str | None:
     """Text that is equal in every process exactly when the values are; None when there is none."""
+    if isinstance(value, np.generic):
+        return f"{value.dtype.name}:{value.tobytes().hex()}"
     if value is None or isinstance(value, (bool, int, str, DType)):
         return f"{type(value).__name__}:{value!r}"
     if isinstance(value, float):
         return f"float:{value.hex()}"
-    if isinstance(value, np.generic):
-        return f"{value.dtype.name}:{value.tobytes().hex()}"
     if isinstance(value, np.dtype):
         return f"dtype:{value.name}"
     if isinstance(value, (tuple, list, frozenset)):

@@ -27,8 +27,9 @@ from tilewright.runtime.arrays import ArrayArg, contiguous_strides, likeness
 from tilewright.runtime.binding import MISSING, Binder, Bound, Parameter, constexpr_likeness
 from tilewright.runtime.compiled import CompiledKernel, Program, compile_program
 from tilewright.runtime.key import (
+    DEVICE_ALIGNMENT,
+    HOST_ALIGNMENT,
     ScalarType,
-    Signature,
     overlapping_arguments,
     scalar_type,
     signature_of,
@@ -155,7 +156,7 @@ class Launcher:
         options = self._options(bound.arrays)
         if 0 in grid:
             return
-        kernel = self._kernel(signature_of(bound.types), bound.constexprs, options)
+        kernel = self._kernel(bound, options)
         plan = self._plan(kernel, bound)
         if key is not None:
             self._remember(key, bound, plan)
@@ -199,13 +200,13 @@ class Launcher:
         """The kernel compiled for arguments like these (arrays or ``ArraySpec``), not run."""
         launcher = self.with_options(options) if options else self
         bound = launcher.binder.bind(launcher.binder.values(args, kwargs))
-        return launcher._kernel(
-            signature_of(bound.types), bound.constexprs, launcher._options(bound.arrays)
-        )
+        return launcher._kernel(bound, launcher._options(bound.arrays))
 
-    def _kernel(
-        self, signature: Signature, constexprs: Mapping[str, Any], options: CompileOptions
-    ) -> CompiledKernel:
+    def _kernel(self, bound: Bound, options: CompileOptions) -> CompiledKernel:
+        """The kernel for these arguments: compiled when no signature like theirs was before."""
+        alignment = HOST_ALIGNMENT if runs_on_host(options) else DEVICE_ALIGNMENT
+        signature = signature_of(bound.types, alignment=alignment)
+        constexprs = bound.constexprs
         key = (signature, tuple(map(constexpr_likeness, constexprs.values())), options)
         found = self._kernels.get(key)
         if found is None:
@@ -232,13 +233,17 @@ class Launcher:
         chosen.setdefault("target", settings.target or device.partition(":")[0])
         chosen.setdefault("num_threads", settings.num_threads)
         options = with_options(CompileOptions(), chosen)
-        on_host = options.target.partition("-")[0] in ("cpu", "reference")
-        if devices and on_host != (device == "cpu"):
+        if devices and runs_on_host(options) != (device == "cpu"):
             raise UnsupportedError(
                 f"target {options.target!r} cannot reach arrays on {device}",
                 hint="leave the target out: it follows the arrays",
             )
         return options
+
+
+def runs_on_host(options: CompileOptions) -> bool:
+    """Whether the target reads the host's memory."""
+    return options.target.partition("-")[0] in ("cpu", "reference")
 
 
 def is_contiguous(arg: ArrayArg) -> bool:

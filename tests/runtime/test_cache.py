@@ -1,0 +1,123 @@
+"""The kernel cache on disk: whole entries or none, bounded, shared by processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+
+from tilewright import knobs
+from tilewright.runtime.cache import SUFFIX, KernelCache, current, pack, unpack
+from tilewright.runtime.key import digest
+
+
+@pytest.fixture
+def store(tmp_path):
+    return KernelCache(tmp_path / "cache", 1 << 20)
+
+
+def entry(store, key) -> Path:
+    return store.directory / key[:2] / (key + SUFFIX)
+
+
+KEY = digest("a kernel")
+ARTIFACTS = {"object": bytes(range(256)), "texts": b"{}", "empty": b""}
+
+
+def test_round_trip(store):
+    assert store.get(KEY) is None
+    store.put(KEY, ARTIFACTS)
+    assert store.get(KEY) == ARTIFACTS
+    assert KernelCache(store.directory, 1 << 20).get(KEY) == ARTIFACTS
+    stats = store.stats()
+    assert (stats.hits, stats.misses, stats.entries) == (1, 1, 1) and stats.bytes > 256
+
+
+def test_every_damage_is_seen(store):
+    """Cut anywhere, or with any byte changed, an entry counts as absent and is deleted."""
+    whole = pack(ARTIFACTS)
+    damaged = [whole[:n] for n in range(len(whole))]
+    damaged += [whole[:i] + bytes([whole[i] ^ 0x40]) + whole[i + 1 :] for i in range(len(whole))]
+    damaged += [whole + b"x", b"", b"\0" * 1000]
+    assert unpack(whole) == ARTIFACTS
+    assert all(unpack(d) is None for d in damaged)
+    store.put(KEY, ARTIFACTS)
+    entry(store, KEY).write_bytes(damaged[40])
+    assert store.get(KEY) is None and not entry(store, KEY).exists()
+    assert store.stats().corrupt == 1
+    store.put(KEY, ARTIFACTS)
+    assert store.get(KEY) == ARTIFACTS
+
+
+def test_least_recently_used_go_first(tmp_path):
+    size = len(pack({"object": bytes(1000)}))
+    store = KernelCache(tmp_path, 5 * size)
+    keys = [digest(str(i)) for i in range(6)]
+    for i, key in enumerate(keys[:5]):
+        store.put(key, {"object": bytes(1000)})
+        os.utime(entry(store, key), (1000 + i, 1000 + i))
+    assert store.get(keys[0]) is not None  # used: now the newest
+    store.put(keys[5], {"object": bytes(1000)})
+    left = [store.get(k) is not None for k in keys]
+    assert left == [True, False, False, True, True, True]
+    assert store.stats().bytes <= 5 * size
+
+
+def test_leftovers_of_killed_writers_are_swept(store):
+    store.put(KEY, ARTIFACTS)
+    fresh, stale = (entry(store, KEY).with_name(n) for n in ("new-a", "new-b"))
+    fresh.write_bytes(b"half")
+    stale.write_bytes(b"half")
+    os.utime(stale, (time.time() - 7200,) * 2)
+    assert store.stats().entries == 1
+    assert fresh.exists() and not stale.exists()
+
+
+def test_a_directory_that_cannot_be_made_warns_once(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    store = KernelCache(tmp_path / "file", 1 << 20)
+    with pytest.warns(RuntimeWarning, match="TILEWRIGHT_CACHE_DIR"):
+        store.put(KEY, ARTIFACTS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        store.put(KEY, ARTIFACTS)
+    assert store.get(KEY) is None
+
+
+def test_knobs_choose_the_cache(tmp_path):
+    with knobs.override(cache_dir=tmp_path, cache_size=77):
+        store = current()
+        assert store is not None and (store.directory, store.limit) == (tmp_path, 77)
+    with knobs.override(cache=False):
+        assert current() is None
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from tilewright.runtime.cache import KernelCache
+store = KernelCache(Path(sys.argv[1]), 1 << 20)
+wrong = 0
+for i in range(200):
+    key = f"{i % 5:064x}"
+    found = store.get(key)
+    if found is not None and found != {"object": key.encode() * 50}:
+        wrong += 1
+    store.put(key, {"object": key.encode() * 50})
+print(wrong)
+"""
+
+
+def test_processes_that_write_the_same_entries_at_once(tmp_path):
+    command = [sys.executable, "-c", WRITER, str(tmp_path)]
+    writers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    outputs = [writer.communicate(timeout=120)[0].strip() for writer in writers]
+    assert outputs == ["0"] * 4
+    store = KernelCache(tmp_path, 1 << 20)
+    assert store.stats().entries == 5
+    assert all(store.get(f"{i:064x}") for i in range(5))

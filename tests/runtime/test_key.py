@@ -1,0 +1,124 @@
+"""The specialisation key: what code depends on is in it, plain extents and addresses are not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewright import LaunchError, dtypes
+from tilewright.runtime.arrays import ArraySpec, describe
+from tilewright.runtime.key import (
+    ScalarType,
+    mlir_facts,
+    mlir_types,
+    overlapping_arguments,
+    scalar_type,
+    signature_of,
+    stable_text,
+)
+
+
+def key(shape, dtype=dtypes.f32, strides=None):
+    return signature_of([describe(ArraySpec(shape, dtype, strides))])
+
+
+def test_plain_extents_are_not_in_the_key():
+    assert key((2048, 4096)) == key((64, 128)) == key((192, 64 * 77))
+    assert key((16, 80)) == key((48, 16))
+    assert key((7, 9)) == key((1001, 33)) == key((8, 3))
+
+
+@pytest.mark.parametrize("other", [
+    key((2048, 2048), dtypes.bf16),
+    key((2048, 2048, 1)),
+    key((2048,)),
+    key((2048, 2048), strides=(1, 2048)),
+    key((2048, 2048), strides=(4096, 2)),
+    key((1, 2048)),
+    key((2048, 1)),
+    key((2044, 2048)),
+    key((2048, 2044)),
+    key((2048, 2048), strides=(2049, 1)),
+])  # fmt: skip
+def test_what_changes_the_key(other):
+    assert other != key((2048, 2048))
+
+
+def test_addresses_count_by_alignment_alone():
+    raw = np.zeros(4096 + 128, np.uint8)
+    start = (-raw.ctypes.data) % 64
+
+    def at(offset):
+        array = describe(raw[start + offset :][:1024].view("f4").reshape(16, 16))
+        return [signature_of([array], alignment=most)[0].align for most in (16, 64)]
+
+    assert [at(o) for o in (0, 64, 32, 16)] == [[16, 64], [16, 64], [16, 16], [16, 16]]
+    assert [at(o) for o in (8, 4, 12, 2, 1)] == [[4, 4], [4, 4], [4, 4], [1, 1], [1, 1]]
+
+
+def test_overlap_is_in_the_key():
+    x, y = np.zeros((16, 16), np.float32), np.zeros((16, 16), np.float32)
+    apart = signature_of([describe(x), describe(y)])
+    same = signature_of([describe(x), describe(x)])
+    assert [a.noalias for a in apart] == [True, True]
+    assert [a.noalias for a in same] == [False, False]
+
+
+@pytest.mark.parametrize("shape, types, facts", [
+    ((256, 48), "memref<?x?xf32, strided<[?, 1]>>", "align = 16 : i64, div = [64 : i64, 16 : i64]"),
+    ((1, 48), "memref<1x?xf32, strided<[?, 1]>>", "align = 16 : i64, div = [1 : i64, 16 : i64]"),
+    ((7, 1), "memref<?x1xf32, strided<[?, 1]>>", "align = 4 : i64, div = [1 : i64, 1 : i64]"),
+    ((9,), "memref<?xf32, strided<[1]>>", "align = 16 : i64, div = [1 : i64]"),
+    ((0, 6), "memref<?x?xf32, strided<[?, 1]>>", "align = 16 : i64, div = [64 : i64, 1 : i64]"),
+])  # fmt: skip
+def test_how_an_array_stands_in_the_ir(shape, types, facts):
+    signature = key(shape)
+    assert [str(t) for t in mlir_types(signature)] == [types]
+    assert str(mlir_facts(signature)) == f"[{{{facts}, noalias}}]"
+
+
+def test_transposed_and_strided_arrays_in_the_ir():
+    x = np.zeros((4, 8, 16), np.float32)
+    shown = [str(signature_of([describe(v)])[0].mlir()) for v in (x.swapaxes(1, 2), x[:, :, ::2])]
+    assert shown == [
+        "memref<?x?x?xf32, strided<[?, 1, ?]>>",
+        "memref<?x?x?xf32, strided<[?, ?, ?]>>",
+    ]
+
+
+def test_scalars():
+    types = {scalar_type(v) for v in (3, np.int64(3), 2.5, True, np.float32(1), np.uint8(1))}
+    names = sorted(str(t) for t in types if t is not None)
+    assert names == ["f32", "i1", "i64", "index", "u8"]
+    assert scalar_type("x") is None and scalar_type([1]) is None
+    assert str(ScalarType(dtypes.u8).mlir()) == "i8"
+    with pytest.raises(LaunchError, match="complex64"):
+        scalar_type(np.complex64(1))
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=6))
+def test_overlap_is_what_pairwise_comparison_says(pieces):
+    """Against the definition: two arrays overlap when some byte belongs to both."""
+    raw = np.zeros(80, np.uint8)
+    args = [describe(raw[a : a + n]) for a, n in pieces]
+    want = {
+        i
+        for i, (a, n) in enumerate(pieces)
+        for j, (b, m) in enumerate(pieces)
+        if i != j and set(range(a, a + n)) & set(range(b, b + m))
+    }
+    assert overlapping_arguments(args) == want
+
+
+def test_stable_text_tells_values_apart():
+    values = [
+        *(1, 1.0, True, "1", 0.0, -0.0, float("nan"), None, np.float32(1), np.float64(1)),
+        *(np.int64(1), dtypes.f32, np.dtype("f4"), (1,), [1], (1.0,), ((1,),), frozenset({1})),
+    ]
+    texts = [stable_text(v) for v in values]
+    assert None not in texts
+    assert len(set(texts)) == len(values), texts
+    assert stable_text(object()) is None and stable_text((1, object())) is None
+    assert stable_text(frozenset("abc")) == stable_text(frozenset("cba"))

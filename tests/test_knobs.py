@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tilewright import TilewrightError, knobs
+
+
+def test_from_environment():
+    found = knobs.from_environment({
+        "TILEWRIGHT_TARGET": "reference", "TILEWRIGHT_NUM_THREADS": "3", "TILEWRIGHT_CACHE": "0",
+        "TILEWRIGHT_CACHE_DIR": "/x", "TILEWRIGHT_CACHE_SIZE": "5M", "TILEWRIGHT_TRACEBACK": "1",
+        "UNRELATED": "?",
+    })  # fmt: skip
+    assert found == knobs.Knobs("reference", 3, False, Path("/x"), 5 << 20, True)
+    assert knobs.from_environment({"TILEWRIGHT_NUM_THREADS": ""}) == knobs.Knobs()
+
+
+@pytest.mark.parametrize("name, value", [
+    ("NUM_THREADS", "0"), ("NUM_THREADS", "many"), ("CACHE", "perhaps"), ("CACHE_SIZE", "1X"),
+    ("CACHE_SIZE", "-1"), ("CACHE_SIZE", "M"),
+])  # fmt: skip
+def test_values_that_are_none(name, value):
+    with pytest.raises(TilewrightError, match=f"TILEWRIGHT_{name}={value!r}"):
+        knobs.from_environment({f"TILEWRIGHT_{name}": value})
+
+
+def test_override_nests_and_ends():
+    before = knobs.current()
+    with knobs.override(num_threads=2):
+        with knobs.override(cache=False) as inner:
+            assert knobs.current() is inner
+            assert (inner.num_threads, inner.cache) == (2, False)
+        assert knobs.current().cache == before.cache
+        with pytest.raises(ZeroDivisionError), knobs.override(num_threads=7):
+            raise ZeroDivisionError
+        assert knobs.current().num_threads == 2
+    assert knobs.current() == before
+
+
+def test_override_is_of_this_thread():
+    seen = []
+    with knobs.override(num_threads=77):
+        worker = threading.Thread(target=lambda: seen.append(knobs.current().num_threads))
+        worker.start()
+        worker.join()
+    assert seen != [77]
+
+
+def test_knobs_that_do_not_exist():
+    with pytest.raises(TilewrightError, match="speed"), knobs.override(speed="high"):
+        pass
+
+
+def test_every_knob_is_described():
+    assert all(meaning for _, _, meaning in knobs.describe())
+    assert knobs.Knobs(cache_dir=Path("/y")).cache_path == Path("/y")
