@@ -89,7 +89,7 @@ def test_coordinates_that_a_loop_leaves_alone_are_not_carried():
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
 def test_values_stay_and_old_text_goes(path: Path):
-    from tests.passes.test_xegpu_bridges import assert_same, new_seed, reparsed, run
+    from .test_xegpu_bridges import assert_same, new_seed, reparsed, run
 
     seed = new_seed()
     print("seed", seed)
