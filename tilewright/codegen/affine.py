@@ -15,8 +15,8 @@ from xdsl.ir.affine import (
     AffineSymExpr,
 )
 
+from tilewright.codegen.descriptor import product, total
 from tilewright.codegen.lane_ops import Lanes
-from tilewright.codegen.memrefs import product, total
 from tilewright.codegen.printer import Printer, attribute, prints, unsupported
 
 

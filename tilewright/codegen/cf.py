@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from xdsl.dialects.builtin import DenseArrayBase, DenseIntOrFPElementsAttr, StringAttr
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
-from tilewright.codegen.memory import string_constant
+from tilewright.codegen.pointers import string_constant
 from tilewright.codegen.printer import Printer, Regs, attribute, prints
 
 

@@ -1,33 +1,47 @@
-"""Fills the common table of the printer: importing this module imports every module that prints ops."""
+"""Fills the common table of the printer: importing this imports every module that prints ops."""
 
 from tilewright.codegen import (
     affine,
     arith,
+    atomics,
+    casts,
     cf,
+    constants,
+    floats,
     func,
+    masked,
     math,
     memory,
     memrefs,
+    pointers,
     printing,
     reductions,
     scf,
     transfers,
     vectors,
+    views,
 )
 from tilewright.codegen.instructions import table
 
 __all__ = [
     "affine",
     "arith",
+    "atomics",
+    "casts",
     "cf",
+    "constants",
+    "floats",
     "func",
+    "masked",
     "math",
     "memory",
     "memrefs",
+    "pointers",
     "printing",
     "reductions",
     "scf",
     "table",
     "transfers",
     "vectors",
+    "views",
 ]

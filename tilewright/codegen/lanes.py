@@ -14,7 +14,7 @@ from functools import partial
 from xdsl.dialects.builtin import StringAttr, VectorType
 from xdsl.ir import Operation
 
-from tilewright.codegen.arith import fast_flags, float_elementwise
+from tilewright.codegen.elementwise import fast_flags, float_elementwise
 from tilewright.codegen.lane_ops import Lanes, mangle
 from tilewright.codegen.math import is_fast
 from tilewright.codegen.printer import Printer, attribute, integer_attribute, unsupported

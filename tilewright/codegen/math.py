@@ -11,11 +11,7 @@ from collections.abc import Callable
 
 from xdsl.ir import Operation
 
-from tilewright.codegen.arith import (
-    elementwise,
-    fast_flags,
-    float_elementwise,
-)
+from tilewright.codegen.elementwise import elementwise, fast_flags, float_elementwise
 from tilewright.codegen.functions.exponential import exp, exp2
 from tilewright.codegen.functions.logarithm import log, log1p, log2, log10
 from tilewright.codegen.functions.special import erf, powf, tanh

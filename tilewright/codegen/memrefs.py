@@ -1,148 +1,46 @@
-"""memref ops: a memref is a tuple of registers, its base pointer and whatever of its shape is not
-static.
-
-    memref<4x?xf32, strided<[?, 1], offset: ?>>   ->   (ptr base, i64 offset, i64 size 1, i64 stride
-    0)
-
-Nothing of a ranked memref lies in memory, so a cast or a subview costs arithmetic only. An unranked
-memref is MLIR's: its rank and the address of a descriptor {ptr allocated, ptr aligned, i64 offset,
-i64 sizes[rank], i64 strides[rank]}, which the cast to it stores in scratch of the function; that
-cast is the only op here with stores that it does not name.
-"""
+"""memref ops that allocate, access, copy and ask: all on the descriptor's registers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from xdsl.dialects.builtin import (
-    ArrayAttr,
-    DenseArrayBase,
     DenseIntOrFPElementsAttr,
     IntegerAttr,
     MemRefType,
     StringAttr,
     SymbolRefAttr,
-    UnrankedMemRefType,
 )
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Operation
 
-from tilewright.codegen.arith import constant_text
-from tilewright.codegen.memory import (
-    atomic_element,
-    load_value,
-    offset_pointer,
-    print_prefetch_of,
-    store_value,
+from tilewright.codegen.atomics import atomic_element
+from tilewright.codegen.constants import constant_text
+from tilewright.codegen.descriptor import (
+    address,
+    operand_groups,
+    product,
+    read,
+    row_major,
+    to_unranked,
+    total,
+    write,
 )
+from tilewright.codegen.memory import load_value, print_prefetch_of, store_value
+from tilewright.codegen.pointers import offset_pointer
 from tilewright.codegen.printer import Printer, attribute, integer_attribute, prints, unsupported
-from tilewright.codegen.registers import DYNAMIC, Element, MemRefLayout
+from tilewright.codegen.registers import DYNAMIC, MemRefLayout
 from tilewright.dialects.mach import ATOMIC_KINDS
 
 ALIGNMENT = 64
 """Bytes to which memref.alloc and memref.alloca align by default."""
 
 
-@dataclass
-class Descriptor:
-    """A memref's parts as operand texts: constants where static, registers where not. Counts
-    elements.
-    """
-
-    layout: MemRefLayout
-    pointer: str
-    offset: str
-    sizes: list[str]
-    strides: list[str]
-
-    @property
-    def element(self) -> Element:
-        return self.layout.element
-
-
-def read(p: Printer, value: SSAValue) -> Descriptor:
-    """Take a memref's registers apart."""
-    assert isinstance(value.type, MemRefType)
-    layout = p.rep.memref(value.type)
-    regs = iter(p.get(value))
-    pointer = next(regs)
-    offset = next(regs) if layout.offset == DYNAMIC else str(layout.offset)
-    sizes = [next(regs) if n == DYNAMIC else str(n) for n in layout.sizes]
-    strides = [next(regs) if s == DYNAMIC else str(s) for s in layout.strides]
-    return Descriptor(layout, pointer, offset, sizes, strides)
-
-
-def write(
-    p: Printer,
-    value: SSAValue,
-    pointer: str,
-    offset: str = "0",
-    sizes: Sequence[str] = (),
-    strides: Sequence[str] = (),
-) -> None:
-    """Set a memref's registers: the parts that its type leaves open."""
-    assert isinstance(value.type, MemRefType)
-    layout = p.rep.memref(value.type)
-    regs = [pointer]
-    if layout.offset == DYNAMIC:
-        regs.append(offset)
-    regs += [t for t, n in zip(sizes, layout.sizes, strict=True) if n == DYNAMIC]
-    regs += [t for t, s in zip(strides, layout.strides, strict=True) if s == DYNAMIC]
-    p.set(value, regs)
-
-
-def product(p: Printer, *factors: str) -> str:
-    """i64 product; constants fold."""
-    number, text = 1, ""
-    for factor in factors:
-        if factor.lstrip("-").isdigit():
-            number *= int(factor)
-        else:
-            text = factor if not text else p.emit(f"mul i64 {text}, {factor}")
-    if number == 0 or not text:
-        return str(number)
-    return text if number == 1 else p.emit(f"mul i64 {text}, {number}")
-
-
-def total(p: Printer, *terms: str) -> str:
-    """i64 sum; constants fold."""
-    number, text = 0, ""
-    for term in terms:
-        if term.lstrip("-").isdigit():
-            number += int(term)
-        else:
-            text = term if not text else p.emit(f"add i64 {text}, {term}")
-    if not text:
-        return str(number)
-    return text if number == 0 else p.emit(f"add i64 {text}, {number}")
-
-
-def row_major(p: Printer, sizes: Sequence[str]) -> list[str]:
-    """Strides of a dense memref."""
-    strides = ["1"]
-    for n in reversed(list(sizes)[1:]):
-        strides.append(product(p, strides[-1], n))
-    return strides[::-1][-len(sizes) :] if sizes else []
-
-
-def linear(p: Printer, d: Descriptor, indices: Sequence[str]) -> str:
-    """Offset in elements of an index vector."""
-    terms = [product(p, i, s) for i, s in zip(indices, d.strides, strict=True)]
-    return total(p, d.offset, *terms)
-
-
-def address(p: Printer, d: Descriptor, indices: Sequence[str]) -> str:
-    """Pointer to the element at `indices`."""
-    bytes = product(p, linear(p, d, indices), str(d.layout.element_bytes))
-    return offset_pointer(p, d.pointer, bytes, d.layout.pointer)
-
-
 # Allocation ---------------------------------------------------------------------------------------
 
 
 def _allocation_sizes(p: Printer, op: Operation, layout: MemRefLayout) -> list[str]:
-    dynamic = iter(_segments(op)[0])
+    dynamic = iter(operand_groups(op)[0])
     return [p.one(next(dynamic)) if n == DYNAMIC else str(n) for n in layout.sizes]
 
 
@@ -285,173 +183,6 @@ def print_prefetch(p: Printer, op: Operation) -> None:
     print_prefetch_of(p, where, d.layout.pointer, writes, integer_attribute(op, "localityHint", 3))
 
 
-# Views --------------------------------------------------------------------------------------------
-
-
-@prints("memref.cast", "memref.memory_space_cast")
-def print_cast(p: Printer, op: Operation) -> None:
-    source, result = op.operands[0], op.results[0]
-    d = read(p, source)
-    if isinstance(result.type, UnrankedMemRefType):
-        p.set(result, to_unranked(p, d))
-        return
-    pointer = d.pointer
-    assert isinstance(result.type, MemRefType)
-    wanted = p.rep.memref(result.type).pointer
-    if wanted != d.layout.pointer:
-        pointer = p.emit(f"addrspacecast {d.layout.pointer} {pointer} to {wanted}")
-    write(p, result, pointer, d.offset, d.sizes, d.strides)
-
-
-def to_unranked(p: Printer, d: Descriptor) -> tuple[str, str]:
-    """Store a descriptor in scratch of the function; (rank, its address)."""
-    rank = len(d.sizes)
-    slot = p.fresh()
-    p.entry.append(f"  {slot} = alloca [{3 + 2 * rank} x i64], align 8")
-    fields = [("ptr", d.pointer), ("ptr", d.pointer), ("i64", d.offset)]
-    fields += [("i64", x) for x in (*d.sizes, *d.strides)]
-    for i, (t, value) in enumerate(fields):
-        p.line(f"store {t} {value}, ptr {offset_pointer(p, slot, 8 * i)}, align 8")
-    return str(rank), slot
-
-
-def mixed(p: Printer, op: Operation, name: str, values: Sequence[SSAValue]) -> list[str]:
-    """`static_<name>` with its dynamic entries taken from `values`."""
-    static = attribute(op, f"static_{name}")
-    assert isinstance(static, DenseArrayBase)
-    dynamic = iter(values)
-    return [
-        p.one(next(dynamic)) if v < 0 and _is_dynamic(v) else str(v) for v in static.get_values()
-    ]
-
-
-def _is_dynamic(value: float) -> bool:
-    return int(value) == -(1 << 63)
-
-
-def _segments(op: Operation) -> list[list[SSAValue]]:
-    """Operands by group, as `operandSegmentSizes` cuts them."""
-    sizes = attribute(op, "operandSegmentSizes")
-    assert isinstance(sizes, DenseArrayBase)
-    operands, at, groups = list(op.operands), 0, []
-    for n in sizes.get_values():
-        groups.append(operands[at : at + int(n)])
-        at += int(n)
-    return groups
-
-
-@prints("memref.subview")
-def print_subview(p: Printer, op: Operation) -> None:
-    (source,), offsets, sizes, strides = _segments(op)
-    d = read(p, source)
-    where = mixed(p, op, "offsets", offsets)
-    extent = mixed(p, op, "sizes", sizes)
-    steps = mixed(p, op, "strides", strides)
-    offset = linear(p, d, where)
-    moved = [product(p, a, b) for a, b in zip(d.strides, steps, strict=True)]
-    result = op.results[0]
-    assert isinstance(result.type, MemRefType)
-    layout = p.rep.memref(result.type)
-    kept = _kept_dimensions(op, layout.sizes)
-    write(p, result, d.pointer, offset, [extent[i] for i in kept], [moved[i] for i in kept])
-
-
-def _kept_dimensions(op: Operation, sizes: Sequence[int]) -> list[int]:
-    """Which dimensions a subview keeps: a rank-reducing one drops those that the result has not."""
-    static = attribute(op, "static_sizes")
-    assert isinstance(static, DenseArrayBase)
-    kept: list[int] = []
-    for i, n in enumerate(static.get_values()):
-        if len(kept) < len(sizes) and sizes[len(kept)] == (DYNAMIC if n < 0 else int(n)):
-            kept.append(i)
-    return kept
-
-
-@prints("memref.reinterpret_cast")
-def print_reinterpret_cast(p: Printer, op: Operation) -> None:
-    (source,), offsets, sizes, strides = _segments(op)
-    pointer = read(p, source).pointer
-    (offset,) = mixed(p, op, "offsets", offsets)
-    write(
-        p,
-        op.results[0],
-        pointer,
-        offset,
-        mixed(p, op, "sizes", sizes),
-        mixed(p, op, "strides", strides),
-    )
-
-
-@prints("memref.view")
-def print_view(p: Printer, op: Operation) -> None:
-    source, shift, *sizes = op.operands
-    d = read(p, source)
-    base = offset_pointer(p, d.pointer, total(p, d.offset, p.one(shift)), d.layout.pointer)
-    result = op.results[0]
-    assert isinstance(result.type, MemRefType)
-    dynamic = iter(sizes)
-    extent = [
-        p.one(next(dynamic)) if n == DYNAMIC else str(n) for n in p.rep.memref(result.type).sizes
-    ]
-    write(p, result, base, "0", extent, row_major(p, extent))
-
-
-@prints("memref.transpose")
-def print_transpose(p: Printer, op: Operation) -> None:
-    d = read(p, op.operands[0])
-    permutation = attribute(op, "permutation")
-    order = [int(e.position) for e in permutation.data.results]  # pyright: ignore
-    write(
-        p,
-        op.results[0],
-        d.pointer,
-        d.offset,
-        [d.sizes[i] for i in order],
-        [d.strides[i] for i in order],
-    )
-
-
-def _groups(op: Operation) -> list[list[int]]:
-    found = attribute(op, "reassociation")
-    assert isinstance(found, ArrayAttr)
-    return [[i.value.data for i in group.data] for group in found.data]
-
-
-@prints("memref.collapse_shape")
-def print_collapse(p: Printer, op: Operation) -> None:
-    """Each group of dimensions must be contiguous within itself; its innermost stride stays."""
-    d = read(p, op.operands[0])
-    groups = _groups(op)
-    sizes = [product(p, *(d.sizes[i] for i in group)) for group in groups]
-    write(p, op.results[0], d.pointer, d.offset, sizes, [d.strides[g[-1]] for g in groups])
-
-
-@prints("memref.expand_shape")
-def print_expand(p: Printer, op: Operation) -> None:
-    """A group's sizes are the result type's; one that is open is what is left of the source's size."""
-    source, *given = op.operands
-    d = read(p, source)
-    result = op.results[0]
-    assert isinstance(result.type, MemRefType)
-    layout = p.rep.memref(result.type)
-    dynamic = iter(given)
-    sizes: list[str] = []
-    strides: list[str] = []
-    for g, group in enumerate(_groups(op)):
-        known = [layout.sizes[i] for i in group]
-        extent = [str(n) for n in known]
-        if DYNAMIC in known:
-            value = next(dynamic, None)
-            rest = int(np.prod([n for n in known if n != DYNAMIC], dtype=np.int64))
-            text = p.one(value) if value is not None else ""
-            if not text:
-                text = p.emit(f"sdiv i64 {d.sizes[g]}, {rest}") if rest != 1 else d.sizes[g]
-            extent[known.index(DYNAMIC)] = text
-        sizes += extent
-        strides += [product(p, s, d.strides[g]) for s in row_major(p, extent)]
-    write(p, result, d.pointer, d.offset, sizes, strides)
-
-
 # Questions ----------------------------------------------------------------------------------------
 
 
@@ -534,22 +265,3 @@ def _is_dense(layout: MemRefLayout) -> bool:
             return layout.identity
         stride = DYNAMIC if n == DYNAMIC else stride * n
     return True
-
-
-def external_arguments(p: Printer, value: SSAValue) -> list[tuple[str, str]]:
-    """A value as MLIR passes it to a C function: a ranked memref as allocated, aligned, offset,
-    sizes, strides.
-    """
-    if not isinstance(value.type, MemRefType):
-        return list(zip(p.registers(value.type), p.get(value), strict=True))
-    d = read(p, value)
-    numbers = [("i64", x) for x in (d.offset, *d.sizes, *d.strides)]
-    return [(d.layout.pointer, d.pointer)] * 2 + numbers
-
-
-def external_types(p: Printer, type: Attribute) -> list[str]:
-    """Parameter types that `external_arguments` gives for a value of `type`."""
-    if not isinstance(type, MemRefType):
-        return list(p.registers(type))
-    layout = p.rep.memref(type)
-    return [layout.pointer] * 2 + ["i64"] * (1 + 2 * len(layout.sizes))

@@ -10,13 +10,13 @@ import numpy as np
 from xdsl.dialects.builtin import StringAttr, VectorType
 from xdsl.ir import Operation
 
-from tilewright.codegen.arith import resize_integer
+from tilewright.codegen.casts import resize_integer
+from tilewright.codegen.components import Source
 from tilewright.codegen.convert import to_f32
 from tilewright.codegen.lane_ops import Lanes
-from tilewright.codegen.memory import string_constant
+from tilewright.codegen.pointers import string_constant
 from tilewright.codegen.printer import Printer, attribute, prints, unsupported
 from tilewright.codegen.registers import Element
-from tilewright.codegen.vectors import Source
 
 _PUNCTUATION = {
     "newline": "printNewline",

@@ -21,21 +21,20 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Operation
 from xdsl.ir.affine import AffineDimExpr
 
+from tilewright.codegen.components import Source
+from tilewright.codegen.descriptor import Descriptor, address, linear, product, read, total
 from tilewright.codegen.lane_ops import Lanes, splat
-from tilewright.codegen.memory import (
+from tilewright.codegen.masked import (
     first_lanes,
     gather,
-    load_value,
     masked_load,
     masked_store,
     scatter,
     splat_register,
-    store_value,
 )
-from tilewright.codegen.memrefs import Descriptor, address, linear, product, read, total
+from tilewright.codegen.memory import load_value, store_value
 from tilewright.codegen.printer import Printer, attribute, prints, unsupported
 from tilewright.codegen.registers import Element, Layout, llvm_vector
-from tilewright.codegen.vectors import Source
 
 # Dense access -------------------------------------------------------------------------------------
 

@@ -1,162 +1,33 @@
-"""vector ops that move components: broadcast, extract, insert, shuffle, transpose, slices, and the
-like.
+"""vector ops that move components: broadcast, extract, insert, shuffle, transpose, slices, masks.
 
-Each is one numpy expression on *component numbers*: the op's own meaning applied to an array of
-indices tells, for every component of the result, which component of which operand it is. `assemble`
-then finds the cheapest instructions for that list, whatever the cut into registers: nothing for a
-reshape of fragments, shufflevector on x86.
+Each is one numpy expression on component numbers: the op's own meaning applied to an array of
+indices (see `components`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 
 import numpy as np
-import numpy.typing as npt
-from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr, VectorType
-from xdsl.ir import Operation, SSAValue
+from xdsl.dialects.builtin import (
+    VectorType,
+)
+from xdsl.ir import Operation
 
-from tilewright.codegen.arith import constant_registers, float_elementwise
-from tilewright.codegen.memory import first_lanes, splat_register
-from tilewright.codegen.printer import Printer, Regs, attribute, prints, unsupported
-from tilewright.codegen.registers import DYNAMIC, Layout, llvm_vector
-
-Numbers = npt.NDArray[np.int64]
-
-UNDEFINED = -1
-"""A component that may hold anything."""
-
-# The engine ---------------------------------------------------------------------------------------
-
-
-class Source:
-    """Registers to pick components from, numbered consecutively over all operands."""
-
-    def __init__(self, p: Printer, scalar: str):
-        self.p = p
-        self.scalar = scalar
-        self.regs: list[str] = []
-        self.counts: list[int] = []
-        self.size = 0
-
-    def add(self, layout: Layout, regs: Regs) -> Numbers:
-        """Component numbers of an operand, in its shape."""
-        self.regs += regs
-        self.counts += layout.counts
-        first = self.size
-        self.size += layout.size
-        return np.arange(first, self.size).reshape(layout.shape)
-
-    def assemble(self, numbers: Numbers, counts: Sequence[int]) -> list[str]:
-        """Registers of `counts` components, in row-major order of `numbers`."""
-        flat = numbers.reshape(-1)
-        starts = np.array([0, *accumulate(self.counts)])
-        registers = np.searchsorted(starts, flat, side="right") - 1
-        lanes = flat - starts[registers]
-        registers = np.where(flat == UNDEFINED, UNDEFINED, registers)
-        out: list[str] = []
-        at = 0
-        for n in counts:
-            out.append(self._register(registers[at : at + n].tolist(), lanes[at : at + n].tolist()))
-            at += n
-        return out
-
-    def _register(self, registers: list[int], lanes: list[int]) -> str:
-        n = len(registers)
-        used = [r for r in dict.fromkeys(registers) if r != UNDEFINED]
-        if not used:
-            return "poison"
-        if len(used) == 1:
-            r = used[0]
-            if n == self.counts[r] and all(
-                k == i or q == UNDEFINED
-                for i, (q, k) in enumerate(zip(registers, lanes, strict=True))
-            ):
-                return self.regs[r]
-        if n == 1:
-            r = registers[0]
-            return self.p.emit(
-                f"extractelement {self._type(self.counts[r])} {self.regs[r]}, i64 {lanes[0]}"
-            )
-        wide = [r for r in used if self.counts[r] > 1]
-        value = self._wide(wide, registers, lanes) if wide else "poison"
-        t = self._type(n)
-        narrow = [r for r in used if self.counts[r] == 1]
-        if len(narrow) == 1 and not wide and registers.count(narrow[0]) == n:
-            return splat_register(self.p, n, self.scalar, self.regs[narrow[0]])
-        for i, r in enumerate(registers):
-            if r != UNDEFINED and self.counts[r] == 1:
-                value = self.p.emit(
-                    f"insertelement {t} {value}, {self.scalar} {self.regs[r]}, i64 {i}"
-                )
-        return value
-
-    def _wide(self, used: list[int], registers: list[int], lanes: list[int]) -> str:
-        """Components of vector registers, others left undefined: shuffles of two sources each,
-        merged by blends.
-        """
-        n = len(registers)
-        partial: list[tuple[str, set[int]]] = []
-        groups: dict[int, list[int]] = {}
-        for r in used:
-            groups.setdefault(self.counts[r], []).append(r)
-        for count, members in groups.items():
-            for i in range(0, len(members), 2):
-                pair = members[i : i + 2]
-                base = {r: j * count for j, r in enumerate(pair)}
-                mask = [
-                    base[r] + k if r in base else UNDEFINED
-                    for r, k in zip(registers, lanes, strict=True)
-                ]
-                second = self.regs[pair[1]] if len(pair) == 2 else "poison"
-                value = shuffle(self.p, self.scalar, count, self.regs[pair[0]], second, mask)
-                partial.append((value, {j for j, m in enumerate(mask) if m != UNDEFINED}))
-        while len(partial) > 1:
-            merged: list[tuple[str, set[int]]] = []
-            for i in range(0, len(partial) - 1, 2):
-                (a, mine), (b, others) = partial[i], partial[i + 1]
-                mask = [j if j in mine else n + j if j in others else UNDEFINED for j in range(n)]
-                merged.append((shuffle(self.p, self.scalar, n, a, b, mask), mine | others))
-            if len(partial) % 2:
-                merged.append(partial[-1])
-            partial = merged
-        return partial[0][0]
-
-    def _type(self, count: int) -> str:
-        return llvm_vector(count, self.scalar)
-
-
-def shuffle(p: Printer, scalar: str, count: int, a: str, b: str, mask: Sequence[int]) -> str:
-    """shufflevector of two registers of `count` components each."""
-    t = llvm_vector(count, scalar)
-    if all(m in (UNDEFINED, i) for i, m in enumerate(mask)) and len(mask) == count:
-        return a
-    text = ", ".join(f"i32 {'poison' if m == UNDEFINED else m}" for m in mask)
-    return p.emit(f"shufflevector {t} {a}, {t} {b}, <{len(mask)} x i32> <{text}>")
-
-
-def rearrange(p: Printer, op: Operation, numbers: Numbers, source: Source) -> None:
-    """Set the op's result to the components `numbers` of `source`."""
-    layout = p.layout(op.results[0].type)
-    p.set(op.results[0], source.assemble(numbers, layout.counts))
-
-
-def source_of(p: Printer, *operands: SSAValue) -> tuple[Source, list[Numbers]]:
-    """The source made of some operands, and their component numbers."""
-    source = Source(p, p.layout(operands[0].type).element.llvm)
-    return source, [source.add(p.layout(v.type), p.get(v)) for v in operands]
-
-
-def integers(op: Operation, name: str) -> list[int]:
-    """An attribute that lists integers, in whichever form it has."""
-    found = attribute(op, name)
-    if isinstance(found, DenseArrayBase):
-        return [int(v) for v in found.get_values()]
-    if isinstance(found, ArrayAttr):
-        return [a.value.data for a in found.data if isinstance(a, IntegerAttr)]
-    raise unsupported(op, f"lacks its attribute '{name}'")
-
+from tilewright.codegen.components import (
+    UNDEFINED,
+    Numbers,
+    Source,
+    integers,
+    rearrange,
+    shuffle,
+    source_of,
+)
+from tilewright.codegen.constants import constant_registers
+from tilewright.codegen.elementwise import float_elementwise
+from tilewright.codegen.masked import first_lanes, splat_register
+from tilewright.codegen.printer import Printer, prints, unsupported
+from tilewright.codegen.registers import DYNAMIC, Layout
 
 # Whole-vector rearrangements ----------------------------------------------------------------------
 

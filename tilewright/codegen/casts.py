@@ -1,0 +1,100 @@
+"""arith casts: integer widths, float formats, between the two, and between bits."""
+
+from __future__ import annotations
+
+from xdsl.ir import Operation
+
+from tilewright.codegen.convert import convert_float, from_f32, to_f32
+from tilewright.codegen.elementwise import CastBody, fast_flags
+from tilewright.codegen.lane_ops import Lanes
+from tilewright.codegen.printer import Printer, prints, unsupported
+from tilewright.codegen.registers import Element
+
+
+def _cast(p: Printer, op: Operation, body: CastBody) -> None:
+    """Print `body` for each register."""
+    (value,) = op.operands
+    src, dst = p.layout(value.type), p.layout(op.results[0].type)
+    p.set(
+        op.results[0],
+        [
+            body(Lanes(p, n), x, src.element, dst.element)
+            for n, x in zip(src.counts, p.get(value), strict=True)
+        ],
+    )
+
+
+def resize_integer(o: Lanes, x: str, src: Element, dst: Element, signed: bool) -> str:
+    """Integer lanes made wider or narrower."""
+    if src.bits == dst.bits:
+        return x
+    name = "trunc" if src.bits > dst.bits else "sext" if signed else "zext"
+    return o.cast(name, o.type(src.llvm), x, o.type(dst.llvm))
+
+
+@prints("arith.extsi", "arith.trunci", "arith.index_cast", "index.casts")
+def print_signed_resize(p: Printer, op: Operation) -> None:
+    _cast(p, op, lambda o, x, s, d: resize_integer(o, x, s, d, True))
+
+
+@prints("arith.extui", "arith.index_castui", "index.castu")
+def print_unsigned_resize(p: Printer, op: Operation) -> None:
+    _cast(p, op, lambda o, x, s, d: resize_integer(o, x, s, d, False))
+
+
+@prints("arith.extf", "arith.truncf", "arith.convertf")
+def print_float_cast(p: Printer, op: Operation) -> None:
+    fast = "afn" in fast_flags(op)
+    _cast(p, op, lambda o, x, s, d: convert_float(p, o, x, s, d, fast))
+
+
+@prints("arith.sitofp", "arith.uitofp")
+def print_integer_to_float(p: Printer, op: Operation) -> None:
+    """Integers wider than f32's mantissa reach a narrow float through f64, which holds 32 bits
+    exactly.
+    """
+    name = op.name.removeprefix("arith.")
+
+    def convert(o: Lanes, x: str, src: Element, dst: Element) -> str:
+        t = o.type(src.llvm)
+        if dst.name in ("f32", "f64"):
+            return o.cast(name, t, x, o.type(dst.llvm))
+        if src.bits <= 16:
+            return from_f32(p, o, o.cast(name, t, x, o.f32), dst)
+        return convert_float(p, o, o.cast(name, t, x, o.f64), _F64, dst)
+
+    _cast(p, op, convert)
+
+
+_F64 = Element("f64", "double", "float", 64, 64)
+
+
+@prints("arith.fptosi", "arith.fptoui")
+def print_float_to_integer(p: Printer, op: Operation) -> None:
+    name = op.name.removeprefix("arith.")
+
+    def convert(o: Lanes, x: str, src: Element, dst: Element) -> str:
+        t, scalar = o.type(dst.llvm), src.llvm
+        if src.name not in ("f32", "f64"):
+            x, scalar = to_f32(p, o, x, src), "float"
+        return o.cast(name, o.type(scalar), x, t)
+
+    _cast(p, op, convert)
+
+
+@prints("arith.bitcast")
+def print_bitcast(p: Printer, op: Operation) -> None:
+    _cast(p, op, lambda o, x, s, d: o.bitcast(o.type(s.llvm), x, o.type(d.llvm)))
+
+
+@prints("builtin.unrealized_conversion_cast")
+def print_conversion_cast(p: Printer, op: Operation) -> None:
+    """A cast between types of the same registers (signedness of integers, mostly) moves nothing."""
+    if len(op.operands) == 1 and len(op.results) == 1:
+        a, b = op.operands[0], op.results[0]
+        if p.registers(a.type) == p.registers(b.type):
+            p.set(b, p.get(a))
+            return
+    raise unsupported(
+        op, "between types of different registers", "a conversion pass left it behind"
+    )

@@ -1,0 +1,162 @@
+"""memref ops: a memref is a tuple of registers, its base pointer and whatever of its shape is not
+static.
+
+    memref<4x?xf32, strided<[?, 1], offset: ?>>   ->   (ptr base, i64 offset, i64 size 1, i64 stride
+    0)
+
+Nothing of a ranked memref lies in memory, so a cast or a subview costs arithmetic only. An unranked
+memref is MLIR's: its rank and the address of a descriptor {ptr allocated, ptr aligned, i64 offset,
+i64 sizes[rank], i64 strides[rank]}, which the cast to it stores in scratch of the function; that
+cast is the only op here with stores that it does not name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import (
+    DenseArrayBase,
+    MemRefType,
+)
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from tilewright.codegen.pointers import offset_pointer
+from tilewright.codegen.printer import Printer, attribute
+from tilewright.codegen.registers import DYNAMIC, Element, MemRefLayout
+
+
+@dataclass
+class Descriptor:
+    """A memref's parts as operand texts: constants where static, registers where not. Counts
+    elements.
+    """
+
+    layout: MemRefLayout
+    pointer: str
+    offset: str
+    sizes: list[str]
+    strides: list[str]
+
+    @property
+    def element(self) -> Element:
+        return self.layout.element
+
+
+def read(p: Printer, value: SSAValue) -> Descriptor:
+    """Take a memref's registers apart."""
+    assert isinstance(value.type, MemRefType)
+    layout = p.rep.memref(value.type)
+    regs = iter(p.get(value))
+    pointer = next(regs)
+    offset = next(regs) if layout.offset == DYNAMIC else str(layout.offset)
+    sizes = [next(regs) if n == DYNAMIC else str(n) for n in layout.sizes]
+    strides = [next(regs) if s == DYNAMIC else str(s) for s in layout.strides]
+    return Descriptor(layout, pointer, offset, sizes, strides)
+
+
+def write(
+    p: Printer,
+    value: SSAValue,
+    pointer: str,
+    offset: str = "0",
+    sizes: Sequence[str] = (),
+    strides: Sequence[str] = (),
+) -> None:
+    """Set a memref's registers: the parts that its type leaves open."""
+    assert isinstance(value.type, MemRefType)
+    layout = p.rep.memref(value.type)
+    regs = [pointer]
+    if layout.offset == DYNAMIC:
+        regs.append(offset)
+    regs += [t for t, n in zip(sizes, layout.sizes, strict=True) if n == DYNAMIC]
+    regs += [t for t, s in zip(strides, layout.strides, strict=True) if s == DYNAMIC]
+    p.set(value, regs)
+
+
+def product(p: Printer, *factors: str) -> str:
+    """i64 product; constants fold."""
+    number, text = 1, ""
+    for factor in factors:
+        if factor.lstrip("-").isdigit():
+            number *= int(factor)
+        else:
+            text = factor if not text else p.emit(f"mul i64 {text}, {factor}")
+    if number == 0 or not text:
+        return str(number)
+    return text if number == 1 else p.emit(f"mul i64 {text}, {number}")
+
+
+def total(p: Printer, *terms: str) -> str:
+    """i64 sum; constants fold."""
+    number, text = 0, ""
+    for term in terms:
+        if term.lstrip("-").isdigit():
+            number += int(term)
+        else:
+            text = term if not text else p.emit(f"add i64 {text}, {term}")
+    if not text:
+        return str(number)
+    return text if number == 0 else p.emit(f"add i64 {text}, {number}")
+
+
+def row_major(p: Printer, sizes: Sequence[str]) -> list[str]:
+    """Strides of a dense memref."""
+    strides = ["1"]
+    for n in reversed(list(sizes)[1:]):
+        strides.append(product(p, strides[-1], n))
+    return strides[::-1][-len(sizes) :] if sizes else []
+
+
+def linear(p: Printer, d: Descriptor, indices: Sequence[str]) -> str:
+    """Offset in elements of an index vector."""
+    terms = [product(p, i, s) for i, s in zip(indices, d.strides, strict=True)]
+    return total(p, d.offset, *terms)
+
+
+def address(p: Printer, d: Descriptor, indices: Sequence[str]) -> str:
+    """Pointer to the element at `indices`."""
+    bytes = product(p, linear(p, d, indices), str(d.layout.element_bytes))
+    return offset_pointer(p, d.pointer, bytes, d.layout.pointer)
+
+
+def operand_groups(op: Operation) -> list[list[SSAValue]]:
+    """Operands by group, as `operandSegmentSizes` cuts them."""
+    sizes = attribute(op, "operandSegmentSizes")
+    assert isinstance(sizes, DenseArrayBase)
+    operands, at, groups = list(op.operands), 0, []
+    for n in sizes.get_values():
+        groups.append(operands[at : at + int(n)])
+        at += int(n)
+    return groups
+
+
+def to_unranked(p: Printer, d: Descriptor) -> tuple[str, str]:
+    """Store a descriptor in scratch of the function; (rank, its address)."""
+    rank = len(d.sizes)
+    slot = p.fresh()
+    p.entry.append(f"  {slot} = alloca [{3 + 2 * rank} x i64], align 8")
+    fields = [("ptr", d.pointer), ("ptr", d.pointer), ("i64", d.offset)]
+    fields += [("i64", x) for x in (*d.sizes, *d.strides)]
+    for i, (t, value) in enumerate(fields):
+        p.line(f"store {t} {value}, ptr {offset_pointer(p, slot, 8 * i)}, align 8")
+    return str(rank), slot
+
+
+def external_arguments(p: Printer, value: SSAValue) -> list[tuple[str, str]]:
+    """A value as MLIR passes it to a C function: a ranked memref as allocated, aligned, offset,
+    sizes, strides.
+    """
+    if not isinstance(value.type, MemRefType):
+        return list(zip(p.registers(value.type), p.get(value), strict=True))
+    d = read(p, value)
+    numbers = [("i64", x) for x in (d.offset, *d.sizes, *d.strides)]
+    return [(d.layout.pointer, d.pointer)] * 2 + numbers
+
+
+def external_types(p: Printer, type: Attribute) -> list[str]:
+    """Parameter types that `external_arguments` gives for a value of `type`."""
+    if not isinstance(type, MemRefType):
+        return list(p.registers(type))
+    layout = p.rep.memref(type)
+    return [layout.pointer] * 2 + ["i64"] * (1 + 2 * len(layout.sizes))
