@@ -50,9 +50,7 @@ def print_float_cast(p: Printer, op: Operation) -> None:
 
 @prints("arith.sitofp", "arith.uitofp")
 def print_integer_to_float(p: Printer, op: Operation) -> None:
-    """Integers wider than f32's mantissa reach a narrow float through f64, which holds 32 bits
-    exactly.
-    """
+    """Integers wider than f32's mantissa reach a narrow float through f64, which is exact."""
     name = op.name.removeprefix("arith.")
 
     def convert(o: Lanes, x: str, src: Element, dst: Element) -> str:

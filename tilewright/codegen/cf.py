@@ -40,9 +40,7 @@ class Phis:
 
 
 def print_region(p: Printer, region: Region) -> None:
-    """Print a region with its terminators; a single block in place, several in an order where uses
-    follow definitions.
-    """
+    """Print a region: a single block in place, several so that uses follow definitions."""
     blocks = list(region.blocks)
     if len(blocks) == 1:
         p.op(p.block_body(blocks[0]))
@@ -51,9 +49,7 @@ def print_region(p: Printer, region: Region) -> None:
 
 
 def _reverse_postorder(entry: Block) -> list[Block]:
-    """Blocks reachable from `entry`, each after its dominators. Iterative: host programs may have
-    long chains.
-    """
+    """Blocks reachable from `entry`, each after its dominators; iterative, for long chains."""
     order: list[Block] = []
     seen = {entry}
     stack: list[tuple[Block, int]] = [(entry, 0)]

@@ -100,9 +100,7 @@ class Source:
         return value
 
     def _wide(self, used: list[int], registers: list[int], lanes: list[int]) -> str:
-        """Components of vector registers, others left undefined: shuffles of two sources each,
-        merged by blends.
-        """
+        """Components of vector registers, others undefined: two-source shuffles, then blends."""
         n = len(registers)
         partial: list[tuple[str, set[int]]] = []
         groups: dict[int, list[int]] = {}

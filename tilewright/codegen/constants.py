@@ -47,9 +47,7 @@ def constant_text(value: float, element: Element) -> str:
 
 
 def constant_registers(values: list[float] | list[int], layout: Layout) -> list[str]:
-    """Operands for a constant of `layout`; `values` has one entry per component, or one in all (a
-    splat).
-    """
+    """Operands of a constant; `values` has one entry per component, or one for all."""
     element = layout.element
     if len(values) == 1:
         text = constant_text(values[0], element)

@@ -22,9 +22,7 @@ def has_half_conversion(p: Printer) -> bool:
 
 
 def _round_bits(o: Lanes, bits: str, drop: int) -> str:
-    """i32 lanes with `drop` low bits rounded away to nearest even (a carry may reach the exponent,
-    rightly).
-    """
+    """i32 lanes with `drop` low bits rounded to nearest even; a carry may reach the exponent."""
     odd = o.op("and", o.i32, o.op("lshr", o.i32, bits, o.c32(drop)), o.c32(1))
     half = o.op("add", o.i32, bits, o.c32((1 << (drop - 1)) - 1))
     return o.op("add", o.i32, half, odd)
@@ -144,9 +142,7 @@ def _f16_bits_to_f32(o: Lanes, x: str) -> str:
 
 
 def _f64_to_odd_f32(o: Lanes, x: str) -> str:
-    """f32 lanes rounded to odd: an inexact result has its last bit set, so that rounding again is
-    rounding once.
-    """
+    """f32 lanes rounded to odd: an inexact result is odd, so rounding again rounds once."""
     near = o.cast("fptrunc", o.f64, x, o.f32)
     back = o.cast("fpext", o.f32, near, o.f64)
     bits = o.bitcast(o.f32, near, o.i32)
@@ -184,9 +180,7 @@ def to_f32(p: Printer, o: Lanes, x: str, src: Element) -> str:
 
 
 def from_f32(p: Printer, o: Lanes, x: str, dst: Element, fast: bool = False) -> str:
-    """f32 lanes rounded to a float of at most 32 bits. `fast`: denormals may flush where an
-    instruction does.
-    """
+    """f32 lanes rounded to a float of at most 32 bits. `fast`: denormals may flush."""
     match dst.name:
         case "f32":
             return x
@@ -217,9 +211,7 @@ def from_f32(p: Printer, o: Lanes, x: str, dst: Element, fast: bool = False) -> 
 def convert_float(
     p: Printer, o: Lanes, x: str, src: Element, dst: Element, fast: bool = False
 ) -> str:
-    """One register of `src` converted to `dst`, both float types, with one rounding to nearest
-    even.
-    """
+    """One register of `src` converted to `dst`, both floats, rounded once to nearest even."""
     if src.name == dst.name:
         return x
     if src.name == "f64":

@@ -72,9 +72,7 @@ _ATOMICS = {
 
 
 def expected(module: ModuleOp, target: LLVMTarget) -> Counter[str]:
-    """Memory instructions, atomics, barriers, machine instructions and back edges that the IR
-    stands for.
-    """
+    """What the IR stands for: memory and machine instructions, atomics, barriers, back edges."""
     counts: Counter[str] = Counter()
     printer = Printer(target)
     emissions: dict[str, Counter[str]] = {}
@@ -167,9 +165,7 @@ def _emission(op: InstrOp, target: LLVMTarget, known: dict[str, Counter[str]]) -
 
 
 def _callees(lines: Iterable[str]) -> Iterable[str]:
-    """Target intrinsics called, but those that move between lanes or read ids (gpu ops, counted
-    nowhere).
-    """
+    """Target intrinsics called, but those that other ops print as register arithmetic."""
     for line in lines:
         if " call " in line or line.lstrip().startswith("call "):
             for name in _TARGET.findall(line):
@@ -184,9 +180,7 @@ _UNCOUNTED = re.compile(
 
 
 def _region_back_edges(op: Operation) -> int:
-    """Edges of a region with several blocks that go to a block on the path from the entry to
-    themselves.
-    """
+    """Edges of a region with several blocks that close a cycle in a depth-first walk."""
     region = op.regions[0]
     order = list(region.blocks)
     open_blocks: set[int] = set()

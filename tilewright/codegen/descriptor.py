@@ -28,9 +28,7 @@ from tilewright.codegen.registers import DYNAMIC, Element, MemRefLayout
 
 @dataclass
 class Descriptor:
-    """A memref's parts as operand texts: constants where static, registers where not. Counts
-    elements.
-    """
+    """A memref's parts as operand texts: constants or registers. Numbers count elements."""
 
     layout: MemRefLayout
     pointer: str
@@ -144,9 +142,7 @@ def to_unranked(p: Printer, d: Descriptor) -> tuple[str, str]:
 
 
 def external_arguments(p: Printer, value: SSAValue) -> list[tuple[str, str]]:
-    """A value as MLIR passes it to a C function: a ranked memref as allocated, aligned, offset,
-    sizes, strides.
-    """
+    """A value as MLIR passes it to a C function: a ranked memref is spread into its fields."""
     if not isinstance(value.type, MemRefType):
         return list(zip(p.registers(value.type), p.get(value), strict=True))
     d = read(p, value)

@@ -1,6 +1,4 @@
-"""Which symbols does an object file need? MCJIT ends the process at an unknown one, so we look
-before it leaps.
-"""
+"""Which symbols does an object file need? MCJIT ends the process at an unknown one."""
 
 from __future__ import annotations
 
@@ -12,9 +10,7 @@ SYMBOL_TABLE = 2
 
 
 def _sections(data: bytes) -> list[tuple[int, ...]]:
-    """Section headers of a 64-bit little-endian ELF file: (name, type, flags, addr, offset, size,
-    link, ...).
-    """
+    """Section headers of an ELF64 file: (name, type, flags, addr, offset, size, link, ...)."""
     if data[:4] != b"\x7fELF" or data[4] != 2:
         raise ValueError("not a 64-bit ELF object")
     (table,) = struct.unpack_from("<Q", data, 0x28)

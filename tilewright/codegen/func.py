@@ -160,9 +160,7 @@ def _flat(p: Printer, values: Sequence[SSAValue]) -> list[Arg]:
 
 @prints("func.call")
 def print_direct_call(p: Printer, op: Operation) -> None:
-    """A function of this module takes registers; an external one takes memrefs as MLIR's C
-    functions do.
-    """
+    """A function of this module takes registers; an external one memrefs as in C."""
     name = _symbol(attribute(op, "callee"))
     if name in p.externals:
         arguments = [a for v in op.operands for a in external_arguments(p, v)]

@@ -57,9 +57,7 @@ def toolchain_version() -> str:
 
 
 def parse(text: str) -> Any:
-    """LLVM module of `text`, verified; CompileError with LLVM's message otherwise (a bug of the
-    emitter).
-    """
+    """LLVM module of `text`, verified; CompileError with LLVM's message (a bug of the emitter)."""
     _initialize()
     try:
         module = llvm.parse_assembly(text)
@@ -84,9 +82,7 @@ def compile_assembly(text: str, target: LLVMTarget) -> str:
 
 
 class LoadedObject:
-    """Object code in executable memory. Addresses are valid while this object lives: keep a
-    reference to it.
-    """
+    """Object code in executable memory; addresses are valid while this object lives."""
 
     def __init__(self, data: bytes, target: LLVMTarget, symbols: Mapping[str, int] | None = None):
         """`symbols`: addresses of external functions by name, beyond those that the process

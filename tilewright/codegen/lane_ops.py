@@ -42,9 +42,7 @@ def mangle(count: int, llvm: str) -> str:
 
 
 class Lanes:
-    """Arithmetic on registers of `count` components. `flags`: fast-math flags put on float
-    arithmetic.
-    """
+    """Arithmetic on registers of `count` components, floats with fast-math `flags`."""
 
     def __init__(self, p: Printer, count: int, flags: str = ""):
         self.p = p

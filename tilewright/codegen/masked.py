@@ -202,9 +202,7 @@ def print_mask_first(p: Printer, op: Operation) -> None:
 
 
 def first_lanes(p: Printer, count: int, at: int, total: int, n: str) -> str:
-    """Mask register whose lane i is on when at + i < n; the compare is as wide as one vector
-    register allows.
-    """
+    """Mask register whose lane i is on when at + i < n; compares as wide as one register."""
     if count == 1:
         return p.emit(f"icmp slt i64 {at}, {n}")
     o = Lanes(p, count)

@@ -34,9 +34,7 @@ def to_memory(o: Lanes, e: Element, x: str) -> str:
 
 
 def packets(p: Printer, layout: Layout) -> Iterator[tuple[int, int, int]]:
-    """(first register, registers, components) of every memory instruction that moves a value of
-    `layout`.
-    """
+    """(first register, registers, components) of every memory instruction for `layout`."""
     if p.rep.widths != (1,):
         for i, n in enumerate(layout.counts):
             yield i, 1, n

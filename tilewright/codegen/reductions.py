@@ -76,9 +76,7 @@ def combiner(
 
 
 def computing_layout(p: Printer, layout: Layout) -> Layout:
-    """The layout in which a reduction computes: f32 for floats that the machine does not add
-    itself.
-    """
+    """The layout in which a reduction computes: f32 for narrower floats."""
     e = layout.element
     if not e.is_float or e.name in ("f32", "f64"):
         return layout
@@ -213,9 +211,7 @@ def _widen_operand(p: Printer, value: SSAValue, e: Element) -> tuple[Layout, Reg
 
 @prints("vector.contract")
 def print_contract(p: Printer, op: Operation) -> None:
-    """sum over the reduced iterators of lhs * rhs, plus acc: one multiply-add per result register
-    and step.
-    """
+    """Sum of lhs * rhs over the reduced iterators, plus acc: one multiply-add per step."""
     lhs, rhs, acc = list(op.operands)[:3]
     maps = attribute(op, "indexing_maps")
     kinds = attribute(op, "iterator_types")

@@ -50,9 +50,7 @@ DYNAMIC = -1
 
 @dataclass(frozen=True)
 class Element:
-    """A scalar type: its MLIR name, the LLVM type of its register, bits in a register and in
-    memory.
-    """
+    """A scalar type: MLIR name, LLVM type of its register, bits there and in memory."""
 
     name: str
     llvm: str
@@ -102,9 +100,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class MemRefLayout:
-    """A memref's descriptor; `DYNAMIC` entries are registers, in the order base, offset, sizes,
-    strides.
-    """
+    """A memref's descriptor; `DYNAMIC` entries are registers: base, offset, sizes, strides."""
 
     element: Element
     sizes: tuple[int, ...]
@@ -219,9 +215,7 @@ class Representation:
 
 
 def strided_form(type: MemRefType) -> tuple[tuple[int, ...], int]:
-    """(strides, offset) of a memref in elements, `DYNAMIC` where unknown; identity layout is
-    row-major.
-    """
+    """(strides, offset) of a memref in elements, `DYNAMIC` where unknown."""
     layout = type.layout
     if isinstance(layout, StridedLayoutAttr):
         known = layout.get_strides()

@@ -1,6 +1,4 @@
-"""The parent's side of `worker`: one helper process per process, started on first use, for GPU code
-generation.
-"""
+"""The parent's side of `worker`: one helper process, started on first use."""
 
 from __future__ import annotations
 
@@ -62,9 +60,7 @@ def _ask(text: str, target: LLVMTarget, kind: str, options: tuple[str, ...], lim
 
 
 def generate_ptx(text: str, target: LLVMTarget, *, limit: float = 120.0) -> str:
-    """PTX of LLVM IR text. `limit` in seconds. CompileError with LLVM's message if it fails or
-    aborts.
-    """
+    """PTX of LLVM IR text; `limit` in seconds. CompileError if LLVM fails or aborts."""
     return _ask(text, target, "assembly", (), limit).decode()
 
 

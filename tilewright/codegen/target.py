@@ -1,6 +1,4 @@
-"""What the emitter must know of a target: triple, CPU and features, representation, and ops that
-only it has.
-"""
+"""What the emitter must know of a target."""
 
 from __future__ import annotations
 
@@ -93,9 +91,7 @@ def x86(level: str = "avx512", extra: frozenset[str] = frozenset(), *, cpu: str 
 
 
 def nvptx(cpu: str = "sm_80", ptx: int = 80) -> LLVMTarget:
-    """NVIDIA: one element per lane, fragments as scalars. `cpu` sm_80, sm_90a, ...; `ptx` the PTX
-    version (80 = 8.0).
-    """
+    """NVIDIA: fragments as scalars. `cpu` sm_80, sm_90a, ...; `ptx` 80 for PTX 8.0."""
     from tilewright.codegen.lanes import NVPTX_HANDLERS
 
     return LLVMTarget(

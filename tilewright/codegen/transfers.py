@@ -186,9 +186,7 @@ def print_scatter(p: Printer, op: Operation) -> None:
 
 @dataclass
 class _Transfer:
-    """One transfer: the memref, where it starts, and which memref dimension each vector dimension
-    walks.
-    """
+    """One transfer: the memref, where it starts, which memref dimension each vector one walks."""
 
     d: Descriptor
     at: list[str]

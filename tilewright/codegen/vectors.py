@@ -312,9 +312,7 @@ def print_constant_mask(p: Printer, op: Operation) -> None:
 
 @prints("vector.create_mask")
 def print_create_mask(p: Printer, op: Operation) -> None:
-    """On where every index is below its bound: the innermost dimension's lanes, and one test per
-    outer row.
-    """
+    """On where every index is below its bound: lanes of a row, and one test per outer index."""
     layout = p.layout(op.results[0].type)
     p.set(op.results[0], box_mask(p, layout, [p.one(v) for v in op.operands]))
 
@@ -356,9 +354,7 @@ def print_vector_fma(p: Printer, op: Operation) -> None:
 
 @prints("vector.bitcast")
 def print_vector_bitcast(p: Printer, op: Operation) -> None:
-    """Bits of the innermost dimension read as another width: register for register, on x86 and for
-    equal cuts.
-    """
+    """Bits of the innermost dimension as another width: register for register."""
     (value,) = op.operands
     src, dst = p.layout(value.type), p.layout(op.results[0].type)
     if len(src.counts) != len(dst.counts):

@@ -70,9 +70,7 @@ Value = SSAValue | Operation
 
 @irdl_attr_definition
 class AmxType(ParametrizedAttribute, TypeAttribute):
-    """One AMX tile register: 16 rows of 64 bytes, their element type given by the instruction that
-    reads it.
-    """
+    """One AMX tile register: 16 rows of 64 bytes; instructions give them element types."""
 
     name = "mach.amx"
 
@@ -154,9 +152,7 @@ _Ptr = base(LLVMPointerType)
 
 @irdl_op_definition
 class PtrAddOp(IRDLOperation):
-    """`%q = mach.ptr_add %p, %bytes : !llvm.ptr`: the address `bytes` (signed) after `p`, in the
-    same object.
-    """
+    """`%q = mach.ptr_add %p, %bytes : !llvm.ptr`: `bytes` (signed) further in the same object."""
 
     name = "mach.ptr_add"
     T: ClassVar = VarConstraint("T", _Ptr)
@@ -680,9 +676,7 @@ class IntFromPtrOp(IRDLOperation):
 
 @irdl_op_definition
 class AddressOfOp(IRDLOperation):
-    """`%f = mach.address_of @task : !llvm.ptr`: the address of a function or global of this module
-    or the runtime.
-    """
+    """`%f = mach.address_of @task : !llvm.ptr`: a function or global of module or runtime."""
 
     name = "mach.address_of"
     symbol = prop_def(FlatSymbolRefAttrConstr)
@@ -698,9 +692,7 @@ class AddressOfOp(IRDLOperation):
 
 @irdl_op_definition
 class MaskFirstOp(IRDLOperation):
-    """`%m = mach.mask_first %n : vector<16xi1>`: lane i is on when i < n (n signed; below 0 none,
-    above all).
-    """
+    """`%m = mach.mask_first %n : vector<16xi1>`: lane i is on when i < n (n signed)."""
 
     name = "mach.mask_first"
     count = operand_def(IndexType)

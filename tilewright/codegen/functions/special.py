@@ -104,9 +104,7 @@ ERF_LARGE = {
 
 
 def reciprocal(o: Lanes, s: str, x: str, fast: bool) -> str:
-    """1 / x for a finite x that is not tiny; fast: within 2 ulp by one Newton step where x86
-    approximates.
-    """
+    """1 / x for a finite x that is not tiny; fast: one Newton step, within 2 ulp."""
     t = o.type(s)
     if fast and s == "float" and o.count == 16 and o.p.target.has("avx512f"):
         args = [(t, x), (t, "zeroinitializer"), ("i16", "-1")]

@@ -55,9 +55,7 @@ def _dot(a_type: Any, b_type: Any, c_type: Any, wide: Any) -> Meaning:
     def dot(
         c: Any, a: Any, b: Any, rows: int = ROWS, bytes: int = BYTES, inner: int = BYTES
     ) -> Sequence[Any]:
-        """C[m, n] + sum over k of A[m, k] B[k, n]; B's rows hold groups of 4 bytes along K for each
-        n.
-        """
+        """C[m, n] + sum over k of A[m, k] B[k, n]; B's rows hold groups of 4 bytes of K per n."""
         depth = inner // 4
         left = a.view(a_type)[:rows, : depth * per].astype(wide)
         right = b.view(b_type).reshape(ROWS, BYTES // 4, per)[:depth].astype(wide)

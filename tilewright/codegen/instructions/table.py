@@ -46,9 +46,7 @@ class Instruction:
     effect: str = "none"
     """What it does to memory: `none`, `read` or `write`."""
     exact: bool = True
-    """Does the hardware give exactly the bits of `meaning`, or only close ones (order of sums,
-    flushed denormals)?
-    """
+    """Exactly the bits of `meaning`, or close ones (order of sums, flushed denormals)?"""
 
     def missing(self, target: LLVMTarget) -> list[str]:
         """What `target` lacks to execute it."""

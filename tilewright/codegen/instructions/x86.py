@@ -1,6 +1,4 @@
-"""x86: dot products, packing conversions and approximations of AVX2, AVX-512 and VNNI. AMX has its
-own file.
-"""
+"""x86: dot products, packing conversions, approximations. AMX has its own file."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from tilewright.codegen.printer import Printer
 
 
 def _intrinsic(name: str, result: str, *operands: str, extra: tuple[tuple[str, str], ...] = ()):
-    """An emission that calls one LLVM intrinsic, with bitcasts where its types spell the same bits
-    otherwise.
-    """
+    """An emission that calls one LLVM intrinsic on operands of these types."""
 
     def emit(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
         return [p.call(result, f"llvm.x86.{name}", [*zip(operands, regs, strict=True), *extra])]
