@@ -19,6 +19,7 @@ from xdsl.dialects.builtin import (
     IntegerType,
     ModuleOp,
     StringAttr,
+    SymbolRefAttr,
     VectorType,
     i1,
     i8,
@@ -262,6 +263,6 @@ def build(program: Program, signature: Sequence[ArrayType]) -> ModuleOp:
     )
     function.attributes["tilewright.level"] = StringAttr("workgroup")
     function.attributes["tilewright.args"] = mlir_facts(tuple(signature))
-    module = ModuleOp([gpu.ModuleOp(StringAttr("fuzz"), Region(Block([function])))])
+    module = ModuleOp([gpu.ModuleOp(SymbolRefAttr("fuzz"), Region(Block([function])))])
     module.verify()
     return module

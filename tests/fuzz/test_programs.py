@@ -33,7 +33,11 @@ fuzz = settings(
     max_examples=EXAMPLES,
     deadline=None,
     print_blob=True,
-    suppress_health_check=list(HealthCheck),
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.filter_too_much,
+    ],
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
 )
 TARGETS = [
