@@ -84,6 +84,41 @@ def test_memory_spaces(kind: str, printed: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "written, printed",
+    [
+        ("(d0) -> (d0 * 2)", "(d0) -> (d0 * 2)"),
+        ("(a, b)[s] -> (a + b * 4 + s)", "(d0, d1)[s0] -> (d0 + d1 * 4 + s0)"),
+        ("(a, b) -> (a - b, a - 3, -a)", "(d0, d1) -> (d0 - d1, d0 - 3, -d0)"),
+        ("(a, b) -> (a - b * 2)", "(d0, d1) -> (d0 - d1 * 2)"),
+        ("(a, b) -> ((a + b) mod 4)", "(d0, d1) -> ((d0 + d1) mod 4)"),
+        (
+            "(a) -> ((a floordiv 4) mod 2, a ceildiv 3)",
+            "(d0) -> ((d0 floordiv 4) mod 2, d0 ceildiv 3)",
+        ),
+        ("() -> (7)", "() -> (7)"),
+    ],
+)
+def test_affine_maps(written: str, printed: str) -> None:
+    module = parse_module(f'"test.op"() {{map = affine_map<{written}>}} : () -> ()')
+    text = print_module(module, generic=True)
+    assert f"#map = affine_map<{printed}>" in text
+    assert print_module(parse_module(text), generic=True) == text
+
+
+def test_splats_cost_one_element() -> None:
+    """A million copies of one number are not looked at one by one; zeros keep their signs."""
+    import cProfile
+
+    profile = cProfile.Profile()
+    text = "%x = arith.constant dense<5> : memref<1024x1024xi32>"
+    module = profile.runcall(lambda: parse_module(text))
+    assert sum(entry.callcount for entry in profile.getstats()) < 100_000
+    assert "dense<5>" in print_module(module)
+    zeros = "%x = arith.constant dense<[0.000000e+00, -0.000000e+00]> : vector<2xf32>"
+    assert zeros.split("= ")[1] in print_module(parse_module(zeros))
+
+
+@pytest.mark.parametrize(
     "value, kind, printed",
     [
         (0.1, f16, "9.997550e-02"),  # APFloat drops digits before it rounds

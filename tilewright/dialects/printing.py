@@ -15,6 +15,7 @@ from typing import Any
 
 from xdsl.dialects import arith, builtin, func
 from xdsl.dialects.builtin import (
+    AffineMapAttr,
     AnyFloat,
     ArrayAttr,
     BFloat16Type,
@@ -33,6 +34,13 @@ from xdsl.dialects.builtin import (
     i64,
 )
 from xdsl.ir import Attribute, Operation, Region, SSAValue
+from xdsl.ir.affine import (
+    AffineBinaryOpExpr,
+    AffineBinaryOpKind,
+    AffineConstantExpr,
+    AffineExpr,
+    AffineMap,
+)
 from xdsl.printer import Printer
 
 # --- Names of values --------------------------------------------------------------------------------
@@ -235,6 +243,45 @@ def _reads_as(text: str, value: float, kind: AnyFloat) -> bool:
 
 # --- The printer ----------------------------------------------------------------------------------------
 
+# --- Affine maps ----------------------------------------------------------------------------------------
+
+
+def affine_text(expr: AffineExpr, tight: bool = False) -> str:
+    """An affine expression with the parentheses that it needs; `tight` inside of a product."""
+    if not isinstance(expr, AffineBinaryOpExpr):
+        return str(expr)
+    if expr.kind is not AffineBinaryOpKind.Add:
+        if expr.kind is AffineBinaryOpKind.Mul and expr.rhs == AffineConstantExpr(-1):
+            return f"-{affine_text(expr.lhs, True)}"
+        left, right = affine_text(expr.lhs, True), affine_text(expr.rhs, True)
+        text = f"{left} {expr.kind.get_token()} {right}"
+    else:
+        text = f"{affine_text(expr.lhs)} {_signed(expr.rhs)}"
+    return f"({text})" if tight else text
+
+
+def _signed(term: AffineExpr) -> str:
+    """The right side of a sum: `+ d1`, `- d1`, `- d1 * 2`, `- 3`."""
+    if isinstance(term, AffineConstantExpr) and term.value < 0:
+        return f"- {-term.value}"
+    if isinstance(term, AffineBinaryOpExpr) and term.kind is AffineBinaryOpKind.Mul:
+        factor = term.rhs
+        if isinstance(factor, AffineConstantExpr) and factor.value < 0:
+            times = "" if factor.value == -1 else f" * {-factor.value}"
+            return f"- {affine_text(term.lhs, True)}{times}"
+    return f"+ {affine_text(term)}"
+
+
+def affine_map_text(map: AffineMap) -> str:
+    """`(d0, d1)[s0] -> (d0 + s0, d1 * 2)`."""
+    dims = ", ".join(f"d{i}" for i in range(map.num_dims))
+    symbols = ", ".join(f"s{i}" for i in range(map.num_symbols))
+    results = ", ".join(affine_text(expr) for expr in map.results)
+    return f"({dims}){f'[{symbols}]' if symbols else ''} -> ({results})"
+
+
+# --- Aliases ----------------------------------------------------------------------------------------
+
 # Attributes that are printed as aliases: MLIR's own choice, and what makes our programs readable.
 MLIR_ALIASES: dict[str, str] = {"affine_map": "map", "affine_set": "set"}
 READABLE_ALIASES: dict[str, str] = {
@@ -341,6 +388,9 @@ class MlirPrinter(Printer):
             return
         if isinstance(attribute, (MemRefType, UnrankedMemRefType)):
             self._print_memref(attribute)
+            return
+        if isinstance(attribute, AffineMapAttr):
+            self.print_string(f"affine_map<{affine_map_text(attribute.data)}>")
             return
         if isinstance(attribute, ArrayAttr):
             with self.in_square_brackets():

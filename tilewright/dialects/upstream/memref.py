@@ -22,7 +22,7 @@ from xdsl.dialects.builtin import (
     i64,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.ir.affine import AffineDimExpr, AffineMap
+from xdsl.ir.affine import AffineDimExpr
 from xdsl.irdl import (
     IRDLOperation,
     OptPropertyDef,
@@ -273,16 +273,12 @@ class TransposeOp(IRDLOperation):
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
         printer.print_operand(self.in_)
-        printer.print_string(" " + affine_map_text(self.permutation_attr.data))
+        printer.print_string(f" {self.permutation_attr.data}")
         printer.print_op_attributes(self.attributes)
         printer.print_string(" : ")
         printer.print_attribute(self.in_.type)
         printer.print_string(" to ")
         printer.print_attribute(self.result.type)
-
-
-def affine_map_text(map: AffineMap) -> str:
-    return str(map)
 
 
 @irdl_op_definition
