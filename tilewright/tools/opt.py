@@ -57,6 +57,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--print-op-generic", action="store_true", help="the generic form of ops")
     parser.add_argument(
+        "--renumber", action="store_true", help="name values as mlir-opt does: %%0, %%c8, %%arg0"
+    )
+    parser.add_argument(
         "--allow-unregistered-dialect", action="store_true", help="keep ops of unknown dialects"
     )
     parser.add_argument("--strict", action="store_true", help="the implementation's narrower rules")
@@ -107,7 +110,7 @@ def transform(
 ) -> str:
     """One module through the pipeline, as text; ``errors`` receives every error of the parser."""
     from tilewright.dialects import make_context
-    from tilewright.dialects.text import parse_module, print_module, verify_module
+    from tilewright.dialects.text import parse_module, verify_module
 
     context = make_context(allow_unregistered=args.allow_unregistered_dialect)
     warnings: list[str] = []
@@ -124,7 +127,7 @@ def transform(
             return
         if args.print_ir_after_all:
             err().print(f"// -----// IR after {previous.name} //----- //")
-            err().print(print_module(current, generic=args.print_op_generic), end="")
+            err().print(_print(current, args), end="")
         try:
             verify_module(current)
         except TilewrightError as error:
@@ -132,7 +135,13 @@ def transform(
             raise
 
     run_passes(parse_pipeline(spec, after_pass), context, module)
-    return print_module(module, generic=args.print_op_generic)
+    return _print(module, args)
+
+
+def _print(module: Any, args: argparse.Namespace) -> str:
+    from tilewright.dialects.text import print_module
+
+    return print_module(module, generic=args.print_op_generic, renumber=args.renumber)
 
 
 def run_passes(pipeline: Any, context: Any, module: Any) -> None:
