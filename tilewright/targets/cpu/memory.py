@@ -67,6 +67,8 @@ class Tile:
     extents: tuple[Idx, Idx]
     strides: tuple[Idx, Idx]
     shape: tuple[int, int]
+    base: SSAValue | None = None
+    """The array of the kernel, by identity."""
 
     def moved(self, b: Builder, rows: Idx, cols: Idx) -> Tile:
         return replace(self, offsets=(b.add(self.offsets[0], rows), b.add(self.offsets[1], cols)))
@@ -93,6 +95,7 @@ class ScatteredTile:
     count: Idx
     offsets: tuple[SSAValue, ...]
     """Index vectors, to be added up."""
+    base: SSAValue | None = None
 
 
 @dataclass
@@ -146,7 +149,7 @@ def init_tile(b: Builder, op: InitTileOp, source: Matrix | SSAValue, index: dict
             count = b.mul(count, n)
         if not sizes:
             count = (1 << 62) - 1
-        return ScatteredTile(pointer, element, count, (op.offset_vector,))
+        return ScatteredTile(pointer, element, count, (op.offset_vector,), op.source)
     offsets = [known(x) for x in op.mixed_offsets]
     assert isinstance(type, TileType)
     if len(sizes) == 1:
@@ -174,6 +177,7 @@ def init_tile(b: Builder, op: InitTileOp, source: Matrix | SSAValue, index: dict
         (rows, cols),
         (strides[-2], strides[-1]),
         (shape[0], shape[1]),
+        op.source,
     )
 
 

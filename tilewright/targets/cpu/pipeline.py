@@ -12,6 +12,7 @@ from tilewright.dialects.stage import ContractOp
 from tilewright.passes.cleanup import cleanup
 from tilewright.passes.contraction import Contraction
 from tilewright.passes.packing import Packing, Panels, PanelsOf
+from tilewright.passes.reciprocal import use_reciprocals
 from tilewright.passes.strips import form_strips
 from tilewright.targets.base import CompileOptions, Observer, ignore
 from tilewright.targets.cpu.lower import Lowered, lower_kernel
@@ -86,6 +87,8 @@ def run_pipeline(
         observe(name, module)
 
     run("cleanup", lambda: cleanup(kernel))
+    if "reciprocal" not in options.disable:
+        run("reciprocal", lambda: use_reciprocals(kernel))
     run("contraction", Contraction(kernel, remarks).run)
     run("cleanup", lambda: cleanup(kernel))
     if "packing" not in options.disable:

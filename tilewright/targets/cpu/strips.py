@@ -26,10 +26,12 @@ from xdsl.dialects.builtin import (
     IndexType,
     UnrealizedConversionCastOp,
     VectorType,
+    i1,
 )
 from xdsl.dialects.vector import CombiningKindAttr, CombiningKindFlag
 from xdsl.ir import Operation, OpResult, SSAValue
 
+from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import StripOp
 from tilewright.diagnostics import UnsupportedError, error_at
@@ -168,7 +170,7 @@ class StripEmitter:
         for value in self.results:
             rows = max(rows, rows_cols(value.type)[0])
         plan = Plan(rows)
-        self.written = {id(self.base_of(t)) for t in stored}
+        self.written = {self.base_of(t) for t in stored}
         for op in ops:
             level = max((self.level(v) for v in self.inputs(op)), default=0)
             if is_row_reduction(op):
@@ -205,9 +207,9 @@ class StripEmitter:
         plan.roots.sort(key=lambda r: (r.level, order[r.kind]))
         return plan
 
-    def base_of(self, tile: SSAValue) -> SSAValue:
-        found = self.e.values.tiles[self.e.values.real(tile)]
-        return found.pointer
+    def base_of(self, tile: SSAValue) -> SSAValue | None:
+        """The array of a tile. Other arrays that a strip writes do not overlap it (see `passes/strips.py`)."""
+        return self.e.values.tiles[self.e.values.real(tile)].base
 
     def cheap(self, value: SSAValue) -> bool:
         """Is computing the value again no dearer than reading it back?"""
@@ -220,7 +222,7 @@ class StripEmitter:
         if op.parent is not self.block:
             return True
         if isinstance(op, xt.LoadTileOp):
-            return id(self.base_of(op.tile)) not in self.written and not self.written
+            return self.base_of(op.tile) not in self.written
         if isinstance(op, CHEAP + CASTS):
             return all(self.cheap(v) for v in op.operands if isinstance(v.type, VectorType))
         return op.name in ("vector.step", "vector.shape_cast") and all(self.cheap(v) for v in op.operands)
@@ -290,6 +292,7 @@ class StripEmitter:
 
     def run(self, plan: Plan) -> None:
         b, e = self.b, self.e
+        self.current = plan
         has_columns = any(plan.of(level, True) for level in range(plan.levels))
         has_rows = any(plan.of(level, False) for level in range(plan.levels))
         widths = [rows_cols(r.value.type)[1] for r in plan.roots]
@@ -309,6 +312,7 @@ class StripEmitter:
                         self.column(root, first, step)
                 wide = plan.of(level, False)
                 if wide:
+                    self.ahead = self.ahead_of(wide, level, step)
                     if step == 1:
                         self.row(wide, first)
                     else:
@@ -368,7 +372,7 @@ class StripEmitter:
         for root in roots:
             by_width.setdefault(rows_cols(root.value.type)[1], []).append(root)
         for width, group in by_width.items():
-            self.columns(group, row, width)
+            self.columns(group, row, width, [x for x in self.ahead if x[0].shape[1] == width])
 
     def main_end(self, roots: list[Root], row: Idx, width: int) -> Idx | None:
         """Columns from 0 on that lie inside every matrix on this row; None if there is nothing to know."""
@@ -407,7 +411,7 @@ class StripEmitter:
             if value not in self.e.values.buffers and _same_along_row(value):
                 self.e.at(value, Place(row, 0, 1, lanes))
 
-    def columns(self, roots: list[Root], row: Idx, width: int) -> None:
+    def columns(self, roots: list[Root], row: Idx, width: int, ahead: list[tuple[Tile, int, bool]]) -> None:
         b, e = self.b, self.e
         lanes = min(self.lanes(roots), _power_of_two(width))
         self.hoist(roots, row, lanes)
@@ -415,42 +419,95 @@ class StripEmitter:
         others = [r for r in roots if r.kind != "reduce"]
         unroll = 4 if reductions else 2
         start: Idx = 0
-        accumulators = [self.identity(r, lanes) for r in reductions]
+        accumulators = [Accumulator(b, self.kind(r), self.identity(r, lanes)) for r in reductions]
         if width > 2 * lanes:
             end = self.main_end(roots, row, width)
             step = lanes * unroll
             assert end is not None
             main = b.mul(b.div(b.max(end, 0), step), step)
-            carry = [a for a in accumulators for _ in range(unroll)]
+            parts = [[acc.copy() for _ in range(unroll)] for acc in accumulators]
+            carry = [v for group in parts for acc in group for v in acc.values]
             with b.loop(0, main, step, carry) as loop, e.scope():
-                out = list(loop.carried)
+                carried = list(loop.carried)
+                for group in parts:
+                    for acc in group:
+                        acc.take(carried)
                 for u in range(unroll):
                     place = Place(row, b.add(loop.iv, u * lanes), 1, lanes, True)
-                    for i, root in enumerate(reductions):
-                        at = i * unroll + u
-                        out[at] = combine(b, self.kind(root), out[at], e.at(root.value, place))
+                    self.prefetch(ahead, place)
+                    for root, group in zip(reductions, parts, strict=True):
+                        group[u].add(e.at(root.value, place))
                     for root in others:
                         self.finish(root, place, None)
-                loop.out = out
-            accumulators = []
-            for i, root in enumerate(reductions):
-                parts = list(loop.results[i * unroll : (i + 1) * unroll])
-                while len(parts) > 1:
-                    parts = [combine(b, self.kind(root), x, y) for x, y in zip(parts[::2], parts[1::2], strict=True)]
-                accumulators.append(parts[0])
+                loop.out = [v for group in parts for acc in group for v in acc.values]
+            results = list(loop.results)
+            for i, group in enumerate(parts):
+                for acc in group:
+                    acc.take(results)
+                while len(group) > 1:
+                    for x, y in zip(group[::2], group[1::2], strict=True):
+                        x.join(y)
+                    group = group[::2]
+                accumulators[i] = group[0]
             start = main
         if isinstance(start, int) and width - start <= 2 * lanes:
             with e.scope():
                 for col in range(start, width, lanes):
-                    accumulators = self.masked(reductions, others, row, col, width, lanes, accumulators)
+                    self.masked(reductions, others, row, col, width, lanes, accumulators)
         else:
-            with b.loop(start, width, lanes, accumulators) as loop, e.scope():
-                loop.out = self.masked(reductions, others, row, loop.iv, width, lanes, list(loop.carried))
-            accumulators = list(loop.results)
+            carry = [v for acc in accumulators for v in acc.values]
+            with b.loop(start, width, lanes, carry) as loop, e.scope():
+                carried = list(loop.carried)
+                for acc in accumulators:
+                    acc.take(carried)
+                self.masked(reductions, others, row, loop.iv, width, lanes, accumulators)
+                loop.out = [v for acc in accumulators for v in acc.values]
+            results = list(loop.results)
+            for acc in accumulators:
+                acc.take(results)
         for root, accumulator in zip(reductions, accumulators, strict=True):
             assert root.buffer is not None and root.op is not None
-            b.store(self.horizontal(root, accumulator), root.buffer.address(b, row, 0))
+            b.store(fold(b, accumulator.kind, accumulator.total()), root.buffer.address(b, row, 0))
             e.values.buffers[root.op.results[0]] = root.buffer
+
+    def ahead_of(self, roots: list[Root], level: int, step: int) -> list[tuple[Tile, int, bool]]:
+        """What to prefetch while a level runs: (tile, rows ahead, will be written).
+
+        A level that reads no matrix leaves memory idle: it fetches what the first level of the next rows reads, and
+        what the last level of these rows writes.
+        """
+        plan = self.current
+        wide = [p for p in range(plan.levels) if plan.of(p, False)]
+        if len(wide) < 2:
+            return []
+        found: list[tuple[Tile, int, bool]] = []
+        if level == wide[1]:
+            found += [(t, step, False) for t in self.tiles_read(plan.of(wide[0], False)) if t.strides[1] == 1]
+        if level == wide[-2] and level != wide[-1]:
+            for root in plan.of(wide[-1], False):
+                if isinstance(root.op, xt.StoreTileOp):
+                    tile = self.e.values.tiles[self.e.values.real(root.op.tile)]
+                    if isinstance(tile, Tile) and tile.strides[1] == 1:
+                        found.append((tile, 0, True))
+        return found
+
+    def tiles_read(self, roots: Sequence[Root]) -> list[Tile]:
+        found: list[Tile] = []
+        for value in self.reached(roots):
+            if isinstance(value, OpResult) and isinstance(value.op, xt.LoadTileOp) and value not in self.e.values.buffers:
+                tile = self.e.values.tiles[self.e.values.real(value.op.tile)]
+                if isinstance(tile, Tile) and rows_cols(value.type)[0] > 1:
+                    found.append(tile)
+        return found
+
+    def prefetch(self, ahead: list[tuple[Tile, int, bool]], place: Place) -> None:
+        b = self.b
+        for tile, rows, write in ahead:
+            bytes = place.lanes * itemsize(tile.element)
+            moved = Place(b.add(place.row, rows), place.col, 1, place.lanes, True)
+            if bytes >= 64 or (isinstance(place.col, int) and place.col * itemsize(tile.element) % 64 == 0):
+                pointer = self.e.address(tile, moved)
+                b.op(mach.PrefetchOp(pointer, locality=3 if write else 2, write=write))
 
     def masked(
         self,
@@ -460,8 +517,8 @@ class StripEmitter:
         col: Idx,
         width: int,
         lanes: int,
-        accumulators: list[SSAValue],
-    ) -> list[SSAValue]:
+        accumulators: list[Accumulator],
+    ) -> None:
         """One vector of the rest of a row."""
         b, e = self.b, self.e
         place = Place(row, col, 1, lanes)
@@ -470,15 +527,13 @@ class StripEmitter:
             mask = b.mask_first(width - col, lanes)
         elif width % lanes:
             mask = b.mask_first(b.sub(width, col), lanes)
-        out: list[SSAValue] = []
         for root, accumulator in zip(reductions, accumulators, strict=True):
             value = e.at(root.value, place)
             if mask is not None:
                 value = b.value(arith.SelectOp(mask, value, self.identity(root, lanes)))
-            out.append(combine(b, self.kind(root), accumulator, value))
+            accumulator.add(value)
         for root in others:
             self.finish(root, place, mask)
-        return out
 
     def finish(self, root: Root, place: Place, mask: SSAValue | None) -> None:
         if root.kind == "store":
@@ -496,10 +551,59 @@ class StripEmitter:
         element = element_of(root.value.type)
         return self.b.constant(lane_type(element, lanes), identity_element(self.kind(root), element))
 
-    def horizontal(self, root: Root, register: SSAValue) -> SSAValue:
-        if not isinstance(register.type, VectorType):
-            return register
-        return fold(self.b, self.kind(root), register)
+
+class Accumulator:
+    """A reduction in registers. NaN of maximumf and minimumf is kept in a mask beside plain compare-and-select."""
+
+    def __init__(self, b: Builder, kind: str, start: SSAValue):
+        self.b = b
+        self.kind = kind
+        element = element_of(start.type)
+        self.plain = kind if not isinstance(element, AnyFloat) else {"maximumf": "ogt", "minimumf": "olt"}.get(kind, kind)
+        self.values = [start]
+        if self.plain != kind:
+            lanes = start.type.get_shape()[0] if isinstance(start.type, VectorType) else 1
+            self.values.append(b.constant(lane_type(i1, lanes), 0))
+
+    def copy(self) -> Accumulator:
+        new = object.__new__(Accumulator)
+        new.b, new.kind, new.plain, new.values = self.b, self.kind, self.plain, list(self.values)
+        return new
+
+    def take(self, values: list[SSAValue]) -> None:
+        """Become the next values of a list."""
+        n = len(self.values)
+        self.values, values[:n] = values[:n], []
+
+    def add(self, value: SSAValue) -> None:
+        b = self.b
+        if self.plain == self.kind:
+            self.values[0] = combine(b, self.kind, self.values[0], value)
+            return
+        unordered = b.value(arith.CmpfOp(value, value, "uno"))
+        self.values[1] = b.value(arith.OrIOp(self.values[1], unordered))
+        self._select(value)
+
+    def _select(self, value: SSAValue) -> None:
+        b = self.b
+        better = b.value(arith.CmpfOp(self.values[0], value, self.plain))
+        self.values[0] = b.value(arith.SelectOp(better, self.values[0], value))
+
+    def join(self, other: Accumulator) -> None:
+        b = self.b
+        if self.plain == self.kind:
+            self.values[0] = combine(b, self.kind, self.values[0], other.values[0])
+            return
+        self.values[1] = b.value(arith.OrIOp(self.values[1], other.values[1]))
+        self._select(other.values[0])
+
+    def total(self) -> SSAValue:
+        """The sums as one register."""
+        if self.plain == self.kind:
+            return self.values[0]
+        b = self.b
+        nan = b.constant(self.values[0].type, float("nan"))
+        return b.value(arith.SelectOp(self.values[1], nan, self.values[0]))
 
 
 def _power_of_two(n: int) -> int:

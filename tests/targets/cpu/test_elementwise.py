@@ -1,0 +1,166 @@
+"""Elementwise chains, broadcasts and conversions on the cpu: every dtype, shapes that do not divide."""
+
+from __future__ import annotations
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+
+SHAPES = [(1, 1), (1, 65), (37, 1), (16, 64), (33, 130)]
+FLOATS = ["f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2"]
+INTEGERS = ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]
+
+
+@tw.kernel
+def scale_shift(X, Y, a, BM: tw.constexpr = 16, BN: tw.constexpr = 64):
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    x = tw.load_tile(tw.init_tile(X, [m, n], (BM, BN)))
+    tw.store_tile((x.to(tw.f32) * a + 1.0).to(Y.dtype), tw.init_tile(Y, [m, n], (BM, BN)))
+
+
+@tw.kernel
+def integer_mix(X, Y, Z, BM: tw.constexpr = 8, BN: tw.constexpr = 32):
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    x = tw.load_tile(tw.init_tile(X, [m, n], (BM, BN)))
+    y = tw.load_tile(tw.init_tile(Y, [m, n], (BM, BN)), padding=1)
+    z = (x + y) * x - (x & y) + tw.maximum(x, y) // y + x % y
+    tw.store_tile(z, tw.init_tile(Z, [m, n], (BM, BN)))
+
+
+@tw.kernel
+def functions(X, Y, BM: tw.constexpr = 4, BN: tw.constexpr = 48):
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    x = tw.load_tile(tw.init_tile(X, [m, n], (BM, BN)))
+    y = tw.exp(x) + tw.tanh(x) * tw.sigmoid(x) - tw.erf(x) + tw.sqrt(abs(x)) + tw.log(abs(x) + 1.0)
+    y = y + tw.sin(x) * tw.cos(x) + tw.exp2(x) + tw.rsqrt(abs(x) + 1.0) + tw.floor(x) - tw.ceil(x)
+    tw.store_tile(y, tw.init_tile(Y, [m, n], (BM, BN)))
+
+
+@tw.kernel
+def bias_rows_columns(X, R, C, Y, BM: tw.constexpr = 8, BN: tw.constexpr = 40):
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    x = tw.load_tile(tw.init_tile(X, [m, n], (BM, BN)))
+    r = tw.load_tile(tw.init_tile(R, [m, 0], (BM, 1)))
+    c = tw.load_tile(tw.init_tile(C, [n], (1, BN)))
+    y = tw.where(x > c, x * r, c - r)
+    tw.store_tile(y, tw.init_tile(Y, [m, n], (BM, BN)))
+
+
+def numpy_type(name: str) -> np.dtype:
+    return getattr(tw, name).numpy
+
+
+def grid(shape: tuple[int, int], bm: int, bn: int) -> tuple[int, int]:
+    return tw.cdiv(shape[0], bm), tw.cdiv(shape[1], bn)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", FLOATS)
+def test_float_types(rng: np.random.Generator, name: str, shape: tuple[int, int]) -> None:
+    dtype = numpy_type(name)
+    x = rng.standard_normal(shape).astype(dtype)
+    y = np.full(shape, np.nan).astype(dtype)
+    scale_shift[grid(shape, 16, 64)](x, y, 1.5)
+    want = (x.astype(np.float32) * np.float32(1.5) + np.float32(1)).astype(dtype)
+    got = y.astype(np.float64)
+    error = np.linalg.norm(got - want.astype(np.float64)) / np.linalg.norm(want.astype(np.float64))
+    bound = {"f64": 1e-7, "f32": 1e-7, "f16": 1e-3, "bf16": 4e-3}.get(name, 0.05)
+    assert error <= bound
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integer_types_are_exact(rng: np.random.Generator, name: str, shape: tuple[int, int]) -> None:
+    dtype = numpy_type(name)
+    info = np.iinfo(dtype)
+    x = rng.integers(max(info.min, -100), min(info.max, 100), shape).astype(dtype)
+    y = rng.integers(1, 9, shape).astype(dtype)
+    got = np.full(shape, 77, dtype)
+    want = np.full(shape, 77, dtype)
+    integer_mix[grid(shape, 8, 32)](x, y, got)
+    integer_mix.options(target="reference")[grid(shape, 8, 32)](x, y, want)
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_functions(rng: np.random.Generator, shape: tuple[int, int]) -> None:
+    x = rng.standard_normal(shape).astype(np.float32)
+    y = np.full(shape, np.nan, np.float32)
+    functions[grid(shape, 4, 48)](x, y)
+    v = x.astype(np.float64)
+    erf = np.vectorize(math.erf)
+    want = np.exp(v) + np.tanh(v) / (1 + np.exp(-v)) - erf(v) + np.sqrt(abs(v)) + np.log(abs(v) + 1)
+    want += np.sin(v) * np.cos(v) + np.exp2(v) + 1 / np.sqrt(abs(v) + 1) + np.floor(v) - np.ceil(v)
+    assert np.linalg.norm(y - want) <= 2e-6 * max(np.linalg.norm(want), 1)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_broadcasts(rng: np.random.Generator, shape: tuple[int, int]) -> None:
+    x, r, c = (rng.standard_normal(s).astype(np.float32) for s in (shape, (shape[0], 1), shape[1]))
+    y = np.full(shape, np.nan, np.float32)
+    bias_rows_columns[grid(shape, 8, 40)](x, r, c, y)
+    np.testing.assert_array_equal(y, np.where(x > c, x * r, c - r))
+
+
+@pytest.mark.parametrize("view", ["transposed", "strided", "negative", "broadcast"])
+def test_views(rng: np.random.Generator, view: str) -> None:
+    base = rng.standard_normal((70, 90)).astype(np.float32)
+    x = {
+        "transposed": base.T,
+        "strided": base[::2, ::3],
+        "negative": base[::-1, ::-1],
+        "broadcast": np.broadcast_to(base[:1], (70, 90)),
+    }[view]
+    y = np.full(x.shape, np.nan, np.float32)
+    scale_shift[grid(x.shape, 16, 64)](x, y, 2.0)
+    np.testing.assert_allclose(y, x * 2 + 1, rtol=1e-6)
+    z = np.full(x.shape[::-1], np.nan, np.float32).T
+    scale_shift[grid(x.shape, 16, 64)](x, z, 2.0)
+    np.testing.assert_allclose(z, x * 2 + 1, rtol=1e-6)
+
+
+def test_tiles_outside_in_every_direction(rng: np.random.Generator) -> None:
+    @tw.kernel
+    def window(X, Y, dm, dn):
+        x = tw.load_tile(tw.init_tile(X, [dm, dn], (8, 40)), padding=7.0)
+        tw.store_tile(x, tw.init_tile(Y, [0, 0], (8, 40)))
+
+    @tw.kernel
+    def put(X, Y, dm, dn):
+        x = tw.load_tile(tw.init_tile(X, [0, 0], (8, 40)))
+        tw.store_tile(x, tw.init_tile(Y, [dm, dn], (8, 40)))
+
+    x = rng.standard_normal((10, 50)).astype(np.float32)
+    padded = np.full((110, 150), 7, np.float32)
+    padded[50:60, 50:100] = x
+    for dm, dn in [(-3, -5), (5, 30), (-40, 0), (0, -45), (20, 60), (9, 49)]:
+        y = np.full((8, 40), np.nan, np.float32)
+        window[1](x, y, dm, dn)
+        np.testing.assert_array_equal(y, padded[50 + dm : 58 + dm, 50 + dn : 90 + dn])
+        z = np.zeros((110, 150), np.float32)
+        w = np.zeros((10, 50), np.float32)
+        put[1](x[:8, :40].copy(), w, dm, dn)
+        z[50 + dm : 58 + dm, 50 + dn : 90 + dn] = x[:8, :40]
+        np.testing.assert_array_equal(w, z[50:60, 50:100])
+
+
+def test_bf16_rounds_to_nearest_even(rng: np.random.Generator) -> None:
+    @tw.kernel
+    def narrow(X, Y):
+        i = tw.program_id(0) * 64
+        x = tw.load_tile(tw.init_tile(X, [i], (1, 64)))
+        tw.store_tile(x.to(Y.dtype), tw.init_tile(Y, [i], (1, 64)))
+
+    bits = rng.integers(0, 2**32, 5000, dtype=np.uint64).astype(np.uint32)
+    x = bits.view(np.float32)
+    x = x[np.isfinite(x)]
+    for dtype in (ml_dtypes.bfloat16, np.float16):
+        y = np.zeros(x.shape, dtype)
+        with np.errstate(over="ignore"):
+            want = x.astype(dtype)
+        narrow[tw.cdiv(len(x), 64)](x, y)
+        np.testing.assert_array_equal(y.view(np.uint16), want.view(np.uint16))

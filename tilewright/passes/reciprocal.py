@@ -1,0 +1,63 @@
+"""reciprocal: division by a repeated value becomes multiplication by its inverse.
+
+    %b = xetile.broadcast %s [1] : 64x1 -> 64x4096         %i = arith.divf %one, %s : 64x1
+    %y = arith.divf %x, %b fastmath<afn>             ->    %b = xetile.broadcast %i [1]
+                                                           %y = arith.mulf %x, %b fastmath<afn>
+
+Requires: nothing. Guarantees: one division per distinct divisor, and one more rounding per element, which `afn` or `arcp`
+on the division allows; divisions without these flags stay.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import arith, gpu, vector
+from xdsl.dialects.builtin import AnyFloat, DenseIntOrFPElementsAttr, FloatAttr, VectorType
+from xdsl.ir import Attribute, Operation, OpResult, SSAValue
+
+from tilewright.dialects import xetile as xt
+
+ALLOWING = {arith.FastMathFlag.APPROX_FUNC, arith.FastMathFlag.ALLOW_RECIP}
+
+
+def use_reciprocals(function: gpu.FuncOp) -> None:
+    for op in list(function.walk()):
+        if isinstance(op, arith.DivfOp) and isinstance(op.result.type, VectorType) and _allowed(op):
+            _rewrite(op)
+
+
+def _allowed(op: arith.DivfOp) -> bool:
+    flags = op.fastmath
+    return flags is not None and bool(ALLOWING & set(flags.data))
+
+
+def _rewrite(op: arith.DivfOp) -> None:
+    divisor = op.rhs
+    if not isinstance(divisor, OpResult) or isinstance(op.lhs.owner, arith.ConstantOp):
+        return
+    repeat = divisor.op
+    if isinstance(repeat, xt.BroadcastOp):
+        source: SSAValue = repeat.source
+    elif isinstance(repeat, vector.BroadcastOp):
+        source = repeat.operands[0]
+    else:
+        return
+    block = op.parent
+    assert block is not None
+    one = arith.ConstantOp(_ones(source.type), source.type)  # pyright: ignore
+    inverse = arith.DivfOp(one.result, source, op.fastmath)
+    again = repeat.clone({source: inverse.result})
+    product = arith.MulfOp(op.lhs, again.results[0], op.fastmath)
+    new: list[Operation] = [one, inverse, again, product]
+    for each in new:
+        each.location = op.location  # pyright: ignore
+        block.insert_op_before(each, op)
+    op.result.replace_all_uses_with(product.result)
+    op.detach()
+    op.erase()
+
+
+def _ones(type: Attribute) -> Attribute:
+    if isinstance(type, VectorType):
+        return DenseIntOrFPElementsAttr.from_list(type, [1.0])  # pyright: ignore
+    assert isinstance(type, AnyFloat)
+    return FloatAttr(1.0, type)
