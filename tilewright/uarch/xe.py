@@ -131,6 +131,31 @@ XE2_BLOCKS = (
     BlockForm("prefetch", 64, (1, 8), (1, 32), (1,), 8),
 )
 
+# (L1, last level) policies that one message can ask for; None leaves a level to the driver.
+LOAD_CACHE_PAIRS = frozenset(
+    {
+        ("uncached", "uncached"),
+        ("uncached", "cached"),
+        ("cached", "uncached"),
+        ("cached", "cached"),
+        ("streaming", "uncached"),
+        ("streaming", "cached"),
+        ("read_invalidate", "cached"),
+    }
+)
+STORE_CACHE_PAIRS = frozenset(
+    {
+        ("uncached", "uncached"),
+        ("uncached", "write_back"),
+        ("write_through", "uncached"),
+        ("write_through", "write_back"),
+        ("streaming", "uncached"),
+        ("streaming", "write_back"),
+        ("write_back", "write_back"),
+    }
+)
+CACHE_SOURCE = "LSC cache controls of Xe-HPC: seven pairs for loads, seven for stores"
+
 SURFACE_LIMITS = {
     "block_base_align": Limit(
         "base address", BLOCK_SOURCE, multiple=64, unit="bytes (its misalignment moves into x)"
