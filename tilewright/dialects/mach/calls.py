@@ -1,0 +1,158 @@
+"""Calls of C functions, and single machine instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from xdsl.dialects.builtin import (
+    BoolAttr,
+    DictionaryAttr,
+    FlatSymbolRefAttrConstr,
+    IntegerAttr,
+    IntegerType,
+    StringAttr,
+    SymbolRefAttr,
+    i64,
+)
+from xdsl.ir import (
+    Attribute,
+)
+from xdsl.irdl import (
+    IRDLOperation,
+    ParsePropInAttrDict,
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    prop_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
+from xdsl.utils.exceptions import VerifyException
+
+from tilewright.dialects.mach.types import PtrConstraint, Value
+
+
+@irdl_op_definition
+class CallOp(IRDLOperation):
+    """`%r = mach.call @tw_runtime_fn(%a, %b) : (index, !llvm.ptr) -> i32`: a C function of the
+    runtime.
+
+    Each operand passes as the registers of its type; at most one result. The symbol resolves when
+    the object is loaded.
+    """
+
+    name = "mach.call"
+    callee = prop_def(FlatSymbolRefAttrConstr)
+    arguments = var_operand_def()
+    results_ = var_result_def()
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    assembly_format = (
+        "$callee `(` $arguments `)` attr-dict `:` functional-type($arguments, $results_)"
+    )
+
+    def __init__(
+        self, callee: str, arguments: Sequence[Value], result_types: Sequence[Attribute] = ()
+    ):
+        super().__init__(
+            operands=[arguments],
+            result_types=[result_types],
+            properties={"callee": SymbolRefAttr(callee)},
+        )
+
+    def verify_(self) -> None:
+        if len(self.results_) > 1:
+            raise VerifyException(
+                f"mach.call: a C function gives at most one result, not {len(self.results_)}"
+            )
+
+
+@irdl_op_definition
+class CallIndirectOp(IRDLOperation):
+    """`%r = mach.call_indirect %f(%a) : !llvm.ptr, (index) -> i32`: the C function at address `f`."""
+
+    name = "mach.call_indirect"
+    callee = operand_def(PtrConstraint)
+    arguments = var_operand_def()
+    results_ = var_result_def()
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    assembly_format = (
+        "$callee `(` $arguments `)` attr-dict "
+        "`:` type($callee) `,` functional-type($arguments, $results_)"
+    )
+
+    def __init__(
+        self, callee: Value, arguments: Sequence[Value], result_types: Sequence[Attribute] = ()
+    ):
+        super().__init__(operands=[callee, arguments], result_types=[result_types])
+
+    def verify_(self) -> None:
+        if len(self.results_) > 1:
+            raise VerifyException(
+                f"mach.call_indirect: a C function gives at most one result, not {len(self.results_)}"
+            )
+
+
+@irdl_op_definition
+class InstrOp(IRDLOperation):
+    """`%d = mach.instr "x86.amx.tdpbf16ps"(%c, %a, %b) : (!mach.amx, !mach.amx, !mach.amx) ->
+    !mach.amx`.
+
+    One entry of the instruction table (`tilewright.codegen.instructions`): its name fixes operands,
+    results, meaning and emission. `params` are its immediates, by name. The table checks both when
+    the module is emitted.
+    """
+
+    name = "mach.instr"
+    instruction = prop_def(StringAttr)
+    params = opt_prop_def(DictionaryAttr)
+    arguments = var_operand_def()
+    results_ = var_result_def()
+    irdl_options = (ParsePropInAttrDict(),)
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    assembly_format = (
+        "$instruction `(` $arguments `)` attr-dict `:` functional-type($arguments, $results_)"
+    )
+
+    def __init__(
+        self,
+        instruction: str,
+        arguments: Sequence[Value] = (),
+        result_types: Sequence[Attribute] = (),
+        params: Mapping[str, int | bool | str] | None = None,
+    ):
+        attrs: dict[str, Attribute] = {}
+        for key, value in (params or {}).items():
+            if isinstance(value, bool):
+                attrs[key] = BoolAttr.from_bool(value)
+            elif isinstance(value, int):
+                attrs[key] = IntegerAttr(value, i64)
+            else:
+                attrs[key] = StringAttr(value)
+        super().__init__(
+            operands=[arguments],
+            result_types=[result_types],
+            properties={
+                "instruction": StringAttr(instruction),
+                "params": DictionaryAttr(attrs) if attrs else None,
+            },
+        )
+
+    def immediates(self) -> dict[str, int | str]:
+        """The immediates by name, as Python values."""
+        out: dict[str, int | str] = {}
+        for key, attr in (self.params.data if self.params else {}).items():
+            if isinstance(attr, IntegerAttr):
+                out[key] = cast(IntegerAttr[IntegerType], attr).value.data
+            elif isinstance(attr, StringAttr):
+                out[key] = attr.data
+        return out
+
+    def verify_(self) -> None:
+        for key, attr in (self.params.data if self.params else {}).items():
+            if not isinstance(attr, IntegerAttr | StringAttr):
+                raise VerifyException(
+                    f"mach.instr: immediate '{key}' must be an integer or a string, got {attr}"
+                )
