@@ -78,7 +78,7 @@ class Materialiser:
                 return self.insert(gpu.GridDimOp(_dimension(symbol.key)))
             case Kind.EXTENT:
                 base, dim = symbol.key  # pyright: ignore
-                return self.insert(memref.DimOp.from_source_and_index(base, self.constant(dim)))
+                return self.insert(memref.DimOp(base, self.constant(dim)))
             case Kind.COUNTER:
                 return self._counter(symbol)
             case Kind.VALUE:
