@@ -91,7 +91,7 @@ def fragments(
         at = (*(0,) * (layout.rank - 2), row, column)[-layout.rank :]
         places = held.get(at)
         if places is None:
-            return "#f3f4f6", "", ""
+            return "", "", ""
         lanes = sorted({lane for lane, _ in places})
         registers = sorted({register for _, register in places})
         fill = color(*_family(layout, Axis.LANE, at))
@@ -137,7 +137,7 @@ def traffic(plan: Plan, title: str = "", *, cell: float = 14) -> Picture:
     def paint(row: int, column: int) -> tuple[str, str, str]:
         share = amount[row, column] / most
         if not share:
-            return "#f3f4f6", "", ""
+            return "", "", ""
         own = row == column
         return color(0 if own else 1, round(3 * share), 2, 4), "", ""
 
@@ -162,9 +162,12 @@ def _cells(
     picture.width = max(_MARGIN + columns * cell + 40, _MARGIN + width_of(note, 11))
     picture.height = _HEAD + rows * cell + 26
     _heading(picture, title, note)
+    picture.add(Rect(_MARGIN, _HEAD, columns * cell, rows * cell, "#f3f4f6"))
     for row in range(rows):
         for column in range(columns):
             fill, large, small = paint(row, column)
+            if not fill:
+                continue
             x, y = _MARGIN + column * cell, _HEAD + row * cell
             tip = tips(row, column) if tips else ""
             picture.add(Rect(x, y, cell, cell, fill, "#ffffff", 1.0, tip))

@@ -1,0 +1,151 @@
+"""Draws docs/img/*.svg, the pictures of docs/programming-model.md, from tilewright.layout.
+
+    python docs/make_pictures.py          writes the pictures
+    python docs/make_pictures.py --check  exits with 1 when one is not up to date
+
+No picture holds a number that the compiler does not compute: each is drawn from the map or the machine
+table that its caption names.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tilewright import layout as ly
+from tilewright import uarch
+from tilewright.layout import derive, plan
+from tilewright.tools import ownership as draw
+from tilewright.tools.drawing import Picture, stack
+from tilewright.uarch.sm90 import smem_tile
+from tilewright.uarch.x86 import micro_kernels
+
+IMAGES = Path(__file__).parent / "img"
+
+
+def deals() -> Picture:
+    """One block each, several rounds, and sharing by wrapping."""
+    one = ly.wg_map([4, 4], [32, 32])
+    return stack(
+        [
+            draw.subgroups(one.over([128, 128]), "one block each: [4, 4] x [32, 32]", side=230),
+            draw.subgroups(
+                ly.wg_map([2, 2], [32, 32]).over([128, 128]),
+                "in rounds: [2, 2] x [32, 32]",
+                side=230,
+            ),
+            draw.subgroups(one.over([128, 32]), "shared: [4, 4] x [32, 32]", side=230),
+        ],
+        across=True,
+    )
+
+
+def order() -> Picture:
+    """The same grid of subgroups, numbered along rows and along columns."""
+    return stack(
+        [
+            draw.subgroups(
+                ly.layout([4, 4], [16, 16], order=o).over([64, 64]), f"order = {[*o]}", side=190
+            )
+            for o in ((1, 0), (0, 1))
+        ],
+        across=True,
+    )
+
+
+def product() -> Picture:
+    """Who owns A, B and C of a product under the map of its result."""
+    c = ly.wg_map([8, 4], [32, 64])
+    a, b = derive.mma_operands(c, 32)
+    above = draw.subgroups(b.over([32, 256]), "B, derived", side=260)
+    left = draw.subgroups(a.over([256, 32]), "A, derived", side=260)
+    # A beside the rows and B above the columns of C that they make.
+    sheet = Picture(title="who owns A, B and C")
+    sheet.place(above, left.width, 0)
+    sheet.place(left, 0, above.height + 8)
+    sheet.place(
+        draw.subgroups(c.over([256, 256]), "C: [8, 4] x [32, 64]", side=260),
+        left.width,
+        above.height + 8,
+    )
+    return sheet
+
+
+def dpas() -> Picture:
+    """Fragments of PVC's DPAS for bfloat16."""
+    f = uarch.machine("xe-pvc").instruction("bf16", "bf16", "f32").fragments()
+    assert f.a is not None and f.b is not None
+    return stack(
+        [
+            stack(
+                [draw.fragments(f.a, "A, 16 lanes", cell=23), draw.fragments(f.c, "C", cell=23)], 8
+            ),
+            draw.fragments(f.b, "B, rows in pairs (VNNI)", cell=23),
+        ],
+        across=True,
+    )
+
+
+def mma_sync() -> Picture:
+    """Fragments of mma.sync.m16n8k16, which are those of one warp of wgmma."""
+    f = uarch.machine("sm_80").instruction("bf16", "bf16", "f32").fragments()
+    assert f.a is not None and f.b is not None
+    parts = (("A, 32 lanes", f.a), ("B", f.b), ("C", f.c))
+    return stack([draw.fragments(x, name, cell=23) for name, x in parts], 4, across=True)
+
+
+def transpose() -> Picture:
+    """What subgroups send each other for a transpose, under two maps (XeTile RFC, appendix 2.3)."""
+    target = ly.wg_map([8, 4], [32, 64]).over([32, 256])
+    pictures: list[Picture] = []
+    for grid in ([4, 8], [32, 1]):
+        source = ly.wg_map(grid, [64, 32]).over([256, 32])
+        title = f"loaded with sg_layout = {grid}"
+        pictures.append(draw.traffic(plan.transpose(source, target), title, cell=9))
+    return stack(pictures, across=True)
+
+
+def swizzle() -> Picture:
+    """Eight rows of 128 bytes, plain and with the 128-byte swizzle."""
+    plain, swizzled = ly.row_major([8, 64]), smem_tile(8, 64, 2)
+    return stack(
+        [
+            draw.addresses(plain, "row-major: a column is one bank group", chunk=8, cell=32),
+            draw.addresses(swizzled, "128-byte swizzle: a column is all of them", chunk=8, cell=32),
+        ],
+        across=True,
+    )
+
+
+def panel() -> Picture:
+    """The start of a packed B panel for AMX."""
+    (kernel,) = micro_kernels({"amx-tile", "amx-bf16"}, "bf16", "bf16", "f32")
+    packed = kernel.b_panel(32, 32)
+    title = "B packed for AMX bf16: element addresses"
+    return draw.addresses(packed, title, itemsize=2, cell=32, rows=6, columns=18)
+
+
+PICTURES: dict[str, Callable[[], Picture]] = {
+    p.__name__: p for p in (deals, order, product, dpas, mma_sync, transpose, swizzle, panel)
+}
+
+
+def main(arguments: list[str]) -> int:
+    stale: list[str] = []
+    IMAGES.mkdir(exist_ok=True)
+    for name, picture in PICTURES.items():
+        path, text = IMAGES / f"{name}.svg", picture().svg()
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale.append(name)
+        if "--check" not in arguments:
+            path.write_text(text, encoding="utf-8")
+    if "--check" in arguments and stale:
+        print(f"not up to date: {', '.join(stale)}; run docs/make_pictures.py", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

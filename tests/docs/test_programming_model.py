@@ -1,0 +1,35 @@
+"""docs/programming-model.md: its examples run as printed, its pictures are what layout says today."""
+
+from __future__ import annotations
+
+import doctest
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "programming-model.md"
+
+
+def test_examples():
+    result = doctest.testfile(str(PAGE), module_relative=False, optionflags=doctest.REPORT_NDIFF)
+    assert result.attempted >= 15 and result.failed == 0
+
+
+def test_pictures_are_there_and_up_to_date():
+    spec = importlib.util.spec_from_file_location("make_pictures", DOCS / "make_pictures.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    named = set(re.findall(r"\(img/(\w+)\.svg\)", PAGE.read_text(encoding="utf-8")))
+    assert named == set(module.PICTURES)
+    for name, picture in module.PICTURES.items():
+        text = (module.IMAGES / f"{name}.svg").read_text(encoding="utf-8")
+        assert text == picture().svg(), f"run docs/make_pictures.py: {name}.svg is old"
+
+
+@pytest.mark.parametrize("link", re.findall(r"\]\(([\w./-]+)\)", PAGE.read_text(encoding="utf-8")))
+def test_links(link: str):
+    assert (DOCS / link).exists()
