@@ -60,6 +60,19 @@ def test_names_are_kept_unless_asked() -> None:
     assert print_module(parse_module(text)) == text
 
 
+def test_results_that_share_a_name_stay_together() -> None:
+    text = (
+        "module {\n  func.func @f(%m: memref<8x8xf32>) {\n    %base_buffer, %offset, %sizes:2, "
+        "%strides:2 = memref.extract_strided_metadata %m : memref<8x8xf32> -> memref<f32>, index, "
+        "index, index, index, index\n    %x = arith.addi %sizes#0, %strides#1 : index\n    return\n"
+        "  }\n}\n"
+    )
+    assert print_module(parse_module(text)) == text
+    assert (
+        print_module(parse_module(print_module(parse_module(text), renumber=True))).count(":2") == 2
+    )
+
+
 def test_locations_read_back() -> None:
     module = parse_module(NUMBERED, "n.mlir")
     text = print_module(module, locations=True)

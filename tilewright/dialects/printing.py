@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import groupby
 from typing import Any
 
 from xdsl.dialects import arith, builtin, func
@@ -165,13 +166,11 @@ class Names:
                     self.of_region(nested, number, argument, inner)
 
     def _groups(self, op: Operation) -> list[tuple[str | None, int]]:
-        """Results by name: those that share a hint together, else as MLIR groups them."""
+        """Results by name: neighbours that share a hint together, else as MLIR groups them."""
         hints = [result.name_hint for result in op.results] if self.keep else []
         if not any(hints):
             return result_groups(op)
-        if len(set(hints)) == 1:
-            return [(hints[0], len(hints))]
-        return [(hint, 1) for hint in hints]
+        return [(hint, len(list(run))) for hint, run in groupby(hints)]
 
 
 # --- Floats -------------------------------------------------------------------------------------------
