@@ -32,6 +32,8 @@ class Boxes:
     strides: Sequence[Index]
     offsets: Sequence[Index]
     shape: tuple[int, ...]
+    bounded: bool = True
+    """False where reaching outside the matrix is undefined (ops without bounds of their own)."""
 
 
 @dataclass(frozen=True)
@@ -68,28 +70,28 @@ def _row_count(boxes: Boxes, *more: int) -> int:
 
 
 def _existing(
-    site: Site, clipped: _Clipped, itemsize: int, extents: Index, *, writes: bool
+    site: Site, boxes: Boxes, clipped: _Clipped, itemsize: int, *, writes: bool
 ) -> tuple[Array, Array]:
     """Which boxes lie whole inside matrix and memory, and which in part; reports the others."""
+    extents = np.array(boxes.shape, np.int64)
     present: Array = np.all(clipped.high > clipped.low, axis=1)
     reach = clipped.strides * np.maximum(clipped.high - clipped.low - 1, 0)
     first = clipped.address + np.minimum(reach, 0).sum(axis=1)
     last = clipped.address + np.maximum(reach, 0).sum(axis=1) + itemsize
     present = site.accessible(present, first, last, writes=writes)
     whole = present & ((clipped.high - clipped.low) == extents).all(axis=1)
-    if site.checking:
+    if site.checking or not boxes.bounded:
         outside = ~((clipped.high - clipped.low) == extents).all(axis=1)
         if outside.any():
-            site.outside(clipped.low.shape[0], outside)
+            site.outside(clipped.low.shape[0], outside, undefined=not boxes.bounded)
     return whole, present & ~whole
 
 
 def load_boxes(site: Site, boxes: Boxes, dtype: np.dtype[Any], padding: Any) -> Array:
     """The boxes' elements, `(rows, *shape)`; what lies outside the matrix is `padding`."""
     rows = _row_count(boxes)
-    extents = np.array(boxes.shape, np.int64)
     clipped = _clip(boxes, rows, dtype.itemsize)
-    whole, parts = _existing(site, clipped, dtype.itemsize, extents, writes=False)
+    whole, parts = _existing(site, boxes, clipped, dtype.itemsize, writes=False)
     if site.checking:
         site.note_boxes(
             clipped.address,
@@ -112,10 +114,9 @@ def load_boxes(site: Site, boxes: Boxes, dtype: np.dtype[Any], padding: Any) -> 
 def store_boxes(site: Site, boxes: Boxes, value: Array) -> None:
     """Writes `(rows, *shape)` values; what lies outside the matrix is dropped."""
     rows = _row_count(boxes, value.shape[0])
-    extents = np.array(boxes.shape, np.int64)
     dtype = value.dtype
     clipped = _clip(boxes, rows, dtype.itemsize)
-    whole, parts = _existing(site, clipped, dtype.itemsize, extents, writes=True)
+    whole, parts = _existing(site, boxes, clipped, dtype.itemsize, writes=True)
     if site.checking:
         site.note_boxes(
             clipped.address,

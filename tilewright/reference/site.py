@@ -95,12 +95,12 @@ class Site:
                 allowed = allowed & writable
         return allowed
 
-    def outside(self, rows: int, where: Array) -> None:
-        """Checking mode: some boxes of this op reach outside their matrix."""
+    def outside(self, rows: int, where: Array, *, undefined: bool = False) -> None:
+        """Some boxes of this op reach outside their matrix: a warning, or an error if undefined."""
         who = self.workgroup if rows == self.count else self.workgroup[:1]
         number = int(who[np.flatnonzero(where)[0]]) if rows == self.count else int(who[0])
         self.report(
-            "warning",
+            "error" if undefined else "warning",
             "out of bounds",
             f"{self.op.name} reaches outside its matrix (first in workgroup "
             f"{self.machine.name_of_workgroup(number)})",

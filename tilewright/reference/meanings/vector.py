@@ -274,12 +274,12 @@ def _arranged(value: Array, dims: list[int], groups: list[list[int]]) -> Array:
 def _boxes(source: MemRefValue, indices: Sequence[Index], shape: tuple[int, ...], itemsize: int):
     lead = len(source.sizes) - len(shape)
     base = source.base + itemsize * source.offset
-    return access.Boxes(base, source.sizes, source.strides, indices, (*[1] * lead, *shape))
+    return access.Boxes(base, source.sizes, source.strides, indices, (*[1] * lead, *shape), bounded=False)
 
 
 @meaning("vector.load")
 def load(site: Site, op: Operation, source: MemRefValue, *indices: Index) -> Array:
-    """Outside the memref: undefined, an error in checking mode, 0 otherwise."""
+    """Outside the memref: undefined, an error."""
     shape, dtype = result_shape(op), numerics.numpy_type(op.results[0].type)
     result = access.load_boxes(site, _boxes(source, indices, shape, dtype.itemsize), dtype, 0)
     return result.reshape(result.shape[0], *shape)
