@@ -9,6 +9,7 @@ from xdsl.dialects.builtin import AnyFloat, ModuleOp, VectorType
 from xdsl.ir import Attribute, OpResult
 
 from tilewright.dialects.stage import ContractOp
+from tilewright.dialects.text import print_module
 from tilewright.passes.cleanup import cleanup
 from tilewright.passes.contraction import Contraction
 from tilewright.passes.packing import Packing, Panels, PanelsOf
@@ -32,11 +33,11 @@ def kernel_of(module: ModuleOp) -> gpu.FuncOp:
 def panels_for(m: Machine) -> PanelsOf:
     """How the machine's micro-kernels want their operands packed."""
 
-    def panels(a: Attribute, b: Attribute, c: Attribute) -> tuple[Panels, Panels]:
+    def panels(a: VectorType, b: VectorType, c: Attribute) -> tuple[Panels, Panels]:
         family = family_of(m, a, b, c)
         left, right = family.a, family.b
         return (
-            Panels(left.lanes, left.group, left.element, m.kc),
+            Panels(left.lanes, left.group, left.element, m.depth(family.group)),
             Panels(right.lanes, right.group, right.element, 0),
         )
 
@@ -52,7 +53,7 @@ def widen_operands(kernel: gpu.FuncOp, m: Machine) -> None:
         assert last is not None
         for i, (a, b) in enumerate(op.pairs):
             c = element_of(op.inits[i].type)
-            family = family_of(m, a.type.element_type, b.type.element_type, c)  # pyright: ignore
+            family = family_of(m, a.type, b.type, c)  # pyright: ignore
             for side, (value, format) in enumerate(((a, family.a), (b, family.b))):
                 inside = isinstance(value, OpResult) and value.op.parent is op.body.block
                 element = value.type.element_type  # pyright: ignore
@@ -80,7 +81,7 @@ def run_pipeline(
     `observe` sees the module after every pass, by the pass's name.
     """
     kernel = kernel_of(module)
-    ir["xetile"] = str(module)
+    ir["xetile"] = print_module(module, readable=True)
 
     def run(name: str, action: Callable[[], object]) -> None:
         action()
@@ -96,7 +97,7 @@ def run_pipeline(
     run("widen-operands", lambda: widen_operands(kernel, m))
     run("cleanup", lambda: cleanup(kernel))
     run("strips", lambda: form_strips(kernel))
-    ir["stage"] = str(module)
+    ir["stage"] = print_module(module, readable=True)
     lowered = lower_kernel(kernel, m)
     ir["mach"] = str(lowered.module)
     return lowered
