@@ -103,6 +103,13 @@ def binary(symbol: str, a: Operand, b: Operand) -> Value:
         return _power(a, b)
     if (same := _identity(symbol, a, b)) is not None:
         return same
+    if symbol in ("<<", ">>") and isinstance(a, Value) and isinstance(b, int):
+        bits = 64 if a.dtype.is_index else a.dtype.bits
+        if not 0 <= b < bits:
+            raise CompileError(
+                f"{describe_type(a)} is shifted by {b}",
+                rule=f"a shift of {a.dtype} is by 0 to {bits - 1} bits",
+            )
     x, y = meet(a, b, symbol)
     if symbol in _SIGNED_PREDICATE:
         return _compare(symbol, x, y)

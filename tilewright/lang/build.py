@@ -18,7 +18,8 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.ir import Block, Region
 
-from tilewright.diagnostics import CompileError
+from tilewright import knobs
+from tilewright.diagnostics import CompileError, TilewrightError, location_of
 from tilewright.lang.context import Emitter, activate, suggest_name
 from tilewright.lang.source import Source, source_of
 from tilewright.lang.statements import Frame
@@ -86,7 +87,12 @@ def build(
             arguments[name] = Value(ssa, kind.dtype, (), weak=weak)
     with activate(emitter):
         frame = Frame(source, emitter, arguments)
-        result = frame.run()
+        try:
+            result = frame.run()
+        except (TilewrightError, KeyboardInterrupt):
+            raise
+        except Exception as error:
+            raise _internal(error, emitter) from (error if knobs.current().traceback else None)
         if result is not None:
             raise frame.error(
                 _return_of(source),
@@ -107,6 +113,16 @@ def build(
     module = ModuleOp([device])
     flat = tuple(i for i, name in enumerate(names) if name in emitter.contiguous)
     return Built(module, flat)
+
+
+def _internal(error: Exception, emitter: Emitter) -> CompileError:
+    """A mistake of the compiler itself, placed at what it was compiling."""
+    return CompileError(
+        f"the compiler failed here: {type(error).__name__}: {error}",
+        location=location_of(emitter.location),
+        hint="this is a mistake of Tilewright, please report it; with TILEWRIGHT_TRACEBACK=1 it"
+        " says where",
+    )
 
 
 def _return_of(source: Source) -> Any:

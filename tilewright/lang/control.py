@@ -281,6 +281,7 @@ class ControlFlow(Expressions):
             with self.emitter.inside(before):
                 self._enter(node, carried, iter(before.args))
                 condition = self.evaluate(node.test)
+                self.decidable(node.test, condition)
                 if not isinstance(condition, Value):
                     raise self.error(
                         node.test,

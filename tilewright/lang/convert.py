@@ -80,13 +80,23 @@ def constant(value: Number, dtype: DType) -> Value:
                 rule="a scalar never widens a tile's dtype",
                 hint=f"convert the {dtype} operand first, e.g. x.to(tw.f32)",
             )
-        if not dtype.is_index and not exact_in(int(value), dtype):
+        if not exact_in(int(value), dtype):
             raise CompileError(
-                f"{value!r} is no value of {dtype}",
-                rule="a scalar takes the dtype of the tile that it meets",
-                hint="convert the tile to a wider dtype first, e.g. x.to(tw.i32)",
+                f"{_spelt(value)} is no value of {dtype}",
+                rule="a number takes the dtype of the value that it meets",
+                hint=None
+                if dtype.bits == 64
+                else "convert the value to a wider dtype first, e.g. x.to(tw.i32)",
             )
+    elif isinstance(value, int) and abs(value) > 1 << 1023:
+        raise CompileError(f"{_spelt(value)} is no value of {dtype}")
     return Value(constant_ssa(value, dtype), dtype, ())
+
+
+def _spelt(value: Number) -> str:
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"an integer of {value.bit_length()} bits"
+    return repr(value)
 
 
 def as_value(x: object, what: str = "operand") -> Value:
@@ -107,6 +117,8 @@ def index_operand(x: object, what: str) -> int | SSAValue:
     if isinstance(x, bool) or not isinstance(x, (int, Value)):
         raise CompileError(f"{what} must be an integer, not {describe_type(x)}")
     if isinstance(x, int):
+        if not exact_in(x, dtypes.index):
+            raise CompileError(f"{what} is {_spelt(x)}, which does not fit 64 bits")
         return x
     if not x.is_scalar or x.dtype.is_float:
         raise CompileError(f"{what} must be an integer scalar, not {describe_type(x)}")
@@ -143,6 +155,10 @@ def broadcast_to(value: Value, shape: tuple[int, ...]) -> Value:
     """The value repeated to ``shape``, as numpy's broadcast_to."""
     if value.shape == shape:
         return value
+    if broadcast_shapes(value.shape, shape) != shape:
+        raise CompileError(
+            f"{describe_type(value)} does not broadcast to {'x'.join(map(str, shape))}"
+        )
     current = emitter()
     ssa, own = computed(value), value.shape
     if not own:

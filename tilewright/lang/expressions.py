@@ -221,6 +221,7 @@ class Expressions(Calls):
     def _UnaryOp(self, node: ast.UnaryOp) -> Any:
         operand = self.evaluate(node.operand)
         if isinstance(node.op, ast.Not):
+            self.decidable(node.operand, operand)
             if not isinstance(operand, Value):
                 return self.python(node, lambda: not operand)
             with self.blame(node):
@@ -281,14 +282,25 @@ class Expressions(Calls):
 
     # Decisions inside of expressions.
 
+    def decidable(self, node: ast.expr, condition: Any) -> None:
+        """Refuses what is neither true nor false: tiles and arrays."""
+        if isinstance(condition, (Tile, Array)):
+            raise self.error(
+                node,
+                f"{describe_type(condition)} is neither true nor false",
+                hint="compare with None to see whether an argument was given: x is not None",
+            )
+
     def _BoolOp(self, node: ast.BoolOp) -> Any:
         wants = isinstance(node.op, ast.And)
         result = self.evaluate(node.values[0])
+        self.decidable(node.values[0], result)
         for i, operand in enumerate(node.values[1:]):
             if not isinstance(result, Value):
                 if bool(result) is not wants:
                     return result
                 result = self.evaluate(operand)
+                self.decidable(operand, result)
                 continue
             with self.blame(node.values[i]):
                 if result.shape:
@@ -307,6 +319,7 @@ class Expressions(Calls):
         block = Block()
         with self.emitter.inside(block):
             right = self.evaluate(operand)
+            self.decidable(operand, right)
             with self.blame(operand):
                 found = truth(right) if isinstance(right, Value) else None
         if found is None:
@@ -329,6 +342,7 @@ class Expressions(Calls):
 
     def _IfExp(self, node: ast.IfExp) -> Any:
         condition = self.evaluate(node.test)
+        self.decidable(node.test, condition)
         if not isinstance(condition, Value):
             return self.evaluate(node.body if condition else node.orelse)
         with self.blame(node.test):

@@ -148,8 +148,7 @@ class Frame(ControlFlow):
         self, node: ast.If, rest: list[ast.stmt], live_after: Names, live_at_end: Names
     ) -> tuple[Flow, bool]:
         condition = self.evaluate(node.test)
-        if isinstance(condition, (Tile, Array)):
-            raise self.error(node.test, f"a condition cannot be {describe_type(condition)}")
+        self.decidable(node.test, condition)
         if not isinstance(condition, Value):
             chosen = node.body if condition else node.orelse
             return self.block(chosen, live_after), False

@@ -316,6 +316,8 @@ def describe_type(value: object) -> str:
         return f"the constant {value!r}"
     if isinstance(value, (tuple, list)):
         return f"{type(value).__name__} of {len(cast(Any, value))}"
+    if isinstance(value, DType):
+        return f"the dtype {value!r}"
     if callable(value):
         return f"the function {getattr(value, '__name__', value)!s}"
     return f"a Python object of type {type(value).__name__}"
