@@ -153,6 +153,15 @@ def test_special_values(level, flags, t, name) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("flags", ["none", "afn"])
+@pytest.mark.parametrize("name", SPECIAL)
+def test_nan_of_any_payload(level, flags, name) -> None:
+    """Other machines make NaNs with all bits set: no payload may come out as a number."""
+    bits = np.array([0x7FFFFFFF, 0xFFFFFFFF, 0x7FC00001, 0x7F800001] * 4, np.uint32)
+    assert np.isnan(run(name, bits.view(np.float32), "f32", flags, level)).all()
+
+
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("t", TYPES)
 def test_denormals(level, t, rng) -> None:
     """exp reaches every denormal and log reads them; only afn may flush."""

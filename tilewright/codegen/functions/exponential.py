@@ -105,7 +105,7 @@ def bits_of_rounder(o: Lanes, s: str) -> str:
 
 
 def add_exponent(o: Lanes, s: str, p: str, shifted: str) -> str:
-    """p * 2^n by adding n to p's exponent field, which must not leave the normal range."""
+    """p * 2^n by adding n to p's exponent field, which must not leave the normal range; not for NaN."""
     t, i = o.type(s), INTEGER[s]
     integer = o.type(i)
     moved = o.op("shl", integer, o.bitcast(t, shifted, integer), o.const(i, MANTISSA[s]))
@@ -113,11 +113,11 @@ def add_exponent(o: Lanes, s: str, p: str, shifted: str) -> str:
 
 
 def _fast_range(o: Lanes, s: str, x: str, value: str, low: float, high: float) -> str:
-    """Zero where x < low, infinity where x > high."""
+    """Zero where x < low; x + inf, which is infinity or NaN, where x > high or x is NaN."""
     t = o.type(s)
     value = o.select(o.fcmp("olt", t, x, o.const(s, low)), t, o.const(s, 0.0), value)
-    top = o.fcmp("ogt", t, x, o.const(s, high))
-    return o.select(top, t, o.const(s, float("inf")), value)
+    over = o.op("fadd", t, x, o.const(s, float("inf")))
+    return o.select(o.fcmp("ugt", t, x, o.const(s, high)), t, over, value)
 
 
 def exp2(o: Lanes, s: str, x: str, fast: bool, bits: int = 24) -> str:
