@@ -1,6 +1,6 @@
 """Kernels that make no sense: each gives one located report, never a traceback or wrong code."""
 
-# ruff: noqa: B018, F841
+# ruff: noqa: B007, B015, B018, F821, F841, RUF059, RUF100, SIM115
 import math
 
 import numpy as np
