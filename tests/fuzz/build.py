@@ -19,7 +19,6 @@ from xdsl.dialects.builtin import (
     IntegerType,
     ModuleOp,
     StringAttr,
-    SymbolRefAttr,
     VectorType,
     i1,
     i8,
@@ -263,6 +262,7 @@ def build(program: Program, signature: Sequence[ArrayType]) -> ModuleOp:
     )
     function.attributes["tilewright.level"] = StringAttr("workgroup")
     function.attributes["tilewright.args"] = mlir_facts(tuple(signature))
-    module = ModuleOp([gpu.ModuleOp(SymbolRefAttr("fuzz"), Region(Block([function])))])
+    device = gpu.ModuleOp(StringAttr("fuzz"), Region(Block([function])))  # pyright: ignore[reportArgumentType]
+    module = ModuleOp([device])
     module.verify()
     return module
