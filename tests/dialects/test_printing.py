@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xdsl.dialects.builtin import AnyFloat, bf16, f8E4M3FN, f16, f32, f64
 
-from tilewright.dialects.printing import float_text, six_digits
+from tilewright.dialects.numerals import float_text, six_digits
 from tilewright.dialects.text import parse_module, print_module
 
 NUMBERED = """\

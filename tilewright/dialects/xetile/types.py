@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
     ArrayAttr,
     BFloat16Type,
     ContainerType,
@@ -137,7 +138,7 @@ class TileType(ParametrizedAttribute, TypeAttribute, ShapedType, ContainerType[A
             )
         for dim in shape:
             if dim < 1:
-                text = "dynamic" if dim == -(2**63) or dim == -1 else str(dim)
+                text = "dynamic" if dim == DYNAMIC_INDEX else str(dim)
                 raise VerifyException(f"dimensions of a tile are static and positive, got {text}")
         if not is_tile_element_type(self.element_type):
             raise VerifyException(f"unsupported element type of a tile: {self.element_type}")
