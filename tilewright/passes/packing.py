@@ -53,10 +53,12 @@ class Panels:
     group: int
     element: Attribute
     depth: int
+    align: int = 1
+    """Ranges of k start and end at multiples of this."""
 
 
-PanelsOf = Callable[[Attribute, Attribute, Attribute], tuple[Panels, Panels]]
-"""Element types of A, B and C -> panels of A and of B."""
+PanelsOf = Callable[[VectorType, VectorType, Attribute], tuple[Panels, Panels]]
+"""Tiles A and B and the element type of C -> panels of A and of B."""
 
 
 @dataclass
@@ -88,7 +90,7 @@ class Packing:
         assert last is not None
         for i, (a, b) in enumerate(op.pairs):
             element = op.inits[i].type.element_type  # pyright: ignore
-            wanted = self.panels_of(a.type.element_type, b.type.element_type, element)  # pyright: ignore
+            wanted = self.panels_of(a.type, b.type, element)  # pyright: ignore
             for side, value in enumerate((a, b)):
                 reason = self.operand(op, value, side, 2 * i + side, wanted[side])
                 if reason is not None:
@@ -118,8 +120,10 @@ class Packing:
         x, k = starts
         if not all(c % wanted.lanes == 0 for c in x.terms.values()) or not x.is_nonnegative:
             return f"its tiles do not start at multiples of {wanted.lanes}"
-        if not all(c % wanted.group == 0 for c in k.terms.values()) or not k.is_nonnegative:
-            return f"its tiles do not start at multiples of {wanted.group} of k"
+        extent = access.tile_type.get_shape()[k_axis]
+        aligned = all(c % wanted.align == 0 for c in k.terms.values()) and extent % wanted.align == 0
+        if not aligned or not k.is_nonnegative:
+            return f"its tiles do not start and end at multiples of {wanted.align} of k"
         if any(not e.is_nonnegative for e in access.offsets[:-2]):
             return "its leading offsets may be negative"
         pack = self.pack(access, chain, wanted, k_axis)

@@ -25,7 +25,8 @@ from tilewright.targets.cpu.builder import Builder, Idx
 from tilewright.targets.cpu.evaluate import Evaluator, Place
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.memory import Buffer, Tile, element_of, itemsize, rows_cols
-from tilewright.targets.cpu.micro import Family, Operand, emit_micro, family_of
+from tilewright.targets.cpu.family import Family, Operand
+from tilewright.targets.cpu.micro import emit_micro, family_of
 from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
 
 
@@ -105,7 +106,7 @@ class ContractEmitter:
     def product(self, a: SSAValue, bb: SSAValue, c: Buffer, trips: Idx, zero: bool) -> None:
         b, m = self.b, self.m
         assert isinstance(a.type, VectorType) and isinstance(bb.type, VectorType)
-        family = family_of(m, a.type.element_type, bb.type.element_type, c.element)
+        family = family_of(m, a.type, bb.type, c.element)
         rows, width = rows_cols(a.type)
         cols = rows_cols(bb.type)[1]
         length = b.mul(trips, width)
@@ -115,7 +116,7 @@ class ContractEmitter:
         length = b.max(length, 0)
         row_panels = b.ceildiv(b.max(b.min(rows, side_a.x_count), 0), family.mr)
         col_panels = b.ceildiv(b.max(b.min(cols, side_b.x_count), 0), family.nr)
-        kc = m.kc
+        kc = m.depth(family.group)
         if zero:
             self.clear_skipped(c, length, b.mul(row_panels, family.mr), b.mul(col_panels, family.nr))
 
@@ -149,7 +150,7 @@ class ContractEmitter:
     def prefetch_next(self, operand: Operand, family: Family, rows: int, i: Idx) -> None:
         """While one panel of B is used, fetch the next, a part with every panel of A."""
         b = self.b
-        lines = self.m.kc // family.group * operand.k_bytes // 64 // max(1, rows // family.mr)
+        lines = self.m.depth(family.group) // family.b.group * operand.k_bytes // 64 // max(1, rows // family.mr)
         if operand.next_bytes is None or not 0 < lines <= MAX_PREFETCHES:
             return
         base = b.ptr(b.ptr(operand.pointer, operand.next_bytes), b.mul(i, lines * 64))
@@ -166,11 +167,15 @@ class ContractEmitter:
         full = b.both(full, b.cmp("sge", cols, c.shape[1]))
         assert full is not None
         missing = b.value(arith.XOrIOp(full, b.constant(i1, 1)))
+        with b.when(missing):
+            self.clear(c)
+
+    def clear(self, c: Buffer) -> None:
+        b = self.b
         lanes = self.m.vector_bytes // itemsize(c.element)
         zero = b.constant(VectorType(c.element, [lanes]), 0)  # pyright: ignore
-        with b.when(missing), b.loop(0, c.shape[0]) as r:
-            with b.loop(0, c.ld // lanes * lanes, lanes) as x:
-                b.store(zero, c.address(b, r.iv, x.iv))
+        with b.loop(0, max(c.shape[0], c.padded_rows)) as r, b.loop(0, c.ld // lanes * lanes, lanes) as x:
+            b.store(zero, c.address(b, r.iv, x.iv))
 
     # Operands -------------------------------------------------------------------------------------------------
 
@@ -180,9 +185,13 @@ class ContractEmitter:
         if isinstance(value, OpResult) and isinstance(value.op, PanelOp):
             return self.panel_side(value.op, x_axis)
         buffer = self.e.values.buffers.get(value)
-        if buffer is not None and format.group == 1 and buffer.element == format.element:
-            return self.buffer_side(buffer, format, x_axis, count, length)
-        return self.packed_side(value, format, x_axis, count, length)
+        if buffer is not None and buffer.element == format.element:
+            if format.group == 1:
+                return self.buffer_side(buffer, format, x_axis, count, length)
+            # A tile of A is rows of a row-major buffer, as long as no row ends within it.
+            if x_axis == 0 and family.b.group < format.group and buffer.shape[1] % format.group == 0:
+                return self.buffer_side(buffer, format, x_axis, count, length)
+        return self.packed_side(value, format, x_axis, count, length, family.group)
 
     def panel_side(self, op: PanelOp, x_axis: int) -> Side:
         b = self.b
@@ -240,23 +249,28 @@ class ContractEmitter:
         def locate(begin: Idx, end: Idx) -> Callable[[Idx], Operand]:
             def panel(i: Idx) -> Operand:
                 if x_axis == 0:
-                    return Operand(buffer.address(b, b.mul(i, format.lanes), begin), buffer.ld * size, size)
+                    start = buffer.address(b, b.mul(i, format.lanes), begin)
+                    return Operand(start, buffer.ld * size, format.group * size)
                 return Operand(buffer.address(b, begin, b.mul(i, format.lanes)), size, buffer.ld * size)
 
             return panel
 
         return Side(format, count, length, locate)
 
-    def packed_side(self, value: SSAValue, format: PanelFormat, x_axis: int, count: int, length: Idx) -> Side:
-        """An operand packed block by block into scratch memory of the workgroup."""
+    def packed_side(
+        self, value: SSAValue, format: PanelFormat, x_axis: int, count: int, length: Idx, unit: int
+    ) -> Side:
+        """An operand packed block by block into scratch memory of the workgroup, with zeros up to a multiple of
+        `unit` k."""
         b, e, m = self.b, self.e, self.m
         size = itemsize(format.element)
         panels = -(-count // format.lanes)
         along_k = contiguous_axis(e, value) == 1 - x_axis
         depth = block_depth(format, along_k, m.vector_bytes)
-        capacity = -(-m.kc // depth) * depth
+        depth_unit = max(depth, unit)
+        capacity = -(-m.depth(unit) // depth_unit) * depth_unit
         if isinstance(length, int):
-            capacity = min(capacity, -(-length // depth) * depth)
+            capacity = min(capacity, -(-length // depth_unit) * depth_unit)
         panel_bytes = capacity * format.lanes * size
         memory = self.local(panels * panel_bytes)
 
@@ -264,13 +278,14 @@ class ContractEmitter:
             with b.loop(0, panels, nonempty=True) as p:
                 x = b.mul(p.iv, format.lanes)
                 target = b.ptr(memory, b.mul(p.iv, panel_bytes))
-                with b.loop(begin, end, depth) as k, e.scope():
+                filled = b.add(begin, b.round_up(b.sub(end, begin), unit))
+                with b.loop(begin, filled, depth) as k, e.scope():
                     relative = b.sub(k.iv, begin)
                     pack_block(
                         b, format, lambda place: e.at(value, place),
                         b.ptr(target, b.mul(relative, format.lanes * size)), x, k.iv, depth,
                         x_axis=x_axis, along_k=along_k, vector_bytes=m.vector_bytes, inside=False,
-                        limit=end if depth > 1 else None,
+                        limit=end if max(depth, unit) > 1 else None,
                     )  # fmt: skip
 
             def panel(i: Idx) -> Operand:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from xdsl.dialects import arith, cf, func, gpu, memref, scf, vector
 from xdsl.dialects.builtin import (
@@ -211,6 +212,12 @@ class FunctionContext:
         address = b.value(mach.AddressOfOp(name))
         b.call("tw_pool_launch", [pool, address, self.argument, b.idx(tasks)])
 
+    @cached_property
+    def has_row_contracts(self) -> bool:
+        """Whether micro-kernels, which write whole blocks of rows, write values of one row."""
+        contracts = (op for op in self.kernel.walk() if isinstance(op, ContractOp))
+        return any(rows_cols(v.type)[0] == 1 for op in contracts for v in op.values)
+
     def buffer(self, type: Attribute) -> Buffer:
         """Scratch memory for a value; rows and columns are padded so that whole vectors and micro-tiles fit."""
         rows, cols = rows_cols(type)
@@ -222,7 +229,8 @@ class FunctionContext:
         if cols > 1:
             step = self.m.nr(4) if rows > 1 else lanes
             ld = -(-cols // step) * step
-            padded = -(-rows // self.m.mr) * self.m.mr if rows > 1 else 1
+            unit = self.m.row_unit
+            padded = -(-rows // unit) * unit if rows > 1 or self.has_row_contracts else 1
             if rows > 1 and ld * size % 512 == 0:
                 ld += 64 // size  # rows a power of two apart would share a few sets of the cache
         count = padded * ld + (lanes if cols == 1 else 0)

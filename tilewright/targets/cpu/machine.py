@@ -36,6 +36,15 @@ class Machine:
         """Columns of the micro-kernel for accumulators of `size` bytes."""
         return self.nv * self.vector_bytes // size
 
+    def depth(self, group: int) -> int:
+        """Elements of k per block for instructions that take `group` k at once: 16 steps of AMX, else `kc`."""
+        return 16 * group if group >= 32 else self.kc
+
+    @property
+    def row_unit(self) -> int:
+        """Rows of buffers come in multiples of this, so that micro-kernels may write whole blocks."""
+        return 32 if self.amx else self.mr
+
     def has(self, feature: str) -> bool:
         return self.target.has(feature)
 

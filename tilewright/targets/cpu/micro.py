@@ -7,61 +7,49 @@ row-major buffers serve; C is a row-major buffer that stays in cache, and is rea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.dialects import arith, math, scf, vector
 from xdsl.dialects.builtin import AnyFloat, IntegerType, VectorType, i32
 from xdsl.ir import Attribute, Block, SSAValue
 
 from tilewright.dialects import mach
+from tilewright.targets.cpu.amx import AMX_ROWS, TILE_BYTES, TILE_ROWS, amx_instruction, emit_amx
 from tilewright.targets.cpu.builder import Builder, Idx
+from tilewright.targets.cpu.family import Family, Operand
 from tilewright.targets.cpu.machine import Machine
-from tilewright.targets.cpu.memory import Buffer, itemsize
+from tilewright.targets.cpu.memory import Buffer, itemsize, plain
 from tilewright.targets.cpu.panels import PanelFormat
-
-
-@dataclass(frozen=True)
-class Family:
-    """A way to multiply: the accumulator's type, what the operands are packed as, and the block it computes."""
-
-    name: str
-    accumulator: Attribute
-    mr: int
-    nr: int
-    a: PanelFormat
-    b: PanelFormat
-
-    @property
-    def group(self) -> int:
-        """Depths come in multiples of this."""
-        return max(self.a.group, self.b.group)
-
-
-@dataclass(frozen=True)
-class Operand:
-    """Where a micro-kernel finds an operand: address of element (0, 0), bytes from one x and one k group to the next."""
-
-    pointer: SSAValue
-    x_bytes: int
-    k_bytes: int
-    next_bytes: Idx | None = None
-    """Bytes from here to the panel that comes next, where panels follow one another."""
 
 
 UNROLL = 2
 """Steps of k per iteration: one cache line of a packed A of four-byte elements."""
 
 
-def family_of(m: Machine, a: Attribute, b: Attribute, c: Attribute) -> Family:
-    """The family for element types of A, B and C (unsigned integers as `ui8` and the like)."""
+def family_of(m: Machine, a: VectorType, b: VectorType, c: Attribute) -> Family:
+    """The family for tiles A and B (unsigned integers as `ui8` and the like) and the element type of C.
+
+    Instructions that take several k at once serve tiles whose depth is a multiple of that: a sum over part of an
+    array may end where the array goes on.
+    """
+    amx = amx_instruction(m, a, b, c)
+    if amx is not None:
+        group = TILE_BYTES // itemsize(a.element_type)
+        left = PanelFormat(AMX_ROWS, group, plain(a.element_type))
+        right = PanelFormat(AMX_ROWS, group // TILE_ROWS, plain(b.element_type))
+        return Family(amx, c, AMX_ROWS, AMX_ROWS, left, right)
+    return vector_family_of(m, a, b, c)
+
+
+def vector_family_of(m: Machine, a: VectorType, b: VectorType, c: Attribute) -> Family:
+    """The family of vector instructions."""
     if isinstance(c, AnyFloat):
         element = c if itemsize(c) == 8 else _f32()
         nr = m.nr(itemsize(element))
         return Family("fma", element, m.mr, nr, PanelFormat(m.mr, 1, element), PanelFormat(nr, 1, element))
     assert isinstance(c, IntegerType)
-    unsigned_a, unsigned_b = is_unsigned(a), is_unsigned(b)
-    small = c.width.data == 32 and _fits_i16(a) and _fits_i16(b)
-    if small and m.vector_bytes >= 32:
+    unsigned_a, unsigned_b = is_unsigned(a.element_type), is_unsigned(b.element_type)
+    small = c.width.data == 32 and _fits_i16(a.element_type) and _fits_i16(b.element_type)
+    if small and m.vector_bytes >= 32 and a.get_shape()[1] % 2 == 0:
         i16 = IntegerType(16)
         nr = m.nr(4)
         return Family("dot2", i32, m.mr, nr, PanelFormat(m.mr, 2, i16, unsigned_a), PanelFormat(nr, 2, i16, unsigned_b))
@@ -98,6 +86,9 @@ def emit_micro(
     first: SSAValue | None,
 ) -> None:
     """C[row.., col..] += A B over `depth` k (a multiple of the family's group); `=` instead of `+=` where `first`."""
+    if family.name.startswith("tdp"):
+        emit_amx(b, family, a, bb, c, row, col, depth, first)
+        return
     lanes = m.vector_bytes // itemsize(family.accumulator)
     nv = family.nr // lanes
     type = VectorType(family.accumulator, [lanes])  # pyright: ignore

@@ -58,7 +58,7 @@ def packed_array(c: FunctionContext, op: PackOp, pointer: SSAValue) -> Packing:
     x = b.min(x, b.max(used, 0))
     depth = op.depth.value.data
     panels = b.ceildiv(x, format.lanes)
-    unit = depth or max(64 // itemsize(format.element), 16)
+    unit = depth or max(64 // itemsize(format.element), 16, format.group)
     rounded = b.round_up(k, unit)
     batches: Idx = 1
     for n in sizes[:-2]:
@@ -123,7 +123,8 @@ def emit_pack_task(
     base = b.ptr(array.pointer, b.mul(rest, plane))
     depth = array.depth or K_PER_TASK
     k0 = b.mul(k_block, depth)
-    k1 = b.min(b.add(k0, depth), array.k_extent)
+    # Whole steps of the widest instruction: what lies beyond the array is packed as zeros.
+    k1 = b.min(b.add(k0, depth), b.round_up(array.k_extent, max(64 // size, 16)))
     first = b.mul(group, PANELS_PER_TASK)
     last = b.min(b.add(first, PANELS_PER_TASK), array.panels)
     argument = op.body.block.args[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from xdsl.dialects import arith, gpu
-from xdsl.dialects.builtin import AnyFloat, ModuleOp, VectorType
+from xdsl.dialects.builtin import AnyFloat, IntegerType, ModuleOp, VectorType
 from xdsl.ir import Attribute, OpResult
 
 from tilewright.dialects.stage import ContractOp
@@ -36,9 +36,12 @@ def panels_for(m: Machine) -> PanelsOf:
     def panels(a: VectorType, b: VectorType, c: Attribute) -> tuple[Panels, Panels]:
         family = family_of(m, a, b, c)
         left, right = family.a, family.b
+        # An instruction that multiplies bytes of either sign must go on knowing which.
+        bytes_ = left.element == IntegerType(8)
+        signs = (a.element_type, b.element_type) if bytes_ else (left.element, right.element)
         return (
-            Panels(left.lanes, left.group, left.element, m.depth(family.group)),
-            Panels(right.lanes, right.group, right.element, 0),
+            Panels(left.lanes, left.group, signs[0], m.depth(family.group), family.group),
+            Panels(right.lanes, right.group, signs[1], 0, family.group),
         )
 
     return panels

@@ -1,0 +1,125 @@
+"""The AMX micro-kernel: 32 x 32 of C in four tiles, two tiles of A and two of B per step of 64 bytes of k.
+
+Per step two loads of B, then each load of A is followed by its two products: seven tiles live at most, in the order
+that LLVM keeps (it does not reorder tile loads to lower the pressure).  A streams from the second cache with the hint
+that it is not read again, so that the panel of B stays in the first.  C is a row-major buffer that is read and written
+once per block of k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import (
+    BFloat16Type,
+    Float16Type,
+    Float32Type,
+    IntegerType,
+    Signedness,
+    VectorType,
+)
+from xdsl.ir import Attribute, Block, SSAValue
+
+from tilewright.dialects import mach
+from tilewright.targets.cpu.builder import Builder, Idx
+from tilewright.targets.cpu.family import Family, Operand
+from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.memory import Buffer, itemsize
+
+TILE_ROWS: Final = 16
+TILE_BYTES: Final = 64
+"""A tile: 16 rows of 64 bytes."""
+AMX_ROWS: Final = 2 * TILE_ROWS
+"""Rows and columns of C per micro-kernel."""
+
+
+def amx_instruction(m: Machine, a: VectorType, b: VectorType, c: Attribute) -> str | None:
+    """The tile product for these operands, or None where AMX has none, or the tile is no whole number of steps."""
+    if not m.amx or a.get_shape()[1] * itemsize(a.element_type) % TILE_BYTES:
+        return None
+    match a.element_type, b.element_type, c:
+        case BFloat16Type(), BFloat16Type(), Float32Type():
+            return "tdpbf16ps" if m.has("amx-bf16") else None
+        case Float16Type(), Float16Type(), Float32Type():
+            return "tdpfp16ps" if m.has("amx-fp16") else None
+        case IntegerType(), IntegerType(), IntegerType():
+            widths = (a.element_type.width.data, b.element_type.width.data, c.width.data)
+            if widths != (8, 8, 32) or not m.has("amx-int8"):
+                return None
+            return f"tdpb{_sign(a.element_type)}{_sign(b.element_type)}d"
+        case _:
+            return None
+
+
+def _sign(type: IntegerType) -> str:
+    return "u" if type.signedness.data == Signedness.UNSIGNED else "s"
+
+
+def emit_amx(
+    b: Builder,
+    family: Family,
+    a: Operand,
+    bb: Operand,
+    c: Buffer,
+    row: Idx,
+    col: Idx,
+    depth: Idx,
+    first: SSAValue | None,
+) -> None:
+    """C[row.., col..] += A B over `depth` k; `=` instead of `+=` where `first` (None: known to be false)."""
+    target = c.address(b, row, col)
+    pitch = b.idx(c.ld * itemsize(c.element))
+    places = [
+        b.ptr(target, r * TILE_ROWS * c.ld * itemsize(c.element) + v * TILE_BYTES)
+        for r in range(2)
+        for v in range(2)
+    ]
+
+    def run(start: Sequence[SSAValue]) -> None:
+        sums = _steps(b, family, a, bb, depth, start)
+        for place, tile in zip(places, sums, strict=True):
+            b.op(mach.InstrOp("x86.amx.tilestore", [tile, place, pitch], []))
+
+    def write() -> None:
+        run([_tile(b, "x86.amx.tilezero") for _ in places])
+
+    def update() -> None:
+        run([_tile(b, "x86.amx.tileload", place, pitch) for place in places])
+
+    if first is None:
+        update()
+    elif b.known_bool(first):
+        write()
+    else:
+        sides = (Block(), Block())
+        for side, body in zip(sides, (write, update), strict=True):
+            with b.inside(side):
+                body()
+                b.op(scf.YieldOp())
+        b.if_else(first, *sides, [])
+
+
+def _tile(b: Builder, name: str, *operands: SSAValue) -> SSAValue:
+    return b.value(mach.InstrOp(name, list(operands), [mach.AmxType()]))
+
+
+def _steps(
+    b: Builder, family: Family, a: Operand, bb: Operand, depth: Idx, start: Sequence[SSAValue]
+) -> Sequence[SSAValue]:
+    """The four accumulators after `depth` k."""
+    pitch_a = b.idx(a.x_bytes)
+    pitch_b = b.idx(bb.k_bytes)
+    product = f"x86.amx.{family.name}"
+    with b.loop(0, b.div(depth, family.group), 1, start) as loop:
+        at_a = b.ptr(a.pointer, b.mul(loop.iv, a.k_bytes))
+        at_b = b.ptr(bb.pointer, b.mul(loop.iv, bb.k_bytes * TILE_ROWS))
+        right = [_tile(b, "x86.amx.tileload", b.ptr(at_b, v * TILE_BYTES), pitch_b) for v in range(2)]
+        sums = list(loop.carried)
+        for r in range(2):
+            left = _tile(b, "x86.amx.tileloadt1", b.ptr(at_a, r * TILE_ROWS * a.x_bytes), pitch_a)
+            for v in range(2):
+                sums[2 * r + v] = _tile(b, product, sums[2 * r + v], left, right[v])
+        loop.out = sums
+    return loop.results

@@ -1,0 +1,39 @@
+"""What micro-kernels have in common: the family of instructions, and where they find their operands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.ir import Attribute, SSAValue
+
+from tilewright.targets.cpu.builder import Idx
+from tilewright.targets.cpu.panels import PanelFormat
+
+
+@dataclass(frozen=True)
+class Family:
+    """A way to multiply: the accumulator's type, what the operands are packed as, and the block it computes."""
+
+    name: str
+    """`fma`, `dot2`, `mul`, or the name of an AMX instruction."""
+    accumulator: Attribute
+    mr: int
+    nr: int
+    a: PanelFormat
+    b: PanelFormat
+
+    @property
+    def group(self) -> int:
+        """Depths come in multiples of this."""
+        return max(self.a.group, self.b.group)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Where a micro-kernel finds an operand: address of element (0, 0), bytes from one x and one k group to the next."""
+
+    pointer: SSAValue
+    x_bytes: int
+    k_bytes: int
+    next_bytes: Idx | None = None
+    """Bytes from here to the panel that comes next, where panels follow one another."""
