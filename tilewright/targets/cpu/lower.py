@@ -104,9 +104,13 @@ class Scratch:
         self.used = SPARE_BYTES
 
     def bytes(self, count: int) -> SSAValue:
-        pointer = self.b.ptr(self.base, self.used)
+        """The address stands where the function starts: memory first used in one branch may be used in the other."""
+        pointer = mach.PtrAddOp(self.base, self.b.idx(self.used))
+        first = self.base.owner
+        assert isinstance(first, Operation) and first.parent is not None
+        first.parent.insert_op_after(pointer, first)
         self.used += -(-count // 64) * 64
-        return pointer
+        return pointer.results[0]
 
 
 def lower_kernel(kernel: gpu.FuncOp, m: Machine) -> Lowered:
