@@ -262,10 +262,11 @@ class Kernel(KernelFunction):
         )
 
     def _choose(self, values: list[Any]) -> list[Any]:
-        """Values with every tw.auto replaced by the target's planner; remembered by shapes."""
+        """Values with every tw.auto replaced: by what `tilewright tune` found, else by the planner."""
         from tilewright.diagnostics import UnsupportedError
         from tilewright.runtime.arrays import ArrayArg
         from tilewright.runtime.key import signature_of
+        from tilewright.runtime.tuning import known
         from tilewright.targets.base import get_target
 
         types, constexprs, options = self.launcher.describe(values)
@@ -276,6 +277,10 @@ class Kernel(KernelFunction):
         )
         key = (options, shapes, tuple(sorted((k, repr(v)) for k, v in given.items())))
         chosen = self._chosen.get(key)
+        if chosen is None:
+            tuned = known(self.fingerprint(), types, options)
+            if all(name in tuned for name in names):
+                chosen = self._chosen[key] = {name: tuned[name] for name in names}
         if chosen is None:
             target = get_target(options.target)
             resolve = getattr(target, "resolve_auto", None)

@@ -11,13 +11,14 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tilewright import dtypes, knobs
-from tilewright.runtime.key import Signature, digest
+from tilewright.runtime.arrays import ArrayArg
+from tilewright.runtime.key import ScalarType, digest, signature_of
 from tilewright.targets.base import CompileOptions, get_target
 
 _DIRECTORY = "tuned"
@@ -34,11 +35,12 @@ class Tuned:
     """Number of candidates that were measured."""
 
 
-def tuning_key(source: str, signature: Signature, options: CompileOptions) -> str:
-    """The name of a result: what it depends on, but for the constexprs that were searched."""
-    target = get_target(options.target)
-    facts = "; ".join(map(str, signature))
-    return digest(source, facts, options.code_key, target.fingerprint(options))
+def tuning_key(source: str, args: Sequence[ArrayArg | ScalarType], options: CompileOptions) -> str:
+    """The name of a result: kernel source, signature, machine, and extents to a power of two."""
+    facts = "; ".join(map(str, signature_of(args)))
+    sizes = [[n.bit_length() for n in arg.shape] for arg in args if isinstance(arg, ArrayArg)]
+    machine = get_target(options.target).fingerprint(options)
+    return digest(source, facts, repr(sizes), options.code_key, machine)
 
 
 def save(key: str, tuned: Tuned) -> Path:
@@ -68,12 +70,14 @@ def find(key: str) -> Tuned | None:
     return None
 
 
-def known(source: str, signature: Signature, options: CompileOptions) -> Mapping[str, Any]:
+def known(
+    source: str | None, args: Sequence[ArrayArg | ScalarType], options: CompileOptions
+) -> Mapping[str, Any]:
     """The constexprs that a search found for such a launch; empty when there was none."""
     settings = knobs.current()
-    if not settings.cache or not (settings.cache_path / _DIRECTORY).is_dir():
+    if source is None or not settings.cache or not (settings.cache_path / _DIRECTORY).is_dir():
         return {}
-    found = find(tuning_key(source, signature, options))
+    found = find(tuning_key(source, args, options))
     return found.constexprs if found is not None else {}
 
 

@@ -23,7 +23,6 @@ import numpy as np
 from tilewright.diagnostics import TilewrightError
 from tilewright.runtime import tuning
 from tilewright.runtime.arrays import ArraySpec
-from tilewright.runtime.key import signature_of
 from tilewright.tools.compile import add_kernel_arguments
 from tilewright.tools.console import err, out
 from tilewright.tools.exits import DONE, UsageError
@@ -91,13 +90,12 @@ def execute(args: argparse.Namespace) -> int:
         measure_all(candidates, budget, status.update)
     best = min(candidates, key=lambda c: c.median)
     show(candidates, best)
-    # The key of the launch alone: what was searched is not in it.
     types, _, options = kernel.launcher.describe(kernel.launcher.bind(values, best.constexprs))
     fingerprint = kernel.fingerprint()
     if fingerprint is None:
         err().print("remark: the kernel's source has no fingerprint, so the result is not kept")
         return DONE
-    key = tuning.tuning_key(fingerprint, signature_of(types), options)
+    key = tuning.tuning_key(fingerprint, types, options)
     chosen = {name: best.constexprs[name] for name in choices}
     path = tuning.save(key, tuning.Tuned(chosen, best.median, len(candidates)))
     out().print(f"kept in {path}")
