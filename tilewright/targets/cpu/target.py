@@ -8,6 +8,7 @@ import os
 import struct
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from xdsl.dialects.builtin import (
@@ -25,6 +26,7 @@ from xdsl.ir import Attribute
 from tilewright.codegen import emit_module
 from tilewright.codegen.jit import LoadedObject, compile_assembly, compile_object, toolchain_version
 from tilewright.diagnostics import LaunchError
+from tilewright.passes.planner import GENERIC, Request, choose
 from tilewright.targets.base import Argument, CompileOptions, Grid, Observer, ignore
 from tilewright.targets.cpu import workspace
 from tilewright.targets.cpu.lower import argument_block
@@ -202,6 +204,14 @@ class CpuTarget:
             "machine": options.machine,
         }
         return CpuExecutable(data, meta, ir, text, m, options.num_threads)
+
+    def resolve_auto(self, request: Request, options: CompileOptions) -> Mapping[str, Any]:
+        """Values for the constexprs that a launch leaves to the planner."""
+        m = machine(options.machine)
+        per_core = 8e11 if m.amx else 2e9 * m.vector_bytes
+        cores = options.num_threads or os.cpu_count() or 1
+        rates = replace(GENERIC, cores=cores, product_flops=per_core)
+        return choose(request, rates)
 
     def fingerprint(self, options: CompileOptions) -> str:
         return f"{machine(options.machine).target.key()}|{toolchain_version()}"
