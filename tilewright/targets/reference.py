@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tilewright.diagnostics import UnsupportedError
 from tilewright.runtime.arrays import ArrayArg, numpy_view
@@ -49,6 +49,12 @@ class ReferenceTarget:
         self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore
     ) -> ReferenceExecutable:
         return ReferenceExecutable(module)
+
+    def resolve_auto(self, request: Any, options: CompileOptions) -> Mapping[str, Any]:
+        """Values for the constexprs that a launch leaves to the planner."""
+        from tilewright.passes.planner import choose
+
+        return choose(request)
 
     def fingerprint(self, options: CompileOptions) -> str:
         return "reference"

@@ -1,0 +1,138 @@
+"""The planner's choices, for kernels that it knows nothing of."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.passes.planner import CANDIDATES, GENERIC, choose, launch_seconds
+from tilewright.runtime.key import signature_of
+from tilewright.targets.base import CompileOptions
+
+
+@tw.kernel
+def product(
+    A, B, C, BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto, BK: tw.constexpr = tw.auto
+):
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    acc = tw.zeros((BM, BN), tw.f32)
+    for k in range(0, A.shape[1], BK):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
+        b = tw.load_tile(tw.init_tile(B, [k, n], (BK, BN)))
+        acc = tw.tile_mma(a, b, acc)
+    tw.store_tile(acc, tw.init_tile(C, [m, n], (BM, BN)))
+
+
+@tw.kernel
+def rows(X, Y, BM: tw.constexpr = tw.auto, N: tw.constexpr = 1024):
+    m = tw.program_id(0) * BM
+    x = tw.load_tile(tw.init_tile(X, [m, 0], (BM, N)))
+    y = tw.exp(x - tw.max(x, 1))
+    tw.store_tile(y / tw.sum(y, 1), tw.init_tile(Y, [m, 0], (BM, N)))
+
+
+class Request:
+    """What a launch of a kernel would ask."""
+
+    def __init__(self, kernel, *args):
+        types, constexprs, _ = kernel.launcher.describe(kernel.launcher.bind(args, {}))
+        self.names = tuple(n for n, v in constexprs.items() if v is tw.auto)
+        self.arguments = tuple(types)
+        self.built = 0
+        signature = signature_of(types)
+
+        def build(choice):
+            self.built += 1
+            values = {**constexprs, **choice}
+            return kernel.build(signature, values, CompileOptions()).module
+
+        self.build = build
+
+
+def arrays(*shapes):
+    return [np.zeros(shape, np.float32) for shape in shapes]
+
+
+def test_large_products_get_large_tiles():
+    square = choose(Request(product, *arrays((2048, 2048), (2048, 2048), (2048, 2048))))
+    assert square["BM"] >= 128 and square["BN"] >= 128
+
+
+def test_cores_are_kept_busy():
+    small = arrays((256, 256), (256, 256), (256, 256))
+    many = choose(Request(product, *small), replace(GENERIC, cores=64))
+    one = choose(Request(product, *small), replace(GENERIC, cores=1))
+    assert many["BM"] * many["BN"] < one["BM"] * one["BN"]
+
+
+def test_tiles_do_not_cover_more_than_there_is():
+    thin = choose(Request(product, *arrays((2048, 2048), (2048, 16), (2048, 16))))
+    assert thin["BN"] == 16
+    shallow = choose(Request(product, *arrays((2048, 32), (32, 2048), (2048, 2048))))
+    assert shallow["BK"] == 32
+
+
+def test_values_stay_near_the_core():
+    x, y = arrays((4096, 1024), (4096, 1024))
+    roomy = choose(Request(rows, x, y), replace(GENERIC, cache_bytes=1 << 24))
+    tight = choose(Request(rows, x, y), replace(GENERIC, cache_bytes=1 << 17))
+    assert tight["BM"] * 1024 * 4 <= 1 << 17 and tight["BM"] <= roomy["BM"]
+
+
+def test_the_choice_is_the_cheapest_of_all_that_were_tried():
+    request = Request(rows, *arrays((300, 1024), (300, 1024)))
+    best = choose(request)
+    costs = {
+        size: launch_seconds(request.build({"BM": size}), request.arguments, GENERIC)
+        for size in CANDIDATES
+    }
+    assert costs[best["BM"]] == min(costs.values())
+
+
+def test_cost_follows_the_shapes():
+    request = Request(product, *arrays((64, 512), (512, 64), (64, 64)))
+    module = request.build({"BM": 64, "BN": 64, "BK": 32})
+    short = Request(product, *arrays((64, 64), (64, 64), (64, 64))).arguments
+    ratio = launch_seconds(module, request.arguments, GENERIC) / launch_seconds(
+        module, short, GENERIC
+    )
+    assert 6 < ratio < 8
+
+
+def test_few_kernels_are_built():
+    request = Request(product, *arrays((512, 512), (512, 512), (512, 512)))
+    choose(request)
+    assert request.built < 60
+
+
+@tw.kernel
+def impossible(X, N: tw.constexpr = tw.auto):
+    tw.static_assert(N == 7, "N is 7")
+    tw.store_tile(0, tw.init_tile(X, [0, 0], (N, N)))
+
+
+def test_no_candidate_fits():
+    with pytest.raises(tw.UnsupportedError, match="no value of N") as caught:
+        choose(Request(impossible, *arrays((8, 8))))
+    assert "N is 7" in str(caught.value)
+
+
+@tw.kernel
+def constrained(X, N: tw.constexpr = tw.auto):
+    tw.static_assert(N % 128 == 0)
+    tw.store_tile(0, tw.init_tile(X, [0, 0], (N, N)))
+
+
+def test_choices_that_do_not_compile_are_passed_over():
+    assert choose(Request(constrained, *arrays((8, 8)))) == {"N": 128}
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_targets_plan(target):
+    rng = np.random.default_rng()
+    a, b = (rng.standard_normal(s).astype(np.float32) for s in ((70, 50), (50, 90)))
+    c = np.full((70, 90), np.nan, np.float32)
+    kernel = product.options(target=target)
+    kernel[lambda c: (tw.cdiv(70, c.BM), tw.cdiv(90, c.BN))](a, b, c)
+    assert np.linalg.norm(c - a @ b) / np.linalg.norm(a @ b) < 1e-6

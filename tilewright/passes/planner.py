@@ -1,0 +1,278 @@
+"""Chooses the constexprs that a kernel leaves to the machine (``tw.auto``).
+
+Requires nothing of the kernel: every choice is tried by building the kernel's IR with it, and the IR
+is costed. Guarantees values for which the kernel compiles, or an error that says why none does.
+
+The cost of a choice is an estimate of the time of the whole launch: what one program computes and
+moves, with loops counted by their bounds for the shapes at hand, times the rounds in which the
+programs share the cores. So waste at ragged edges, too few programs, too little reuse and too many
+small ops are all seen as what they are, time; no kind of kernel is known here.
+
+    BM = 16:  64 programs,  4 B loaded per 8 flop   ->  3.1 ms
+    BM = 64:   4 programs,  4 B loaded per 32 flop  ->  0.9 ms     chosen
+    BM = 256:  1 program on 2 cores                 ->  1.6 ms
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, Protocol
+
+from xdsl.dialects import arith, gpu, memref, scf
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, VectorType
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+
+from tilewright import dtypes
+from tilewright.diagnostics import TilewrightError, UnsupportedError
+from tilewright.dialects import xetile
+
+CANDIDATES = (16, 32, 64, 128, 256)
+"""Values that are tried for every constexpr; tiles of these extents fit every machine's panels."""
+
+_UNKNOWN_TRIPS = 8
+"""Iterations of a loop whose bounds no shape gives."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What the cost of a launch is measured by. Rates are per core."""
+
+    cores: int
+    product_flops: float
+    """Multiplications and additions of tile_mma per second, at 4 bytes per element."""
+    elementwise_bytes: float
+    """Bytes of results per second of an op on values."""
+    memory_bytes: float
+    """Bytes per second that loads and stores move."""
+    cache_bytes: int
+    """Values stay near the core up to this size; larger ones move at ``memory_bytes``."""
+    op_seconds: float
+    """What an op costs besides."""
+
+
+GENERIC = Rates(
+    cores=8,
+    product_flops=1e11,
+    elementwise_bytes=3e10,
+    memory_bytes=1e10,
+    cache_bytes=1 << 20,
+    op_seconds=1e-7,
+)
+"""A machine of no name: the ratios are those of any of today's cores."""
+
+
+class Request(Protocol):
+    """What has to be chosen (`tilewright.lang.kernel.AutoRequest`)."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
+    @property
+    def arguments(self) -> tuple[Any, ...]: ...
+
+    @property
+    def build(self) -> Callable[[Mapping[str, Any]], ModuleOp]: ...
+
+
+def choose(request: Request, rates: Rates = GENERIC) -> dict[str, int]:
+    """A value for every name of the request: the cheapest found by descent along one at a time.
+
+    Raises UnsupportedError when the kernel compiles with none of the candidates.
+    """
+    seen: dict[tuple[int, ...], float] = {}
+    reasons: list[TilewrightError] = []
+
+    def cost(choice: tuple[int, ...]) -> float:
+        if choice not in seen:
+            try:
+                module = request.build(dict(zip(request.names, choice, strict=True)))
+                seen[choice] = launch_seconds(module, request.arguments, rates)
+            except TilewrightError as error:
+                reasons.append(error)
+                seen[choice] = inf
+        return seen[choice]
+
+    starts = [(size,) * len(request.names) for size in (64, *CANDIDATES)]
+    best = min(starts, key=cost)
+    improved = cost(best) < inf
+    while improved:
+        improved = False
+        for i in range(len(best)):
+            along = [(*best[:i], size, *best[i + 1 :]) for size in CANDIDATES]
+            better = min(along, key=cost)
+            if cost(better) < cost(best):
+                best, improved = better, True
+    if cost(best) == inf:
+        raise UnsupportedError(
+            f"no value of {', '.join(request.names)} among {CANDIDATES} makes a legal kernel;"
+            f" with {best}: {reasons[0].message}",
+            location=reasons[0].location,
+            hint="give the constexprs values",
+        )
+    return dict(zip(request.names, best, strict=True))
+
+
+def launch_seconds(module: ModuleOp, arguments: Sequence[Any], rates: Rates) -> float:
+    """Estimated time of a launch that covers the arrays which the kernel stores to."""
+    kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
+    entry = kernel.body.blocks.first
+    assert entry is not None
+    shapes: dict[SSAValue, tuple[int, ...]] = {
+        value: tuple(argument.shape)
+        for value, argument in zip(entry.args, arguments, strict=True)
+        if hasattr(argument, "shape")
+    }
+    estimate = _Estimate(shapes, rates)
+    one = estimate.block(entry)
+    programs = max([estimate.programs(op) for op in kernel.walk() if _is_store(op)], default=1)
+    rounds = -(-programs // rates.cores)
+    return one * rounds
+
+
+def _is_store(op: Operation) -> bool:
+    return isinstance(op, (xetile.StoreTileOp, xetile.AtomicRmwOp))
+
+
+@dataclass
+class _Estimate:
+    shapes: Mapping[SSAValue, tuple[int, ...]]
+    rates: Rates
+    known: dict[SSAValue, int | None] = field(default_factory=dict[SSAValue, "int | None"])
+
+    # Time of one program.
+
+    def block(self, block: Block) -> float:
+        return sum(self.op(op) for op in block.ops)
+
+    def op(self, op: Operation) -> float:
+        rates = self.rates
+        if isinstance(op, scf.ForOp):
+            trips = self.trips(op)
+            carried = sum(_bytes(value) for value in op.results)
+            spilt = max(0, carried - rates.cache_bytes)
+            return trips * (self.block(op.body.block) + 2 * spilt / rates.memory_bytes)
+        if op.regions:
+            trips = _UNKNOWN_TRIPS if isinstance(op, scf.WhileOp) else 1
+            return trips * sum(self.block(b) for region in op.regions for b in region.blocks)
+        if isinstance(op, xetile.TileMmaOp):
+            (m, k), n = _vector(op.a).get_shape(), _vector(op.b).get_shape()[1]
+            size = _element_bytes(op.a)
+            # Panels come from the near cache, so that a small product is bound by them.
+            moved = (m * k + k * n) * size + 2 * _bytes(op.result) / max(k / 16, 1)
+            return (
+                2 * m * n * k * size / 4 / rates.product_flops
+                + moved / rates.elementwise_bytes
+                + rates.op_seconds
+            )
+        if isinstance(op, (xetile.StoreTileOp, xetile.StoreScatterOp)):
+            return _bytes(op.value) / rates.memory_bytes + rates.op_seconds
+        if isinstance(op, (xetile.LoadTileOp, xetile.LoadGatherOp, xetile.AtomicRmwOp)):
+            moved = sum(_bytes(value) for value in op.results)
+            return moved / rates.memory_bytes + rates.op_seconds
+        results = sum(_bytes(value) for value in op.results)
+        if results == 0:
+            return 0.0
+        near = results <= rates.cache_bytes
+        rate = rates.elementwise_bytes if near else rates.memory_bytes
+        return results / rate + rates.op_seconds
+
+    def trips(self, loop: scf.ForOp) -> int:
+        low, high, step = (self.value(v) for v in (loop.lb, loop.ub, loop.step))
+        if low is None or high is None or not step or step < 0:
+            return _UNKNOWN_TRIPS
+        return max(0, -(-(high - low) // step))
+
+    # Programs of the launch.
+
+    def programs(self, store: Operation) -> int:
+        """Programs that write every part of an array once: a tile's steps along the program ids."""
+        tile = next(v for v in store.operands if isinstance(v.type, xetile.TileType))
+        init = tile.owner
+        while isinstance(init, xetile.UpdateTileOffsetOp):
+            init = init.tile.owner
+        if not isinstance(init, xetile.InitTileOp) or init.source not in self.shapes:
+            return 1
+        shape = self.shapes[init.source]
+        extents = (*(1 for _ in shape[:-2]), *init.tile_type.get_shape())[-len(shape) :]
+        count = 1
+        for offset, extent, step in zip(init.mixed_offsets, shape, extents, strict=False):
+            if isinstance(offset, SSAValue) and _from_program_id(offset):
+                count *= max(1, -(-extent // step))
+        return count
+
+    # Index arithmetic on shapes.
+
+    def value(self, ssa: SSAValue) -> int | None:
+        """An index value for these shapes, in the first program; None when they do not tell."""
+        if ssa not in self.known:
+            self.known[ssa] = None  # a cycle through a loop has no value
+            self.known[ssa] = self._value(ssa)
+        return self.known[ssa]
+
+    def _value(self, ssa: SSAValue) -> int | None:
+        op = ssa.owner
+        if isinstance(op, arith.ConstantOp):
+            return op.value.value.data if isinstance(op.value, IntegerAttr) else None
+        if isinstance(op, memref.DimOp):
+            shape, axis = self.shapes.get(op.source), self.value(op.index)
+            return shape[axis] if shape is not None and axis is not None else None
+        if isinstance(op, gpu.BlockIdOp):
+            return 0
+        if isinstance(ssa, BlockArgument) and isinstance(loop := ssa.owner.parent_op(), scf.ForOp):
+            return self.value(loop.lb) if ssa.index == 0 else None
+        fold = _FOLDS.get(type(op)) if isinstance(op, Operation) else None
+        if fold is None or not isinstance(op, Operation):
+            return None
+        operands = [self.value(operand) for operand in op.operands]
+        if any(operand is None for operand in operands):
+            return None
+        try:
+            return fold(*operands)
+        except ZeroDivisionError:
+            return None
+
+
+_FOLDS: Mapping[type[Operation], Callable[..., int]] = {
+    arith.AddiOp: lambda a, b: a + b,
+    arith.SubiOp: lambda a, b: a - b,
+    arith.MuliOp: lambda a, b: a * b,
+    arith.FloorDivSIOp: lambda a, b: a // b,
+    arith.CeilDivSIOp: lambda a, b: -(-a // b),
+    arith.MinSIOp: min,
+    arith.MaxSIOp: max,
+}
+
+
+def _from_program_id(ssa: SSAValue) -> bool:
+    """Whether a program's number goes into an index value."""
+    work, seen = [ssa], set[SSAValue]()
+    while work:
+        value = work.pop()
+        if value in seen or not isinstance(value.owner, Operation):
+            continue
+        seen.add(value)
+        if isinstance(value.owner, gpu.BlockIdOp):
+            return True
+        work.extend(value.owner.operands)
+    return False
+
+
+def _vector(value: SSAValue) -> VectorType:
+    assert isinstance(value.type, VectorType)
+    return value.type
+
+
+def _element_bytes(value: SSAValue) -> int:
+    return dtypes.from_mlir(_vector(value).element_type).itemsize
+
+
+def _bytes(value: SSAValue) -> int:
+    """Bytes of a tile's value; 0 for scalars and tiles."""
+    if not isinstance(value.type, VectorType):
+        return 0
+    size = _element_bytes(value)
+    for extent in value.type.get_shape():
+        size *= extent
+    return size
