@@ -78,7 +78,8 @@ class Plan:
 class Contraction:
     """Rewrites one kernel."""
 
-    def __init__(self, function: gpu.FuncOp, remarks: list[str]):
+    def __init__(self, function: gpu.FuncOp, remarks: list[str], *, loops: bool = True):
+        self.loops = loops
         self.function = function
         self.remarks = remarks
         self.analysis = AccessAnalysis(function)
@@ -88,13 +89,14 @@ class Contraction:
         self.order = {op: i for i, op in enumerate(function.walk())}
 
     def run(self) -> None:
-        for op in list(self.function.walk()):
+        for op in list(self.function.walk()) if self.loops else ():
             if isinstance(op, scf.ForOp | scf.WhileOp) and op.parent is not None:
                 self.loop(op)
         for op in list(self.function.walk()):
             if isinstance(op, xt.TileMmaOp) and op.parent is not None:
                 self.single(op)
-        self.join()
+        if self.loops:
+            self.join()
         for mma in self.replaced:
             mma.erase()
 

@@ -59,11 +59,11 @@ def is_tile(value: SSAValue) -> bool:
     return isinstance(value.type, VectorType)
 
 
-def form_strips(function: gpu.FuncOp) -> None:
-    """Rewrite every block of a kernel."""
+def form_strips(function: gpu.FuncOp, *, fuse: bool = True) -> None:
+    """Rewrite every block of a kernel; without `fuse` every op is a strip of its own."""
     analysis = AccessAnalysis(function)
     for block in list(_blocks(function.body.block)):
-        Former(block, analysis).run()
+        Former(block, analysis, fuse).run()
 
 
 def _blocks(block: Block) -> Iterator[Block]:
@@ -78,7 +78,8 @@ def _blocks(block: Block) -> Iterator[Block]:
 class Former:
     """Forms the strips of one block."""
 
-    def __init__(self, block: Block, analysis: AccessAnalysis):
+    def __init__(self, block: Block, analysis: AccessAnalysis, fuse: bool = True):
+        self.fuse = fuse
         self.block = block
         self.analysis = analysis
         self.items: list[Item] = []
@@ -331,7 +332,7 @@ class Former:
         first = max((self.earliest(v, kind == "rows") for v in op.operands), default=0)
         loads = [load for v in op.operands for load in self.loads_under(v)]
         at = -1
-        if kind != "atomic":
+        if kind != "atomic" and self.fuse:
             for i in range(first, len(self.items)):
                 item = self.items[i]
                 if item.rows != rows or item.kind != kind:

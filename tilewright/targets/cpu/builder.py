@@ -64,6 +64,7 @@ class Builder:
         self.entry = entry
         self.block = entry
         self.nonnegative: set[SSAValue] = set()
+        self.prefetches = True
         self._constants: dict[tuple[Attribute, int | float | str], SSAValue] = {}
 
     def op(self, op: Operation) -> Operation:
@@ -326,6 +327,11 @@ class Builder:
 
     def store(self, value: SSAValue, pointer: SSAValue, align: int | None = None) -> None:
         self.op(mach.StoreOp(value, pointer, alignment=align))
+
+    def prefetch(self, pointer: SSAValue, *, locality: int = 3, write: bool = False) -> None:
+        """Fetch a line ahead of its use, unless prefetches are switched off."""
+        if self.prefetches:
+            self.op(mach.PrefetchOp(pointer, locality=locality, write=write))
 
     def call(self, name: str, args: Sequence[SSAValue], results: Sequence[Attribute] = ()) -> Operation:
         return self.op(mach.CallOp(name, args, results))

@@ -155,7 +155,7 @@ class ContractEmitter:
             return
         base = b.ptr(b.ptr(operand.pointer, operand.next_bytes), b.mul(i, lines * 64))
         for line in range(lines):
-            b.op(mach.PrefetchOp(b.ptr(base, 64 * line), locality=2))
+            b.prefetch(b.ptr(base, 64 * line), locality=2)
 
     def clear_skipped(self, c: Buffer, length: Idx, rows: Idx, cols: Idx) -> None:
         """Write zeros where no block will store: all of C if k is empty, else beyond the last panels."""

@@ -93,6 +93,8 @@ class Lowered:
     scratch_bytes: int
     types: list[Attribute]
     packs: int
+    subgroups: int = 1
+    """Workgroups that run for each of the launch's, along x."""
 
 
 class Scratch:
@@ -113,8 +115,14 @@ class Scratch:
         return pointer.results[0]
 
 
-def lower_kernel(kernel: gpu.FuncOp, m: Machine) -> Lowered:
-    """The module of the last stage for a kernel at the stage level."""
+def lower_kernel(
+    kernel: gpu.FuncOp, m: Machine, *, share: bool = True, prefetch: bool = True, subgroups: int = 1
+) -> Lowered:
+    """The module of the last stage for a kernel at the stage level.
+
+    `share`: let values that replace one another share a buffer. `prefetch`: fetch ahead. `subgroups`: a launch runs
+    that many workgroups for each that it was asked for (see `lift_subgroups`).
+    """
     body = kernel.body.block
     types = [a.type for a in body.args]
     block = argument_block(types)
@@ -128,7 +136,8 @@ def lower_kernel(kernel: gpu.FuncOp, m: Machine) -> Lowered:
         functions.append(task_op)
         del used
     main = FunctionContext("tw_workgroup", kernel, block, m)
-    main.lower_workgroup(packs)
+    main.b.prefetches = prefetch
+    main.lower_workgroup(packs, share)
     functions.append(main.op)
 
     # Memory of the packed arrays, one after the other.
@@ -147,7 +156,7 @@ def lower_kernel(kernel: gpu.FuncOp, m: Machine) -> Lowered:
     context.launch(pool, "tw_workgroup", run.mul(run.mul(gx, gy), gz))
     run.op(func.ReturnOp())
     module = ModuleOp([*functions, plan_op, run_op])
-    return Lowered(module, block, -(-main.scratch.used // 4096) * 4096, types, len(packs))
+    return Lowered(module, block, -(-main.scratch.used // 4096) * 4096, types, len(packs), subgroups)
 
 
 class FunctionContext:
@@ -242,7 +251,7 @@ class FunctionContext:
 
     # The workgroup --------------------------------------------------------------------------------------------
 
-    def lower_workgroup(self, packs: Sequence[PackOp]) -> None:
+    def lower_workgroup(self, packs: Sequence[PackOp], share: bool) -> None:
         b = self.b
         gx, gy = self.grid(0), self.grid(1)
         rest = self.task
@@ -262,7 +271,7 @@ class FunctionContext:
             self.packed[op.result] = array.packed
             at = b.add(at, array.bytes)
         body = self.kernel.body.block
-        self.storage = Storage(body)
+        self.storage = Storage(body, share=share)
         self.buffers: dict[int, Buffer] = {}
         self.contracts = ContractEmitter(self.e, self.m, self.packed, self.scratch.bytes, self.contract_scalars)
         self.lower_block(body)

@@ -104,14 +104,14 @@ def emit_micro(
     if not known:
         for r in range(family.mr):
             for line in range(0, family.nr * size, 64):
-                b.op(mach.PrefetchOp(b.ptr(target, r * c.ld * size + line), write=True))
+                b.prefetch(b.ptr(target, r * c.ld * size + line), write=True)
     def steps(start: Idx, end: Idx, count: int, carry: Sequence[SSAValue]) -> Sequence[SSAValue]:
         with b.loop(start, end, count, carry) as loop:
             pa = b.ptr(a.pointer, b.mul(loop.iv, a.k_bytes))
             pb = b.ptr(bb.pointer, b.mul(loop.iv, bb.k_bytes))
             if count > 1 and a.next_bytes is not None:
                 for line in range(0, count * a.k_bytes, 64):
-                    b.op(mach.PrefetchOp(b.ptr(pa, b.add(a.next_bytes, line))))
+                    b.prefetch(b.ptr(pa, b.add(a.next_bytes, line)))
             accumulators = list(loop.carried)
             for u in range(count):
                 at_a, at_b = b.ptr(pa, u * a.k_bytes), b.ptr(pb, u * bb.k_bytes)

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from xdsl.dialects import arith, gpu
-from xdsl.dialects.builtin import AnyFloat, IntegerType, ModuleOp, VectorType
+from xdsl.dialects.builtin import AnyFloat, IntegerAttr, IntegerType, ModuleOp, VectorType
 from xdsl.ir import Attribute, OpResult
 
 from tilewright.dialects.stage import ContractOp
+from tilewright.dialects.xetile import TileType
 from tilewright.dialects.text import print_module
 from tilewright.passes.cleanup import cleanup
 from tilewright.passes.contraction import Contraction
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.passes.level import infer_level
 from tilewright.passes.packing import Packing, Panels, PanelsOf
 from tilewright.passes.reciprocal import use_reciprocals
 from tilewright.passes.strips import form_strips
+from tilewright.passes.subgroup_to_workgroup import subgroup_to_workgroup
 from tilewright.targets.base import CompileOptions, Observer, ignore
 from tilewright.targets.cpu.lower import Lowered, lower_kernel
 from tilewright.targets.cpu.machine import Machine
@@ -71,6 +75,41 @@ def widen_operands(kernel: gpu.FuncOp, m: Machine) -> None:
                 last.operands[2 * i + side] = wide.result
 
 
+ABLATIONS = ("reciprocal", "contraction", "packing", "fusion", "sharing", "prefetch")
+"""Optimisations that `options.disable` can switch off; results stay right.
+
+contraction: loops of products become one range of k. packing: once per launch instead of once per workgroup.
+fusion: ops share one pass over rows. sharing: values that replace one another share a buffer."""
+
+
+def lift_subgroups(kernel: gpu.FuncOp) -> int:
+    """A kernel that is the program of one subgroup becomes a workgroup's; how many subgroups a workgroup had."""
+    if infer_level(kernel) != "subgroup":
+        return 1
+    stated = kernel.attributes.get("tilewright.subgroups")
+    count = stated.value.data if isinstance(stated, IntegerAttr) else 1
+    subgroup_to_workgroup(kernel, count, (count, 1, 1))
+    return count
+
+
+def note_maps(kernel: gpu.FuncOp, options: CompileOptions, remarks: list[str]) -> None:
+    """Maps say which subgroup owns what; a workgroup is one thread here, and a map changes nothing."""
+    for op in kernel.walk():
+        maps = any(name.startswith("wg_map") and op.properties[name] for name in op.properties)
+        tiles = [r.type for r in op.results if isinstance(r.type, TileType)]
+        if not maps and not any(t.wg_map is not None or t.sg_map is not None for t in tiles):
+            continue
+        if options.maps == "strict":
+            raise error_at(
+                op,
+                f"{op.name} has a map, and a cpu core has no subgroups to give parts to",
+                kind=UnsupportedError,
+                hint="without options(maps='strict') the map is left out, with a remark",
+            )
+        remarks.append(f"{op.name}: its map is not used, a workgroup is one thread on the cpu")
+        return
+
+
 def run_pipeline(
     module: ModuleOp,
     m: Machine,
@@ -90,17 +129,22 @@ def run_pipeline(
         action()
         observe(name, module)
 
+    off = options.disable
+    subgroups = lift_subgroups(kernel)
+    note_maps(kernel, options, remarks)
     run("cleanup", lambda: cleanup(kernel))
-    if "reciprocal" not in options.disable:
+    if "reciprocal" not in off:
         run("reciprocal", lambda: use_reciprocals(kernel))
-    run("contraction", Contraction(kernel, remarks).run)
+    run("contraction", Contraction(kernel, remarks, loops="contraction" not in off).run)
     run("cleanup", lambda: cleanup(kernel))
-    if "packing" not in options.disable:
+    if "packing" not in off:
         run("packing", Packing(kernel, panels_for(m), remarks).run)
     run("widen-operands", lambda: widen_operands(kernel, m))
     run("cleanup", lambda: cleanup(kernel))
-    run("strips", lambda: form_strips(kernel))
+    run("strips", lambda: form_strips(kernel, fuse="fusion" not in off))
     ir["stage"] = print_module(module, readable=True)
-    lowered = lower_kernel(kernel, m)
+    lowered = lower_kernel(
+        kernel, m, share="sharing" not in off, prefetch="prefetch" not in off, subgroups=subgroups
+    )
     ir["mach"] = str(lowered.module)
     return lowered

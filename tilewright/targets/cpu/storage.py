@@ -37,7 +37,7 @@ def is_tile(value: SSAValue) -> bool:
 class Storage:
     """The classes of one function."""
 
-    def __init__(self, body: Block):
+    def __init__(self, body: Block, *, share: bool = True):
         self.start: dict[Operation, int] = {}
         self.end: dict[Operation, int] = {}
         self._count = 0
@@ -45,7 +45,7 @@ class Storage:
         self.classes: dict[SSAValue, Class] = {}
         self._pairs: list[tuple[SSAValue, SSAValue]] = []
         self._collect(body)
-        for x, y in self._pairs:
+        for x, y in self._pairs if share else ():
             self.merge(x, y)
 
     def _number(self, block: Block) -> None:

@@ -507,7 +507,7 @@ class StripEmitter:
             moved = Place(b.add(place.row, rows), place.col, 1, place.lanes, True)
             if bytes >= 64 or (isinstance(place.col, int) and place.col * itemsize(tile.element) % 64 == 0):
                 pointer = self.e.address(tile, moved)
-                b.op(mach.PrefetchOp(pointer, locality=3 if write else 2, write=write))
+                b.prefetch(pointer, locality=3 if write else 2, write=write)
 
     def masked(
         self,

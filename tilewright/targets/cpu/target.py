@@ -68,6 +68,7 @@ class CpuExecutable:
         self._tail = meta["grid"] // 8
         self._scratch = meta["scratch_bytes"]
         self._packs = meta["packs"]
+        self._subgroups = meta["subgroups"]
         self._ready: tuple[Pool, Any, Any, LoadedObject] | None = None
         self._guard = threading.Lock()
         self._buffers = threading.local()
@@ -120,7 +121,7 @@ class CpuExecutable:
                 at += 1
         address = ctypes.addressof(words)
         at = self._tail
-        words[at : at + 3] = grid
+        words[at : at + 3] = (grid[0] * self._subgroups, grid[1], grid[2])
         words[at + 6] = found.address
         size = self._scratch * found.threads
         total = size
@@ -200,6 +201,7 @@ class CpuTarget:
             "grid": block.grid,
             "scratch_bytes": lowered.scratch_bytes,
             "packs": lowered.packs,
+            "subgroups": lowered.subgroups,
             "remarks": remarks,
             "machine": options.machine,
         }
