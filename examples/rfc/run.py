@@ -1,16 +1,17 @@
 """Runs the RFCs' programs and checks them against numpy in float64.
 
     python examples/rfc/run.py                         every program, at 512 instead of 4096
-    python examples/rfc/run.py --size 4096 xetile_2_1  the size printed in the RFC
+    python examples/rfc/run.py --size 4096 --target cpu    the size printed in the RFCs
     python examples/rfc/run.py --through xegpu-to-xetile   after a pass of Tilewright
 
 The matrices' extent is the only number that is replaced. `--target cpu` compiles instead of
-interpreting; it takes seconds where the reference executor takes minutes.
+interpreting: seconds where the reference executor takes minutes.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -76,22 +77,75 @@ def load(name: str, size: int) -> Any:
     from tilewright.dialects.text import parse_module
 
     path = FOLDER / f"{name}.mlir"
-    return parse_module(path.read_text().replace(str(PRINTED), str(size)), str(path))
+    return parse_module(re.sub(rf"(?<!%c){PRINTED}", str(size), path.read_text()), str(path))
 
 
-def error_of(name: str, size: int, seed: int, through: tuple[str, ...] = ()) -> float:
-    """The relative Frobenius error of a program, after the named passes."""
+def error_of(
+    name: str, size: int, seed: int, through: tuple[str, ...] = (), target: str = "reference"
+) -> float:
+    """The relative Frobenius error of a program, after the named passes, on a target."""
     from tilewright import reference
+
+    module = load(name, size)
+    for each in through:
+        apply(each, module)
+    args, check = PROGRAMS[name](size, np.random.default_rng(seed))
+    if target == "reference":
+        reference.run(module, (1, 1, 1), args)
+    else:
+        compile_and_launch(module, args, target)
+    found, expected = check(args)
+    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+
+
+def apply(name_of_pass: str, module: Any) -> None:
     from tilewright.dialects import make_context
     from tilewright.tools.opt import available_passes
 
-    module = load(name, size)
-    for name_of_pass in through:
-        available_passes()[name_of_pass]()().apply(make_context(), module)
-    args, check = PROGRAMS[name](size, np.random.default_rng(seed))
-    reference.run(module, (1, 1, 1), args)
-    found, expected = check(args)
-    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+    available_passes()[name_of_pass]()().apply(make_context(), module)
+
+
+def compile_and_launch(module: Any, args: Arrays, target: str) -> None:
+    """XeGPU becomes XeTile, the outer loops become the grid, and the kernel is compiled."""
+    from xdsl.dialects import gpu
+    from xdsl.dialects.builtin import ModuleOp
+
+    from tilewright.runtime.arrays import describe
+    from tilewright.targets.base import CompileOptions, get_target
+
+    apply("xegpu-to-xetile", module)
+    apply("outer-loops-to-grid", module)
+    launch = next(op for op in module.walk() if isinstance(op, gpu.LaunchFuncOp))
+    grid = tuple(number(v) for v in (launch.gridSizeX, launch.gridSizeY, launch.gridSizeZ))
+    kernel = next(op for op in module.walk() if isinstance(op, gpu.ModuleOp))
+    kernel.detach()
+    built = get_target(target).build(ModuleOp([kernel]), CompileOptions(target=target))
+    built.launch(grid, [describe(array) for array in args])
+
+
+def number(value: Any) -> int:
+    """The number that host code computes from constants."""
+    from xdsl.dialects import arith
+
+    op = value.owner
+    if isinstance(op, arith.ConstantOp):
+        return op.value.value.data
+    a, b = (number(operand) for operand in op.operands)
+    match op.name.removeprefix("arith."):
+        case "addi":
+            return a + b
+        case "subi":
+            return a - b
+        case "muli":
+            return a * b
+        case "divui" | "divsi":
+            return a // b
+        case "ceildivui" | "ceildivsi":
+            return -(-a // b)
+        case "maxsi" | "maxui":
+            return max(a, b)
+        case name:
+            raise NotImplementedError(name)
 
 
 def main() -> int:
@@ -100,6 +154,7 @@ def main() -> int:
     parser.add_argument("--size", type=int, default=512, help="a multiple of 512")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--through", action="append", default=[], help="a pass to apply first")
+    parser.add_argument("--target", choices=("reference", "cpu"), default="reference")
     options = parser.parse_args()
     if options.size % 512 or options.size < 512:
         parser.error("the size is a multiple of 512, the largest tile")
@@ -107,7 +162,7 @@ def main() -> int:
     failed = False
     for name in chosen:
         start = time.perf_counter()
-        error = error_of(name, options.size, options.seed, tuple(options.through))
+        error = error_of(name, options.size, options.seed, tuple(options.through), options.target)
         failed |= not error < 1e-5
         print(f"{name:44} error {error:.1e}   {time.perf_counter() - start:.1f} s")
     return int(failed)

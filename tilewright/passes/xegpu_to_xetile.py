@@ -12,6 +12,7 @@ remains, the values are the same. Barriers, fences and compile_hint stay.
 | create_mem_desc, load_matrix, store_matrix | tiles of the shared memref, order by its strides |
 | load, store, atomic_rmw by base and offsets | scattered tiles, one element each |
 | dpas; dpas_mx | tile_mma; bf16 operands times their scales, then tile_mma |
+| vector.multi_reduction of one dimension of two | reduction, shape_cast, and the accumulator |
 | layout<sg_layout, sg_data> of two dimensions in row-major order | wg_map |
 
 Other layouts are dropped: at workgroup level a map never changes a value.
@@ -30,7 +31,9 @@ from math import prod
 from xdsl.context import Context
 from xdsl.dialects import arith, memref, vector
 from xdsl.dialects.builtin import (
+    AnyFloat,
     BFloat16Type,
+    DenseIntOrFPElementsAttr,
     Float32Type,
     IndexType,
     IntegerType,
@@ -46,12 +49,13 @@ from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu, xetile
+from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.dialects.xegpu.compute import packing_factor
 from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership
 from tilewright.dialects.xegpu.types import MemDescType
 from tilewright.dialects.xetile import TileAttr, TileType, WgMapAttr
 from tilewright.dialects.xetile.assembly import Index
-from tilewright.passes.xegpu_emit import Before, shape_of, with_shape
+from tilewright.passes.xegpu_emit import Before, neutral, shape_of, with_shape
 from tilewright.passes.xegpu_modernize import XeGPUModernize
 
 MOST_TILES = 64
@@ -120,6 +124,8 @@ def _convert(op: Operation) -> None:
             _dpas_mx(op)
         case xegpu.ConvertLayoutOp():
             _convert_layout(op)
+        case MultiReductionOp():
+            _reduction(op)
         case xegpu.TruncfOp():
             at = Before(op)
             at.replace(at.add(arith.TruncFOp(op.source, op.result.type)))
@@ -537,6 +543,43 @@ def _dpas_mx(op: xegpu.DpasMxOp) -> None:
     )
     value = at.add(mma)
     at.replace(value if result == full else at.add(arith.TruncFOp(value, result)))
+
+
+COMBINE: dict[str, tuple[type[Operation] | None, type[Operation] | None]] = {
+    "add": (arith.AddfOp, arith.AddiOp),
+    "mul": (arith.MulfOp, arith.MuliOp),
+    "minnumf": (arith.MinnumfOp, None),
+    "maxnumf": (arith.MaxnumfOp, None),
+    "minimumf": (arith.MinimumfOp, None),
+    "maximumf": (arith.MaximumfOp, None),
+    "minsi": (None, arith.MinSIOp),
+    "maxsi": (None, arith.MaxSIOp),
+    "minui": (None, arith.MinUIOp),
+    "maxui": (None, arith.MaxUIOp),
+    "and": (None, arith.AndIOp),
+    "or": (None, arith.OrIOp),
+    "xor": (None, arith.XOrIOp),
+}
+"""The op on two values of each reduction, for floats and for integers."""
+
+
+def _reduction(op: MultiReductionOp) -> None:
+    """A reduction of one dimension of two: XeTile's keeps it as 1, and has no accumulator."""
+    source, result = op.source, op.dest.type
+    if len(shape_of(source)) != 2 or len(op.dims) != 1 or not isinstance(result, VectorType):
+        return
+    at = Before(op)
+    value = at.cast(at.add(xetile.ReductionOp(op.kind, source, op.dims)), result.get_shape())
+    number = neutral(op.kind, result.element_type)
+    start = op.acc.owner
+    constant = start.value if isinstance(start, arith.ConstantOp) else None
+    if not isinstance(constant, DenseIntOrFPElementsAttr) or any(
+        n != number for n in constant.get_values()
+    ):
+        combine = COMBINE[op.kind][0 if isinstance(result.element_type, AnyFloat) else 1]
+        assert combine is not None
+        value = at.add(combine(op.acc, value))  # pyright: ignore[reportCallIssue]
+    at.replace(value)
 
 
 def _convert_layout(op: xegpu.ConvertLayoutOp) -> None:
