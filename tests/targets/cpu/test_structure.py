@@ -1,0 +1,189 @@
+"""What the compiler makes of programs: equal code for equal meaning, ablations, machine levels, AMX, remarks."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.acceptance import kernels
+from tilewright.targets.cpu import target as cpu
+from tilewright.targets.cpu.machine import machine
+from tilewright.targets.cpu.pipeline import ABLATIONS
+
+TILES = {"BM": 64, "BN": 64, "BK": 32}
+
+
+def operands(rng: np.random.Generator, m: int, n: int, k: int, dtype: Any = np.float32) -> list[Any]:
+    a, b = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
+    return [a, b, np.full((m, n), np.nan).astype(np.float32)]
+
+
+def grid_of(kernel: Any, m: int, n: int) -> tuple[int, int]:
+    grid = tw.cdiv(m, 64), tw.cdiv(n, 64)
+    return grid[::-1] if "swapped" in kernel.__name__ else grid
+
+
+@pytest.mark.parametrize("kernel", kernels.GEMM_REWRITES, ids=lambda k: k.__name__)
+def test_rewrites_keep_their_products_and_copies(rng: np.random.Generator, kernel: Any) -> None:
+    args = operands(rng, 130, 70, 100)
+    plain = kernels.gemm.compile(*args, **TILES, target="cpu")
+    other = kernel.compile(*args, **TILES, target="cpu")
+    for op in ("stage.contract", "stage.pack ", "stage.panel ", "scf.for"):
+        assert other.ir["stage"].count(op) == plain.ir["stage"].count(op), op
+    for op in ("math.fma", "scf.for"):
+        assert other.ir["mach"].count(op) == plain.ir["mach"].count(op), op
+    kernel[grid_of(kernel, 130, 70)](*args, **TILES)
+    np.testing.assert_allclose(args[2], args[0] @ args[1], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_without_an_optimisation_results_stay(rng: np.random.Generator, name: str) -> None:
+    a, b, c = operands(rng, 130, 70, 100)
+    kernels.gemm.options(disable=name)[3, 2](a, b, c, **TILES)
+    np.testing.assert_allclose(c, a @ b, rtol=1e-3, atol=1e-3)
+    q, k, v = (rng.standard_normal((2, 100, 64)).astype(np.float32) for _ in range(3))
+    outs = [np.full_like(q, np.nan) for _ in range(2)]
+    for out, off in zip(outs, (name, ()), strict=True):
+        kernels.window_attention.options(disable=off)[4, 2](q, k, v, out, 0.125, W=40, CAP=20.0)
+    np.testing.assert_allclose(outs[0], outs[1], rtol=1e-4, atol=1e-5)
+    x = rng.standard_normal((100, 130)).astype(np.float32)
+    mean, var = np.full(130, np.nan, np.float32), np.full(130, np.nan, np.float32)
+    kernels.column_stats.options(disable=name)[3](x, mean, var)
+    np.testing.assert_allclose(mean, x.mean(0), atol=1e-5)
+
+
+def test_ablations_change_the_code(rng: np.random.Generator) -> None:
+    args = operands(rng, 130, 70, 100)
+    stage = {
+        off: kernels.gemm.options(disable=off).compile(*args, **TILES, target="cpu").ir["stage"]
+        for off in ((), "packing", "contraction")
+    }
+    assert "stage.panel" in stage[()] and "stage.panel" not in stage["packing"]
+    assert "scf.for" in stage["contraction"] and "scf.for" not in stage[()]
+
+
+def available(level: str) -> bool:
+    from tilewright.codegen.target import X86_LEVELS
+    from tilewright.targets.cpu.machine import host_level
+
+    order = list(X86_LEVELS)
+    return order.index(level) <= order.index(host_level())
+
+
+@pytest.mark.parametrize("level", ["x86-64", "avx2", "avx512", "vnni"])
+def test_every_level_of_vectors(rng: np.random.Generator, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not available(level):
+        pytest.skip(f"this machine has no {level}")
+    monkeypatch.setattr(cpu, "machine", lambda _: machine(level))
+    for dtype in (np.float32, ml_dtypes.bfloat16, np.float16):
+        a, b, c = operands(rng, 70, 90, 50, dtype)
+        kernels.gemm.options(disable=f"none-{level}")[2, 2](a, b, c, **TILES)
+        want = a.astype(np.float64) @ b.astype(np.float64)
+        assert np.linalg.norm(c - want) <= 1e-5 * np.linalg.norm(want)
+    q, k, v = (rng.standard_normal((2, 50, 64)).astype(np.float32) for _ in range(3))
+    o, p = np.full_like(q, np.nan), np.full_like(q, np.nan)
+    kernels.window_attention.options(disable=f"none-{level}")[2, 2](q, k, v, o, 0.125, W=40, CAP=20.0)
+    kernels.window_attention.options(target="reference")[2, 2](q, k, v, p, 0.125, W=40, CAP=20.0)
+    np.testing.assert_allclose(o, p, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_amx_code_has_no_spills(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    """Compiled for AMX wherever the test runs: one configuration, no tile moved but by the IR."""
+    from tilewright.codegen import x86
+    from tilewright.targets.cpu.machine import Machine
+
+    m = Machine(x86("amx", frozenset({"amx-fp16"})), 64, mr=8, nv=2, kc=256, amx=True)
+    monkeypatch.setattr(cpu, "machine", lambda _: m)
+    a = np.zeros((512, 512), getattr(tw, dtype).numpy)
+    k = kernels.gemm.compile(a, a.copy(), a.copy(), target="cpu")
+    asm, mach = k.asm["asm"], k.ir["mach"]
+    assert len(re.findall(r"\tldtilecfg\b", asm)) == 1
+    for op, instruction in {
+        "tileload": r"\ttileloadd\b",
+        "tileloadt1": r"\ttileloaddt1\b",
+        "tdp": r"\ttdp\w+",
+    }.items():
+        wanted = len(re.findall(rf'"x86\.amx\.{op}"', mach))
+        assert len(re.findall(instruction, asm)) == wanted > 0, op
+    assert len(re.findall(r"\ttilestored\b", asm)) <= len(re.findall(r'"x86\.amx\.tilestore"', mach))
+
+
+def test_inner_loops_of_products_hold_no_other_memory(rng: np.random.Generator) -> None:
+    """In the loop of products accumulators stay in registers: no store, and one load per operand element."""
+    args = operands(rng, 256, 256, 256)
+    asm = kernels.gemm.compile(*args, target="cpu").asm["asm"].splitlines()
+    first = next(i for i, line in enumerate(asm) if "vfmadd" in line)
+    start = max(i for i in range(first) if re.match(r"\.LBB\d+_\d+:", asm[i]))
+    stop = next(i for i in range(first, len(asm)) if re.match(r"\s+j\w+\s", asm[i]))
+    body = asm[start:stop]
+    assert not any(re.search(r"\tv?mov\w+\t%[xyz]mm\d+, .*\(", line) for line in body)
+
+
+def test_an_operand_that_cannot_be_packed_ahead_has_a_remark(rng: np.random.Generator) -> None:
+    a = rng.standard_normal((64, 64)).astype(np.float32)
+    k = kernels.gemm.compile(a, a, a, **TILES, target="cpu")
+    del k
+    s = rng.standard_normal((64, 1)).astype(np.float32)
+    i = rng.integers(-9, 9, (64, 64)).astype(np.int8)
+    k = kernels.dequant_gemm.compile(i, s, a, a.copy(), target="cpu")
+    assert any("packed by every workgroup" in r for r in k.remarks)
+
+
+@tw.kernel
+def mapped(X, Y):
+    m = tw.wg_map([2, 2], [8, 16])
+    x = tw.load_tile(tw.init_tile(X, [0, 0], (16, 32), wg_map=m))
+    tw.store_tile(x + 1.0, tw.init_tile(Y, [0, 0], (16, 32), wg_map=m))
+
+
+def test_maps_are_advice_or_refused(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((16, 32)).astype(np.float32)
+    y = np.full_like(x, np.nan)
+    mapped[1](x, y)
+    np.testing.assert_array_equal(y, x + 1)
+    assert any("map" in r for r in mapped.compile(x, y, target="cpu").remarks)
+    with pytest.raises(tw.UnsupportedError, match="map"):
+        mapped.options(maps="strict")[1](x, y)
+
+
+@tw.kernel(level="subgroup", subgroups=4)
+def by_subgroup(X, Y, BM: tw.constexpr = 8, BN: tw.constexpr = 32):
+    m = (tw.program_id(0) * tw.num_subgroups() + tw.subgroup_id()) * BM
+    x = tw.load_tile(tw.init_tile(X, [m, 0], (BM, BN)))
+    tw.store_tile(x * 2.0 + tw.sum(x, 1), tw.init_tile(Y, [m, 0], (BM, BN)))
+
+
+def test_subgroup_kernels(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((90, 32)).astype(np.float32)
+    y = np.full_like(x, np.nan)
+    by_subgroup[3](x, y)
+    np.testing.assert_allclose(y, x * 2 + x.sum(1, keepdims=True), rtol=1e-4, atol=1e-4)
+
+
+def test_threads_give_the_same_result(rng: np.random.Generator) -> None:
+    a, b, c = operands(rng, 300, 200, 100)
+    for threads in (1, 2, 3):
+        c[:] = np.nan
+        kernels.gemm.options(num_threads=threads)[5, 4](a, b, c, **TILES)
+        np.testing.assert_allclose(c, a @ b, rtol=1e-3, atol=1e-3)
+
+
+def test_launches_from_several_threads(rng: np.random.Generator) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    cases = [operands(rng, 100 + i, 70, 90) for i in range(8)]
+
+    def run(args: list[Any]) -> None:
+        for _ in range(5):
+            kernels.gemm[2, 2](*args, **TILES)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(run, cases))
+    for a, b, c in cases:
+        np.testing.assert_allclose(c, a @ b, rtol=1e-3, atol=1e-3)
