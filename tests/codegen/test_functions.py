@@ -74,6 +74,17 @@ def test_error(level, t, name, reference, low, high, accurate, fast, rng) -> Non
     assert ulps(run(name, x, t, "afn", level), wanted) <= bound + 0.5
 
 
+@pytest.mark.parametrize("flags", ["none", "afn"])
+@pytest.mark.parametrize("lanes", [1, 2, 4, 8, 12, 32])
+@pytest.mark.parametrize("t", TYPES)
+@pytest.mark.parametrize("name", ["exp", "exp2", "log", "tanh"])
+def test_any_number_of_lanes(name, t, lanes, flags, rng) -> None:
+    """Registers of every width take the same values, also where a machine has an instruction for some."""
+    x = rng.uniform(0.1, 9, 96).astype(TYPES[t])
+    wanted = getattr(np, name)(x.astype(np.longdouble))
+    assert ulps(run(name, x, t, flags, LEVELS[-1], lanes), wanted) <= 5.5
+
+
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("t", TYPES)
 def test_erf(level, t, rng) -> None:

@@ -174,7 +174,7 @@ def _callees(lines: Iterable[str]) -> Iterable[str]:
 
 
 _UNCOUNTED = re.compile(
-    r"read\.ptx\.sreg|shfl\.sync|barrier\.cta|approx|avx512bf16\.cvtneps|scalef|rcp14"
+    r"read\.ptx\.sreg|shfl\.sync|barrier\.cta|approx|avx512bf16\.cvtneps|mask\.scalef|mask\.reduce|rcp14"
 )
 """Register arithmetic that other ops print as well: ids, shuffles, approximations, conversions."""
 

@@ -71,8 +71,8 @@ def clamp(o: Lanes, s: str, x: str, low: float, high: float) -> str:
 def scale(o: Lanes, s: str, p: str, shifted: str, n: str) -> str:
     """p * 2^n where `shifted` is n + ROUNDER; right down to denormals and up to infinity."""
     t, i, m = o.type(s), INTEGER[s], MANTISSA[s]
-    if (scaled := _vscalef(o, s, p, n)) is not None:
-        return scaled
+    if _fills_avx512(o, s, "avx512f"):
+        return _vscalef(o, s, p, n)
     integer = o.type(i)
     count = o.op("sub", integer, o.bitcast(t, shifted, integer), bits_of_rounder(o, s))
     half = o.op("ashr", integer, count, o.const(i, 1))
@@ -83,20 +83,49 @@ def scale(o: Lanes, s: str, p: str, shifted: str, n: str) -> str:
     return p
 
 
-def _vscalef(o: Lanes, s: str, p: str, n: str) -> str | None:
-    """AVX-512's own p * 2^n, for registers that fill one; else None."""
-    target = o.p.target
-    bits = o.count * (32 if s == "float" else 64)
-    if not target.has("avx512f") or bits not in (128, 256, 512):
-        return None
-    if bits < 512 and not target.has("avx512vl"):
-        return None
-    t, kind = o.type(s), "ps" if s == "float" else "pd"
-    mask = "i16" if o.count == 16 else "i8"
-    args = [(t, p), (t, n), (t, "zeroinitializer"), (mask, "-1")]
+def _fills_avx512(o: Lanes, s: str, feature: str) -> bool:
+    """Is a register of this many components one of AVX-512's, with `feature`?"""
+    bits, target = o.count * (32 if s == "float" else 64), o.p.target
+    return (bits == 512 or (bits in (128, 256) and target.has("avx512vl"))) and target.has(feature)
+
+
+def _avx512(o: Lanes, s: str, name: str, args: list[tuple[str, str]], mask: str) -> str:
+    """A masked AVX-512 intrinsic; lanes off are zero."""
+    t, bits = o.type(s), o.count * (32 if s == "float" else 64)
+    args = [*args, (t, "zeroinitializer"), (f"i{max(o.count, 8)}", mask)]
     if bits == 512:
         args.append(("i32", "4"))
-    return o.p.call(t, f"llvm.x86.avx512.mask.scalef.{kind}.{bits}", args)
+    kind = "ps" if s == "float" else "pd"
+    return o.p.call(t, f"llvm.x86.avx512.mask.{name}.{kind}.{bits}", args)
+
+
+def _vscalef(o: Lanes, s: str, p: str, n: str, mask: str = "-1") -> str:
+    """AVX-512's own p * 2^n: exact but for one rounding, infinity and NaN included."""
+    t = o.type(s)
+    return _avx512(o, s, "scalef", [(t, p), (t, n)], mask)
+
+
+def _exp2_avx512(o: Lanes, s: str, x: str, fast: bool, bits: int) -> str:
+    """vreduce gives r = x - n (0 for an infinity), vscalef the rest: nothing needs clamping.
+
+    Fast lanes below the normal range are switched off, because making denormals costs a trap.
+    """
+    t = o.type(s)
+    r = _avx512(o, s, "reduce", [(t, x), ("i32", "8")], "-1")
+    n = o.op("fsub", t, x, r)
+    if s == "double":
+        r = o.op("fmul", t, r, o.const(s, LN2))
+        return _vscalef(o, s, o.horner(s, r, (*EXP_F64, 1.0, 1.0)), n)
+    p = o.horner(s, r, (*EXP2_F32[_degree(fast, bits)], 1.0))
+    if not fast or o.count < 8:
+        return _vscalef(o, s, p, n)
+    normal = o.fcmp("uge", t, x, o.const(s, -126.0))
+    return _vscalef(o, s, p, n, o.p.emit(f"bitcast {o.i1} {normal} to i{o.count}"))
+
+
+def _degree(fast: bool, bits: int) -> int:
+    """Degree of the polynomial for 2^r that a result of so many bits needs."""
+    return 6 if not fast or bits > 11 else 4 if bits > 8 else 3
 
 
 def bits_of_rounder(o: Lanes, s: str) -> str:
@@ -124,6 +153,8 @@ def exp2(o: Lanes, s: str, x: str, fast: bool, bits: int = 24) -> str:
     """2^x. `bits`: relative precision that a fast f32 result needs (8 for bf16, 11 for f16)."""
     t, magic = o.type(s), o.const(s, ROUNDER[s])
     fast = fast and s == "float"
+    if _fills_avx512(o, s, "avx512dq"):
+        return _exp2_avx512(o, s, x, fast, bits)
     given = x
     if not fast:
         x = clamp(o, s, x, *((-151.0, 129.0) if s == "float" else (-1076.0, 1025.0)))
@@ -133,8 +164,7 @@ def exp2(o: Lanes, s: str, x: str, fast: bool, bits: int = 24) -> str:
     if s == "double":
         r = o.op("fmul", t, r, o.const(s, LN2))
         return scale(o, s, o.horner(s, r, (*EXP_F64, 1.0, 1.0)), shifted, n)
-    degree = 6 if not fast or bits > 11 else 4 if bits > 8 else 3
-    p = o.horner(s, r, (*EXP2_F32[degree], 1.0))
+    p = o.horner(s, r, (*EXP2_F32[_degree(fast, bits)], 1.0))
     if not fast:
         return scale(o, s, p, shifted, n)
     return _fast_range(o, s, given, add_exponent(o, s, p, shifted), -126.0, 127.9999999)
