@@ -50,7 +50,7 @@ def source_fingerprint(function: Callable[..., Any]) -> str | None:
             elif isinstance(value, (type, ModuleType)) or inspect.isbuiltin(value):
                 name = getattr(value, "__qualname__", value.__name__)
                 parts.append(f"{path}={getattr(value, '__module__', '')}.{name}")
-            elif (text := stable_text(value)) is not None:
+            elif (text := stable_text(value) or _own_text(value)) is not None:
                 parts.append(f"{path}={text}")
             else:
                 return None
@@ -65,6 +65,14 @@ def _unwrap(value: Any) -> Any:
             return value
         value = inner
     return value
+
+
+def _own_text(value: Any) -> str | None:
+    """Text of an object of the tile language (a map, tw.auto), which its repr describes wholly."""
+    if not type(value).__module__.startswith("tilewright."):
+        return None
+    text = repr(value)
+    return None if " at 0x" in text else f"{type(value).__name__}:{text}"
 
 
 def _outside_values(function: FunctionType, tree: ast.AST) -> Iterator[tuple[str, Any]]:

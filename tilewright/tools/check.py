@@ -20,7 +20,7 @@ from xdsl.dialects import func, gpu
 from xdsl.dialects.builtin import ModuleOp
 
 from tilewright import dtypes, reference
-from tilewright.diagnostics import CheckError
+from tilewright.diagnostics import CheckError, CompileError
 from tilewright.targets.base import CompileOptions, get_target, with_options
 from tilewright.tools.check_inputs import Inputs, grid_of, make_args, specs_of
 from tilewright.tools.compile import add_kernel_arguments
@@ -192,7 +192,7 @@ def execute(args: argparse.Namespace) -> int:
     if any(isinstance(op, func.FuncOp) and op.body.blocks for op in module.walk()):
         return _report(reference.run(module, check=True, seed=seed))
     if kernel is None:
-        raise UsageError(f"{source.name} has no kernel")
+        raise CompileError(f"{source.name} has no kernel and no function to run")
     values = make_args(specs if specs is not None else specs_of(kernel), seed)
     grid = _grid(args.grid) if args.grid else grid_of(kernel, values)
     inputs = poisoned(kernel, Inputs(grid, values))

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tilewright.diagnostics import UnsupportedError
+from tilewright.diagnostics import CompileError, UnsupportedError
 from tilewright.targets.base import CompileOptions, Executable, Storable, get_target
 from tilewright.tools.console import err
 from tilewright.tools.exits import DONE, UsageError
@@ -98,13 +98,23 @@ def compile_source(
         return kernel.compile(*given, **parse_constexprs(settings), **changes)
     if arguments or settings:
         raise UsageError("--args and --set are for Python kernels: MLIR text has its types")
+    from tilewright.dialects import make_context
     from tilewright.dialects.text import parse_module
+    from tilewright.passes.outer_loops_to_grid import OuterLoopsToGrid
+    from tilewright.runtime.effects import kernel_function
     from tilewright.targets.base import with_options
 
     warnings: list[str] = []
     module = parse_module(source.read(), source.name, warnings=warnings)
     for warning in warnings:
         err().print(warning)
+    if kernel_function(module) is None:
+        OuterLoopsToGrid().apply(make_context(), module)
+    if kernel_function(module) is None:
+        raise CompileError(
+            f"{source.name} has no kernel",
+            rule="a kernel is a gpu.func with the attribute kernel, or a func of loops over tiles",
+        )
     options = with_options(CompileOptions(), changes)
     return get_target(options.target).build(module, options)
 

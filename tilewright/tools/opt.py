@@ -197,7 +197,7 @@ def parse_pipeline(spec: str, callback: Any) -> Any:
     import difflib
 
     from xdsl.passes import PassPipeline
-    from xdsl.utils.exceptions import ParseError
+    from xdsl.utils.exceptions import ArgSpecParseError, ParseError
 
     known = available_passes()
     for name in re.findall(r"(?:^|,)\s*([\w-]+)", re.sub(r"\{[^}]*\}", "", spec)):
@@ -207,7 +207,7 @@ def parse_pipeline(spec: str, callback: Any) -> Any:
             raise UsageError(f"no pass is called {name!r}{meant} (opt --list shows them)")
     try:
         return PassPipeline.parse_spec(known, spec, callback)
-    except (ParseError, ValueError, TypeError) as error:
+    except (ArgSpecParseError, ParseError, ValueError, TypeError) as error:
         raise UsageError(f"pipeline {spec!r}: {str(error).strip().splitlines()[-1]}") from None
 
 

@@ -188,7 +188,7 @@ def random_array(spec: ArraySpec, rng: np.random.Generator) -> np.ndarray[Any, A
     if spec.strides is None:
         return flat.reshape(spec.shape)
     steps = [s * dtype.itemsize for s in spec.strides]
-    return np.lib.stride_tricks.as_strided(flat, spec.shape, steps)
+    return np.ndarray(spec.shape, dtype, buffer=flat, strides=steps)
 
 
 def _span(spec: ArraySpec) -> int:

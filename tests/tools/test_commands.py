@@ -1,0 +1,209 @@
+"""run, compile, info, bench, tune: what they print, and how they refuse."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tilewright.tools.suites import SUITES
+
+ARGS = ["--args", "f32[40,64]", "f32[40,64]", "2.0"]
+
+
+def test_compile_python(tilewright, kernels, tmp_path):
+    done = tilewright("compile", f"{kernels}:scaled", *ARGS, "--target", "reference")
+    assert done.code == 0 and "xetile.store_tile" in done.out and "tile<16x32xf32>" in done.out
+    out = tmp_path / "scaled.mlir"
+    flags = ["--target", "reference", "--set", "BM=8", "-o", out]
+    assert tilewright("compile", f"{kernels}:scaled", *ARGS, *flags).out == ""
+    assert "tile<8x32xf32>" in out.read_text()
+    # What is printed can be read again.
+    assert tilewright("opt", out).code == 0
+
+
+def test_compile_for_the_cpu(tilewright, kernels):
+    listed = tilewright("compile", f"{kernels}:scaled", *ARGS, "--list").out.split()
+    assert {"xetile", "llvm", "asm", "object"} <= set(listed)
+    for stage in listed:
+        done = tilewright("compile", f"{kernels}:scaled", *ARGS, "--emit", stage)
+        assert done.code == 0 and len(done.out) > 100
+    assert "define " in tilewright("compile", f"{kernels}:scaled", *ARGS, "--emit", "llvm").out
+
+
+def test_compile_mlir(tilewright, xetile):
+    done = tilewright("compile", xetile, "--emit", "llvm")
+    assert done.code == 0 and "define " in done.out
+    assert tilewright("compile", xetile, "--args", "f32[3]").code == 2
+
+
+@pytest.mark.parametrize("flags, code, words", [
+    (["--emit", "spirv"], 1, "its stages are"),
+    (["--target", "tpu"], 1, "no target is called 'tpu'"),
+    (["--args", "f32[4,4]"], 1, "misses argument 'Y'"),
+    (["--set", "BM=x"], 2, "'x'"),
+    (["--set", "QQ=3"], 1, "QQ"),
+])  # fmt: skip
+def test_compile_refuses(flags, code, words, tilewright, kernels):
+    arguments = [] if "--args" in flags else ARGS
+    done = tilewright("compile", f"{kernels}:scaled", *arguments, *flags)
+    assert done.code == code and words in done.err, done.err
+
+
+def test_a_kernel_that_is_not_legal(tilewright, kernels):
+    for command in ("compile", "check"):
+        done = tilewright(command, f"{kernels}:broken", "--args", "f32[16,16]")
+        assert done.code == 1 and "some_kernels.py:14" in done.err and "^" in done.err
+
+
+def test_run_kernel(tilewright, kernels):
+    flags = [*ARGS, "--grid", "3,2", "--seed", "5", "--target", "reference"]
+    done = tilewright("run", f"{kernels}:scaled", *flags)
+    assert done.code == 0 and "seed 5" in done.out
+    norms = [float(line.split("norm ")[1].split(",")[0]) for line in done.out.splitlines()[1:]]
+    assert norms[1] == pytest.approx(2 * norms[0], rel=1e-5)
+    assert tilewright("run", f"{kernels}:scaled", *flags).out == done.out
+
+
+def test_run_file(tilewright, kernels):
+    kernels.write_text(
+        kernels.read_text()
+        + "if __name__ == '__main__':\n    import sys\n    from tilewright import knobs\n"
+        + "    print(sys.argv[1:], knobs.current().target)\n    sys.exit(int(sys.argv[1]))\n"
+    )
+    done = tilewright("run", "--target", "reference", kernels, "--", "7", "--flag")
+    assert (done.code, done.out.strip()) == (7, "['7', '--flag'] reference")
+
+
+@pytest.mark.parametrize("line, words", [
+    ("broken[1](np.zeros((16, 16), np.float32))", "tile_mma"),
+    ("scaled[1](1)", "misses argument 'Y'"),
+    ("undefined_name", "NameError"),
+    ("open('/no/such/file')", "FileNotFoundError"),
+])  # fmt: skip
+def test_run_file_that_fails(line, words, tilewright, kernels):
+    kernels.write_text(kernels.read_text() + line + "\n")
+    done = tilewright("run", kernels)
+    assert done.code == 1 and words in done.err
+    assert "some_kernels.py" in done.err or "misses" in done.err
+
+
+def test_run_a_syntax_error(tilewright, tmp_path):
+    path = tmp_path / "bad.py"
+    path.write_text("x = 1\ny = (\n")
+    done = tilewright("run", path)
+    assert done.code == 1 and "bad.py:2:" in done.err
+
+
+MLIR = """\
+func.func private @printMemrefF32(memref<*xf32>)
+func.func @main() {
+  %c = arith.constant 3.0 : f32
+  %i = arith.constant 0 : index
+  %m = memref.alloc() : memref<1xf32>
+  memref.store %c, %m[%i] : memref<1xf32>
+  %u = memref.cast %m : memref<1xf32> to memref<*xf32>
+  // CHECK: [3]
+  call @printMemrefF32(%u) : (memref<*xf32>) -> ()
+  return
+}
+"""
+
+
+def test_run_mlir(tilewright, tmp_path):
+    path = tmp_path / "main.mlir"
+    path.write_text(MLIR)
+    done = tilewright("run", path, "--target", "reference")
+    assert done.code == 0 and "[3]" in done.out
+    assert tilewright("run", path, "--target", "reference", "--filecheck").code == 0
+    path.write_text(MLIR.replace("CHECK: [3]", "CHECK: [4]"))
+    assert tilewright("run", path, "--target", "reference", "--filecheck").code == 1
+    assert tilewright("run", path, "--entry", "other", "--target", "reference").code == 1
+
+
+def test_info(tilewright):
+    done = tilewright("info")
+    assert done.code == 0
+    assert all(word in done.out for word in ("reference", "cpu", "TILEWRIGHT_CACHE_DIR", "xdsl"))
+    facts = json.loads(tilewright("info", "--json").out)
+    assert facts["targets"]["reference"]["ready"] is True
+    assert facts["libraries"]["numpy"]
+
+
+def test_clear_cache(tilewright, kernels):
+    tilewright("compile", f"{kernels}:scaled", *ARGS, "--emit", "llvm")
+    assert json.loads(tilewright("info", "--json").out)["cache"]["kernels"] == 1
+    assert "deleted 1 kernels" in tilewright("info", "--clear-cache").out
+    assert json.loads(tilewright("info", "--json").out)["cache"]["kernels"] == 0
+
+
+SMALL = {"compile": [], "launch": [], "workgroups": ["--sizes", "3"], "ops": ["--sizes", "5"]}
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_bench_at_a_tiny_size(suite, tilewright):
+    flags = SMALL.get(suite, ["--sizes", "32"])
+    done = tilewright(
+        "bench", suite, *flags, "--target", "reference", "--against", "numpy", "--rounds", "1",
+        "--json", "-",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["environment"]["libraries"]["numpy"] and found["environment"]["clock"]
+    for row in found["rows"]:
+        assert row["results"][0]["name"] == "tilewright"
+        assert all(r["seconds"] > 0 for r in row["results"])
+
+
+def test_bench_prints_a_table(tilewright, tmp_path):
+    out = tmp_path / "gemm.json"
+    flags = [
+        "--sizes",
+        "32",
+        "--dtype",
+        "f32",
+        "--rounds",
+        "1",
+        "--against",
+        "numpy",
+        "--json",
+        out,
+    ]
+    done = tilewright("bench", "gemm", *flags, "--target", "reference")
+    assert done.code == 0 and "gemm f32 32" in done.out and "GFLOP/s" in done.out
+    assert len(json.loads(out.read_text())["rows"]) == 1
+
+
+@pytest.mark.parametrize("flags, words", [
+    (["gemm", "--dtype", "f99"], "f99"), (["gemm", "--against", "mkl"], "mkl"),
+    (["all", "--sizes", "3"], "--sizes"),
+])  # fmt: skip
+def test_bench_refuses(flags, words, tilewright):
+    done = tilewright("bench", *flags, "--target", "reference")
+    assert done.code == 2 and words in done.err
+
+
+def test_tune_keeps_what_auto_finds(tilewright, kernels):
+    kernels.write_text(
+        kernels.read_text().replace("BN: tw.constexpr = 32", "BN: tw.constexpr = tw.auto")
+    )
+    flags = ["--target", "reference", "--try", "BN=32,64", "--set", "BM=8", "--budget", "1"]
+    done = tilewright(
+        "tune", f"{kernels}:scaled", *ARGS, "--grid", "cdiv(40, BM), cdiv(64, BN)", *flags
+    )
+    assert done.code == 0, done.err
+    assert "BN=32" in done.out and "BN=64" in done.out and "kept in" in done.out
+    best = next(s for s in ("BN=32", "BN=64") if s in done.out.split("1.00 x")[0])
+    compiled = tilewright(
+        "compile", f"{kernels}:scaled", *ARGS, "--set", "BM=8", "--target", "reference"
+    )
+    assert f"tile<8x{best[3:]}xf32>" in compiled.out
+
+
+@pytest.mark.parametrize("flags, words", [
+    ([], "--try"), (["--try", "BM"], "NAME=VALUE"), (["--try", "BM=8", "--grid", "f(3)"], "f(3)"),
+    (["--try", "BM=8", "--grid", "1 +"], "--grid"), (["--try", "BM=8", "--grid", "3 // 0"], "zero"),
+])  # fmt: skip
+def test_tune_refuses(flags, words, tilewright, kernels):
+    done = tilewright("tune", f"{kernels}:scaled", *ARGS, *flags, "--target", "reference")
+    assert done.code == 2 and words in done.err

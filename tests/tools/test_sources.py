@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright import CompileError, dtypes
+from tilewright.runtime.arrays import ArraySpec
+from tilewright.tools.exits import UsageError
+from tilewright.tools.sources import (
+    Source,
+    find_kernel,
+    load_python,
+    parse_argument,
+    parse_constexprs,
+    parse_source,
+    parse_value,
+    random_array,
+    split_input,
+)
+
+
+@pytest.mark.parametrize("text, source", [
+    ("a.mlir", Source("a.mlir")), ("-", Source("-")), ("x/y.py", Source("x/y.py")),
+    ("x/y.py:gemm", Source("x/y.py", "gemm")), ("c:/x.mlir", Source("c:/x.mlir")),
+])  # fmt: skip
+def test_sources(text, source):
+    assert parse_source(text) == source
+
+
+@pytest.mark.parametrize("text, value", [
+    ("f32[64,128]", ArraySpec((64, 128), dtypes.f32)),
+    ("bf16[64, 128;1, 64]", ArraySpec((64, 128), dtypes.bf16, (1, 64))),
+    ("i8[5]", ArraySpec((5,), dtypes.i8)),
+    ("3", 3), ("-0.5", -0.5), ("true", True), ("inf", float("inf")), ("index", 1),
+    ("f32", np.float32(1)), ("u8", np.uint8(1)),
+])  # fmt: skip
+def test_arguments(text, value):
+    parsed = parse_argument(text)
+    assert parsed == value and type(parsed) is type(value)
+
+
+@pytest.mark.parametrize("text", ["f32[]", "f99[3]", "f32[2,3;1]", "f32[a]", "word", "f32[3"])
+def test_arguments_that_are_none(text):
+    with pytest.raises(UsageError):
+        parse_argument(text)
+
+
+def test_values_and_constexprs():
+    assert parse_value("tw.bf16") is dtypes.bf16 and parse_value("f32") is dtypes.f32
+    assert parse_value("(1, 2)") == (1, 2) and parse_value("'x'") == "x"
+    assert parse_constexprs(["BM=128", "T=bf16", "E=1e-5"]) == {
+        "BM": 128, "T": dtypes.bf16, "E": 1e-5,
+    }  # fmt: skip
+    for wrong in ("BM", "B M=3", "=3", "BM=__import__('os')"):
+        with pytest.raises(UsageError):
+            parse_constexprs([wrong])
+
+
+def test_split_input_keeps_lines():
+    parts = list(split_input("a\nb\n// -----\nc\n// ----- more\nd\n"))
+    assert parts == [(0, "a\nb\n"), (3, "c\n"), (5, "d\n")]
+
+
+@pytest.mark.parametrize(
+    "dtype", [d for d in dtypes.ALL if d.name not in ("tf32", "index")], ids=str
+)
+def test_random_arrays(dtype):
+    rng = np.random.default_rng()
+    array = random_array(ArraySpec((16, 24), dtype), rng)
+    assert array.shape == (16, 24) and array.dtype == dtype.numpy
+    assert len(np.unique(array.astype(np.float64))) > 1
+    strided = random_array(ArraySpec((16, 24), dtype, (1, 20)), rng)
+    assert strided.strides == (dtype.itemsize, 20 * dtype.itemsize)
+
+
+def test_kernels_of_a_file(kernels):
+    assert find_kernel(parse_source(f"{kernels}:scaled")).name == "scaled"
+    with pytest.raises(UsageError, match="scaled, broken"):
+        find_kernel(parse_source(str(kernels)))
+    with pytest.raises(UsageError, match="no kernel 'other'"):
+        find_kernel(parse_source(f"{kernels}:other"))
+
+
+@pytest.mark.parametrize("text, words", [
+    ("x = (", "no Python"), ("\n\nraise ValueError('three')", "ValueError: three"),
+    ("\nimport no_such_module_at_all", "no_such_module_at_all"),
+])  # fmt: skip
+def test_python_that_fails(text, words, tmp_path):
+    path = tmp_path / "failing.py"
+    path.write_text(text)
+    with pytest.raises(CompileError, match=words) as caught:
+        load_python(str(path))
+    assert caught.value.location is not None
+    assert caught.value.location.line == text.count("\n") + 1
