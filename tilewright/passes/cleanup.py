@@ -73,14 +73,18 @@ def hoist_invariants(block: Block) -> None:
             for region in op.regions:
                 for inner in region.blocks:
                     for candidate in list(inner.ops):
-                        if _may_hoist(candidate) and all(_outside(v, op) for v in candidate.operands):
+                        if _may_hoist(candidate) and all(
+                            _outside(v, op) for v in candidate.operands
+                        ):
                             candidate.detach()
                             block.insert_op_before(candidate, op)
 
 
 def _may_hoist(op: Operation) -> bool:
     """Scalars and tiles cost nothing outside; a division might trap where the loop would not have run."""
-    return is_pure(op) and not op.name.startswith(("arith.div", "arith.rem", "arith.floordiv", "arith.ceildiv"))
+    return is_pure(op) and not op.name.startswith(
+        ("arith.div", "arith.rem", "arith.floordiv", "arith.ceildiv")
+    )
 
 
 def _outside(value: SSAValue, loop: Operation) -> bool:

@@ -142,7 +142,9 @@ class Contraction:
         op.detach()
         op.erase()
 
-    def slice(self, value: SSAValue, block: Block, loop: Loop | None, k: int, k_axis: int) -> Slice | None:
+    def slice(
+        self, value: SSAValue, block: Block, loop: Loop | None, k: int, k_axis: int
+    ) -> Slice | None:
         """The slice of an operand if it consists of loads that move with the loop; `k_axis` is the operand's own."""
         ops: dict[Operation, None] = {}
         loads: dict[Operation, tuple[Access, int]] = {}
@@ -244,7 +246,9 @@ class Contraction:
         moving: dict[Operation, int | None] = {}
         for (a, b), _ in zip(slices, products, strict=True):
             for part in (a, b):
-                for access, axis in zip(part.loads, part.axes, strict=True) if part is not None else ():
+                for access, axis in (
+                    zip(part.loads, part.axes, strict=True) if part is not None else ()
+                ):
                     offsets = access.offsets
                     if loop is not None:
                         offsets = tuple(x.without(loop.counter) for x in offsets)
@@ -363,9 +367,15 @@ class Contraction:
         if len(owners) != 1:
             return None
         (first,) = owners
-        if not isinstance(first, ContractOp) or first.parent is not second.parent or first not in self.plans:
+        if (
+            not isinstance(first, ContractOp)
+            or first.parent is not second.parent
+            or first not in self.plans
+        ):
             return None
-        if list(first.values) != list(second.inits) or any(len(list(v.uses)) != 1 for v in first.values):
+        if list(first.values) != list(second.inits) or any(
+            len(list(v.uses)) != 1 for v in first.values
+        ):
             return None
         return first
 
@@ -378,7 +388,13 @@ class Contraction:
                 if x is None or y is None or not self.continues(x, one, y, two):
                     return False
         joined = Plan(
-            one.products, one.slices, one.starts, one.moving, one.length + two.length, one.step, list(first.inits)
+            one.products,
+            one.slices,
+            one.starts,
+            one.moving,
+            one.length + two.length,
+            one.step,
+            list(first.inits),
         )
         try:
             contract = self.build(second, joined)
@@ -399,21 +415,33 @@ class Contraction:
         numbers_x = {r: i for i, op in enumerate(x.ops) for r in op.results}
         numbers_y = {r: i for i, op in enumerate(y.ops) for r in op.results}
         for p, q in zip(x.ops, y.ops, strict=True):
-            if type(p) is not type(q) or p.properties != q.properties or p.result_types != q.result_types:
+            if (
+                type(p) is not type(q)
+                or p.properties != q.properties
+                or p.result_types != q.result_types
+            ):
                 return False
             if isinstance(p, xt.LoadTileOp):
                 s, t = self.analysis.of(p), self.analysis.of(q)
-                if s.base is not t.base or s.tile_type != t.tile_type or one.moving[p] != two.moving[q]:
+                if (
+                    s.base is not t.base
+                    or s.tile_type != t.tile_type
+                    or one.moving[p] != two.moving[q]
+                ):
                     return False
                 if not self.analysis.read_only(s.root):
                     return False
-                for d, (start, next_start) in enumerate(zip(one.starts[p], two.starts[q], strict=True)):
+                for d, (start, next_start) in enumerate(
+                    zip(one.starts[p], two.starts[q], strict=True)
+                ):
                     shift = one.length if d == one.moving[p] else Expr.of(0)
                     if next_start != start + shift:
                         return False
                 continue
             for v, w in zip(p.operands, q.operands, strict=True):
-                if numbers_x.get(v, -1) != numbers_y.get(w, -1) or (v not in numbers_x and v is not w):
+                if numbers_x.get(v, -1) != numbers_y.get(w, -1) or (
+                    v not in numbers_x and v is not w
+                ):
                     return False
         return True
 
@@ -436,7 +464,13 @@ def _carried(op: scf.ForOp | scf.WhileOp):  # noqa: ANN202
         block = op.body.block
         last = block.last_op
         assert last is not None
-        return block, list(block.args[1:]), list(op.iter_args), list(last.operands), list(op.results)
+        return (
+            block,
+            list(block.args[1:]),
+            list(op.iter_args),
+            list(last.operands),
+            list(op.results),
+        )
     before, after = op.before_region.block, op.after_region.block
     condition, last = before.last_op, after.last_op
     if not isinstance(condition, scf.ConditionOp) or last is None:

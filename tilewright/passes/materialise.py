@@ -83,7 +83,11 @@ class Materialiser:
                 return self._counter(symbol)
             case Kind.VALUE:
                 value, *component = symbol.key  # pyright: ignore
-                if component != [None] or not isinstance(value, SSAValue) or not self.available(value):
+                if (
+                    component != [None]
+                    or not isinstance(value, SSAValue)
+                    or not self.available(value)
+                ):
                     raise NoValue(symbol.name)
                 if value.type == index:
                     return value
@@ -115,8 +119,12 @@ class Materialiser:
         if operator in classes:
             return self.insert(classes[operator](*args))
         if operator == "mod" and symbol.lower == 0:
-            return self.insert(arith.SubiOp(args[0], self.insert(
-                arith.MuliOp(self.insert(arith.FloorDivSIOp(*args)), args[1]))))
+            return self.insert(
+                arith.SubiOp(
+                    args[0],
+                    self.insert(arith.MuliOp(self.insert(arith.FloorDivSIOp(*args)), args[1])),
+                )
+            )
         raise NoValue(symbol.name)
 
     def available(self, value: SSAValue) -> bool:

@@ -94,9 +94,13 @@ class Packing:
             for side, value in enumerate((a, b)):
                 reason = self.operand(op, value, side, 2 * i + side, wanted[side])
                 if reason is not None:
-                    self.remarks.append(f"operand {'AB'[side]} of a contraction is packed by every workgroup: {reason}")
+                    self.remarks.append(
+                        f"operand {'AB'[side]} of a contraction is packed by every workgroup: {reason}"
+                    )
 
-    def operand(self, op: ContractOp, value: SSAValue, side: int, position: int, wanted: Panels) -> str | None:
+    def operand(
+        self, op: ContractOp, value: SSAValue, side: int, position: int, wanted: Panels
+    ) -> str | None:
         """Pack one operand; the reason where that is not possible."""
         if not isinstance(value, OpResult) or value.op.parent is not op.body.block:
             return None
@@ -121,7 +125,9 @@ class Packing:
         if not all(c % wanted.lanes == 0 for c in x.terms.values()) or not x.is_nonnegative:
             return f"its tiles do not start at multiples of {wanted.lanes}"
         extent = access.tile_type.get_shape()[k_axis]
-        aligned = all(c % wanted.align == 0 for c in k.terms.values()) and extent % wanted.align == 0
+        aligned = (
+            all(c % wanted.align == 0 for c in k.terms.values()) and extent % wanted.align == 0
+        )
         if not aligned or not k.is_nonnegative:
             return f"its tiles do not start and end at multiples of {wanted.align} of k"
         if any(not e.is_nonnegative for e in access.offsets[:-2]):
@@ -148,9 +154,14 @@ class Packing:
 
     def pack(self, access: Access, chain: Chain, wanted: Panels, k_axis: int) -> PackOp | None:
         """The pack of an array, made once for all that read it alike."""
-        signature = tuple((type(o), tuple(sorted(o.properties.items())), tuple(o.result_types)) for o in chain.ops)
+        signature = tuple(
+            (type(o), tuple(sorted(o.properties.items())), tuple(o.result_types)) for o in chain.ops
+        )
         constants = tuple(
-            v for o in chain.ops for v in o.operands if isinstance(v, OpResult) and isinstance(v.op, arith.ConstantOp)
+            v
+            for o in chain.ops
+            for v in o.operands
+            if isinstance(v, OpResult) and isinstance(v.op, arith.ConstantOp)
         )
         key = (access.base, wanted, k_axis, signature, constants)
         if key in self.made:
@@ -173,7 +184,9 @@ class Packing:
     def place(self) -> InsertPoint:
         """After the packs at the top of the kernel."""
         for op in self.function.body.block.ops:
-            if not isinstance(op, PackOp | arith.ConstantOp | memref.DimOp | gpu.GridDimOp) and not op.name.startswith("arith."):
+            if not isinstance(
+                op, PackOp | arith.ConstantOp | memref.DimOp | gpu.GridDimOp
+            ) and not op.name.startswith("arith."):
                 return InsertPoint.before(op)
         raise AssertionError("a kernel ends with gpu.return")
 
@@ -187,7 +200,9 @@ class Packing:
                 return end
         return access.extents[dim]
 
-    def use(self, op: ContractOp, value: OpResult, chain: Chain, pack: PackOp, position: int) -> None:
+    def use(
+        self, op: ContractOp, value: OpResult, chain: Chain, pack: PackOp, position: int
+    ) -> None:
         """Read the operand from its panels."""
         block = op.body.block
         last = block.last_op
@@ -197,7 +212,9 @@ class Packing:
         at = Materialiser(InsertPoint.before(last))
         offsets = [at.constant(x) if isinstance(x, int) else x for x in tile.mixed_offsets]
         assert isinstance(value.type, VectorType)
-        panel = PanelOp(pack.result, offsets, VectorType(pack.result.type.element_type, value.type.get_shape()))
+        panel = PanelOp(
+            pack.result, offsets, VectorType(pack.result.type.element_type, value.type.get_shape())
+        )
         at.insert(panel)
         last.operands[position] = panel.result
         remove_dead(block)
@@ -211,7 +228,11 @@ def chain_of(value: SSAValue, block: Block) -> Chain | None:
         op = value.op
         if isinstance(op, xt.LoadTileOp):
             tile = op.tile.owner
-            if op.permutation is not None or len(op.values) != 1 or not isinstance(tile, xt.InitTileOp):
+            if (
+                op.permutation is not None
+                or len(op.values) != 1
+                or not isinstance(tile, xt.InitTileOp)
+            ):
                 return None
             return Chain(op, ops[::-1], transposed)
         if isinstance(op, xt.TransposeOp):
@@ -220,7 +241,9 @@ def chain_of(value: SSAValue, block: Block) -> Chain | None:
             pass
         elif isinstance(op, UnrealizedConversionCastOp) or op.name in ZERO_TO_ZERO:
             ops.append(op)
-        elif op.name in ("arith.mulf", "arith.muli") and (other := _constant_factor(op)) is not None:
+        elif (
+            op.name in ("arith.mulf", "arith.muli") and (other := _constant_factor(op)) is not None
+        ):
             ops.append(op)
             value = op.operands[1 - other]
             continue
@@ -245,7 +268,11 @@ def splat_of(value: SSAValue) -> Attribute | None:
     op = value.op
     if isinstance(op, vector.BroadcastOp) and isinstance(op.operands[0].owner, arith.ConstantOp):
         return op.operands[0].owner.value
-    if isinstance(op, arith.ConstantOp) and isinstance(op.value, DenseIntOrFPElementsAttr) and op.value.is_splat():
+    if (
+        isinstance(op, arith.ConstantOp)
+        and isinstance(op.value, DenseIntOrFPElementsAttr)
+        and op.value.is_splat()
+    ):
         from xdsl.dialects.builtin import AnyFloat, FloatAttr
 
         number = op.value.get_values()[0]
@@ -270,7 +297,9 @@ def prologue(chain: Chain) -> Region:
                 attr = splat_of(v)
                 assert attr is not None and isinstance(v.type, VectorType)
                 small = _small(v.type)
-                constant = arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(small, [attr.value.data]), small)  # pyright: ignore
+                constant = arith.ConstantOp(
+                    DenseIntOrFPElementsAttr.from_list(small, [attr.value.data]), small
+                )  # pyright: ignore
                 block.add_op(constant)
                 operands.append(constant.result)
             else:
@@ -278,7 +307,10 @@ def prologue(chain: Chain) -> Region:
         result_type = op.results[0].type
         assert isinstance(result_type, VectorType)
         new = type(op).create(
-            operands=operands, result_types=[_small(result_type)], properties=op.properties, attributes=op.attributes
+            operands=operands,
+            result_types=[_small(result_type)],
+            properties=op.properties,
+            attributes=op.attributes,
         )
         block.add_op(new)
         current = new.results[0]

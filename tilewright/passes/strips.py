@@ -123,7 +123,9 @@ class Former:
         if isinstance(op, xt.TransposeOp):
             return op.permutation != (0, 1)
         if isinstance(op, xt.BroadcastOp):
-            return op.broadcast_size is not None or rows_of(op.source.type) != rows_of(op.result.type)
+            return op.broadcast_size is not None or rows_of(op.source.type) != rows_of(
+                op.result.type
+            )
         if isinstance(op, vector.BroadcastOp):
             return is_tile(op.operands[0])
         return op.name in MOVERS
@@ -135,7 +137,10 @@ class Former:
             return False
         if isinstance(op, FREE) or op.name == "vector.step" or op in self.sinks:
             return True
-        if isinstance(op, vector.BroadcastOp | xt.BroadcastOp | xt.TransposeOp) or op.name in MOVERS:
+        if (
+            isinstance(op, vector.BroadcastOp | xt.BroadcastOp | xt.TransposeOp)
+            or op.name in MOVERS
+        ):
             return True
         if isinstance(op, xt.LoadTileOp):
             return all(use.operation.parent is self.block for r in op.results for use in r.uses)
@@ -211,7 +216,10 @@ class Former:
         if x is None or y is None or x.scattered or y.scattered:
             return False
         return (
-            x.base is y.base and x.offsets == y.offsets and x.shape == y.shape and x.strides == y.strides
+            x.base is y.base
+            and x.offsets == y.offsets
+            and x.shape == y.shape
+            and x.strides == y.strides
         )
 
     def load_fits(self, load: Operation, at: int) -> bool:
@@ -247,7 +255,9 @@ class Former:
             self.scalar(op)
         elif not op.regions and isinstance(op, xt.InitTileOp | xt.UpdateTileOffsetOp):
             self.floating.add(op)
-        elif structural or (op.results and not is_tile(op.results[0]) and not isinstance(op, WRITES)):
+        elif structural or (
+            op.results and not is_tile(op.results[0]) and not isinstance(op, WRITES)
+        ):
             self.alone(op)
         elif self.may_float(op):
             self.floating.add(op)
@@ -296,9 +306,7 @@ class Former:
         """Loads before a write that is about to be placed, still to be used after it, are done now."""
         for load in [op for op in self.floating if isinstance(op, LOADS)]:
             if self.number[load] < number and self.conflict(load, write):
-                later = any(
-                    self.number.get(user, -1) > number for user in self.final_users(load)
-                )
+                later = any(self.number.get(user, -1) > number for user in self.final_users(load))
                 if later:
                     self.pin(load)
 
@@ -418,7 +426,9 @@ class Former:
             body.add_op(op)
         return StripOp(Region(body), [])
 
-    def copy_floating(self, value: SSAValue, body: Block, copies: dict[SSAValue, SSAValue]) -> SSAValue:
+    def copy_floating(
+        self, value: SSAValue, body: Block, copies: dict[SSAValue, SSAValue]
+    ) -> SSAValue:
         """The value inside a strip: floating ops over loads are repeated there."""
         if value in copies:
             return copies[value]
@@ -480,12 +490,18 @@ class Former:
             op.detach()
             op.erase()
 
+
 def _writes(op: Operation) -> bool:
     if isinstance(op, WRITES):
         return True
     if op.regions or isinstance(op, LOADS) or op.name.startswith(("scf.", "stage.", "xetile.")):
         return False
-    return not is_side_effect_free(op) and op.name not in ("gpu.barrier", "gpu.return", "memref.load", "cf.assert")
+    return not is_side_effect_free(op) and op.name not in (
+        "gpu.barrier",
+        "gpu.return",
+        "memref.load",
+        "cf.assert",
+    )
 
 
 def _used_values(op: Operation) -> Iterator[SSAValue]:

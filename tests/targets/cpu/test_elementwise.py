@@ -74,7 +74,9 @@ def test_float_types(rng: np.random.Generator, name: str, shape: tuple[int, int]
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", INTEGERS)
-def test_integer_types_are_exact(rng: np.random.Generator, name: str, shape: tuple[int, int]) -> None:
+def test_integer_types_are_exact(
+    rng: np.random.Generator, name: str, shape: tuple[int, int]
+) -> None:
     dtype = numpy_type(name)
     info = np.iinfo(dtype)
     x = rng.integers(max(info.min, -100), min(info.max, 100), shape).astype(dtype)

@@ -12,7 +12,9 @@ import tilewright as tw
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def both(kernel: Any, grid: Any, arrays: list[Array], outputs: list[int], **constexprs: Any) -> list[tuple[Array, Array]]:
+def both(
+    kernel: Any, grid: Any, arrays: list[Array], outputs: list[int], **constexprs: Any
+) -> list[tuple[Array, Array]]:
     """(cpu, reference) of every output; outputs are poisoned unless the kernel updates them in place."""
     results: list[list[Array]] = []
     for target in ("cpu", "reference"):
@@ -57,8 +59,12 @@ def reduce_columns(X, Y, KIND: tw.constexpr, BM: tw.constexpr, BN: tw.constexpr)
 @tw.kernel
 def reduce_runs(X, Y, Z, S: tw.constexpr, BM: tw.constexpr, BN: tw.constexpr):
     x = tw.load_tile(tw.init_tile(X, [0, 0], (BM, BN)))
-    tw.store_tile(tw.reduction("add", x, 0, reduction_size=S), tw.init_tile(Y, [0, 0], (BM // S, BN)))
-    tw.store_tile(tw.reduction("add", x, 1, reduction_size=S), tw.init_tile(Z, [0, 0], (BM, BN // S)))
+    tw.store_tile(
+        tw.reduction("add", x, 0, reduction_size=S), tw.init_tile(Y, [0, 0], (BM // S, BN))
+    )
+    tw.store_tile(
+        tw.reduction("add", x, 1, reduction_size=S), tw.init_tile(Z, [0, 0], (BM, BN // S))
+    )
 
 
 FLOAT_KINDS = ["add", "mul", "minimumf", "maximumf", "minnumf", "maxnumf"]
@@ -76,7 +82,18 @@ def test_float_reductions(rng: np.random.Generator, kind: str, size: tuple[int, 
         y = poison(m + 2, 1, dtype=dtype)
         close(both(reduce_rows, tw.cdiv(m + 2, m), [x, y], [1], KIND=kind, BM=m, BN=n), 1e-6)
         x = x[:m]
-        close(both(reduce_columns, 2, [x, poison(1, n, dtype=dtype)], [1], KIND=kind, BM=m, BN=max(1, n // 2)), 1e-6)
+        close(
+            both(
+                reduce_columns,
+                2,
+                [x, poison(1, n, dtype=dtype)],
+                [1],
+                KIND=kind,
+                BM=m,
+                BN=max(1, n // 2),
+            ),
+            1e-6,
+        )
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 17), (8, 64)])
@@ -86,7 +103,9 @@ def test_integer_reductions(rng: np.random.Generator, kind: str, size: tuple[int
     for dtype in (np.int8, np.int32, np.int64):
         x = rng.integers(-5, 6, (m, n)).astype(dtype)
         close(both(reduce_rows, 1, [x, poison(m, 1, dtype=dtype)], [1], KIND=kind, BM=m, BN=n), 0)
-        close(both(reduce_columns, 1, [x, poison(1, n, dtype=dtype)], [1], KIND=kind, BM=m, BN=n), 0)
+        close(
+            both(reduce_columns, 1, [x, poison(1, n, dtype=dtype)], [1], KIND=kind, BM=m, BN=n), 0
+        )
 
 
 def test_partial_reductions(rng: np.random.Generator) -> None:
@@ -150,13 +169,18 @@ TYPES = [
 
 @pytest.mark.parametrize("tile", [(64, 64, 32), (24, 40, 16), (1, 8, 8), (8, 1, 4), (256, 32, 64)])
 @pytest.mark.parametrize("types", TYPES, ids=lambda t: t[0])
-def test_products(rng: np.random.Generator, types: tuple[str, str], tile: tuple[int, int, int]) -> None:
+def test_products(
+    rng: np.random.Generator, types: tuple[str, str], tile: tuple[int, int, int]
+) -> None:
     dtype, acc = getattr(tw, types[0]), getattr(tw, types[1])
     bm, bn, bk = tile
     for m, n, k in [(bm, bn, bk), (bm + 3, 2 * bn + 1, 3 * bk + 5), (1, 1, 1)]:
         if types[0] in ("i8", "u8"):
             info = np.iinfo(dtype.numpy)
-            a, b = (rng.integers(info.min, info.max + 1, s).astype(dtype.numpy) for s in ((m, k), (k, n)))
+            a, b = (
+                rng.integers(info.min, info.max + 1, s).astype(dtype.numpy)
+                for s in ((m, k), (k, n))
+            )
         else:
             a, b = (rng.standard_normal(s).astype(dtype.numpy) for s in ((m, k), (k, n)))
         c = poison(m, n, dtype=acc.numpy)
@@ -165,14 +189,19 @@ def test_products(rng: np.random.Generator, types: tuple[str, str], tile: tuple[
             np.testing.assert_array_equal(c, a.astype(np.int64) @ b.astype(np.int64))
         else:
             want = a.astype(np.float64) @ b.astype(np.float64)
-            assert np.linalg.norm(c - want) <= (1e-12 if types[0] == "f64" else 1e-5) * np.linalg.norm(want)
+            assert np.linalg.norm(c - want) <= (
+                1e-12 if types[0] == "f64" else 1e-5
+            ) * np.linalg.norm(want)
 
 
 @pytest.mark.parametrize("views", ["TN", "NT", "TT", "strided"])
 def test_products_of_views(rng: np.random.Generator, views: str) -> None:
     m, n, k = 70, 90, 50
     if views == "strided":
-        a, b = rng.standard_normal((2 * m, 3 * k))[::2, ::3], rng.standard_normal((k, 2 * n))[:, ::2]
+        a, b = (
+            rng.standard_normal((2 * m, 3 * k))[::2, ::3],
+            rng.standard_normal((k, 2 * n))[:, ::2],
+        )
     else:
         a = rng.standard_normal((k, m)).T if views[0] == "T" else rng.standard_normal((m, k))
         b = rng.standard_normal((n, k)).T if views[1] == "T" else rng.standard_normal((k, n))
@@ -367,7 +396,10 @@ def batched(A, B, C, BM: tw.constexpr = 16, BN: tw.constexpr = 32):
 
 
 def test_leading_dimensions(rng: np.random.Generator) -> None:
-    a, b = rng.standard_normal((2, 3, 20, 21)).astype(np.float32), rng.standard_normal((3, 21, 32)).astype(np.float32)
+    a, b = (
+        rng.standard_normal((2, 3, 20, 21)).astype(np.float32),
+        rng.standard_normal((3, 21, 32)).astype(np.float32),
+    )
     c = poison(2, 3, 20, 32)
     batched[2, 6](a, b, c)
     np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)

@@ -18,7 +18,9 @@ from tilewright.targets.cpu.pipeline import ABLATIONS
 TILES = {"BM": 64, "BN": 64, "BK": 32}
 
 
-def operands(rng: np.random.Generator, m: int, n: int, k: int, dtype: Any = np.float32) -> list[Any]:
+def operands(
+    rng: np.random.Generator, m: int, n: int, k: int, dtype: Any = np.float32
+) -> list[Any]:
     a, b = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
     return [a, b, np.full((m, n), np.nan).astype(np.float32)]
 
@@ -76,7 +78,9 @@ def available(level: str) -> bool:
 
 
 @pytest.mark.parametrize("level", ["x86-64", "avx2", "avx512", "vnni"])
-def test_every_level_of_vectors(rng: np.random.Generator, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_level_of_vectors(
+    rng: np.random.Generator, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not available(level):
         pytest.skip(f"this machine has no {level}")
     monkeypatch.setattr(cpu, "machine", lambda _: machine(level))
@@ -87,7 +91,9 @@ def test_every_level_of_vectors(rng: np.random.Generator, level: str, monkeypatc
         assert np.linalg.norm(c - want) <= 1e-5 * np.linalg.norm(want)
     q, k, v = (rng.standard_normal((2, 50, 64)).astype(np.float32) for _ in range(3))
     o, p = np.full_like(q, np.nan), np.full_like(q, np.nan)
-    kernels.window_attention.options(disable=f"none-{level}")[2, 2](q, k, v, o, 0.125, W=40, CAP=20.0)
+    kernels.window_attention.options(disable=f"none-{level}")[2, 2](
+        q, k, v, o, 0.125, W=40, CAP=20.0
+    )
     kernels.window_attention.options(target="reference")[2, 2](q, k, v, p, 0.125, W=40, CAP=20.0)
     np.testing.assert_allclose(o, p, rtol=1e-4, atol=1e-5)
 
@@ -111,7 +117,9 @@ def test_amx_code_has_no_spills(monkeypatch: pytest.MonkeyPatch, dtype: str) -> 
     }.items():
         wanted = len(re.findall(rf'"x86\.amx\.{op}"', mach))
         assert len(re.findall(instruction, asm)) == wanted > 0, op
-    assert len(re.findall(r"\ttilestored\b", asm)) <= len(re.findall(r'"x86\.amx\.tilestore"', mach))
+    assert len(re.findall(r"\ttilestored\b", asm)) <= len(
+        re.findall(r'"x86\.amx\.tilestore"', mach)
+    )
 
 
 def test_inner_loops_of_products_hold_no_other_memory(rng: np.random.Generator) -> None:

@@ -7,7 +7,7 @@ function. `nonnegative` remembers which values cannot be below zero, which saves
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -205,7 +205,14 @@ class Builder:
     def cmp(self, predicate: str, x: Idx, y: Idx) -> SSAValue:
         """i1 of a signed comparison: eq ne slt sle sgt sge."""
         if isinstance(x, int) and isinstance(y, int):
-            known = {"eq": x == y, "ne": x != y, "slt": x < y, "sle": x <= y, "sgt": x > y, "sge": x >= y}
+            known = {
+                "eq": x == y,
+                "ne": x != y,
+                "slt": x < y,
+                "sle": x <= y,
+                "sgt": x > y,
+                "sge": x >= y,
+            }
             return self.constant(i1, int(known[predicate]))
         return self.value(arith.CmpiOp(self.idx(x), self.idx(y), predicate))
 
@@ -236,7 +243,7 @@ class Builder:
     # Control flow ---------------------------------------------------------------------------------------------
 
     @contextmanager
-    def inside(self, block: Block) -> Iterator[None]:
+    def inside(self, block: Block) -> Generator[None]:
         outer, self.block = self.block, block
         try:
             yield
@@ -245,8 +252,14 @@ class Builder:
 
     @contextmanager
     def loop(
-        self, lo: Idx, hi: Idx, step: Idx = 1, carry: Sequence[SSAValue] = (), *, nonempty: bool = False
-    ) -> Iterator[Loop]:
+        self,
+        lo: Idx,
+        hi: Idx,
+        step: Idx = 1,
+        carry: Sequence[SSAValue] = (),
+        *,
+        nonempty: bool = False,
+    ) -> Generator[Loop]:
         """`for iv in range(lo, hi, step)`. Set `loop.out` to the values carried on; results after the block."""
         body = Block(arg_types=[index, *(v.type for v in carry)])
         loop = Loop(body.args[0], tuple(body.args[1:]), tuple(body.args[1:]))
@@ -263,7 +276,7 @@ class Builder:
         loop.results = tuple(op.results)
 
     @contextmanager
-    def when(self, condition: SSAValue) -> Iterator[None]:
+    def when(self, condition: SSAValue) -> Generator[None]:
         """`if condition:` without results."""
         if self.known_bool(condition) is True:
             yield
@@ -274,7 +287,9 @@ class Builder:
             self.op(scf.YieldOp())
         self.op(scf.IfOp(condition, [], Region(then), Region(Block([scf.YieldOp()]))))
 
-    def if_else(self, condition: SSAValue, then_block: Block, else_block: Block, types: Sequence[Attribute]) -> tuple[SSAValue, ...]:
+    def if_else(
+        self, condition: SSAValue, then_block: Block, else_block: Block, types: Sequence[Attribute]
+    ) -> tuple[SSAValue, ...]:
         """Close two filled blocks (each already ends with its yield) into an scf.if; its results."""
         op = scf.IfOp(condition, list(types), Region(then_block), Region(else_block))
         self.op(op)
@@ -333,12 +348,18 @@ class Builder:
         if self.prefetches:
             self.op(mach.PrefetchOp(pointer, locality=locality, write=write))
 
-    def call(self, name: str, args: Sequence[SSAValue], results: Sequence[Attribute] = ()) -> Operation:
+    def call(
+        self, name: str, args: Sequence[SSAValue], results: Sequence[Attribute] = ()
+    ) -> Operation:
         return self.op(mach.CallOp(name, args, results))
 
 
 def function(
-    name: str, arguments: Sequence[Attribute], *, results: Sequence[Attribute] = (), private: bool = False
+    name: str,
+    arguments: Sequence[Attribute],
+    *,
+    results: Sequence[Attribute] = (),
+    private: bool = False,
 ) -> tuple[func.FuncOp, Builder]:
     """An empty function and a builder at its start."""
     block = Block(arg_types=arguments)

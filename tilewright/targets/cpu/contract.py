@@ -118,7 +118,9 @@ class ContractEmitter:
         col_panels = b.ceildiv(b.max(b.min(cols, side_b.x_count), 0), family.nr)
         kc = m.depth(family.group)
         if zero:
-            self.clear_skipped(c, length, b.mul(row_panels, family.mr), b.mul(col_panels, family.nr))
+            self.clear_skipped(
+                c, length, b.mul(row_panels, family.mr), b.mul(col_panels, family.nr)
+            )
 
         def block(k0: Idx, k1: Idx, first: SSAValue | None) -> None:
             """One block of k; `first`: nothing has been stored yet (None: known to be false)."""
@@ -150,7 +152,13 @@ class ContractEmitter:
     def prefetch_next(self, operand: Operand, family: Family, rows: int, i: Idx) -> None:
         """While one panel of B is used, fetch the next, a part with every panel of A."""
         b = self.b
-        lines = self.m.depth(family.group) // family.b.group * operand.k_bytes // 64 // max(1, rows // family.mr)
+        lines = (
+            self.m.depth(family.group)
+            // family.b.group
+            * operand.k_bytes
+            // 64
+            // max(1, rows // family.mr)
+        )
         if operand.next_bytes is None or not 0 < lines <= MAX_PREFETCHES:
             return
         base = b.ptr(b.ptr(operand.pointer, operand.next_bytes), b.mul(i, lines * 64))
@@ -174,7 +182,10 @@ class ContractEmitter:
         b = self.b
         lanes = self.m.vector_bytes // itemsize(c.element)
         zero = b.constant(VectorType(c.element, [lanes]), 0)  # pyright: ignore
-        with b.loop(0, max(c.shape[0], c.padded_rows)) as r, b.loop(0, c.ld // lanes * lanes, lanes) as x:
+        with (
+            b.loop(0, max(c.shape[0], c.padded_rows)) as r,
+            b.loop(0, c.ld // lanes * lanes, lanes) as x,
+        ):
             b.store(zero, c.address(b, r.iv, x.iv))
 
     # Operands -------------------------------------------------------------------------------------------------
@@ -189,7 +200,11 @@ class ContractEmitter:
             if format.group == 1:
                 return self.buffer_side(buffer, format, x_axis, count, length)
             # A tile of A is rows of a row-major buffer, as long as no row ends within it.
-            if x_axis == 0 and family.b.group < format.group and buffer.shape[1] % format.group == 0:
+            if (
+                x_axis == 0
+                and family.b.group < format.group
+                and buffer.shape[1] % format.group == 0
+            ):
                 return self.buffer_side(buffer, format, x_axis, count, length)
         return self.packed_side(value, format, x_axis, count, length, family.group)
 
@@ -241,7 +256,9 @@ class ContractEmitter:
             (k0, array.depth) if array.depth else None,
         )
 
-    def buffer_side(self, buffer: Buffer, format: PanelFormat, x_axis: int, count: int, length: Idx) -> Side:
+    def buffer_side(
+        self, buffer: Buffer, format: PanelFormat, x_axis: int, count: int, length: Idx
+    ) -> Side:
         """An operand read from where it was computed; rows and columns are padded, what is there does not matter."""
         b = self.b
         size = itemsize(buffer.element)
@@ -251,7 +268,9 @@ class ContractEmitter:
                 if x_axis == 0:
                     start = buffer.address(b, b.mul(i, format.lanes), begin)
                     return Operand(start, buffer.ld * size, format.group * size)
-                return Operand(buffer.address(b, begin, b.mul(i, format.lanes)), size, buffer.ld * size)
+                return Operand(
+                    buffer.address(b, begin, b.mul(i, format.lanes)), size, buffer.ld * size
+                )
 
             return panel
 

@@ -11,7 +11,7 @@ Within one straight-line region a value is emitted once per place (`scope` opens
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -80,7 +80,7 @@ class Values:
         return value
 
 
-def _same_along_row(value: SSAValue) -> bool:
+def same_along_row(value: SSAValue) -> bool:
     """Is every row of the value one element, repeated?"""
     op = value.owner
     if isinstance(op, xt.BroadcastOp):
@@ -114,7 +114,7 @@ class Evaluator:
         self._memo: list[dict[tuple[SSAValue, Place], SSAValue]] = [{}]
 
     @contextmanager
-    def scope(self) -> Iterator[None]:
+    def scope(self) -> Generator[None]:
         """What is emitted inside is not reused outside."""
         self._memo.append({})
         try:
@@ -139,7 +139,7 @@ class Evaluator:
             place = replace(place, row=0)
         if cols == 1 and place.col != 0 and place.axis == 0:
             place = replace(place, col=0)
-        if place.axis == 1 and _same_along_row(value):
+        if place.axis == 1 and same_along_row(value):
             place = replace(place, col=0, inside=False)
         key = (value, place)
         for memo in reversed(self._memo):
@@ -230,20 +230,28 @@ class Evaluator:
     def elementwise(self, op: Operation, place: Place, result: int) -> SSAValue:
         """The op itself on the registers of its operands."""
         operands = [
-            self.at(v, place) if isinstance(v.type, VectorType) else self.scalar(v) for v in op.operands
+            self.at(v, place) if isinstance(v.type, VectorType) else self.scalar(v)
+            for v in op.operands
         ]
         return self.clone(op, operands, place.lanes, result)
 
-    def clone(self, op: Operation, operands: Sequence[SSAValue], lanes: int, result: int = 0) -> SSAValue:
+    def clone(
+        self, op: Operation, operands: Sequence[SSAValue], lanes: int, result: int = 0
+    ) -> SSAValue:
         types = [lane_type(element_of(r.type), lanes) for r in op.results]
         new = type(op).create(
-            operands=operands, result_types=types, properties=op.properties, attributes=op.attributes
+            operands=operands,
+            result_types=types,
+            properties=op.properties,
+            attributes=op.attributes,
         )
         new.location = op.location  # pyright: ignore
         self.b.op(new)
         return new.results[result]
 
-    def by_lane(self, place: Place, element: Attribute, one: Callable[[Place], SSAValue]) -> SSAValue:
+    def by_lane(
+        self, place: Place, element: Attribute, one: Callable[[Place], SSAValue]
+    ) -> SSAValue:
         """A register put together from single elements: right for anything, fast for nothing."""
         if place.lanes == 1:
             return one(place)
@@ -342,7 +350,8 @@ class Evaluator:
         zero = b.constant(offsets.type, 0)
         limit = b.splat(b.idx(tile.count), place.lanes)
         on = b.both(
-            b.value(arith.CmpiOp(offsets, zero, "sge")), b.value(arith.CmpiOp(offsets, limit, "slt"))
+            b.value(arith.CmpiOp(offsets, zero, "sge")),
+            b.value(arith.CmpiOp(offsets, limit, "slt")),
         )
         if mask is not None:
             on = b.both(on, self.at(mask, place))
@@ -401,7 +410,8 @@ def broadcast(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
 
     if (row_step, col_step)[place.axis] == 1:
         return e.at(
-            op.source, replace(place, row=b.div(place.row, row_step), col=b.div(place.col, col_step))
+            op.source,
+            replace(place, row=b.div(place.row, row_step), col=b.div(place.col, col_step)),
         )
     return e.by_lane(place, element_of(op.source.type), one)
 
@@ -411,7 +421,9 @@ def transpose(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
     assert isinstance(op, xt.TransposeOp)
     if op.permutation == (0, 1):
         return e.at(op.value, place)
-    return e.at(op.value, replace(place, row=place.col, col=place.row, axis=1 - place.axis, inside=False))
+    return e.at(
+        op.value, replace(place, row=place.col, col=place.row, axis=1 - place.axis, inside=False)
+    )
 
 
 @evaluates(xt.ConvertLayoutOp)
@@ -455,7 +467,9 @@ def load_gather(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
     if place.lanes == 1:
         assert e.values.spare is not None
         pointer = b.value(arith.SelectOp(on, b.ptr(tile.pointer, offsets), e.values.spare))
-        return b.value(arith.SelectOp(on, b.load(pointer, type), b.constant(type, op.padding_value)))
+        return b.value(
+            arith.SelectOp(on, b.load(pointer, type), b.constant(type, op.padding_value))
+        )
     return b.value(mach.GatherOp(tile.pointer, offsets, on, b.constant(type, op.padding_value)))
 
 
@@ -524,7 +538,10 @@ def fused_multiply_add(e: Evaluator, op: Operation, place: Place, _: int) -> SSA
 
 
 def _vector_transpose(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
-    return e.at(op.operands[0], replace(place, row=place.col, col=place.row, axis=1 - place.axis, inside=False))
+    return e.at(
+        op.operands[0],
+        replace(place, row=place.col, col=place.row, axis=1 - place.axis, inside=False),
+    )
 
 
 def _register_upstream() -> None:

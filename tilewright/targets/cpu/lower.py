@@ -132,7 +132,9 @@ def lower_kernel(
     run_op, run = function("tw_run", [mach.ptr])
     needed: Idx = 0
     for i, op in enumerate(packs):
-        task_op, used = emit_pack_task(f"tw_pack{i}", FunctionContext, op, kernel, block, m, needed_before=packs[:i])
+        task_op, used = emit_pack_task(
+            f"tw_pack{i}", FunctionContext, op, kernel, block, m, needed_before=packs[:i]
+        )
         functions.append(task_op)
         del used
     main = FunctionContext("tw_workgroup", kernel, block, m)
@@ -156,7 +158,9 @@ def lower_kernel(
     context.launch(pool, "tw_workgroup", run.mul(run.mul(gx, gy), gz))
     run.op(func.ReturnOp())
     module = ModuleOp([*functions, plan_op, run_op])
-    return Lowered(module, block, -(-main.scratch.used // 4096) * 4096, types, len(packs), subgroups)
+    return Lowered(
+        module, block, -(-main.scratch.used // 4096) * 4096, types, len(packs), subgroups
+    )
 
 
 class FunctionContext:
@@ -173,13 +177,17 @@ class FunctionContext:
         self.values.spare = self.scratch.base
 
     @classmethod
-    def over(cls, op: func.FuncOp, b: Builder, kernel: gpu.FuncOp, block: ArgumentBlock, m: Machine) -> FunctionContext:
+    def over(
+        cls, op: func.FuncOp, b: Builder, kernel: gpu.FuncOp, block: ArgumentBlock, m: Machine
+    ) -> FunctionContext:
         """A context in a function `(ptr block)` without scratch memory."""
         self = cls.__new__(cls)
         self._start(op, b, kernel, block, m)
         return self
 
-    def _start(self, op: func.FuncOp, b: Builder, kernel: gpu.FuncOp, block: ArgumentBlock, m: Machine) -> None:
+    def _start(
+        self, op: func.FuncOp, b: Builder, kernel: gpu.FuncOp, block: ArgumentBlock, m: Machine
+    ) -> None:
         self.op = op
         self.b = b
         self.m = m
@@ -273,7 +281,9 @@ class FunctionContext:
         body = self.kernel.body.block
         self.storage = Storage(body, share=share)
         self.buffers: dict[int, Buffer] = {}
-        self.contracts = ContractEmitter(self.e, self.m, self.packed, self.scratch.bytes, self.contract_scalars)
+        self.contracts = ContractEmitter(
+            self.e, self.m, self.packed, self.scratch.bytes, self.contract_scalars
+        )
         self.lower_block(body)
         b.op(func.ReturnOp())
 
@@ -283,7 +293,11 @@ class FunctionContext:
             self.need(operand)
 
     def need(self, value: SSAValue) -> None:
-        if value in self.values.scalars or value in self.matrices or not isinstance(value, OpResult):
+        if (
+            value in self.values.scalars
+            or value in self.matrices
+            or not isinstance(value, OpResult)
+        ):
             return
         if isinstance(value.op, PackOp) or isinstance(value.type, VectorType):
             return
@@ -313,10 +327,14 @@ class FunctionContext:
         tiles = any(is_tile(v) for v in (*op.results, *op.operands))
         if tiles:
             if not op.results:
-                raise error_at(op, f"{op.name} is not supported by the cpu target", kind=UnsupportedError)
+                raise error_at(
+                    op, f"{op.name} is not supported by the cpu target", kind=UnsupportedError
+                )
             return  # evaluated on demand
         if op.regions:
-            raise error_at(op, f"{op.name} is not supported by the cpu target", kind=UnsupportedError)
+            raise error_at(
+                op, f"{op.name} is not supported by the cpu target", kind=UnsupportedError
+            )
         self.clone_scalar(op)
 
     def clone_scalar(self, op: Operation) -> None:
@@ -338,7 +356,15 @@ class FunctionContext:
         b.op(new)
         for old, value in zip(op.results, new.results, strict=True):
             self.values.scalars[old] = value
-        safe = (arith.AddiOp, arith.MuliOp, arith.MinSIOp, arith.RemUIOp, arith.DivUIOp, arith.DivSIOp, arith.RemSIOp)
+        safe = (
+            arith.AddiOp,
+            arith.MuliOp,
+            arith.MinSIOp,
+            arith.RemUIOp,
+            arith.DivUIOp,
+            arith.DivSIOp,
+            arith.RemSIOp,
+        )
         if isinstance(op, safe) and all(b.is_nonnegative(as_idx(v)) for v in operands):
             b.nonnegative |= set(new.results)
         if isinstance(op, arith.MaxSIOp) and any(b.is_nonnegative(as_idx(v)) for v in operands):
@@ -395,7 +421,9 @@ class FunctionContext:
         assert isinstance(type, MemRefType)
         shape = type.get_shape()
         if any(n < 0 for n in shape):
-            raise error_at(op, "memory shared by the workgroup has a static shape", kind=UnsupportedError)
+            raise error_at(
+                op, "memory shared by the workgroup has a static shape", kind=UnsupportedError
+            )
         count = itemsize(plain(type.element_type))
         for n in shape:
             count *= n
@@ -439,7 +467,9 @@ class FunctionContext:
 
             self.values.tiles[op.result] = replace(tile, offsets=(*tile.offsets, op.offset_vector))
             return
-        rows, cols = (x if isinstance(x, int) else as_idx(self.e.scalar(x)) for x in op.mixed_offsets)
+        rows, cols = (
+            x if isinstance(x, int) else as_idx(self.e.scalar(x)) for x in op.mixed_offsets
+        )
         self.values.tiles[op.result] = tile.moved(self.b, rows, cols)
 
     def lower_xetile_prefetch_tile(self, op: xt.PrefetchTileOp) -> None:
@@ -458,7 +488,9 @@ class FunctionContext:
         for n, x in zip(shape, at, strict=True):
             number = self.b.add(self.b.mul(number, n), x)
         cols = rows_cols(op.vector.type)[1]
-        row, col = (0, number) if len(shape) == 1 else (self.b.div(number, cols), self.b.rem(number, cols))
+        row, col = (
+            (0, number) if len(shape) == 1 else (self.b.div(number, cols), self.b.rem(number, cols))
+        )
         with self.e.scope():
             self.values.scalars[op.result] = self.e.at(op.vector, Place(row, col))
 
@@ -544,8 +576,12 @@ class FunctionContext:
         if isinstance(value.type, xt.TileType):
             tile = self.values.tiles[self.values.real(value)]
             if isinstance(tile, ScatteredTile):
-                raise error_at(value, "a scattered tile cannot be carried by a loop here", kind=UnsupportedError,
-                               hint="carry its offsets and init the tile inside the loop")
+                raise error_at(
+                    value,
+                    "a scattered tile cannot be carried by a loop here",
+                    kind=UnsupportedError,
+                    hint="carry its offsets and init the tile inside the loop",
+                )
             return [tile.pointer, *(self.b.idx(x) for x in tile.state())]
         return [self.e.scalar(value)]
 
@@ -628,7 +664,7 @@ class FunctionContext:
         carry = self.carry_in(op.arguments, before.args)
         new_before = Block(arg_types=[v.type for v in carry])
         with b.inside(new_before), self.e.scope():
-            carried = list(new_before.args)
+            carried: list[SSAValue] = list(new_before.args)
             for init, arg in zip(op.arguments, before.args, strict=True):
                 if not is_tile(arg):
                     self.bind(arg, init, carried)
@@ -639,7 +675,7 @@ class FunctionContext:
             b.op(scf.ConditionOp(self.e.scalar(condition.operands[0]), *passed))
         new_after = Block(arg_types=[v.type for v in passed])
         with b.inside(new_after), self.e.scope():
-            carried = list(new_after.args)
+            carried: list[SSAValue] = list(new_after.args)
             for source, arg in zip(condition.operands[1:], after.args, strict=True):
                 if is_tile(arg):
                     self.values.buffers[arg] = self.memory_of(arg)
@@ -651,7 +687,7 @@ class FunctionContext:
             b.op(scf.YieldOp(*self.carry_out(last.operands, before.args)))
         new = scf.WhileOp(carry, [v.type for v in passed], Region(new_before), Region(new_after))
         b.op(new)
-        results = list(new.results)
+        results: list[SSAValue] = list(new.results)
         for source, result in zip(condition.operands[1:], op.results, strict=True):
             if is_tile(result):
                 self.values.buffers[result] = self.memory_of(result)

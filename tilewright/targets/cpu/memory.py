@@ -115,7 +115,9 @@ class Buffer:
         return b.ptr(b.ptr(self.pointer, b.mul(row, self.ld * size)), b.mul(col, size))
 
 
-def matrix_of_memref(b: Builder, pointer: SSAValue, type: MemRefType, sizes: Sequence[Idx], strides: Sequence[Idx]) -> Matrix:
+def matrix_of_memref(
+    b: Builder, pointer: SSAValue, type: MemRefType, sizes: Sequence[Idx], strides: Sequence[Idx]
+) -> Matrix:
     """The array behind a memref; static extents and strides of the type are used where it has them."""
     known, offset = strided_form(type)
     shape = type.get_shape()
@@ -127,7 +129,9 @@ def matrix_of_memref(b: Builder, pointer: SSAValue, type: MemRefType, sizes: Seq
     return Matrix(pointer, element, full_sizes, full_strides)
 
 
-def init_tile(b: Builder, op: InitTileOp, source: Matrix | SSAValue, index: dict[SSAValue, SSAValue]) -> Tile | ScatteredTile:
+def init_tile(
+    b: Builder, op: InitTileOp, source: Matrix | SSAValue, index: dict[SSAValue, SSAValue]
+) -> Tile | ScatteredTile:
     """The tile that an init_tile makes; `source` is its array, or a pointer for an integer address."""
 
     def known(value: int | SSAValue) -> Idx:

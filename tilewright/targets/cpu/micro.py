@@ -45,16 +45,27 @@ def vector_family_of(m: Machine, a: VectorType, b: VectorType, c: Attribute) -> 
     if isinstance(c, AnyFloat):
         element = c if itemsize(c) == 8 else _f32()
         nr = m.nr(itemsize(element))
-        return Family("fma", element, m.mr, nr, PanelFormat(m.mr, 1, element), PanelFormat(nr, 1, element))
+        return Family(
+            "fma", element, m.mr, nr, PanelFormat(m.mr, 1, element), PanelFormat(nr, 1, element)
+        )
     assert isinstance(c, IntegerType)
     unsigned_a, unsigned_b = is_unsigned(a.element_type), is_unsigned(b.element_type)
     small = c.width.data == 32 and _fits_i16(a.element_type) and _fits_i16(b.element_type)
     if small and m.vector_bytes >= 32 and a.get_shape()[1] % 2 == 0:
         i16 = IntegerType(16)
         nr = m.nr(4)
-        return Family("dot2", i32, m.mr, nr, PanelFormat(m.mr, 2, i16, unsigned_a), PanelFormat(nr, 2, i16, unsigned_b))
+        return Family(
+            "dot2",
+            i32,
+            m.mr,
+            nr,
+            PanelFormat(m.mr, 2, i16, unsigned_a),
+            PanelFormat(nr, 2, i16, unsigned_b),
+        )
     nr = m.nr(itemsize(c))
-    return Family("mul", c, m.mr, nr, PanelFormat(m.mr, 1, c, unsigned_a), PanelFormat(nr, 1, c, unsigned_b))
+    return Family(
+        "mul", c, m.mr, nr, PanelFormat(m.mr, 1, c, unsigned_a), PanelFormat(nr, 1, c, unsigned_b)
+    )
 
 
 def _f32() -> Attribute:
@@ -105,6 +116,7 @@ def emit_micro(
         for r in range(family.mr):
             for line in range(0, family.nr * size, 64):
                 b.prefetch(b.ptr(target, r * c.ld * size + line), write=True)
+
     def steps(start: Idx, end: Idx, count: int, carry: Sequence[SSAValue]) -> Sequence[SSAValue]:
         with b.loop(start, end, count, carry) as loop:
             pa = b.ptr(a.pointer, b.mul(loop.iv, a.k_bytes))
@@ -148,7 +160,14 @@ def emit_micro(
 
 
 def _step(
-    b: Builder, family: Family, a: Operand, pa: SSAValue, pb: SSAValue, lanes: int, nv: int, acc: Sequence[SSAValue]
+    b: Builder,
+    family: Family,
+    a: Operand,
+    pa: SSAValue,
+    pb: SSAValue,
+    lanes: int,
+    nv: int,
+    acc: Sequence[SSAValue],
 ) -> list[SSAValue]:
     """One group of k: a row of B in registers, elements of A broadcast from memory."""
     out = list(acc)

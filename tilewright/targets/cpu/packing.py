@@ -106,13 +106,17 @@ def emit_pack_task(
     offset: Idx = 0
     if array.batch_sizes:
         remaining = rest
-        for size, stride in zip(reversed(array.batch_sizes), reversed(matrix.strides[:-2]), strict=True):
+        for size, stride in zip(
+            reversed(array.batch_sizes), reversed(matrix.strides[:-2]), strict=True
+        ):
             remaining, digit = split(remaining, size)
             offset = b.add(offset, b.mul(digit, stride))
     pointer = b.ptr(matrix.pointer, b.mul(offset, itemsize(matrix.element)))
     sizes = list(matrix.sizes) if len(matrix.sizes) > 1 else [1, *matrix.sizes]
     strides = list(matrix.strides) if len(matrix.strides) > 1 else [0, *matrix.strides]
-    tile = Tile(pointer, matrix.element, (0, 0), (sizes[-2], sizes[-1]), (strides[-2], strides[-1]), (1, 1))
+    tile = Tile(
+        pointer, matrix.element, (0, 0), (sizes[-2], sizes[-1]), (strides[-2], strides[-1]), (1, 1)
+    )
     padding = op.padding.value.data if isinstance(op.padding, IntegerAttr | FloatAttr) else 0
 
     format, size = array.format, itemsize(array.format.element)

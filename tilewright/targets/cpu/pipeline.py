@@ -64,7 +64,12 @@ def widen_operands(kernel: gpu.FuncOp, m: Machine) -> None:
             for side, (value, format) in enumerate(((a, family.a), (b, family.b))):
                 inside = isinstance(value, OpResult) and value.op.parent is op.body.block
                 element = value.type.element_type  # pyright: ignore
-                if inside or format.group != 1 or element == format.element or not isinstance(element, AnyFloat):
+                if (
+                    inside
+                    or format.group != 1
+                    or element == format.element
+                    or not isinstance(element, AnyFloat)
+                ):
                     continue
                 wide = arith.ExtFOp(value, VectorType(format.element, value.type.get_shape()))  # pyright: ignore
                 if isinstance(value, OpResult) and value.op.parent is not None:

@@ -165,8 +165,12 @@ class Storage:
             op = newer.owner
             if isinstance(op, ContractOp):
                 index = list(op.values).index(newer)  # pyright: ignore
-                inside = any(_is_inside(use.operation, op) for use in older.uses if use.operation is not op)
-                return inside or sum(v is older for v in op.inits) != 1 or op.inits[index] is not older
+                inside = any(
+                    _is_inside(use.operation, op) for use in older.uses if use.operation is not op
+                )
+                return (
+                    inside or sum(v is older for v in op.inits) != 1 or op.inits[index] is not older
+                )
             if isinstance(op, StripOp):
                 return not in_place(op, older, newer)
             return False
@@ -200,10 +204,16 @@ def in_place(strip: StripOp, older: SSAValue, newer: SSAValue) -> bool:
             continue
         level = max((levels.get(v, 0) for v in op.operands), default=0)
         reads = any(v in touched for v in op.operands)
-        if reads and (isinstance(op, xt.AtomicRmwOp) or op.name in ("vector.transpose", "vector.shape_cast")):
+        if reads and (
+            isinstance(op, xt.AtomicRmwOp) or op.name in ("vector.transpose", "vector.shape_cast")
+        ):
             return False
-        if reads and isinstance(op, MOVERS) and not (
-            isinstance(op, xt.ReductionOp) and op.dims == (1,) and op.reduction_size is None
+        if (
+            reads
+            and isinstance(op, MOVERS)
+            and not (
+                isinstance(op, xt.ReductionOp) and op.dims == (1,) and op.reduction_size is None
+            )
         ):
             return False
         if isinstance(op, xt.ReductionOp):

@@ -38,10 +38,23 @@ from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.targets.cpu.atomics import emit_atomics
 from tilewright.targets.cpu.builder import Builder, Idx, lane_type
 from tilewright.targets.cpu.evaluate import Evaluator, Place, combine, identity_element
-from tilewright.targets.cpu.memory import Buffer, ScatteredTile, Tile, element_of, itemsize, rows_cols
+from tilewright.targets.cpu.memory import (
+    Buffer,
+    ScatteredTile,
+    Tile,
+    element_of,
+    itemsize,
+    rows_cols,
+)
 
 STORES = (xt.StoreTileOp, xt.StoreScatterOp)
-CHEAP = (arith.ConstantOp, vector.BroadcastOp, xt.BroadcastOp, UnrealizedConversionCastOp, xt.ConvertLayoutOp)
+CHEAP = (
+    arith.ConstantOp,
+    vector.BroadcastOp,
+    xt.BroadcastOp,
+    UnrealizedConversionCastOp,
+    xt.ConvertLayoutOp,
+)
 CASTS = (arith.ExtFOp, arith.ExtSIOp, arith.ExtUIOp, arith.IndexCastOp)
 ROW_BLOCK = 16
 ROW_BLOCK_BYTES = 32 << 10
@@ -72,7 +85,8 @@ class Plan:
         return [
             r
             for r in self.roots
-            if r.level == level and (rows_cols(r.value.type)[1] == 1 and r.kind != "reduce") == columns
+            if r.level == level
+            and (rows_cols(r.value.type)[1] == 1 and r.kind != "reduce") == columns
         ]
 
 
@@ -97,7 +111,14 @@ def is_identity_reduction(op: Operation) -> bool:
 class StripEmitter:
     """Emits one strip. `allocate(type)` gives a buffer for a value; `destinations` are those of the results."""
 
-    def __init__(self, e: Evaluator, strip: StripOp, destinations: Sequence[Buffer | None], scratch, bytes_per_vector: int):
+    def __init__(
+        self,
+        e: Evaluator,
+        strip: StripOp,
+        destinations: Sequence[Buffer | None],
+        scratch,
+        bytes_per_vector: int,
+    ):
         self.e = e
         self.b: Builder = e.b
         self.strip = strip
@@ -132,7 +153,13 @@ class StripEmitter:
                 emit_atomics(self.e, op, self.results.get(op.results[0]))
                 self.publish(op.results[0])
             return
-        downs = [op for op in ops if isinstance(op, xt.ReductionOp) and not is_row_reduction(op) and not is_identity_reduction(op)]
+        downs = [
+            op
+            for op in ops
+            if isinstance(op, xt.ReductionOp)
+            and not is_row_reduction(op)
+            and not is_identity_reduction(op)
+        ]
         if downs:
             emit_reductions(self, downs)
             for op in downs:
@@ -225,7 +252,9 @@ class StripEmitter:
             return self.base_of(op.tile) not in self.written
         if isinstance(op, CHEAP + CASTS):
             return all(self.cheap(v) for v in op.operands if isinstance(v.type, VectorType))
-        return op.name in ("vector.step", "vector.shape_cast") and all(self.cheap(v) for v in op.operands)
+        return op.name in ("vector.step", "vector.shape_cast") and all(
+            self.cheap(v) for v in op.operands
+        )
 
     def keep_crossing(self, value: SSAValue, level: int, plan: Plan, seen: set[SSAValue]) -> None:
         """Give buffers to values below `level` that a root of `level` reaches and that are dear to compute again."""
@@ -233,11 +262,17 @@ class StripEmitter:
         if value in seen or not isinstance(value.type, VectorType):
             return
         seen.add(value)
-        if value in self.kept or not isinstance(value, OpResult) or value.op.parent is not self.block:
+        if (
+            value in self.kept
+            or not isinstance(value, OpResult)
+            or value.op.parent is not self.block
+        ):
             return
         column = rows_cols(value.type)[1] == 1 and plan.rows > 1
         mine = self.level(value)
-        wide = any(rows_cols(v.type)[1] > 1 for v in value.op.operands if isinstance(v.type, VectorType))
+        wide = any(
+            rows_cols(v.type)[1] > 1 for v in value.op.operands if isinstance(v.type, VectorType)
+        )
         if (mine < level or (column and not wide)) and not self.cheap(value):
             is_column_use = column and mine <= level
             if mine < level or is_column_use:
@@ -405,13 +440,15 @@ class StripEmitter:
 
     def hoist(self, roots: list[Root], row: Idx, lanes: int) -> None:
         """Emit what is the same along the whole row, before the loop over columns."""
-        from tilewright.targets.cpu.evaluate import _same_along_row
+        from tilewright.targets.cpu.evaluate import same_along_row
 
         for value in self.reached(roots):
-            if value not in self.e.values.buffers and _same_along_row(value):
+            if value not in self.e.values.buffers and same_along_row(value):
                 self.e.at(value, Place(row, 0, 1, lanes))
 
-    def columns(self, roots: list[Root], row: Idx, width: int, ahead: list[tuple[Tile, int, bool]]) -> None:
+    def columns(
+        self, roots: list[Root], row: Idx, width: int, ahead: list[tuple[Tile, int, bool]]
+    ) -> None:
         b, e = self.b, self.e
         lanes = min(self.lanes(roots), _power_of_two(width))
         self.hoist(roots, row, lanes)
@@ -482,7 +519,11 @@ class StripEmitter:
             return []
         found: list[tuple[Tile, int, bool]] = []
         if level == wide[1]:
-            found += [(t, step, False) for t in self.tiles_read(plan.of(wide[0], False)) if t.strides[1] == 1]
+            found += [
+                (t, step, False)
+                for t in self.tiles_read(plan.of(wide[0], False))
+                if t.strides[1] == 1
+            ]
         if level == wide[-2] and level != wide[-1]:
             for root in plan.of(wide[-1], False):
                 if isinstance(root.op, xt.StoreTileOp):
@@ -494,7 +535,11 @@ class StripEmitter:
     def tiles_read(self, roots: Sequence[Root]) -> list[Tile]:
         found: list[Tile] = []
         for value in self.reached(roots):
-            if isinstance(value, OpResult) and isinstance(value.op, xt.LoadTileOp) and value not in self.e.values.buffers:
+            if (
+                isinstance(value, OpResult)
+                and isinstance(value.op, xt.LoadTileOp)
+                and value not in self.e.values.buffers
+            ):
                 tile = self.e.values.tiles[self.e.values.real(value.op.tile)]
                 if isinstance(tile, Tile) and rows_cols(value.type)[0] > 1:
                     found.append(tile)
@@ -505,7 +550,9 @@ class StripEmitter:
         for tile, rows, write in ahead:
             bytes = place.lanes * itemsize(tile.element)
             moved = Place(b.add(place.row, rows), place.col, 1, place.lanes, True)
-            if bytes >= 64 or (isinstance(place.col, int) and place.col * itemsize(tile.element) % 64 == 0):
+            if bytes >= 64 or (
+                isinstance(place.col, int) and place.col * itemsize(tile.element) % 64 == 0
+            ):
                 pointer = self.e.address(tile, moved)
                 b.prefetch(pointer, locality=3 if write else 2, write=write)
 
@@ -549,7 +596,9 @@ class StripEmitter:
 
     def identity(self, root: Root, lanes: int) -> SSAValue:
         element = element_of(root.value.type)
-        return self.b.constant(lane_type(element, lanes), identity_element(self.kind(root), element))
+        return self.b.constant(
+            lane_type(element, lanes), identity_element(self.kind(root), element)
+        )
 
 
 class Accumulator:
@@ -559,7 +608,11 @@ class Accumulator:
         self.b = b
         self.kind = kind
         element = element_of(start.type)
-        self.plain = kind if not isinstance(element, AnyFloat) else {"maximumf": "ogt", "minimumf": "olt"}.get(kind, kind)
+        self.plain = (
+            kind
+            if not isinstance(element, AnyFloat)
+            else {"maximumf": "ogt", "minimumf": "olt"}.get(kind, kind)
+        )
         self.values = [start]
         if self.plain != kind:
             lanes = start.type.get_shape()[0] if isinstance(start.type, VectorType) else 1
@@ -624,7 +677,11 @@ def emit_reductions(s: StripEmitter, ops: Sequence[Operation]) -> None:
     for (shape, dims, size), group in groups.items():
         for op in group:
             if any(d not in (0, 1) for d in dims) or len(op.source.type.get_shape()) != 2:  # pyright: ignore
-                raise error_at(op, "reductions of more than two dimensions are not supported by the cpu target", kind=UnsupportedError)
+                raise error_at(
+                    op,
+                    "reductions of more than two dimensions are not supported by the cpu target",
+                    kind=UnsupportedError,
+                )
         run = [(size or shape[d]) if d in dims else 1 for d in (0, 1)]
         rows, cols = shape[0] // run[0], shape[1] // run[1]
         width = s.vector_bytes // max(4, max(itemsize(element_of(op.source.type)) for op in group))
@@ -638,20 +695,41 @@ def emit_reductions(s: StripEmitter, ops: Sequence[Operation]) -> None:
             _reduce_down(b, e, group, buffers, rows, cols, run[0], width)
 
 
-def _reduce_down(b: Builder, e: Evaluator, ops: list[xt.ReductionOp], buffers: list[Buffer], rows: int, cols: int, run: int, width: int) -> None:
+def _reduce_down(
+    b: Builder,
+    e: Evaluator,
+    ops: list[xt.ReductionOp],
+    buffers: list[Buffer],
+    rows: int,
+    cols: int,
+    run: int,
+    width: int,
+) -> None:
     """Each result row combines `run` source rows, vector by vector."""
     lanes = min(width, _power_of_two(cols))
     unroll = 1
     while unroll < 4 and cols % (lanes * unroll * 2) == 0:
         unroll *= 2
-    with b.loop(0, rows, nonempty=True) as outer, b.loop(0, cols, lanes * unroll, nonempty=True) as across, e.scope():
+    with (
+        b.loop(0, rows, nonempty=True) as outer,
+        b.loop(0, cols, lanes * unroll, nonempty=True) as across,
+        e.scope(),
+    ):
         starts = [b.add(across.iv, u * lanes) for u in range(unroll)]
         initial = [
-            b.constant(lane_type(element_of(op.source.type), lanes), identity_element(op.kind, element_of(op.source.type)))
+            b.constant(
+                lane_type(element_of(op.source.type), lanes),
+                identity_element(op.kind, element_of(op.source.type)),
+            )
             for op in ops
             for _ in range(unroll)
         ]
-        with b.loop(b.mul(outer.iv, run), b.mul(b.add(outer.iv, 1), run), 1, initial, nonempty=True) as down, e.scope():
+        with (
+            b.loop(
+                b.mul(outer.iv, run), b.mul(b.add(outer.iv, 1), run), 1, initial, nonempty=True
+            ) as down,
+            e.scope(),
+        ):
             out: list[SSAValue] = []
             for i, op in enumerate(ops):
                 for u, start in enumerate(starts):
@@ -663,13 +741,25 @@ def _reduce_down(b: Builder, e: Evaluator, ops: list[xt.ReductionOp], buffers: l
                 b.store(down.results[i * unroll + u], buffer.address(b, outer.iv, start))
 
 
-def _reduce_runs(b: Builder, e: Evaluator, ops: list[xt.ReductionOp], buffers: list[Buffer], rows: int, cols: int, run: list[int], width: int) -> None:
+def _reduce_runs(
+    b: Builder,
+    e: Evaluator,
+    ops: list[xt.ReductionOp],
+    buffers: list[Buffer],
+    rows: int,
+    cols: int,
+    run: list[int],
+    width: int,
+) -> None:
     """Each result combines a `run[0]` x `run[1]` block of the source."""
     lanes = 1
     while lanes < width and run[1] % (lanes * 2) == 0:
         lanes *= 2
     elements = [element_of(op.source.type) for op in ops]
-    initial = [b.constant(lane_type(x, lanes), identity_element(op.kind, x)) for x, op in zip(elements, ops, strict=True)]
+    initial = [
+        b.constant(lane_type(x, lanes), identity_element(op.kind, x))
+        for x, op in zip(elements, ops, strict=True)
+    ]
     with b.loop(0, rows, nonempty=True) as i, b.loop(0, cols, nonempty=True) as j, e.scope():
         top, left = b.mul(i.iv, run[0]), b.mul(j.iv, run[1])
         with b.loop(top, b.add(top, run[0]), 1, initial, nonempty=True) as r:

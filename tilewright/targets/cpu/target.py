@@ -54,7 +54,15 @@ def scalar_format(type: Attribute) -> str:
 class CpuExecutable:
     """A kernel in this process's memory. Launches from several threads take their own memory and turns in the pool."""
 
-    def __init__(self, data: bytes, meta: Mapping[str, Any], ir: Mapping[str, str], llvm: str, m: Machine, threads: int | None):
+    def __init__(
+        self,
+        data: bytes,
+        meta: Mapping[str, Any],
+        ir: Mapping[str, str],
+        llvm: str,
+        m: Machine,
+        threads: int | None,
+    ):
         self.ir = dict(ir)
         self.remarks: list[str] = list(meta["remarks"])
         self._data = data
@@ -94,8 +102,15 @@ class CpuExecutable:
         if ready is not None and ready[0] is found:
             return ready
         with self._guard:
-            symbols = {"tw_pool_launch": found.launch_address, "tw_assert_failed": _assert_failed_address()}
-            loaded = ready[3] if ready is not None else LoadedObject(self._data, self._machine.target, symbols)
+            symbols = {
+                "tw_pool_launch": found.launch_address,
+                "tw_assert_failed": _assert_failed_address(),
+            }
+            loaded = (
+                ready[3]
+                if ready is not None
+                else LoadedObject(self._data, self._machine.target, symbols)
+            )
             prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
             self._ready = (
                 found,
