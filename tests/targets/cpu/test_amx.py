@@ -1,0 +1,83 @@
+"""AMX micro-kernels: the code that is made for them on any machine, their results where there is one."""
+
+from __future__ import annotations
+
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.targets.cpu.machine import amx_allowed
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+I8, U8 = np.dtype(np.int8), np.dtype(np.uint8)
+
+
+@tw.kernel
+def product(
+    A, B, C, ACC: tw.constexpr, BK: tw.constexpr, BM: tw.constexpr = 64, BN: tw.constexpr = 96
+):
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    acc = tw.zeros((BM, BN), ACC)
+    for k in range(0, A.shape[1], BK):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
+        b = tw.load_tile(tw.init_tile(B, [k, n], (BK, BN)))
+        acc = tw.tile_mma(a, b, acc)
+    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
+
+
+def assembly(dtype, out, acc, bk):
+    a, c = np.zeros((256, 256), dtype), np.zeros((256, 256), out)
+    kernel = product.options(target="cpu", machine="amx")
+    return kernel.compile(a, a, c, ACC=acc, BK=bk).asm["asm"]
+
+
+def count(asm: str, instruction: str) -> int:
+    return len(re.findall(rf"\t{instruction}\t", asm))
+
+
+@pytest.mark.parametrize(
+    "dtype, out, acc, instruction, bk",
+    [
+        (BF16, BF16, tw.f32, "tdpbf16ps", 32),
+        (I8, np.int32, tw.i32, "tdpbssd", 64),
+        (U8, np.int32, tw.i32, "tdpbuud", 64),
+    ],
+    ids=str,
+)
+def test_no_tile_is_spilled_and_the_configuration_is_loaded_once(dtype, out, acc, instruction, bk):
+    asm = assembly(dtype, out, acc, bk)
+    loops = count(asm, instruction) // 4
+    assert loops >= 1, "the kernel does not use AMX"
+    assert count(asm, instruction) == 4 * loops
+    # LLVM may share the stores of the two loops; a spill would be one more, on the stack.
+    assert count(asm, "tilestored") <= 4 * loops, "tiles are spilled"
+    assert not re.search(r"\ttile(stored|loadd)\t.*%rsp", asm), "tiles are spilled"
+    assert count(asm, "tileloaddt1") == 2 * loops
+    assert count(asm, "ldtilecfg") == 1
+
+
+def test_a_depth_that_is_no_whole_tile_uses_vectors():
+    assert count(assembly(BF16, BF16, tw.f32, 16), "tdpbf16ps") == 0
+
+
+@pytest.mark.skipif(not amx_allowed(), reason="this machine has no AMX")
+@pytest.mark.parametrize("shape", [(64, 96, 64), (1, 1, 1), (70, 100, 130), (65, 97, 33)], ids=str)
+@pytest.mark.parametrize("dtype, bk", [(BF16, 32), (I8, 64), (U8, 128)], ids=str)
+def test_results_on_ragged_shapes(dtype, bk, shape, rng):
+    m, n, k = shape
+    if dtype == BF16:
+        a, b = (rng.standard_normal(s).astype(dtype) for s in ((m, k), (k, n)))
+        c, acc = np.full((m, n), np.nan, np.float32), tw.f32
+    else:
+        info = np.iinfo(dtype)
+        a, b = (rng.integers(info.min, info.max, s, dtype, endpoint=True) for s in ((m, k), (k, n)))
+        c, acc = np.full((m, n), -1, np.int32), tw.i32
+    product.options(target="cpu")[tw.cdiv(m, 64), tw.cdiv(n, 96)](a, b, c, ACC=acc, BK=bk)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    if dtype == BF16:
+        assert np.linalg.norm(c - exact) <= 1e-5 * np.linalg.norm(exact)
+    else:
+        np.testing.assert_array_equal(c, exact.astype(np.int64))
