@@ -199,6 +199,8 @@ def parse_pipeline(spec: str, callback: Any) -> Any:
     from xdsl.passes import PassPipeline
     from xdsl.utils.exceptions import ArgSpecParseError, ParseError
 
+    if not spec.strip():
+        return PassPipeline((), callback)
     known = available_passes()
     for name in re.findall(r"(?:^|,)\s*([\w-]+)", re.sub(r"\{[^}]*\}", "", spec)):
         if name not in known:

@@ -1,0 +1,54 @@
+"""Plots that cost grows linearly: compile time with ops, run time with workgroups.
+
+    python benchmarks/plot_linear.py [--rounds 15] [-o docs/images/linear.svg]
+
+Needs matplotlib (pip install 'tilewright[vis]').
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from tilewright.tools.bench import run_suite
+from tilewright.tools.suites import Settings
+
+SHOWN = (
+    ("ops", "elementwise ops in the kernel", "compile time, ms", 1e3),
+    ("workgroups", "workgroups of 64 x 64 elements", "run time, us", 1e6),
+)
+
+
+def main() -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("-o", "--output", default="docs/images/linear.svg")
+    args = parser.parse_args()
+    figure, axes = pyplot.subplots(1, len(SHOWN), figsize=(9, 3.6))
+    for axis, (name, x_label, y_label, unit) in zip(axes, SHOWN, strict=True):
+        rows = run_suite(name, Settings(rounds=args.rounds))
+        x = np.array([row.case.facts["size"] for row in rows], float)
+        y = np.array([row.results[0].seconds for row in rows]) * unit
+        each, fixed = np.polyfit(x, y, 1, w=1 / y)
+        axis.plot(x, y, "o", label="measured")
+        axis.plot(x, each * x + fixed, "-", label=f"{fixed:.3g} + {each:.3g} x")
+        axis.set(xlabel=x_label, ylabel=y_label, xscale="log", yscale="log")
+        axis.legend(frameon=False)
+        axis.spines[["top", "right"]].set_visible(False)
+        for count, value in zip(x, y, strict=True):
+            print(f"{name} {count:.0f}: {value:.1f} (line: {each * count + fixed:.1f})")
+    figure.tight_layout()
+    Path(args.output).parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(args.output)
+    print(args.output)
+
+
+if __name__ == "__main__":
+    main()
