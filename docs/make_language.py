@@ -86,7 +86,7 @@ What does not fit (number of arguments, dtypes, grid) is a `tw.LaunchError`, a k
   bound in both branches has one type. `return` may stand in a branch, but not inside a loop of run time.
 - **`for i in range(...)`** with 1 to 3 arguments, negative steps too, and **`while`**: loops of run time. What a loop
   carries from one iteration to the next (values, tiles, tuples of them) is found by the compiler and has one type in
-  every iteration. `continue` is allowed.
+  every iteration. `continue` and `break` are allowed.
 - **`for x in (a, b)`**, `tw.static_range`, `zip`, `enumerate` over sequences: unrolled.
 - **Calls** to functions of the language, to other kernels and to plain Python functions, which are inlined. A function
   whose arguments are all known while compiling simply runs. `len`, `min`, `max`, `abs`, `int`, `float`, `bool`,

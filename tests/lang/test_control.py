@@ -141,6 +141,93 @@ def test_continue():
     assert y[0] == 25
 
 
+@tw.kernel
+def first_above(X, Y, limit):
+    found = -1
+    for i in range(X.shape[0]):
+        x = tw.load_tile(tw.init_tile(X, [i], (1, 1))).item()
+        if x > limit:
+            found = i
+            break
+        tw.store_tile(x, tw.init_tile(Y, [i + 1], (1, 1)))
+    tw.store_tile(found, tw.init_tile(Y, [0], (1, 1)))
+
+
+@pytest.mark.parametrize("limit", [0.5, 2.5, 5.5, 99.0])
+def test_break(limit):
+    x = np.arange(1, 8, dtype=np.float32)
+    y = np.zeros(8, np.float32)
+    run(first_above, 1, x, y, limit)
+    above = np.flatnonzero(x > limit)
+    found = above[0] if len(above) else -1
+    assert y[0] == found
+    stored = x[:found] if len(above) else x
+    np.testing.assert_array_equal(y[1 : 1 + len(stored)], stored)
+    assert (y[1 + len(stored) :] == 0).all()
+
+
+@tw.kernel
+def nested_breaks(Y, n):
+    total = 0
+    rounds = 0
+    while True:
+        rounds += 1
+        for j in range(10, 0, -2):
+            if j < rounds:
+                break
+            if j == 8:
+                continue
+            total += j
+        else_ = rounds * rounds
+        if else_ > n:
+            if total > 0:
+                break
+            total -= 1
+    for _ in range(5):
+        total += 1000
+        break
+    tw.store_tile(total, tw.init_tile(Y, [0], (1, 1)))
+    tw.store_tile(rounds, tw.init_tile(Y, [1], (1, 1)))
+
+
+@pytest.mark.parametrize("n", [0, 10, 30, 200])
+def test_nested_breaks(n):
+    total = rounds = 0
+    while True:
+        rounds += 1
+        for j in range(10, 0, -2):
+            if j < rounds:
+                break
+            if j == 8:
+                continue
+            total += j
+        if rounds * rounds > n:
+            if total > 0:
+                break
+            total -= 1
+    y = poisoned(2, np.int64)
+    run(nested_breaks, 1, y, n)
+    assert y.tolist() == [total + 1000, rounds]
+
+
+@tw.kernel
+def guarded(Y, n):
+    steps = 0
+    while 100 // n > steps:
+        steps += 1
+        if steps == 7:
+            n = 0
+            break
+    tw.store_tile(steps + n, tw.init_tile(Y, [0], (1, 1)))
+
+
+@pytest.mark.parametrize(("n", "result"), [(1, 7), (25, 29), (200, 200)])
+def test_the_condition_is_not_evaluated_after_a_break(n, result):
+    y = poisoned(1, np.int64)
+    run(guarded, 1, y, n)
+    assert y[0] == result
+
+
 def pick(a, b, first):
     """Both branches of a condition of run time return: their values merge."""
     if first > 0:
@@ -336,16 +423,16 @@ def test_a_condition_is_a_scalar(x):
 
 
 @tw.kernel
-def breaks(Y, n):
-    for i in range(n):
-        if i == 3:
+def breaks_unrolled(Y, n):
+    for i in tw.static_range(4):
+        if i == n:
             break
         tw.store_tile(i, tw.init_tile(Y, [i], (1, 1)))
 
 
-def test_break_at_run_time():
-    text, under = refused(breaks, np.zeros(9, np.int32), 5)
-    assert "break" in text and "while" in text and under == "break"
+def test_break_of_an_unrolled_loop_at_run_time():
+    text, under = refused(breaks_unrolled, np.zeros(9, np.int32), 2)
+    assert "break out of an unrolled loop" in text and under == "break"
 
 
 @tw.kernel

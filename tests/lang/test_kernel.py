@@ -149,6 +149,8 @@ def test_options(x):
         scale.options(target="tpu")
     with pytest.raises(tw.UnsupportedError, match="neither 'advice' nor 'strict'"):
         scale.options(maps="loose")
+    assert scale.options(target="reference") is scale.options(target="reference")
+    assert scale.options(num_threads=1) is not scale.options(num_threads=2)
     both = scale.options(target="reference").options(fastmath=False)
     assert "fastmath" not in both.compile(x, x, 1.0).ir["xetile"]
     assert scale.__name__ == "scale" and scale.__doc__ == "Y = s X."

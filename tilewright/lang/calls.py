@@ -19,8 +19,8 @@ from tilewright.lang.context import OutsideKernelError, activate
 from tilewright.lang.convert import computed, to
 from tilewright.lang.frame import FrameBase, Unbound
 from tilewright.lang.kernel_type import KernelFunction
-from tilewright.lang.loops import LoopRange
 from tilewright.lang.program import NamedBarrier, device_print
+from tilewright.lang.ranges import LoopRange
 from tilewright.lang.registry import describe_signature, is_language, signature_of
 from tilewright.lang.source import source_of
 from tilewright.lang.syntax import MATH_HINTS, REFUSED

@@ -122,7 +122,7 @@ class Emitter:
 
 def suggest_name(ssa: SSAValue, name: str) -> None:
     """Calls an SSA value what the kernel calls it, where MLIR can spell that."""
-    if name.isascii() and ssa.name_hint is None:
+    if name.isascii() and name.isidentifier() and ssa.name_hint is None:
         ssa.name_hint = name
 
 

@@ -311,10 +311,10 @@ class Expressions(Calls):
                         hint=f"combine masks elementwise with {'&' if wants else '|'}",
                     )
                 left = truth(result)
-            result = self._short_circuit(node, left, operand, wants)
+            result = self.short_circuit(node, left, operand, wants)
         return result
 
-    def _short_circuit(self, node: ast.BoolOp, left: Value, operand: ast.expr, wants: bool) -> Any:
+    def short_circuit(self, node: ast.expr, left: Value, operand: ast.expr, wants: bool) -> Any:
         """The right side is evaluated only when the left does not decide, if that can matter."""
         block = Block()
         with self.emitter.inside(block):

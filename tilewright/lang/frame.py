@@ -82,6 +82,8 @@ class FrameBase:
         self.runtime_loops = 0
         """How many loops of run time enclose the current statement, in this function."""
         self.unrolled_loops = 0
+        self.break_flags: list[str | None] = []
+        """For every enclosing loop, innermost last: the name that says whether it is going on."""
 
     # Names.
 

@@ -83,6 +83,7 @@ class Kernel(KernelFunction):
                     rule="a kernel has a fixed number of parameters",
                     hint="name each parameter",
                 )
+        self._with_options: dict[Any, Kernel] = {}
         self._with_none: dict[frozenset[str], Kernel] = {}
         self._chosen: dict[Any, dict[str, Any]] = {}
 
@@ -202,11 +203,16 @@ class Kernel(KernelFunction):
         """
         from tilewright.runtime.launch import Launcher
 
+        key = tuple(sorted(changes.items())) if all(map(_is_plain, changes.values())) else None
+        if key is not None and key in self._with_options:
+            return self._with_options[key]
         merged = {**self._options, **changes}
         kernel = Kernel(self.function, level=self.level, subgroups=self.subgroups, options=merged)
         kernel._none = self._none
         # Refuses options that do not exist, at once.
         kernel.launcher = Launcher(cast("Program", kernel), merged)
+        if key is not None:
+            self._with_options[key] = kernel  # so that what it has compiled is found again
         return kernel
 
     def __repr__(self) -> str:
@@ -340,6 +346,10 @@ def kernel(
         return Kernel(plain, level=level, subgroups=subgroups)
 
     return decorate if function is None else decorate(function)
+
+
+def _is_plain(value: object) -> bool:
+    return value is None or isinstance(value, (str, int, bool))
 
 
 def _definition(function: FunctionType) -> Location:

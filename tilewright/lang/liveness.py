@@ -115,6 +115,15 @@ def leaves(body: Sequence[ast.stmt]) -> bool:
     return any(_leaves(statement, inner_loop=False) for statement in body)
 
 
+def breaks(body: Sequence[ast.stmt]) -> bool:
+    """Whether a loop with this body may end through a ``break`` of its own."""
+    return any(
+        isinstance(node, ast.Break)
+        or (isinstance(node, ast.If) and breaks(node.body + node.orelse))
+        for node in body
+    )
+
+
 def _leaves(node: ast.stmt, *, inner_loop: bool) -> bool:
     match node:
         case ast.Return():

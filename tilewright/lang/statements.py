@@ -11,12 +11,12 @@ from tilewright.diagnostics import CompileError
 from tilewright.lang import carry
 from tilewright.lang.arithmetic import truth
 from tilewright.lang.context import suggest_name
-from tilewright.lang.control import ControlFlow
 from tilewright.lang.expressions import _BINARY as BINARY  # pyright: ignore[reportPrivateUsage]
 from tilewright.lang.frame import Break, Continue, Flow, Return
 from tilewright.lang.liveness import NONE, Names, leaves, live_after_each, live_at_header
-from tilewright.lang.loops import LoopRange
+from tilewright.lang.loops import Loops
 from tilewright.lang.program import device_assert
+from tilewright.lang.ranges import LoopRange
 from tilewright.lang.syntax import ATTRIBUTE_ASSIGNMENT, ITEM_ASSIGNMENT, RETURN_IN_LOOP
 from tilewright.lang.values import Array, Tile, Value, describe_type
 
@@ -24,7 +24,7 @@ MAX_UNROLLED = 4096
 """A loop of compile time with more iterations is refused: each one is compiled."""
 
 
-class Frame(ControlFlow):
+class Frame(Loops):
     """Compiles one function."""
 
     def run(self) -> Any:
@@ -182,6 +182,7 @@ class Frame(ControlFlow):
             )
         live = live_at_header(node, live)
         self.unrolled_loops += 1
+        self.break_flags.append(None)
         try:
             for element in elements:
                 self._assign(node.target, element, node.target)
@@ -192,6 +193,7 @@ class Frame(ControlFlow):
                     return flow
         finally:
             self.unrolled_loops -= 1
+            self.break_flags.pop()
         return None
 
     def _while(self, node: ast.While, live: Names) -> Flow:

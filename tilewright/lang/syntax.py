@@ -43,8 +43,8 @@ REFUSED: dict[type[ast.AST], tuple[str, str]] = {
 }
 
 BREAK = (
-    "break in a loop that runs at run time",
-    "put the condition into a while loop: while k < n and not done: ...",
+    "break out of an unrolled loop, under a condition of run time",
+    "loop with range(...), which ends at run time",
 )
 RETURN_IN_LOOP = (
     "return inside a loop, under a condition of run time",
