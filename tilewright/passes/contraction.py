@@ -458,7 +458,7 @@ def zero_before(op: xt.TileMmaOp) -> SSAValue:
     return constant.result
 
 
-def _carried(op: scf.ForOp | scf.WhileOp):  # noqa: ANN202
+def _carried(op: scf.ForOp | scf.WhileOp):
     """(block of the body, carried arguments, initial values, yielded values, results), or None for another shape."""
     if isinstance(op, scf.ForOp):
         block = op.body.block

@@ -19,8 +19,9 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.targets.cpu.builder import Builder
-from tilewright.targets.cpu.evaluate import Evaluator, Place, combine
+from tilewright.targets.cpu.evaluate import Evaluator, Place
 from tilewright.targets.cpu.memory import Buffer, ScatteredTile, itemsize, rows_cols
+from tilewright.targets.cpu.rules import combine
 
 _COMBINE = {
     "addf": "add",

@@ -14,21 +14,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from xdsl.dialects import arith, vector
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import VectorType, i1
 from xdsl.ir import OpResult, SSAValue
 
-from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.stage import ContractOp, PackOp, PanelOp
+from tilewright.dialects.stage import ContractOp, PanelOp
 from tilewright.targets.cpu.builder import Builder, Idx
-from tilewright.targets.cpu.evaluate import Evaluator, Place
-from tilewright.targets.cpu.machine import Machine
-from tilewright.targets.cpu.memory import Buffer, Tile, element_of, itemsize, rows_cols
+from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.family import Family, Operand
+from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.memory import Buffer, Tile, itemsize, rows_cols
 from tilewright.targets.cpu.micro import emit_micro, family_of
 from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
-
 
 MAX_PREFETCHES = 16
 """Prefetches of B per micro-kernel: more would cost more than they hide."""
@@ -353,6 +351,3 @@ def _constant_or(value: SSAValue) -> Idx:
     from tilewright.targets.cpu.memory import as_idx
 
     return as_idx(value)
-
-
-__all__ = ["ContractEmitter", "PackOp", "PackedArray", "contiguous_axis", "element_of", "vector"]

@@ -20,7 +20,6 @@ from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.memory import Buffer, itemsize, plain
 from tilewright.targets.cpu.panels import PanelFormat
 
-
 UNROLL = 2
 """Steps of k per iteration: one cache line of a packed A of four-byte elements."""
 

@@ -15,12 +15,13 @@ from tilewright.targets.cpu.builder import Idx
 from tilewright.targets.cpu.contract import PackedArray
 from tilewright.targets.cpu.evaluate import Place
 from tilewright.targets.cpu.machine import Machine
-from tilewright.targets.cpu.micro import is_unsigned
 from tilewright.targets.cpu.memory import Tile, itemsize, plain
+from tilewright.targets.cpu.micro import is_unsigned
 from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
 
 if TYPE_CHECKING:
-    from tilewright.targets.cpu.lower import ArgumentBlock, FunctionContext
+    from tilewright.targets.cpu.arguments import ArgumentBlock
+    from tilewright.targets.cpu.lower import FunctionContext
 
 PANELS_PER_TASK = 8
 K_PER_TASK = 256

@@ -8,12 +8,12 @@ from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import AnyFloat, IntegerAttr, IntegerType, ModuleOp, VectorType
 from xdsl.ir import Attribute, OpResult
 
+from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects.stage import ContractOp
-from tilewright.dialects.xetile import TileType
 from tilewright.dialects.text import print_module
+from tilewright.dialects.xetile import TileType
 from tilewright.passes.cleanup import cleanup
 from tilewright.passes.contraction import Contraction
-from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.passes.level import infer_level
 from tilewright.passes.packing import Packing, Panels, PanelsOf
 from tilewright.passes.reciprocal import use_reciprocals

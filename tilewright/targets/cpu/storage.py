@@ -232,4 +232,4 @@ def in_place(strip: StripOp, older: SSAValue, newer: SSAValue) -> bool:
     mine = levels.get(target, 0)
     if late > mine or any(levels.get(v, 0) > mine for v in roots):
         return False
-    return target in touched or not roots and late < mine
+    return target in touched or (not roots and late < mine)

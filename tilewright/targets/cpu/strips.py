@@ -17,7 +17,7 @@ in a buffer. The main part of a row ends where the first tile of the level leave
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects import arith, vector
@@ -26,18 +26,15 @@ from xdsl.dialects.builtin import (
     IndexType,
     UnrealizedConversionCastOp,
     VectorType,
-    i1,
 )
-from xdsl.dialects.vector import CombiningKindAttr, CombiningKindFlag
-from xdsl.ir import Operation, OpResult, SSAValue
+from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import StripOp
-from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.targets.cpu.atomics import emit_atomics
 from tilewright.targets.cpu.builder import Builder, Idx, lane_type
-from tilewright.targets.cpu.evaluate import Evaluator, Place, combine, identity_element
+from tilewright.targets.cpu.evaluate import Evaluator, Place, same_along_row
 from tilewright.targets.cpu.memory import (
     Buffer,
     ScatteredTile,
@@ -46,6 +43,8 @@ from tilewright.targets.cpu.memory import (
     itemsize,
     rows_cols,
 )
+from tilewright.targets.cpu.reductions import Accumulator, emit_reductions, fold, power_of_two
+from tilewright.targets.cpu.rules import identity_element
 
 STORES = (xt.StoreTileOp, xt.StoreScatterOp)
 CHEAP = (
@@ -116,7 +115,7 @@ class StripEmitter:
         e: Evaluator,
         strip: StripOp,
         destinations: Sequence[Buffer | None],
-        scratch,
+        scratch: Callable[[Attribute], Buffer],
         bytes_per_vector: int,
     ):
         self.e = e
@@ -128,6 +127,8 @@ class StripEmitter:
         self.block = strip.body.block
         self.levels: dict[SSAValue, int] = {}
         self.kept: dict[SSAValue, Buffer] = {}
+        self.ahead: list[tuple[Tile, int, bool]] = []
+        """What the level being emitted prefetches."""
 
     def emit(self) -> None:
         ops = list(self.block.ops)[:-1]
@@ -161,7 +162,7 @@ class StripEmitter:
             and not is_identity_reduction(op)
         ]
         if downs:
-            emit_reductions(self, downs)
+            emit_reductions(self.e, downs, self.buffer_of, self.vector_bytes)
             for op in downs:
                 self.publish(op.results[0])
             return
@@ -173,6 +174,10 @@ class StripEmitter:
                 self.publish(result)
         for value in self.results:
             self.publish(value)
+
+    def buffer_of(self, value: SSAValue) -> Buffer:
+        """Where a result goes; scratch memory for what nobody outside wants."""
+        return self.results.get(value) or self.scratch(value.type)
 
     def publish(self, value: SSAValue) -> None:
         buffer = self.results.get(value)
@@ -397,8 +402,6 @@ class StripEmitter:
             with b.when(on):
                 b.store(register, b.ptr(tile.pointer, offsets))
         else:
-            from tilewright.dialects import mach
-
             b.op(mach.ScatterOp(register, tile.pointer, offsets, on))
 
     def row(self, roots: list[Root], row: Idx) -> None:
@@ -440,8 +443,6 @@ class StripEmitter:
 
     def hoist(self, roots: list[Root], row: Idx, lanes: int) -> None:
         """Emit what is the same along the whole row, before the loop over columns."""
-        from tilewright.targets.cpu.evaluate import same_along_row
-
         for value in self.reached(roots):
             if value not in self.e.values.buffers and same_along_row(value):
                 self.e.at(value, Place(row, 0, 1, lanes))
@@ -450,7 +451,7 @@ class StripEmitter:
         self, roots: list[Root], row: Idx, width: int, ahead: list[tuple[Tile, int, bool]]
     ) -> None:
         b, e = self.b, self.e
-        lanes = min(self.lanes(roots), _power_of_two(width))
+        lanes = min(self.lanes(roots), power_of_two(width))
         self.hoist(roots, row, lanes)
         reductions = [r for r in roots if r.kind == "reduce"]
         others = [r for r in roots if r.kind != "reduce"]
@@ -599,187 +600,3 @@ class StripEmitter:
         return self.b.constant(
             lane_type(element, lanes), identity_element(self.kind(root), element)
         )
-
-
-class Accumulator:
-    """A reduction in registers. NaN of maximumf and minimumf is kept in a mask beside plain compare-and-select."""
-
-    def __init__(self, b: Builder, kind: str, start: SSAValue):
-        self.b = b
-        self.kind = kind
-        element = element_of(start.type)
-        self.plain = (
-            kind
-            if not isinstance(element, AnyFloat)
-            else {"maximumf": "ogt", "minimumf": "olt"}.get(kind, kind)
-        )
-        self.values = [start]
-        if self.plain != kind:
-            lanes = start.type.get_shape()[0] if isinstance(start.type, VectorType) else 1
-            self.values.append(b.constant(lane_type(i1, lanes), 0))
-
-    def copy(self) -> Accumulator:
-        new = object.__new__(Accumulator)
-        new.b, new.kind, new.plain, new.values = self.b, self.kind, self.plain, list(self.values)
-        return new
-
-    def take(self, values: list[SSAValue]) -> None:
-        """Become the next values of a list."""
-        n = len(self.values)
-        self.values, values[:n] = values[:n], []
-
-    def add(self, value: SSAValue) -> None:
-        b = self.b
-        if self.plain == self.kind:
-            self.values[0] = combine(b, self.kind, self.values[0], value)
-            return
-        unordered = b.value(arith.CmpfOp(value, value, "uno"))
-        self.values[1] = b.value(arith.OrIOp(self.values[1], unordered))
-        self._select(value)
-
-    def _select(self, value: SSAValue) -> None:
-        b = self.b
-        better = b.value(arith.CmpfOp(self.values[0], value, self.plain))
-        self.values[0] = b.value(arith.SelectOp(better, self.values[0], value))
-
-    def join(self, other: Accumulator) -> None:
-        b = self.b
-        if self.plain == self.kind:
-            self.values[0] = combine(b, self.kind, self.values[0], other.values[0])
-            return
-        self.values[1] = b.value(arith.OrIOp(self.values[1], other.values[1]))
-        self._select(other.values[0])
-
-    def total(self) -> SSAValue:
-        """The sums as one register."""
-        if self.plain == self.kind:
-            return self.values[0]
-        b = self.b
-        nan = b.constant(self.values[0].type, float("nan"))
-        return b.value(arith.SelectOp(self.values[1], nan, self.values[0]))
-
-
-def _power_of_two(n: int) -> int:
-    """The smallest power of two that is not below n."""
-    return 1 << max(0, n - 1).bit_length()
-
-
-def emit_reductions(s: StripEmitter, ops: Sequence[Operation]) -> None:
-    """Reductions down columns, of both dimensions, or of runs: one accumulator register per result element or vector.
-
-    Loops over the results; for each, over the elements that it combines.
-    """
-    b, e = s.b, s.e
-    groups: dict[tuple[tuple[int, int], tuple[int, ...], int | None], list[xt.ReductionOp]] = {}
-    for op in ops:
-        assert isinstance(op, xt.ReductionOp)
-        groups.setdefault((rows_cols(op.source.type), op.dims, op.reduction_size), []).append(op)
-    for (shape, dims, size), group in groups.items():
-        for op in group:
-            if any(d not in (0, 1) for d in dims) or len(op.source.type.get_shape()) != 2:  # pyright: ignore
-                raise error_at(
-                    op,
-                    "reductions of more than two dimensions are not supported by the cpu target",
-                    kind=UnsupportedError,
-                )
-        run = [(size or shape[d]) if d in dims else 1 for d in (0, 1)]
-        rows, cols = shape[0] // run[0], shape[1] // run[1]
-        width = s.vector_bytes // max(4, max(itemsize(element_of(op.source.type)) for op in group))
-        buffers: list[Buffer] = []
-        for op in group:
-            buffer = s.results.get(op.results[0])
-            buffers.append(buffer if buffer is not None else s.scratch(op.results[0].type))
-        if run[1] > 1:
-            _reduce_runs(b, e, group, buffers, rows, cols, run, width)
-        else:
-            _reduce_down(b, e, group, buffers, rows, cols, run[0], width)
-
-
-def _reduce_down(
-    b: Builder,
-    e: Evaluator,
-    ops: list[xt.ReductionOp],
-    buffers: list[Buffer],
-    rows: int,
-    cols: int,
-    run: int,
-    width: int,
-) -> None:
-    """Each result row combines `run` source rows, vector by vector."""
-    lanes = min(width, _power_of_two(cols))
-    unroll = 1
-    while unroll < 4 and cols % (lanes * unroll * 2) == 0:
-        unroll *= 2
-    with (
-        b.loop(0, rows, nonempty=True) as outer,
-        b.loop(0, cols, lanes * unroll, nonempty=True) as across,
-        e.scope(),
-    ):
-        starts = [b.add(across.iv, u * lanes) for u in range(unroll)]
-        initial = [
-            b.constant(
-                lane_type(element_of(op.source.type), lanes),
-                identity_element(op.kind, element_of(op.source.type)),
-            )
-            for op in ops
-            for _ in range(unroll)
-        ]
-        with (
-            b.loop(
-                b.mul(outer.iv, run), b.mul(b.add(outer.iv, 1), run), 1, initial, nonempty=True
-            ) as down,
-            e.scope(),
-        ):
-            out: list[SSAValue] = []
-            for i, op in enumerate(ops):
-                for u, start in enumerate(starts):
-                    value = e.at(op.source, Place(down.iv, start, 1, lanes))
-                    out.append(combine(b, op.kind, down.carried[i * unroll + u], value))
-            down.out = out
-        for i, (op, buffer) in enumerate(zip(ops, buffers, strict=True)):
-            for u, start in enumerate(starts):
-                b.store(down.results[i * unroll + u], buffer.address(b, outer.iv, start))
-
-
-def _reduce_runs(
-    b: Builder,
-    e: Evaluator,
-    ops: list[xt.ReductionOp],
-    buffers: list[Buffer],
-    rows: int,
-    cols: int,
-    run: list[int],
-    width: int,
-) -> None:
-    """Each result combines a `run[0]` x `run[1]` block of the source."""
-    lanes = 1
-    while lanes < width and run[1] % (lanes * 2) == 0:
-        lanes *= 2
-    elements = [element_of(op.source.type) for op in ops]
-    initial = [
-        b.constant(lane_type(x, lanes), identity_element(op.kind, x))
-        for x, op in zip(elements, ops, strict=True)
-    ]
-    with b.loop(0, rows, nonempty=True) as i, b.loop(0, cols, nonempty=True) as j, e.scope():
-        top, left = b.mul(i.iv, run[0]), b.mul(j.iv, run[1])
-        with b.loop(top, b.add(top, run[0]), 1, initial, nonempty=True) as r:
-            with b.loop(left, b.add(left, run[1]), lanes, r.carried, nonempty=True) as c, e.scope():
-                c.out = [
-                    combine(b, op.kind, acc, e.at(op.source, Place(r.iv, c.iv, 1, lanes)))
-                    for op, acc in zip(ops, c.carried, strict=True)
-                ]
-            r.out = c.results
-        for op, buffer, acc in zip(ops, buffers, r.results, strict=True):
-            b.store(fold(b, op.kind, acc), buffer.address(b, i.iv, j.iv))
-
-
-def fold(b: Builder, kind: str, register: SSAValue) -> SSAValue:
-    """All lanes of a register combined into one element."""
-    if not isinstance(register.type, VectorType):
-        return register
-    op = vector.ReductionOp.create(
-        operands=[register],
-        result_types=[register.type.element_type],
-        properties={"kind": CombiningKindAttr(CombiningKindFlag(kind))},
-    )
-    return b.value(op)

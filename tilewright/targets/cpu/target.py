@@ -29,7 +29,7 @@ from tilewright.diagnostics import LaunchError
 from tilewright.passes.planner import GENERIC, Request, choose
 from tilewright.targets.base import Argument, CompileOptions, Grid, Observer, ignore
 from tilewright.targets.cpu import workspace
-from tilewright.targets.cpu.lower import argument_block
+from tilewright.targets.cpu.arguments import argument_block
 from tilewright.targets.cpu.machine import Machine, machine
 from tilewright.targets.cpu.pipeline import run_pipeline
 from tilewright.targets.cpu.pool import Pool, pool

@@ -1,0 +1,207 @@
+"""Reductions: accumulators in registers along rows, and loops of their own down columns and over runs.
+
+Combination is in any order (DESIGN section 3), so several accumulators hide the latency of one, and lanes fold at the
+end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from xdsl.dialects import arith, vector
+from xdsl.dialects.builtin import AnyFloat, VectorType, i1
+from xdsl.dialects.vector import CombiningKindAttr, CombiningKindFlag
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects import xetile as xt
+from tilewright.targets.cpu.builder import Builder, lane_type
+from tilewright.targets.cpu.evaluate import Evaluator, Place
+from tilewright.targets.cpu.memory import Buffer, element_of, itemsize, rows_cols
+from tilewright.targets.cpu.rules import combine, identity_element
+
+
+class Accumulator:
+    """A reduction in registers. NaN of maximumf and minimumf is kept in a mask beside plain compare-and-select."""
+
+    def __init__(self, b: Builder, kind: str, start: SSAValue):
+        self.b = b
+        self.kind = kind
+        element = element_of(start.type)
+        self.plain = (
+            kind
+            if not isinstance(element, AnyFloat)
+            else {"maximumf": "ogt", "minimumf": "olt"}.get(kind, kind)
+        )
+        self.values = [start]
+        if self.plain != kind:
+            lanes = start.type.get_shape()[0] if isinstance(start.type, VectorType) else 1
+            self.values.append(b.constant(lane_type(i1, lanes), 0))
+
+    def copy(self) -> Accumulator:
+        new = object.__new__(Accumulator)
+        new.b, new.kind, new.plain, new.values = self.b, self.kind, self.plain, list(self.values)
+        return new
+
+    def take(self, values: list[SSAValue]) -> None:
+        """Become the next values of a list."""
+        n = len(self.values)
+        self.values, values[:n] = values[:n], []
+
+    def add(self, value: SSAValue) -> None:
+        b = self.b
+        if self.plain == self.kind:
+            self.values[0] = combine(b, self.kind, self.values[0], value)
+            return
+        unordered = b.value(arith.CmpfOp(value, value, "uno"))
+        self.values[1] = b.value(arith.OrIOp(self.values[1], unordered))
+        self._select(value)
+
+    def _select(self, value: SSAValue) -> None:
+        b = self.b
+        better = b.value(arith.CmpfOp(self.values[0], value, self.plain))
+        self.values[0] = b.value(arith.SelectOp(better, self.values[0], value))
+
+    def join(self, other: Accumulator) -> None:
+        b = self.b
+        if self.plain == self.kind:
+            self.values[0] = combine(b, self.kind, self.values[0], other.values[0])
+            return
+        self.values[1] = b.value(arith.OrIOp(self.values[1], other.values[1]))
+        self._select(other.values[0])
+
+    def total(self) -> SSAValue:
+        """The sums as one register."""
+        if self.plain == self.kind:
+            return self.values[0]
+        b = self.b
+        nan = b.constant(self.values[0].type, float("nan"))
+        return b.value(arith.SelectOp(self.values[1], nan, self.values[0]))
+
+
+def power_of_two(n: int) -> int:
+    """The smallest power of two that is not below n."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+def emit_reductions(
+    e: Evaluator,
+    ops: Sequence[Operation],
+    buffer_of: Callable[[SSAValue], Buffer],
+    vector_bytes: int,
+) -> None:
+    """Reductions down columns, of both dimensions, or of runs: one accumulator register per result element or vector.
+
+    Loops over the results; for each, over the elements that it combines.
+    """
+    b = e.b
+    groups: dict[tuple[tuple[int, int], tuple[int, ...], int | None], list[xt.ReductionOp]] = {}
+    for op in ops:
+        assert isinstance(op, xt.ReductionOp)
+        groups.setdefault((rows_cols(op.source.type), op.dims, op.reduction_size), []).append(op)
+    for (shape, dims, size), group in groups.items():
+        for op in group:
+            if any(d not in (0, 1) for d in dims) or len(op.source.type.get_shape()) != 2:  # pyright: ignore
+                raise error_at(
+                    op,
+                    "reductions of more than two dimensions are not supported by the cpu target",
+                    kind=UnsupportedError,
+                )
+        run = [(size or shape[d]) if d in dims else 1 for d in (0, 1)]
+        rows, cols = shape[0] // run[0], shape[1] // run[1]
+        width = vector_bytes // max(4, max(itemsize(element_of(op.source.type)) for op in group))
+        buffers = [buffer_of(op.result) for op in group]
+        if run[1] > 1:
+            _reduce_runs(b, e, group, buffers, rows, cols, run, width)
+        else:
+            _reduce_down(b, e, group, buffers, rows, cols, run[0], width)
+
+
+def _reduce_down(
+    b: Builder,
+    e: Evaluator,
+    ops: list[xt.ReductionOp],
+    buffers: list[Buffer],
+    rows: int,
+    cols: int,
+    run: int,
+    width: int,
+) -> None:
+    """Each result row combines `run` source rows, vector by vector."""
+    lanes = min(width, power_of_two(cols))
+    unroll = 1
+    while unroll < 4 and cols % (lanes * unroll * 2) == 0:
+        unroll *= 2
+    with (
+        b.loop(0, rows, nonempty=True) as outer,
+        b.loop(0, cols, lanes * unroll, nonempty=True) as across,
+        e.scope(),
+    ):
+        starts = [b.add(across.iv, u * lanes) for u in range(unroll)]
+        initial = [
+            b.constant(
+                lane_type(element_of(op.source.type), lanes),
+                identity_element(op.kind, element_of(op.source.type)),
+            )
+            for op in ops
+            for _ in range(unroll)
+        ]
+        with (
+            b.loop(
+                b.mul(outer.iv, run), b.mul(b.add(outer.iv, 1), run), 1, initial, nonempty=True
+            ) as down,
+            e.scope(),
+        ):
+            out: list[SSAValue] = []
+            for i, op in enumerate(ops):
+                for u, start in enumerate(starts):
+                    value = e.at(op.source, Place(down.iv, start, 1, lanes))
+                    out.append(combine(b, op.kind, down.carried[i * unroll + u], value))
+            down.out = out
+        for i, (op, buffer) in enumerate(zip(ops, buffers, strict=True)):
+            for u, start in enumerate(starts):
+                b.store(down.results[i * unroll + u], buffer.address(b, outer.iv, start))
+
+
+def _reduce_runs(
+    b: Builder,
+    e: Evaluator,
+    ops: list[xt.ReductionOp],
+    buffers: list[Buffer],
+    rows: int,
+    cols: int,
+    run: list[int],
+    width: int,
+) -> None:
+    """Each result combines a `run[0]` x `run[1]` block of the source."""
+    lanes = 1
+    while lanes < width and run[1] % (lanes * 2) == 0:
+        lanes *= 2
+    elements = [element_of(op.source.type) for op in ops]
+    initial = [
+        b.constant(lane_type(x, lanes), identity_element(op.kind, x))
+        for x, op in zip(elements, ops, strict=True)
+    ]
+    with b.loop(0, rows, nonempty=True) as i, b.loop(0, cols, nonempty=True) as j, e.scope():
+        top, left = b.mul(i.iv, run[0]), b.mul(j.iv, run[1])
+        with b.loop(top, b.add(top, run[0]), 1, initial, nonempty=True) as r:
+            with b.loop(left, b.add(left, run[1]), lanes, r.carried, nonempty=True) as c, e.scope():
+                c.out = [
+                    combine(b, op.kind, acc, e.at(op.source, Place(r.iv, c.iv, 1, lanes)))
+                    for op, acc in zip(ops, c.carried, strict=True)
+                ]
+            r.out = c.results
+        for op, buffer, acc in zip(ops, buffers, r.results, strict=True):
+            b.store(fold(b, op.kind, acc), buffer.address(b, i.iv, j.iv))
+
+
+def fold(b: Builder, kind: str, register: SSAValue) -> SSAValue:
+    """All lanes of a register combined into one element."""
+    if not isinstance(register.type, VectorType):
+        return register
+    op = vector.ReductionOp.create(
+        operands=[register],
+        result_types=[register.type.element_type],
+        properties={"kind": CombiningKindAttr(CombiningKindFlag(kind))},
+    )
+    return b.value(op)
