@@ -97,7 +97,8 @@ def test_float_conversions(level, source, to, rng) -> None:
     # f16 and bf16 convert through f32; f8 types likewise.
     sizes = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "f8E4M3FN": 1, "f8E5M2": 1}
     if sizes[source] == sizes[to]:
-        body = f"%w = arith.extf %x0 : {vec(source, 512)} to {vec('f32', 512)}\n%r = arith.truncf %w : {vec('f32', 512)} to {vec(to, 512)}"
+        body = f"%w = arith.extf %x0 : {vec(source, 512)} to {vec('f32', 512)}\n"
+        body += f"%r = arith.truncf %w : {vec('f32', 512)} to {vec(to, 512)}"
     else:
         op = "extf" if sizes[source] < sizes[to] else "truncf"
         body = f"%r = arith.{op} %x0 : {vec(source, 512)} to {vec(to, 512)}"
@@ -118,7 +119,7 @@ def round_once(x: np.ndarray, to: str) -> np.ndarray:
     near = x.astype(np.float32).astype(dtype)
     out = near.copy()
     info = ml_dtypes.finfo(dtype)
-    for i, (v, n) in enumerate(zip(x, near, strict=True)):
+    for i, v in enumerate(x):
         if not np.isfinite(v) or abs(v) > float(info.max):
             continue
         best = None

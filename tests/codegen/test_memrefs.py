@@ -80,13 +80,15 @@ VIEWS = {
         lambda x: x.reshape(2, 2, 8)[1, 0, 5],
     ),
     "reinterpret_cast": (
-        """%v = memref.reinterpret_cast %a to offset: [%c1], sizes: [3, %n], strides: [%m, 2] : memref<?x?xf64> to memref<3x?xf64, strided<[?, 2], offset: ?>>
+        """%v = memref.reinterpret_cast %a to offset: [%c1], sizes: [3, %n], strides: [%m, 2]
+          : memref<?x?xf64> to memref<3x?xf64, strided<[?, 2], offset: ?>>
       %c2 = arith.constant 2 : index
       %r = memref.load %v[%c2, %c1] : memref<3x?xf64, strided<[?, 2], offset: ?>>""",
         lambda x: x[2, 3],
     ),
     "metadata": (
-        """%base, %off, %sizes:2, %strides:2 = memref.extract_strided_metadata %a : memref<?x?xf64> -> memref<f64>, index, index, index, index, index
+        """%base, %off, %sizes:2, %strides:2 = memref.extract_strided_metadata %a
+          : memref<?x?xf64> -> memref<f64>, index, index, index, index, index
       %w = arith.index_cast %strides#0 : index to i64
       %r = arith.sitofp %w : i64 to f64""",
         lambda x: 8.0,
@@ -146,13 +148,15 @@ VIEWS = {
     ),
     "transfer transposed": (
         """%z = arith.constant 0.0 : f64
-      %v = vector.transfer_read %a[%c1, %c0], %z {permutation_map = affine_map<(i, j) -> (j, i)>, in_bounds = [true, true]} : memref<?x?xf64>, vector<4x2xf64>
+      %v = vector.transfer_read %a[%c1, %c0], %z
+        {permutation_map = affine_map<(i, j) -> (j, i)>, in_bounds = [true, true]} : memref<?x?xf64>, vector<4x2xf64>
       %r = vector.extract %v[3, 1] : f64 from vector<4x2xf64>""",
         lambda x: x[2, 3],
     ),
     "transfer broadcast": (
         """%z = arith.constant 0.0 : f64
-      %v = vector.transfer_read %a[%c1, %c1], %z {permutation_map = affine_map<(i, j) -> (j, 0)>, in_bounds = [true, true]} : memref<?x?xf64>, vector<2x4xf64>
+      %v = vector.transfer_read %a[%c1, %c1], %z
+        {permutation_map = affine_map<(i, j) -> (j, 0)>, in_bounds = [true, true]} : memref<?x?xf64>, vector<2x4xf64>
       %r = vector.extract %v[1, 2] : f64 from vector<2x4xf64>""",
         lambda x: x[1, 2],
     ),
@@ -177,7 +181,8 @@ VIEWS = {
     ),
     "write transposed": (
         """%v = arith.constant dense<[[1.0, 2.0], [3.0, 4.0]]> : vector<2x2xf64>
-      vector.transfer_write %v, %a[%c0, %c0] {permutation_map = affine_map<(i, j) -> (j, i)>, in_bounds = [true, true]} : vector<2x2xf64>, memref<?x?xf64>
+      vector.transfer_write %v, %a[%c0, %c0] {permutation_map = affine_map<(i, j) -> (j, i)>, in_bounds = [true, true]}
+        : vector<2x2xf64>, memref<?x?xf64>
       %r = memref.load %a[%c0, %c1] : memref<?x?xf64>""",
         lambda x: 3.0,
     ),
@@ -232,7 +237,7 @@ def test_globals() -> None:
 
 
 def test_c_functions_get_mlir_descriptors() -> None:
-    """An unranked memref is rank and address of {allocated, aligned, offset, sizes, strides}; a ranked one is spread out."""
+    """Unranked: rank and address of {allocated, aligned, offset, sizes, strides}; ranked: these spread out."""
     seen: list[object] = []
 
     def unranked(rank: int, address: int) -> None:

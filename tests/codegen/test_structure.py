@@ -183,7 +183,8 @@ def test_time_is_linear_in_the_ops() -> None:
 
     def size(n: int) -> int:
         lines = "\n".join(f"%v{i + 1} = arith.addf %v{i}, %v{i} : vector<16xf32>" for i in range(n))
-        text = f"func.func @k(%v0 : vector<16xf32>) -> vector<16xf32> {{\n{lines}\nfunc.return %v{n} : vector<16xf32>\n}}"
+        head = "func.func @k(%v0 : vector<16xf32>) -> vector<16xf32>"
+        text = f"{head} {{\n{lines}\nfunc.return %v{n} : vector<16xf32>\n}}"
         return emit_module(module(text), x86("avx512")).count("\n")
 
     assert size(200) - size(100) == 100

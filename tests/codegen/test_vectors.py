@@ -71,7 +71,8 @@ MOVES = [
         lambda x: np.broadcast_to(x, (4, 8)),
     ),
     (
-        "vector.extract_strided_slice %x0 {offsets = [1, 2], sizes = [2, 4], strides = [1, 1]} : vector<4x8xf32> to vector<2x4xf32>",
+        "vector.extract_strided_slice %x0 {offsets = [1, 2], sizes = [2, 4], strides = [1, 1]} "
+        ": vector<4x8xf32> to vector<2x4xf32>",
         (4, 8),
         (2, 4),
         lambda x: x[1:3, 2:6],
@@ -143,7 +144,8 @@ def test_insertions(rng: np.random.Generator) -> None:
     wanted[1:3, 3:7] = y
     wanted[0] = x[2]
     body = """
-    %a = vector.insert_strided_slice %x1, %x0 {offsets = [1, 3], strides = [1, 1]} : vector<2x4xf32> into vector<4x8xf32>
+    %a = vector.insert_strided_slice %x1, %x0 {offsets = [1, 3], strides = [1, 1]}
+      : vector<2x4xf32> into vector<4x8xf32>
     %row = vector.extract %x0[2] : vector<8xf32> from vector<4x8xf32>
     %r = vector.insert %row, %a [0] : vector<8xf32> into vector<4x8xf32>"""
     types = ["vector<4x8xf32>", "vector<2x4xf32>"]
