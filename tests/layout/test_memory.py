@@ -86,3 +86,28 @@ def test_bank_conflicts_of_columns():
     assert memory.bank_conflicts(columns, ly.strided([32, 32], [33, 1]), 4) == 1
     rows = ly.layout(lane_layout=[1, 32], lane_data=[1, 1]).over([32, 32])
     assert memory.bank_conflicts(rows, ly.row_major([32, 32]), 4) == 1
+
+
+@pytest.mark.parametrize("itemsize", [2, 4])
+def test_staging_costs_no_more_than_a_plain_buffer(itemsize: int):
+    """Columns written, rows read: a plain buffer serialises one side, the chosen one neither."""
+    columns = ly.layout(lane_layout=[32, 1], lane_data=[1, 1]).over([32, 32])
+    rows = ly.layout(lane_layout=[1, 32], lane_data=[1, 1]).over([32, 32])
+    chosen = memory.staging(columns, rows, itemsize)
+    at = np.indices((32, 32))
+    assert len(np.unique(chosen.address(*at))) == 32 * 32
+    passes = [
+        memory.bank_conflicts(
+            side, chosen, itemsize, vector=min(memory.contiguous_run(side, chosen), 16 // itemsize)
+        )
+        for side in (columns, rows)
+    ]
+    assert passes == [1, 1]
+
+
+def test_bank_conflicts_count_words_once():
+    """Two 16-bit elements of one word, and lanes that read the same word, are one access."""
+    pairs = ly.layout(lane_layout=[1, 32], lane_data=[1, 1]).over([1, 32])
+    assert memory.bank_conflicts(pairs, ly.row_major([1, 32]), 2) == 1
+    same = ly.layout(lane_layout=[1, 32], lane_data=[1, 1]).over([8, 32]).contracted(1)
+    assert memory.bank_conflicts(same, ly.row_major([8, 1]), 4) == 1

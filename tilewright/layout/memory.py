@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import gcd, prod
 
 import numpy as np
 
@@ -99,12 +99,52 @@ def bank_conflicts(
     conflicts. The same word read by several lanes counts once.
     """
     words = memory.address(*fragment.table()) * itemsize // 4
-    per_lane = max(1, vector * itemsize // 4)
-    group = max(1, banks // per_lane)
-    worst = 1
-    for s in range(fragment.subgroups):
-        for lane in range(0, fragment.lanes, group):
-            for register in range(0, fragment.registers, vector):
-                taken = np.unique(words[s, lane : lane + group, register : register + vector])
-                worst = max(worst, int(np.bincount(taken % banks).max()))
-    return worst
+    group = gcd(fragment.lanes, max(1, banks * 4 // (vector * itemsize)))
+    split = words.reshape(fragment.subgroups, -1, group, fragment.registers // vector, vector)
+    # One row per access: the words that a group of lanes touches with one of its vectors.
+    rows = np.sort(split.swapaxes(2, 3).reshape(-1, group * vector), axis=1)
+    first = np.ones_like(rows, dtype=np.bool_)
+    first[:, 1:] = rows[:, 1:] != rows[:, :-1]
+    access, _ = np.nonzero(first)
+    return int(np.bincount(access * banks + rows[first] % banks).max())
+
+
+def staging(source: Layout, target: Layout, itemsize: int, *, banks: int = 32) -> Layout:
+    """The shared-memory layout through which a conversion goes: written by ``source``, read by ``target``.
+
+    Candidates are row- and column-major buffers, plain, padded by one vector of 16 bytes or one bank, and
+    swizzled where that keeps a row whole. The one with the fewest passes per element wins, first for the
+    worse of the two sides, then in all, then by size. Both layouts have the shape of the tile.
+    """
+    best: tuple[tuple[float, float, int], Layout] | None = None
+    for candidate in _staging_candidates(source.shape, itemsize):
+        costs = [_cost(side, candidate, itemsize, banks) for side in (source, target)]
+        rank = (max(costs), sum(costs), candidate.extent(Axis.MEMORY))
+        if best is None or rank < best[0]:
+            best = rank, candidate
+    assert best is not None
+    return best[1]
+
+
+def _staging_candidates(shape: Sequence[int], itemsize: int) -> list[Layout]:
+    found: list[Layout] = []
+    row_first = tuple(reversed(range(len(shape))))
+    for dims in sorted({row_first, row_first[::-1]}, reverse=True):
+        for pad in sorted({0, max(1, 4 // itemsize), max(1, 16 // itemsize)}):
+            steps = [0] * len(shape)
+            reach = 1
+            for i, dim in enumerate(dims):
+                steps[dim] = reach
+                reach = reach * shape[dim] + (pad if i == 0 else 0)
+            found.append(strided(shape, steps))
+            if pad == 0:
+                row = shape[dims[0]] * itemsize
+                widths = [w for w in (32, 64, 128) if row % w == 0 and not row & (row - 1)]
+                found += [found[-1].swizzled(Swizzle.of_bytes(w, itemsize)) for w in widths]
+    return found
+
+
+def _cost(fragment: Layout, memory: Layout, itemsize: int, banks: int) -> float:
+    """Passes of the banks per element that a lane moves, with the widest vectors of up to 16 bytes."""
+    vector = min(contiguous_run(fragment, memory), max(1, 16 // itemsize))
+    return bank_conflicts(fragment, memory, itemsize, vector=vector, banks=banks) / vector
