@@ -230,3 +230,30 @@ class TensorMap:
             l2_promotion,
             0,
         )
+
+
+def launch(
+    function: Function,
+    grid: tuple[int, int, int],
+    block: tuple[int, int, int],
+    shared: int,
+    stream: int,
+    arguments: Sequence[Any],
+) -> None:
+    """Enqueue a kernel on `stream` (0 is the default stream of the current context).
+
+    `shared`: bytes of dynamic shared memory.  `arguments`: ctypes values, or TensorMaps, in the kernel's order; the
+    driver copies them before it returns.
+    """
+    addresses = [a.address if isinstance(a, TensorMap) else C.addressof(a) for a in arguments]
+    parameters = (C.c_void_p * max(1, len(addresses)))(*addresses)
+    call(
+        "cuLaunchKernel",
+        C.c_void_p(function.handle),
+        *grid,
+        *block,
+        shared,
+        C.c_void_p(stream),
+        parameters,
+        None,
+    )
