@@ -43,7 +43,7 @@ from tilewright.passes.memory_objects import (
     memory_space,
     written_roots,
 )
-from tilewright.passes.regions import Interval, difference, digits, interval, joined
+from tilewright.passes.regions import Interval, difference, interval, separated
 
 ARGS = "tilewright.args"
 
@@ -292,15 +292,9 @@ class AccessAnalysis:
         b = a if b is None else b
         if not same_matrix(a, b):
             return frozenset()
-        found: set[Symbol] = set()
-        for x, y, size in zip(
-            a.offsets, b.offsets, map(max, a.box_shape, b.box_shape), strict=True
-        ):
-            shift = (x - y).constant
-            if shift is not None:
-                found |= digits(x, size + abs(shift))
-        while more := joined(found) - found:
-            found |= more
+        sides = zip(a.offsets, b.offsets, map(max, a.box_shape, b.box_shape), strict=True)
+        shifts = [(x, (x - y).constant, size) for x, y, size in sides]
+        found = separated([(x, size + abs(by)) for x, by, size in shifts if by is not None])
         return frozenset(s for s in found if s.kind in (Kind.PROGRAM_ID, Kind.COUNTER))
 
     # Building.

@@ -412,8 +412,8 @@ class Contraction:
         """Do the loads of y start where those of x end, with the same ops on them?"""
         if len(x.ops) != len(y.ops) or x.axes != y.axes:
             return False
-        numbers_x = {r: i for i, op in enumerate(x.ops) for r in op.results}
-        numbers_y = {r: i for i, op in enumerate(y.ops) for r in op.results}
+        numbers_x: dict[SSAValue, int] = {r: i for i, op in enumerate(x.ops) for r in op.results}
+        numbers_y: dict[SSAValue, int] = {r: i for i, op in enumerate(y.ops) for r in op.results}
         for p, q in zip(x.ops, y.ops, strict=True):
             if (
                 type(p) is not type(q)

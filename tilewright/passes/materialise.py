@@ -117,14 +117,12 @@ class Materialiser:
             "max": arith.MaxSIOp,
         }
         if operator in classes:
-            return self.insert(classes[operator](*args))
+            left, right = args
+            return self.insert(classes[operator](left, right))
         if operator == "mod" and symbol.lower == 0:
-            return self.insert(
-                arith.SubiOp(
-                    args[0],
-                    self.insert(arith.MuliOp(self.insert(arith.FloorDivSIOp(*args)), args[1])),
-                )
-            )
+            value, divisor = args
+            quotient = self.insert(arith.FloorDivSIOp(value, divisor))
+            return self.insert(arith.SubiOp(value, self.insert(arith.MuliOp(quotient, divisor))))
         raise NoValue(symbol.name)
 
     def available(self, value: SSAValue) -> bool:

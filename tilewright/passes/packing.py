@@ -1,6 +1,6 @@
 """packing: operands of contractions that every workgroup would pack again are packed once per launch.
 
-    %c = stage.contract ... {                        %p = stage.pack %A[...] { extf } : ... -> !stage.panels<8x1xf32, ..>
+    %c = stage.contract ... {                        %p = stage.pack %A[...] { extf } : ...
     ^bb0(%k : index):                                ...
       %t = xetile.init_tile %A[%m, %k]               %c = stage.contract ... {
       %x = xetile.load_tile %t                ->     ^bb0(%k : index):
@@ -8,9 +8,10 @@
       stage.yield %y, ...                              stage.yield %y, ... }
 
 Requires: contracts (see `contraction`).
-Guarantees: the same operands. A pack is made when nothing in the launch may write the array, the operand is one load seen
-through elementwise ops that keep zero zero (so that padding stays zero), transposes and casts, and the tile provably
-starts where a panel does. Otherwise a remark says why not, and each workgroup packs for itself.
+Guarantees: the same operands. A pack is made when nothing in the launch may write the array, the
+operand is one load seen through transposes, casts and elementwise ops that keep zero zero (so that
+padding stays zero), and the tile provably starts where a panel does. Otherwise a remark says why not,
+and each workgroup packs for itself.
 """
 
 from __future__ import annotations
@@ -297,9 +298,9 @@ def prologue(chain: Chain) -> Region:
                 attr = splat_of(v)
                 assert attr is not None and isinstance(v.type, VectorType)
                 small = _small(v.type)
-                constant = arith.ConstantOp(
-                    DenseIntOrFPElementsAttr.from_list(small, [attr.value.data]), small
-                )  # pyright: ignore
+                number = attr.value.data  # pyright: ignore
+                dense = DenseIntOrFPElementsAttr.from_list(small, [number])  # pyright: ignore
+                constant = arith.ConstantOp(dense, small)
                 block.add_op(constant)
                 operands.append(constant.result)
             else:

@@ -4,8 +4,8 @@
     %y = arith.divf %x, %b fastmath<afn>             ->    %b = xetile.broadcast %i [1]
                                                            %y = arith.mulf %x, %b fastmath<afn>
 
-Requires: nothing. Guarantees: one division per distinct divisor, and one more rounding per element, which `afn` or `arcp`
-on the division allows; divisions without these flags stay.
+Requires: nothing. Guarantees: one division per distinct divisor, and one more rounding per element,
+which `afn` or `arcp` on the division allows; divisions without these flags stay.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
 from tilewright.dialects import xetile as xt
 
-ALLOWING = {arith.FastMathFlag.APPROX_FUNC, arith.FastMathFlag.ALLOW_RECIP}
+ALLOWING = {"afn", "arcp", "fast"}
 
 
 def use_reciprocals(function: gpu.FuncOp) -> None:
@@ -26,8 +26,10 @@ def use_reciprocals(function: gpu.FuncOp) -> None:
 
 
 def _allowed(op: arith.DivfOp) -> bool:
-    flags = op.fastmath
-    return flags is not None and bool(ALLOWING & set(flags.data))
+    flags = op.properties.get("fastmath")
+    if not isinstance(flags, arith.FastMathFlagsAttr):
+        return False
+    return bool(ALLOWING & {flag.value for flag in flags.data})
 
 
 def _rewrite(op: arith.DivfOp) -> None:

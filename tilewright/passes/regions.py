@@ -5,7 +5,7 @@ All functions are conservative: None, or an empty set, means that nothing could 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.passes.affine import Expr, Kind, Symbol
@@ -60,22 +60,42 @@ def is_fixed(symbol: Symbol, common: Collection[Symbol]) -> bool:
     return all(s in common for s in varying)
 
 
-def digits(offset: Expr, size: int) -> set[Symbol]:
-    """Symbols that stand in an offset like digits of a mixed radix above ``size`` elements."""
+def separated(dims: Sequence[tuple[Expr, int]]) -> set[Symbol]:
+    """Symbols of which different values mean disjoint boxes, given (offset, size) per dimension.
+
+    Whatever the other symbols are: where one dimension tells two values apart only if some symbol is
+    equal, another dimension must have settled that symbol.
+    """
+    found: set[Symbol] = set()
+    while True:
+        more = joined(found).union(*(digits(x, size, found) for x, size in dims))
+        if more <= found:
+            return found
+        found |= more
+
+
+def digits(offset: Expr, size: int, settled: Collection[Symbol] = ()) -> set[Symbol]:
+    """Symbols whose difference alone keeps two regions of ``size`` elements apart.
+
+    They stand in the offset like digits of a mixed radix: each moves by at least what all below it
+    cover. A symbol that moves by less could make up for a difference below it, which then proves
+    nothing. ``settled`` symbols count as equal: where they differ, the regions are apart anyway.
+    """
     found: set[Symbol] = set()
     cover: int | None = size
-    varying = [s for s in offset.symbols if not is_fixed(s, ())]
+    varying = [s for s in offset.symbols if not (s in settled or is_fixed(s, settled))]
+    if any(not offset.coefficient(s).constant for s in varying):
+        return set()
     for symbol in sorted(varying, key=lambda s: abs(offset.coefficient(s).constant or 0)):
-        c = offset.coefficient(symbol).constant
-        if c is None or c == 0 or cover is None:
-            # A product of symbols, or nothing known of what stands below: no digit from here on.
-            return found
-        if abs(c) >= cover:
+        c = abs(offset.coefficient(symbol).constant or 0)
+        if cover is None or c < cover:
+            found = set()
+        else:
             found.add(symbol)
-        if symbol.lower is None or symbol.upper is None:
+        if cover is None or symbol.lower is None or symbol.upper is None:
             cover = None
         else:
-            cover += abs(c) * (symbol.upper - symbol.lower)
+            cover += c * (symbol.upper - symbol.lower)
     return found
 
 

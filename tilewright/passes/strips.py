@@ -477,7 +477,7 @@ class Former:
                         out.append(r)
             new = StripOp(Region(Block()), [v.type for v in out])
             for value, result in zip(out, new.values, strict=True):
-                value.replace_uses_with_if(result, lambda use: not _is_within(use.operation, body))
+                _replace_outside(value, result, body)
             body.add_op(YieldOp(out))
             region = op.body
             new.body.detach_block(new.body.block)
@@ -516,6 +516,10 @@ def _is_within(op: Operation, block: Block) -> bool:
             return True
         current = current.parent_op()
     return False
+
+
+def _replace_outside(value: SSAValue, result: SSAValue, body: Block) -> None:
+    value.replace_uses_with_if(result, lambda use: not _is_within(use.operation, body))
 
 
 def _is_terminator(op: Operation) -> bool:

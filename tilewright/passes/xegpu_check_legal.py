@@ -25,24 +25,28 @@ from xdsl.dialects import memref
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     IntegerAttr,
-    IntegerType,
     MemRefType,
     ModuleOp,
-    Signedness,
     StringAttr,
     VectorType,
 )
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 
-from tilewright.diagnostics import Note, TilewrightError, UnsupportedError, error_at, location_of
+from tilewright.diagnostics import Note, TilewrightError, UnsupportedError, location_of
 from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu.block import source_space
 from tilewright.dialects.xegpu.compute import matrix_dims
-from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership, SgMapAttr
+from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership
 from tilewright.dialects.xegpu.types import MemorySpace, TensorDescType, element_bits
 from tilewright.dialects.xetile.assembly import Index
-from tilewright.dialects.xetile.attrs import ints
+from tilewright.passes.xegpu_sg_maps import (
+    check_descriptor_map,
+    check_dpas_maps,
+    dpas_instruction,
+    refuse,
+    type_name,
+)
 from tilewright.uarch import machine
 from tilewright.uarch.base import MatrixInstruction
 from tilewright.uarch.xe import (
@@ -51,8 +55,6 @@ from tilewright.uarch.xe import (
     STORE_CACHE_PAIRS,
     XeMachine,
 )
-
-SG_MAP_SOURCE = "XeGPU RFC, rules of sg_map setting"
 
 
 @dataclass(frozen=True)
@@ -91,10 +93,6 @@ class XeGPUCheckLegal(ModulePass):
                 yield from _kernel_faults(xe, inner, self.grf)
 
 
-def _refuse(op: Operation, message: str, rule: str, hint: str | None = None) -> TilewrightError:
-    return error_at(op, f"{op.name}: {message}", rule=rule, hint=hint, kind=UnsupportedError)
-
-
 def _instruction_shape(
     ownership: Ownership | None, shape: tuple[int, ...]
 ) -> tuple[int, ...] | None:
@@ -120,7 +118,7 @@ def _block_shape(xe: XeMachine, op: Operation) -> None:
         return
     if any(extent != 1 for extent in shape[:-2]):
         text = "x".join(str(extent) for extent in shape)
-        raise _refuse(
+        raise refuse(
             op,
             f"a block of {text} is not possible on {xe.name}: blocks have two dimensions",
             "SPV_INTEL_2d_block_io",
@@ -153,7 +151,7 @@ def _block_form(
     unit = op.transpose_bit_width
     wide = bits if unit is None else unit.value.data
     if wide < 32 and xe.blocks:
-        raise _refuse(
+        raise refuse(
             op,
             f"a transposed load of {wide}-bit elements is not possible on {xe.name}: units are 32 or "
             "64 bits",
@@ -166,7 +164,7 @@ def _block_form(
 def _shared_block(xe: XeMachine, op: Operation) -> None:
     assert isinstance(op, xegpu.CreateNdDescOp)
     if op.tdesc.space is MemorySpace.SLM and len(op.tdesc.get_shape()) > 1:
-        raise _refuse(
+        raise refuse(
             op,
             f"a {len(op.tdesc.get_shape())}-D block of shared memory is not possible on {xe.name}: "
             "block messages reach device memory only",
@@ -203,7 +201,7 @@ def _surface(xe: XeMachine, op: Operation) -> None:
             xe.require(op.name, "block_surface_height", shape[-2])
     if len(strides) >= 2:
         if strides[-1] is not None and strides[-1] != 1:
-            raise _refuse(
+            raise refuse(
                 op,
                 f"an innermost stride of {strides[-1]} is not possible on {xe.name}: it is 1",
                 "XeGPU RFC, create_nd_tdesc",
@@ -222,7 +220,7 @@ def _offsets(xe: XeMachine, op: Operation) -> None:
     x = _static(op.mixed_offsets)[-1]
     bits = element_bits(tdesc.element_type)
     if x is not None and x * bits % 32:
-        raise _refuse(
+        raise refuse(
             op,
             f"a block at column {x} of {tdesc.element_type} is not possible on {xe.name}: columns are "
             f"multiples of {32 // bits}",
@@ -243,7 +241,7 @@ def _gather(xe: XeMachine, op: Operation) -> None:
         return  # one lane's own access
     if lanes not in xe.subgroup_sizes:
         sizes = " or ".join(str(size) for size in xe.subgroup_sizes)
-        raise _refuse(
+        raise refuse(
             op,
             f"{lanes} offsets are not possible on {xe.name}: a subgroup has {sizes} lanes",
             "XeGPU RFC, create_tdesc",
@@ -278,13 +276,13 @@ def _hints(xe: XeMachine, op: Operation) -> None:
         kinds = ["write_back" if kind == "cached" else kind for kind in kinds]
     pair = (kinds[0], kinds[1])
     if pair not in (STORE_CACHE_PAIRS if stores else LOAD_CACHE_PAIRS):
-        raise _refuse(
+        raise refuse(
             op,
             f"L1 {first.kind} with last level {last.kind} is not possible on {xe.name}",
             CACHE_SOURCE,
         )
     if isinstance(op, (xegpu.PrefetchNdOp, xegpu.PrefetchOp)) and pair == ("uncached", "uncached"):
-        raise _refuse(
+        raise refuse(
             op,
             f"a prefetch into no cache (uncached, uncached) does nothing on {xe.name}",
             CACHE_SOURCE,
@@ -294,21 +292,14 @@ def _hints(xe: XeMachine, op: Operation) -> None:
 # --- dpas ------------------------------------------------------------------------------------
 
 
-def _type_name(value: SSAValue) -> str:
-    """Tilewright's name of an operand's element type."""
-    return _element_name(
-        value.type.element_type if isinstance(value.type, VectorType) else value.type
-    )
-
-
 def _dpas(xe: XeMachine, op: Operation) -> None:
     assert isinstance(op, xegpu.DpasOp)
-    instruction = _dpas_instruction(xe, op)
+    instruction = dpas_instruction(xe, op)
     dims = _dpas_dims(xe, op, instruction)
     if dims is None:
         return
     m, n, k = dims
-    types = f"{_type_name(op.lhs)} x {_type_name(op.rhs)}"
+    types = f"{type_name(op.lhs)} x {type_name(op.rhs)}"
     legal = ", ".join(str(v) for v in instruction.m)
     for what, number, allowed, text in (
         ("M", m, instruction.m, legal),
@@ -316,18 +307,11 @@ def _dpas(xe: XeMachine, op: Operation) -> None:
         ("K", k, (instruction.k,), str(instruction.k)),
     ):
         if number not in allowed:
-            raise _refuse(
+            raise refuse(
                 op,
                 f"{what} = {number} of {types} is not possible on {xe.name}: {what} is {text}",
                 instruction.source,
             )
-
-
-def _dpas_instruction(xe: XeMachine, op: xegpu.DpasOp) -> MatrixInstruction:
-    try:
-        return xe.instruction(_type_name(op.lhs), _type_name(op.rhs), _type_name(op.result))
-    except UnsupportedError as error:
-        raise _refuse(op, error.message, "XeGPU RFC, sg_map tables", error.hint) from None
 
 
 def _dpas_dims(
@@ -353,7 +337,7 @@ def _dpas_dims(
     (lanes,) = instruction.n
     m, k = prod(result.get_shape()), prod(_shape(op.rhs))
     if prod(_shape(op.lhs)) * lanes != m * k:
-        raise _refuse(
+        raise refuse(
             op,
             f"fragments of {prod(_shape(op.lhs))}, {k} and {m} elements are no product of {lanes} lanes",
             instruction.source,
@@ -363,89 +347,6 @@ def _dpas_dims(
 
 def _shape(value: SSAValue) -> tuple[int, ...]:
     return value.type.get_shape() if isinstance(value.type, VectorType) else ()
-
-
-# --- sg_map ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Maps:
-    """The sg_maps that a machine works with, derived from its matrix instructions."""
-
-    a: SgMapAttr
-    b: SgMapAttr
-    c: SgMapAttr
-
-
-def _maps_of(instruction: MatrixInstruction) -> _Maps:
-    (lanes,) = instruction.n
-    # A row of A that is shorter than the subgroup takes several rows at once (tf32: [2, 8]).
-    across = min(lanes, instruction.k // instruction.pack_a)
-    return _Maps(
-        SgMapAttr([lanes // across, across], [1, instruction.pack_a]),
-        SgMapAttr([1, lanes], [instruction.pack_b, 1]),
-        SgMapAttr([1, lanes], [1, 1]),
-    )
-
-
-def _dpas_maps(xe: XeMachine, op: Operation) -> None:
-    assert isinstance(op, xegpu.DpasOp)
-    maps = _maps_of(_dpas_instruction(xe, op))
-    for name, have, want in zip("ABC", op.layouts, (maps.a, maps.b, maps.c), strict=True):
-        # B's map may also be that of the register, rows unpacked (RFC, "2D load" use case).
-        plain = maps.c if name == "B" else want
-        if isinstance(have, SgMapAttr) and have not in (want, plain):
-            raise _refuse(
-                op, f"{have} of {name} is not possible on {xe.name}: it is {want}", SG_MAP_SOURCE
-            )
-
-
-def _desc_map(xe: XeMachine, op: Operation) -> None:
-    assert isinstance(op, (xegpu.CreateNdDescOp, xegpu.CreateDescOp))
-    tdesc: TensorDescType = op.tdesc
-    sg_map = tdesc.sg_map
-    if sg_map is None:
-        return
-    lanes = prod(ints(sg_map.wi_layout))
-    width = xe.matrix[0].n[0]
-    if lanes != width:
-        raise _refuse(
-            op,
-            f"{lanes} work items of {sg_map} are not possible on {xe.name}: a subgroup has {width}",
-            SG_MAP_SOURCE,
-        )
-    allowed = _allowed_maps(xe, tdesc, width)
-    if sg_map not in allowed:
-        known = "; ".join(sorted({str(each) for each in allowed}))
-        raise _refuse(
-            op,
-            f"{sg_map} on {tdesc.element_type} is not possible on {xe.name}: {known}",
-            SG_MAP_SOURCE,
-        )
-
-
-def _allowed_maps(xe: XeMachine, tdesc: TensorDescType, width: int) -> set[SgMapAttr]:
-    unit = max(1, 32 // element_bits(tdesc.element_type))
-    column = SgMapAttr([width, 1], [1, unit])
-    if tdesc.scattered:
-        return {column} if tdesc.chunk_size > 1 else {SgMapAttr([1, width], [1, 1])}
-    if len(tdesc.get_shape()) == 1:
-        return {SgMapAttr([1, width], [1, unit])}
-    allowed = {SgMapAttr([1, width], [1, 1]), column, SgMapAttr([width, 1], [1, 1])}
-    name = _element_name(tdesc.element_type)
-    for instruction in xe.matrix:
-        maps = _maps_of(instruction)
-        for role, operand in zip((maps.a, maps.b, maps.c), instruction.types, strict=True):
-            if operand == name:
-                allowed.add(role)
-    return allowed
-
-
-def _element_name(element: Attribute) -> str:
-    if isinstance(element, IntegerType):
-        unsigned = element.signedness.data is Signedness.UNSIGNED
-        return f"{'u' if unsigned else 'i'}{element.width.data}"
-    return str(element)
 
 
 # --- Kernels ---------------------------------------------------------------------------------
@@ -500,8 +401,8 @@ def _named_barriers(xe: XeMachine, op: Operation) -> None:
 Check = Callable[[XeMachine, Operation], None]
 
 _CHECKS: dict[type[Operation], tuple[Check, ...]] = {
-    xegpu.CreateNdDescOp: (_shared_block, _surface, _desc_map),
-    xegpu.CreateDescOp: (_desc_map,),
+    xegpu.CreateNdDescOp: (_shared_block, _surface, check_descriptor_map),
+    xegpu.CreateDescOp: (check_descriptor_map,),
     xegpu.LoadNdOp: (_block_shape, _offsets, _hints),
     xegpu.StoreNdOp: (_block_shape, _offsets, _hints),
     xegpu.PrefetchNdOp: (_block_shape, _offsets, _hints),
@@ -509,6 +410,6 @@ _CHECKS: dict[type[Operation], tuple[Check, ...]] = {
     xegpu.StoreScatterOp: (_gather, _hints),
     xegpu.PrefetchOp: (_gather, _hints),
     xegpu.AtomicRMWOp: (_gather,),
-    xegpu.DpasOp: (_dpas, _dpas_maps),
+    xegpu.DpasOp: (_dpas, check_dpas_maps),
     xegpu.AllocNbarrierOp: (_named_barriers,),
 }

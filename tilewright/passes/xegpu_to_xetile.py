@@ -31,10 +31,6 @@ from math import prod
 from xdsl.context import Context
 from xdsl.dialects import arith, memref, vector
 from xdsl.dialects.builtin import (
-    AnyFloat,
-    BFloat16Type,
-    DenseIntOrFPElementsAttr,
-    Float32Type,
     IndexType,
     IntegerType,
     MemRefType,
@@ -51,12 +47,20 @@ from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu, xetile
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.dialects.xegpu.compute import packing_factor
-from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership
+from tilewright.dialects.xegpu.layouts import Ownership
 from tilewright.dialects.xegpu.types import MemDescType
-from tilewright.dialects.xetile import TileAttr, TileType, WgMapAttr
+from tilewright.dialects.xetile import TileAttr, TileType
 from tilewright.dialects.xetile.assembly import Index
-from tilewright.passes.xegpu_emit import Before, neutral, shape_of, with_shape
+from tilewright.passes.xegpu_emit import Before, shape_of, with_shape
 from tilewright.passes.xegpu_modernize import XeGPUModernize
+from tilewright.passes.xegpu_to_xetile_values import (
+    convert_dpas,
+    convert_dpas_mx,
+    convert_layout,
+    convert_reduction,
+    ownership_in,
+    wg_map_of,
+)
 
 MOST_TILES = 64
 """Tiles that one access of a descriptor of higher rank may become."""
@@ -77,25 +81,9 @@ class XeGPUToXeTile(ModulePass):
             if isinstance(inner, makes) and inner.results[0].first_use is None:
                 Rewriter.erase_op(inner)
             for name in [n for n in inner.attributes if n.startswith("layout_")]:
-                wg_map = wg_map_of(_ownership(inner.attributes.pop(name)))
+                wg_map = wg_map_of(ownership_in(inner.attributes.pop(name)))
                 if name == "layout_result_0" and wg_map is not None:
                     inner.attributes["map"] = wg_map
-
-
-def _ownership(attribute: Attribute | None) -> Ownership | None:
-    if isinstance(attribute, (LayoutAttr, xegpu.SliceAttr, xegpu.SgMapAttr)):
-        return attribute
-    return None
-
-
-def wg_map_of(layout: Ownership | None) -> WgMapAttr | None:
-    """The wg_map of the same ownership; None where XeTile cannot say it."""
-    if not isinstance(layout, LayoutAttr):
-        return None
-    grid, data, order = (layout.field(n) for n in ("sg_layout", "sg_data", "order"))
-    if grid is None or data is None or len(grid) != 2 or order not in (None, (1, 0)):
-        return None
-    return WgMapAttr(grid, data, layout.field("inst_data"))
 
 
 def _convert(op: Operation) -> None:
@@ -119,13 +107,13 @@ def _convert(op: Operation) -> None:
         case xegpu.PrefetchOp():
             Rewriter.erase_op(op)
         case xegpu.DpasOp():
-            _dpas(op)
+            convert_dpas(op)
         case xegpu.DpasMxOp():
-            _dpas_mx(op)
+            convert_dpas_mx(op)
         case xegpu.ConvertLayoutOp():
-            _convert_layout(op)
+            convert_layout(op)
         case MultiReductionOp():
-            _reduction(op)
+            convert_reduction(op)
         case xegpu.TruncfOp():
             at = Before(op)
             at.replace(at.add(arith.TruncFOp(op.source, op.result.type)))
@@ -471,123 +459,3 @@ def _atomic(op: xegpu.AtomicRMWOp) -> None:
     value = at.cast(op.value, elements.shape)
     old = at.add(xetile.AtomicRmwOp(op.kind, value, elements.tile, elements.mask))
     at.replace(at.cast(old, shape_of(op.value)))
-
-
-# --- Matrix products -------------------------------------------------------------------------
-
-
-def _unpacked(at: Before, value: SSAValue, is_b: bool) -> SSAValue:
-    """A as [M, K], B as [K, N], from their packed forms."""
-    shape = shape_of(value)
-    if len(shape) != 3:
-        return value
-    if not is_b:
-        return at.cast(value, (shape[0], shape[1] * shape[2]))
-    k, n, p = shape
-    return at.cast(at.transpose(value, (0, 2, 1)), (k * p, n))
-
-
-def _dpas(op: xegpu.DpasOp) -> None:
-    at = Before(op)
-    if op.dims() is None:
-        raise error_at(
-            op, "operands are a lane's fragments; the program is lane-level", kind=UnsupportedError
-        )
-    a, b = _unpacked(at, op.lhs, False), _unpacked(at, op.rhs, True)
-    maps = [wg_map_of(layout) for layout in op.layouts]
-    result = op.result.type
-    assert isinstance(result, VectorType)
-    mma = xetile.TileMmaOp(
-        a, b, op.acc, result_type=result, wg_map_a=maps[0], wg_map_b=maps[1], wg_map_c=maps[2]
-    )
-    at.replace(at.add(mma))
-
-
-def _scaled(at: Before, value: SSAValue, scale: SSAValue | None, dim: int) -> SSAValue:
-    """8- and 4-bit floats times their powers of two, as bf16: exact, since bf16 has f32's exponents."""
-    shape = shape_of(value)
-    wide = at.add(arith.ExtFOp(value, VectorType(Float32Type(), list(shape))))
-    if scale is not None:
-        if shape_of(scale):
-            count = shape_of(scale)[dim]
-            run = shape[dim] // count
-            factor = at.add(arith.ExtFOp(scale, with_shape(Float32Type(), shape_of(scale))))
-            grown = list(shape_of(scale))
-            grown.insert(dim + 1, 1)
-            factor = at.cast(factor, grown)
-            grown[dim + 1] = run
-            factor = at.cast(at.broadcast(factor, grown), shape)
-        else:
-            factor = at.broadcast(at.add(arith.ExtFOp(scale, Float32Type())), shape)
-        wide = at.add(arith.MulfOp(wide, factor))
-    return at.add(arith.TruncFOp(wide, VectorType(BFloat16Type(), list(shape))))
-
-
-def _dpas_mx(op: xegpu.DpasMxOp) -> None:
-    at = Before(op)
-    if op.dims() is None:
-        raise error_at(
-            op, "operands are a lane's fragments; the program is lane-level", kind=UnsupportedError
-        )
-    a = _scaled(at, _unpacked(at, op.lhs, False), op.scale_a, 1)
-    b = _scaled(at, _unpacked(at, op.rhs, True), op.scale_b, 0)
-    maps = [wg_map_of(_ownership(m)) for m in (op.layout_a, op.layout_b, op.layout_cd)]
-    result = op.result.type
-    assert isinstance(result, VectorType)
-    full = VectorType(Float32Type(), list(result.get_shape()))
-    acc = op.acc
-    if acc is not None and result != full:
-        acc = at.add(arith.ExtFOp(acc, full))
-    mma = xetile.TileMmaOp(
-        a, b, acc, result_type=full, wg_map_a=maps[0], wg_map_b=maps[1], wg_map_c=maps[2]
-    )
-    value = at.add(mma)
-    at.replace(value if result == full else at.add(arith.TruncFOp(value, result)))
-
-
-COMBINE: dict[str, tuple[type[Operation] | None, type[Operation] | None]] = {
-    "add": (arith.AddfOp, arith.AddiOp),
-    "mul": (arith.MulfOp, arith.MuliOp),
-    "minnumf": (arith.MinnumfOp, None),
-    "maxnumf": (arith.MaxnumfOp, None),
-    "minimumf": (arith.MinimumfOp, None),
-    "maximumf": (arith.MaximumfOp, None),
-    "minsi": (None, arith.MinSIOp),
-    "maxsi": (None, arith.MaxSIOp),
-    "minui": (None, arith.MinUIOp),
-    "maxui": (None, arith.MaxUIOp),
-    "and": (None, arith.AndIOp),
-    "or": (None, arith.OrIOp),
-    "xor": (None, arith.XOrIOp),
-}
-"""The op on two values of each reduction, for floats and for integers."""
-
-
-def _reduction(op: MultiReductionOp) -> None:
-    """A reduction of one dimension of two: XeTile's keeps it as 1, and has no accumulator."""
-    source, result = op.source, op.dest.type
-    if len(shape_of(source)) != 2 or len(op.dims) != 1 or not isinstance(result, VectorType):
-        return
-    at = Before(op)
-    value = at.cast(at.add(xetile.ReductionOp(op.kind, source, op.dims)), result.get_shape())
-    number = neutral(op.kind, result.element_type)
-    start = op.acc.owner
-    constant = start.value if isinstance(start, arith.ConstantOp) else None
-    if not isinstance(constant, DenseIntOrFPElementsAttr) or any(
-        n != number for n in constant.get_values()
-    ):
-        combine = COMBINE[op.kind][0 if isinstance(result.element_type, AnyFloat) else 1]
-        assert combine is not None
-        value = at.add(combine(op.acc, value))  # pyright: ignore[reportCallIssue]
-    at.replace(value)
-
-
-def _convert_layout(op: xegpu.ConvertLayoutOp) -> None:
-    at = Before(op)
-    target = wg_map_of(_ownership(op.target_layout))
-    if target is None or len(shape_of(op.source)) != 2:
-        at.op.results[0].replace_all_uses_with(op.source)
-        Rewriter.erase_op(op)
-        return
-    source = wg_map_of(_ownership(op.input_layout))
-    at.replace(at.add(xetile.ConvertLayoutOp(op.source, target, source)))

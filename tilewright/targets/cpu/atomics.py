@@ -1,4 +1,4 @@
-"""`xetile.atomic_rmw` -> one machine atomic per element, in row-major order; elements outside or masked off are skipped.
+"""`xetile.atomic_rmw` -> one machine atomic per element, in row-major order, outside or masked off skipped.
 
 Kinds and types without a machine instruction are a compare-and-exchange loop on the element's bits.
 """

@@ -179,9 +179,14 @@ class ContractEmitter:
     def clear(self, c: Buffer) -> None:
         b = self.b
         lanes = self.m.vector_bytes // itemsize(c.element)
+        rows = max(c.shape[0], c.padded_rows)
+        if c.ld < lanes:  # a column lies without gaps
+            with b.loop(0, rows * c.ld) as x:
+                b.store(b.constant(c.element, 0), b.ptr(c.pointer, b.mul(x.iv, itemsize(c.element))))
+            return
         zero = b.constant(VectorType(c.element, [lanes]), 0)  # pyright: ignore
         with (
-            b.loop(0, max(c.shape[0], c.padded_rows)) as r,
+            b.loop(0, rows) as r,
             b.loop(0, c.ld // lanes * lanes, lanes) as x,
         ):
             b.store(zero, c.address(b, r.iv, x.iv))

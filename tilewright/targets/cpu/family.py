@@ -30,7 +30,7 @@ class Family:
 
 @dataclass(frozen=True)
 class Operand:
-    """Where a micro-kernel finds an operand: address of element (0, 0), bytes from one x and one k group to the next."""
+    """Where a micro-kernel finds an operand: address of element (0, 0), bytes to the next x and k group."""
 
     pointer: SSAValue
     x_bytes: int

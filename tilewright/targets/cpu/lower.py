@@ -340,10 +340,10 @@ class FunctionContext(ControlFlow):
     # Ids, arrays, tiles ---------------------------------------------------------------------------------------
 
     def lower_gpu_block_id(self, op: gpu.BlockIdOp) -> None:
-        self.values.scalars[op.result] = self.ids[op.dimension.data.value]
+        self.values.scalars[op.result] = self.ids[str(op.dimension.data)]
 
     def lower_gpu_grid_dim(self, op: gpu.GridDimOp) -> None:
-        self.values.scalars[op.result] = self.grid("xyz".index(op.dimension.data.value))
+        self.values.scalars[op.result] = self.grid("xyz".index(str(op.dimension.data)))
 
     def lower_memref_dim(self, op: memref.DimOp) -> None:
         dim = as_idx(self.e.scalar(op.index))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import AnyFloat, IntegerType, VectorType
@@ -47,10 +48,10 @@ def widen(b: Builder, x: SSAValue, element: Attribute, unsigned: bool = False) -
     if source == element:
         return x
     lanes = x.type.get_shape()[0] if isinstance(x.type, VectorType) else 1
-    type = lane_type(element, lanes)
+    type: Any = lane_type(element, lanes)
     if isinstance(element, AnyFloat):
         if isinstance(source, AnyFloat):
-            return b.value(arith.ExtFOp(x, type))  # pyright: ignore
+            return b.value(arith.ExtFOp(x, type))
         convert = arith.UIToFPOp if unsigned else arith.SIToFPOp
         return b.value(convert(x, type))
     assert isinstance(element, IntegerType)
@@ -160,7 +161,7 @@ def block_depth(format: PanelFormat, along_k: bool, vector_bytes: int) -> int:
 
 
 def _zip_groups(b: Builder, parts: list[SSAValue]) -> list[SSAValue]:
-    """Registers p_0 .. p_g-1 of x vectors for consecutive k -> registers in which the g elements of an x stand together."""
+    """Vectors of x for consecutive k -> registers in which the elements of one x stand together."""
     if len(parts) == 1:
         return parts
     return transpose(b, parts) if isinstance(parts[0].type, VectorType) else parts

@@ -158,7 +158,7 @@ def _reduce_down(
                     value = e.at(op.source, Place(down.iv, start, 1, lanes))
                     out.append(combine(b, op.kind, down.carried[i * unroll + u], value))
             down.out = out
-        for i, (op, buffer) in enumerate(zip(ops, buffers, strict=True)):
+        for i, buffer in enumerate(buffers):
             for u, start in enumerate(starts):
                 b.store(down.results[i * unroll + u], buffer.address(b, outer.iv, start))
 

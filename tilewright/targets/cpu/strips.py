@@ -1,8 +1,9 @@
 """`stage.strip` -> loops over rows and vectors.
 
-The *roots* of a strip are what must be seen outside: stores, reductions, results. Everything else is emitted on demand
-at the place where a root needs it. A strip runs in levels: a reduction along rows at level p gives a column (one element
-per row) that is ready at level p + 1. Rows go in blocks, so that columns are computed as vectors over the rows of a block:
+The *roots* of a strip are what must be seen outside: stores, reductions, results. Everything else is
+emitted on demand at the place where a root needs it. A strip runs in levels: a reduction along rows at
+level p gives a column (one element per row) that is ready at level p + 1. Rows go in blocks, so that
+columns are computed as vectors over the rows of a block:
 
     for block of rows:
       for level p:
@@ -145,7 +146,7 @@ class StripEmitter:
     def prepare(self, ops: list[Operation]) -> None:
         last = self.block.last_op
         assert last is not None
-        self.results = {v: d for v, d in zip(last.operands, self.destinations, strict=True)}
+        self.results = dict(zip(last.operands, self.destinations, strict=True))
 
     def emit_ops(self, ops: list[Operation]) -> None:
         special = [op for op in ops if isinstance(op, xt.AtomicRmwOp)]

@@ -1,4 +1,4 @@
-"""Memory for launches: packed arrays and the threads' scratch. Kept and used again, in huge pages where the system has them."""
+"""Memory for launches: packed arrays and the threads' scratch, in huge pages, kept and used again."""
 
 from __future__ import annotations
 
