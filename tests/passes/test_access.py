@@ -179,10 +179,16 @@ def test_stores_of_different_workgroups(row: str, column: str, separated: set[in
     assert analysis.separated_by(store) == {analysis.program_id(a) for a in separated}
 
 
-def test_mixed_radix_in_one_dimension():
-    """Row 512*pid0 + 64*n: the loop has 8 trips, so both tell rows apart; with 9 only the loop does."""
-    for trips, expected in ((8, 2), (9, 1)):
-        analysis = analyse(f"""
+@pytest.mark.parametrize(
+    ("trips", "separated"),
+    [
+        (8, {"pid0", "n0"}),
+        # Row 512 is trip 8 of workgroup 0 and trip 0 of workgroup 1: neither tells them apart.
+        (9, set()),
+    ],
+)
+def test_mixed_radix_in_one_dimension(trips: int, separated: set[str]):
+    analysis = analyse(f"""
   %big = arith.constant 512 : index
   %last = arith.constant {trips} : index
   %base = arith.muli %x, %big : index
@@ -192,9 +198,39 @@ def test_mixed_radix_in_one_dimension():
     %t = {tile("%C", "%row", 0)}
     %v = {LOAD.format("%t")}
   }}""")
-        (load,) = analysis.accesses
-        assert len(analysis.separated_by(load)) == expected
-        assert load.loops[0].counter in analysis.separated_by(load)
+    (load,) = analysis.accesses
+    assert {s.name for s in analysis.separated_by(load)} == separated
+
+
+def test_an_overlap_between_neighbours_does_not_spoil_what_is_above():
+    """Rows 512*pid0 + n for 8 trips: iterations overlap, workgroups do not."""
+    analysis = analyse(f"""
+  %big = arith.constant 512 : index
+  %base = arith.muli %x, %big : index
+  scf.for %i = %c0 to %c8 step %c1 {{
+    %row = arith.addi %base, %i : index
+    %t = {tile("%C", "%row", 0)}
+    %v = {LOAD.format("%t")}
+  }}""")
+    (load,) = analysis.accesses
+    assert analysis.separated_by(load) == {analysis.program_id(0)}
+
+
+def test_one_dimension_settles_what_another_leaves_open():
+    """Rows 64*pid0, columns 32*pid1 + 32*n: with rows apart, columns still collide across pid1."""
+    analysis = analyse(f"""
+  scf.for %k = %c0 to %K step %c32 {{
+    %c = arith.addi %n, %k : index
+    %t = {tile("%C", "%m", "%c")}
+    %v = {LOAD.format("%t")}
+    %d = arith.addi %m, %k : index
+    %u = {tile("%C", "%m", "%d")}
+    %w = {LOAD.format("%u")}
+  }}""")
+    both, diagonal = analysis.accesses
+    assert analysis.separated_by(both) == {analysis.program_id(0)}
+    # Columns 64*pid0 + 32*n: of equal pid0, which the rows settle, n tells the columns apart.
+    assert analysis.separated_by(diagonal) == {analysis.program_id(0), diagonal.loops[0].counter}
 
 
 def test_unknown_values_depend_on_everything_around():
