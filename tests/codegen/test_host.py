@@ -85,6 +85,20 @@ def test_vector_print(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == wanted
 
 
+def test_print_of_kernels(capsys: pytest.CaptureFixture[str]) -> None:
+    Function("""
+    func.func @k(%i : index, %x : f32) {
+      %v = arith.constant dense<[[1, 2], [3, 4]]> : vector<2x2xi32>
+      %h = arith.truncf %x : f32 to bf16
+      %t = arith.constant true
+      tw.print "{{i}} is {}, x {} or {}, {}" %i, %x, %h, %t : index, f32, bf16, i1
+      tw.print "v = {}" %v : vector<2x2xi32>
+      tw.breakpoint ["i"] %i : index
+      func.return
+    }""")(-3, 1.3)
+    assert capsys.readouterr().out == "{i} is -3, x 1.3 or 1.29688, True\nv = [[1 2]\n [3 4]]\n"
+
+
 def test_strided_copy(rng: np.random.Generator) -> None:
     f = Function("""
     func.func @k(%p : index, %q : index) {
@@ -137,3 +151,26 @@ def test_a_failed_assertion_reports_and_ends() -> None:
     )
     assert ran.returncode == 134 and ran.stdout == "first\n"
     assert "assertion failed: n is below three" in ran.stderr
+
+
+def test_print_from_threads_keeps_lines_whole(capfd: pytest.CaptureFixture[str]) -> None:
+    """The pool's threads are not Python's; each line comes out in one piece."""
+    import threading
+
+    f = Function("""
+    func.func @k(%i : index) {
+      %c0 = arith.constant 0 : index
+      %c1 = arith.constant 1 : index
+      %n = arith.constant 50 : index
+      scf.for %j = %c0 to %n step %c1 {
+        tw.print "<{} {}>" %i, %j : index, index
+      }
+      func.return
+    }""")
+    threads = [threading.Thread(target=f, args=(i,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    lines = capfd.readouterr().out.splitlines()
+    assert sorted(lines) == sorted(f"<{i} {j}>" for i in range(4) for j in range(50))

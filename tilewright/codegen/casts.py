@@ -42,7 +42,7 @@ def print_unsigned_resize(p: Printer, op: Operation) -> None:
     _cast(p, op, lambda o, x, s, d: resize_integer(o, x, s, d, False))
 
 
-@prints("arith.extf", "arith.truncf", "arith.convertf")
+@prints("arith.extf", "arith.truncf")
 def print_float_cast(p: Printer, op: Operation) -> None:
     fast = "afn" in fast_flags(op)
     _cast(p, op, lambda o, x, s, d: convert_float(p, o, x, s, d, fast))

@@ -174,7 +174,8 @@ def print_switch(p: Printer, op: Operation) -> None:
 
 @prints("cf.assert")
 def print_assert(p: Printer, op: Operation) -> None:
-    """A failed assertion calls the runtime, which reports the message and does not return."""
+    """A failed assertion calls the runtime, which reports the message; if that returns, so does
+    the function, with zeros: native code cannot be unwound further."""
     message = attribute(op, "msg")
     assert isinstance(message, StringAttr)
     text = string_constant(p, message.data)
@@ -182,8 +183,23 @@ def print_assert(p: Printer, op: Operation) -> None:
     p.line(f"br i1 {p.one(op.operands[0])}, label %{on}, label %{fail}")
     p.start(fail)
     p.call("void", "tw_assert_failed", [("ptr", text)])
-    p.line("unreachable")
+    p.line(_return_of_zeros(p, op))
     p.start(on)
+
+
+def _return_of_zeros(p: Printer, op: Operation) -> str:
+    function = op
+    while function.name != "func.func" and (parent := function.parent_op()) is not None:
+        function = parent
+    type = function.properties.get("function_type")
+    if not isinstance(type, FunctionType):
+        return "unreachable"
+    registers = [t for result in type.outputs for t in p.registers(result)]
+    if not registers:
+        return "ret void"
+    if len(registers) == 1:
+        return f"ret {registers[0]} zeroinitializer"
+    return f"ret {{ {', '.join(registers)} }} zeroinitializer"
 
 
 @prints("ub.unreachable", "llvm.unreachable")

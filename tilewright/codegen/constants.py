@@ -73,7 +73,7 @@ def constant_registers(values: list[float] | list[int], layout: Layout) -> list[
     return out
 
 
-@prints("arith.constant", "index.constant")
+@prints("arith.constant", "index.constant", "llvm.mlir.constant")
 def print_constant(p: Printer, op: Operation) -> None:
     value = attribute(op, "value")
     layout = p.layout(op.results[0].type)
@@ -93,7 +93,7 @@ def print_bool_constant(p: Printer, op: Operation) -> None:
     p.set(op.results[0], ["true" if on else "false"])
 
 
-@prints("ub.poison", "llvm.mlir.undef", "llvm.mlir.poison")
+@prints("ub.poison", "llvm.mlir.undef")
 def print_poison(p: Printer, op: Operation) -> None:
     p.set(op.results[0], ["poison"] * len(p.registers(op.results[0].type)))
 
@@ -102,3 +102,9 @@ def print_poison(p: Printer, op: Operation) -> None:
 def print_zero(p: Printer, op: Operation) -> None:
     types = p.registers(op.results[0].type)
     p.set(op.results[0], ["null" if t.startswith("ptr") else "zeroinitializer" for t in types])
+
+
+@prints("index.sizeof")
+def print_sizeof(p: Printer, op: Operation) -> None:
+    """Bits of an index."""
+    p.set(op.results[0], ["64"])

@@ -320,7 +320,6 @@ _CL_BUILTINS = {
     "math.asinh": "asinh",
     "math.acosh": "acosh",
     "math.atanh": "atanh",
-    "math.erfc": "erfc",
 }
 
 

@@ -140,7 +140,6 @@ _LIBRARY = {
     "math.atanh": "atanh",
     "math.cbrt": "cbrt",
     "math.cosh": "cosh",
-    "math.erfc": "erfc",
     "math.expm1": "expm1",
     "math.powf": "pow",
     "math.sinh": "sinh",

@@ -1,7 +1,9 @@
-"""vector.print: calls of the runtime's print functions, in MLIR's format.
+"""vector.print and tw.print: calls of the runtime's print functions.
 
-A scalar prints as itself, a vector as `( 1, 2, 3 )`, one of rank 2 as `( ( 1, 2 ), ( 3, 4 ) )`; a line break follows.
-The functions and their names are those of MLIR's runner (`tilewright.codegen.support` has them).
+
+vector.print has MLIR's format: a scalar prints as itself, a vector as `( 1, 2, 3 )`, one of rank 2 as
+`( ( 1, 2 ), ( 3, 4 ) )`; a line break follows. tw.print collects its values in the runtime, which writes
+one line when all are there, so that lines of several threads do not mix.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from xdsl.ir import Operation
 
 from tilewright.codegen.casts import resize_integer
 from tilewright.codegen.components import Source
-from tilewright.codegen.convert import to_f32
+from tilewright.codegen.convert import convert_float, to_f32
 from tilewright.codegen.lane_ops import Lanes
 from tilewright.codegen.pointers import string_constant
 from tilewright.codegen.printer import Printer, attribute, prints, unsupported
@@ -25,6 +27,7 @@ _PUNCTUATION = {
     "comma": "printComma",
 }
 _I64 = Element("i64", "i64", "int", 64, 64)
+_F64 = Element("f64", "double", "float", 64, 64)
 
 
 def _print_scalar(p: Printer, op: Operation, e: Element, reg: str) -> None:
@@ -71,3 +74,37 @@ def print_vector(p: Printer, op: Operation) -> None:
     name = mark.data if isinstance(mark, StringAttr) else "newline" if op.operands else "no"
     if name in _PUNCTUATION:
         p.call("void", _PUNCTUATION[name], [])
+
+
+@prints("tw.print")
+def print_line(p: Printer, op: Operation) -> None:
+    """The format, then every operand: its extents, its components; then the line."""
+    text = attribute(op, "format")
+    assert isinstance(text, StringAttr)
+    p.call("void", "tw_print_begin", [("ptr", string_constant(p, text.data))])
+    for value in op.operands:
+        layout = p.layout(value.type)
+        e = layout.element
+        for extent in layout.shape:
+            p.call("void", "tw_print_extent", [("i64", str(extent))])
+        source = Source(p, e.llvm)
+        numbers = source.add(layout, p.get(value))
+        for reg in source.assemble(numbers, (1,) * numbers.size):
+            _print_value(p, op, e, reg)
+    p.call("void", "tw_print_end", [])
+
+
+def _print_value(p: Printer, op: Operation, e: Element, reg: str) -> None:
+    o = Lanes(p, 1)
+    if e.is_float:
+        p.call("void", "tw_print_float", [("double", convert_float(p, o, reg, e, _F64))])
+    elif e.kind == "int":
+        wide = resize_integer(o, reg, e, _I64, e.name != "i1")
+        p.call("void", "tw_print_bool" if e.name == "i1" else "tw_print_int", [("i64", wide)])
+    else:
+        raise unsupported(op, f"of {e.name}")
+
+
+@prints("tw.breakpoint")
+def print_breakpoint(p: Printer, op: Operation) -> None:
+    """Compiled code does not stop: the reference executor does."""

@@ -1,4 +1,4 @@
-"""vector.reduction, vector.multi_reduction, vector.contract, vector.outerproduct.
+"""vector.reduction, vector.multi_reduction, vector.contract.
 
 Sums come in any order (DESIGN section 3), so a register folds in halves: log2(n) shuffles and ops.
 Narrow floats sum in f32 and round once at the end. NaN and the sign of zero follow the kind:
@@ -265,35 +265,3 @@ def _dimensions(op: Operation, attr: Attribute) -> list[int]:
             raise unsupported(op, f"indexing map {attr} is not a projected permutation")
         dims.append(int(position))
     return dims
-
-
-@prints("vector.outerproduct")
-def print_outerproduct(p: Printer, op: Operation) -> None:
-    a, b, *rest = op.operands
-    out = p.layout(op.results[0].type)
-    wide = computing_layout(p, out)
-    e = wide.element
-    parts: list[list[str]] = []
-    for i, value in enumerate((a, b)):
-        layout, regs = _widen_operand(p, value, e)
-        source = Source(p, e.llvm)
-        numbers = source.add(layout, regs)
-        if len(out.shape) == 2 and i == 0:
-            numbers = numbers[:, None]
-        parts.append(source.assemble(np.broadcast_to(numbers, out.shape), wide.counts))
-    kind = kind_of(op) if attribute(op, "kind") is not None else "add"
-    flags = fast_flags(op)
-    if rest:
-        mac = _multiply_add(p, op, kind, e, flags)
-        accs = to_computing(p, out, wide, p.get(rest[0]))
-        values = [mac(*x) for x in zip(wide.counts, *parts, accs, strict=True)]
-    else:
-        multiply = combiner(p, op, "mul", e, flags)
-        values = [multiply(*x) for x in zip(wide.counts, *parts, strict=True)]
-    p.set(
-        op.results[0],
-        [
-            narrow_result(p, Lanes(p, n), v, e, out.element)
-            for n, v in zip(out.counts, values, strict=True)
-        ],
-    )

@@ -8,7 +8,10 @@ from __future__ import annotations
 import ctypes as C
 import os
 import sys
+import threading
+from dataclasses import dataclass, field
 from functools import cache
+from math import prod
 
 import numpy as np
 
@@ -49,7 +52,54 @@ def _copy(element_bytes: int, rank_a: int, a: int, rank_b: int, b: int) -> None:
     strided_view(element_bytes, rank_b, b)[...] = source.copy()
 
 
+@dataclass
+class _Line:
+    """One tw.print on its way: the format, and what its values are made of."""
+
+    text: str
+    extents: list[int] = field(default_factory=list[int])
+    numbers: list[float] = field(default_factory=list[float])
+    values: list[str] = field(default_factory=list[str])
+
+
+_LINES: dict[int, _Line] = {}
+"""By native thread: Python forgets its thread-locals between two calls from a thread of the pool."""
+
+
+def _print_begin(text: bytes) -> None:
+    _LINES[threading.get_native_id()] = _Line(text.decode(errors="replace"))
+
+
+def _print_extent(n: int) -> None:
+    _LINES[threading.get_native_id()].extents.append(n)
+
+
+def _print_number(x: float) -> None:
+    """The next component; a value is complete when its extents are filled."""
+    line = _LINES[threading.get_native_id()]
+    line.numbers.append(x)
+    if len(line.numbers) < prod(line.extents):
+        return
+    if line.extents:
+        array = np.array(line.numbers).reshape(line.extents)
+        line.values.append(np.array2string(array, separator=" ", threshold=64))
+    else:
+        line.values.append(f"{x:g}" if isinstance(x, float) else str(x))
+    line.extents, line.numbers = [], []
+
+
+def _print_end() -> None:
+    line = _LINES.pop(threading.get_native_id())
+    _write(line.text.format(*line.values) + "\n")
+
+
 _FUNCTIONS = {
+    "tw_print_begin": ((C.c_char_p,), _print_begin),
+    "tw_print_extent": ((C.c_int64,), _print_extent),
+    "tw_print_int": ((C.c_int64,), _print_number),
+    "tw_print_bool": ((C.c_int64,), lambda x: _print_number(bool(x))),
+    "tw_print_float": ((C.c_double,), _print_number),
+    "tw_print_end": ((), _print_end),
     "printI64": ((C.c_int64,), lambda x: _write(str(x))),
     "printF32": ((C.c_float,), lambda x: _write(f"{x:g}")),
     "printF64": ((C.c_double,), lambda x: _write(f"{x:g}")),

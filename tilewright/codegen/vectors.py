@@ -32,7 +32,7 @@ from tilewright.codegen.registers import DYNAMIC, Layout
 # Whole-vector rearrangements ----------------------------------------------------------------------
 
 
-@prints("vector.broadcast", "vector.splat")
+@prints("vector.broadcast")
 def print_broadcast(p: Printer, op: Operation) -> None:
     (value,) = op.operands
     layout = p.layout(op.results[0].type)
@@ -147,21 +147,6 @@ def print_insert_strided_slice(p: Printer, op: Operation) -> None:
     )
     whole[box] = part
     rearrange(p, op, whole, source)
-
-
-@prints("vector.from_elements")
-def print_from_elements(p: Printer, op: Operation) -> None:
-    source, numbers = source_of(p, *op.operands)
-    shape = p.layout(op.results[0].type).shape
-    rearrange(p, op, np.array([int(x) for x in numbers]).reshape(shape), source)
-
-
-@prints("vector.to_elements")
-def print_to_elements(p: Printer, op: Operation) -> None:
-    source, (a,) = source_of(p, op.operands[0])
-    regs = source.assemble(a, (1,) * a.size)
-    for result, reg in zip(op.results, regs, strict=True):
-        p.set(result, [reg])
 
 
 # Single components and rows -----------------------------------------------------------------------
