@@ -44,7 +44,11 @@ MEANING_MODULES: list[str] = [
         *("arith", "math", "index", "vector", "reductions", "scf", "cf", "func"),
         *("memref", "gpu", "xetile", "stage", "builtin", "debug"),
     )
-] + ["tilewright.reference.lanes", "tilewright.reference.xegpu"]
+] + [
+    "tilewright.reference.lanes",
+    "tilewright.reference.xegpu",
+    "tilewright.reference.xegpu_scattered",
+]
 
 
 def meaning(*names: str) -> Callable[[Meaning], Meaning]:

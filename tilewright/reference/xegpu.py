@@ -21,12 +21,11 @@ from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu import distribution
 from tilewright.dialects.xegpu.compute import matrix_dims, packing_factor
-from tilewright.dialects.xegpu.rules import full_load_shape, load_shapes
+from tilewright.dialects.xegpu.rules_block import full_load_shape, load_shapes
 from tilewright.dialects.xegpu.types import TensorDescType, element_bits
 from tilewright.reference import access, numerics
 from tilewright.reference.barriers import NamedBarrier
 from tilewright.reference.lanes import Collective, block_fragment, width_of
-from tilewright.reference.meanings import reductions
 from tilewright.reference.meanings.vector import matmul
 from tilewright.reference.program import Builder, Segment
 from tilewright.reference.registry import control, meaning
@@ -36,7 +35,6 @@ from tilewright.reference.values import (
     Index,
     MemRefValue,
     Record,
-    ScatteredTileValue,
     TileValue,
     scalar,
     spread,
@@ -89,30 +87,6 @@ def _moved(desc: TileValue, deltas: list[Index]) -> TileValue:
 @meaning("xegpu.update_nd_offset")
 def update_nd_offset(site: Site, op: xegpu.UpdateNdOffsetOp, desc: TileValue, *_: Any) -> TileValue:
     return _moved(desc, _rows(site, op.mixed_offsets))
-
-
-@meaning("xegpu.create_tdesc")
-def create_tdesc(
-    site: Site, op: xegpu.CreateDescOp, source: Any, offsets: Index
-) -> ScatteredTileValue:
-    return _scattered(source, offsets, op.tdesc.element_type)
-
-
-def _scattered(source: Any, offsets: Index, element: Attribute) -> ScatteredTileValue:
-    itemsize = numerics.numpy_type(element).itemsize
-    offsets = offsets.astype(np.int64)
-    if isinstance(source, MemRefValue):
-        stride = source.strides[0] if source.strides else scalar(1)
-        size = source.sizes[0] if source.sizes else scalar(1)
-        return ScatteredTileValue(source.base + itemsize * source.offset, size, stride, offsets)
-    return ScatteredTileValue(source.astype(np.int64), scalar(-1), scalar(1), offsets)
-
-
-@meaning("xegpu.update_offset")
-def update_offset(
-    site: Site, op: xegpu.UpdateOffsetOp, desc: ScatteredTileValue, delta: Index
-) -> ScatteredTileValue:
-    return ScatteredTileValue(desc.base, desc.size, desc.stride, desc.indices + delta)
 
 
 # --- Blocks --------------------------------------------------------------------------------
@@ -257,126 +231,6 @@ def store_nd(site: Site, op: xegpu.StoreNdOp, value: Array, desc: TileValue, *_:
 @meaning("xegpu.prefetch_nd", "xegpu.prefetch", "xegpu.compile_hint", "xegpu.fence")
 def nothing(site: Site, op: Operation, *_: Any) -> None:
     """Caches and schedules only; memory is always coherent here."""
-
-
-# --- Scattered -------------------------------------------------------------------------------
-
-
-def _elements(
-    site: Site, op: xegpu.ScatterAccess, source: Any, offsets: Index | None, element: Attribute
-) -> tuple[Index, Array]:
-    """Addresses of a scattered op's elements, `(rows, *lanes[, chunk])`, and which are in bounds."""
-    where: ScatteredTileValue = source if offsets is None else _scattered(source, offsets, element)
-    itemsize = numerics.numpy_type(element).itemsize
-    indices = where.indices
-    if op.chunk > 1:
-        indices = indices[..., None] + np.arange(op.chunk)
-    around = (-1, *[1] * (indices.ndim - 1))
-    base, size, stride = (p.reshape(around) for p in (where.base, where.size, where.stride))
-    address = base + itemsize * stride * indices
-    return address, (size < 0) | ((indices >= 0) & (indices < size))
-
-
-def _wanted(op: xegpu.ScatterAccess, mask: Array, like: Array) -> Array:
-    """The mask per element: it counts lanes, not the elements of a chunk."""
-    if op.chunk > 1 and mask.ndim < like.ndim:
-        mask = mask[..., None]
-    return np.broadcast_to(mask, np.broadcast_shapes(mask.shape, like.shape))
-
-
-def _own_lane(site: Site, op: xegpu.ScatterAccess, rows: Array, given: tuple[int, ...]) -> Array:
-    """Where a descriptor of all lanes gives a fragment, the row of the lane itself."""
-    tdesc = op.tdesc
-    if tdesc is None or prod(given) == prod(tdesc.get_shape()):
-        return rows
-    lanes = prod(op.lanes)
-    full = np.broadcast_to(rows, (site.count, *rows.shape[1:]))
-    flat = full.reshape(site.count, lanes, *rows.shape[1 + len(op.lanes) :])
-    return flat[np.arange(site.count), site.subgroup % lanes]
-
-
-def _oriented(op: Any, rows: Array, given: tuple[int, ...]) -> Array:
-    """The RFC's `transpose`: [chunk, lanes] in the register, [lanes, chunk] in memory."""
-    if op.transpose is not None and op.chunk > 1 and len(given) == 2:
-        return rows.swapaxes(-1, -2)
-    return rows
-
-
-def _is_whole(op: xegpu.ScatterAccess, given: tuple[int, ...]) -> bool:
-    return op.tdesc is None or prod(given) == prod(op.tdesc.get_shape())
-
-
-@meaning("xegpu.load")
-def load(site: Site, op: xegpu.LoadGatherOp, source: Any, *rest: Any) -> Array:
-    offsets, mask = (rest[0], rest[1]) if op.offsets is not None else (None, rest[0])
-    type = op.value.type
-    given, dtype = _shape(type), numerics.numpy_type(type)
-    address, inside = _elements(site, op, source, offsets, numerics.element_type(type))
-    if not _is_whole(op, given):
-        address, inside = (_own_lane(site, op, a, given) for a in (address, inside))
-        mask = _own_mask(site, op, mask)
-    wanted = _wanted(op, mask, address) & inside
-    _outside(site, op, mask, address, inside)
-    # What masked-off lanes hold is unspecified: all bits set, NaN in every float type.
-    poison = np.full(dtype.itemsize, 0xFF, np.uint8).view(dtype)
-    loaded = access.gather(site, address, wanted, dtype, poison.reshape([1] * wanted.ndim))
-    whole = _is_whole(op, given)
-    loaded = _oriented(op, loaded, given) if whole else loaded
-    return loaded.reshape(loaded.shape[0], *given)
-
-
-def _own_mask(site: Site, op: xegpu.ScatterAccess, mask: Array) -> Array:
-    """One lane's bit of a mask for all lanes; a mask of one element is the lane's already."""
-    rows = np.broadcast_to(mask, (site.count, *mask.shape[1:])).reshape(site.count, -1)
-    if rows.shape[1] == 1:
-        return rows[:, 0]
-    return rows[np.arange(site.count), site.subgroup % rows.shape[1]]
-
-
-def _outside(
-    site: Site, op: xegpu.ScatterAccess, mask: Array, address: Array, inside: Array
-) -> None:
-    if site.checking:
-        missing = _wanted(op, mask, address) & ~inside
-        if missing.any():
-            rows: Array = np.any(missing.reshape(missing.shape[0], -1), axis=1)
-            site.outside(rows.shape[0], rows)
-
-
-@meaning("xegpu.store")
-def store(site: Site, op: xegpu.StoreScatterOp, value: Array, source: Any, *rest: Any) -> None:
-    offsets, mask = (rest[0], rest[1]) if op.offsets is not None else (None, rest[0])
-    type = op.value.type
-    given = _shape(type)
-    address, inside = _elements(site, op, source, offsets, numerics.element_type(type))
-    if _is_whole(op, given):
-        value = _oriented(op, value, given)
-    else:
-        address, inside = (_own_lane(site, op, a, given) for a in (address, inside))
-        mask = _own_mask(site, op, mask)
-    _outside(site, op, mask, address, inside)
-    wanted = _wanted(op, mask, address) & inside
-    value = value.reshape(value.shape[0], *address.shape[1:])
-    access.scatter(site, spread(address, site.count), wanted, value)
-
-
-@meaning("xegpu.atomic_rmw")
-def atomic_rmw(site: Site, op: xegpu.AtomicRMWOp, source: Any, *rest: Any) -> Array:
-    offsets, mask, value = rest if op.offsets is not None else (None, *rest)
-    type = op.value.type
-    given = _shape(type)
-    address, inside = _elements(site, op, source, offsets, numerics.element_type(type))
-    if not _is_whole(op, given):
-        address, inside = (_own_lane(site, op, a, given) for a in (address, inside))
-        mask = _own_mask(site, op, mask)
-    _outside(site, op, mask, address, inside)
-    wanted = _wanted(op, mask, address) & inside
-    combine = reductions.atomic(op.kind, type)
-    rows: Array = value.reshape(value.shape[0], *address.shape[1:])
-    old = access.atomic(
-        site, spread(address, site.count), wanted, rows, combine, np.zeros((), rows.dtype)
-    )
-    return old.reshape(old.shape[0], *given)
 
 
 # --- Shared matrices -------------------------------------------------------------------------

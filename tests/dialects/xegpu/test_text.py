@@ -104,6 +104,14 @@ SPELLINGS = [
         f"%w = xegpu.convert_layout %v <{{target_layout = {LAYOUT}}}> : vector<16x32xf32>",
     ),
     (
+        "%v: vector<16x32xf32>",
+        f"%w = xegpu.convert_layout %v {{{LAYOUT} #xegpu.layout<sg_layout = [4, 1], sg_data = [4, 32]>}}"
+        " : vector<16x32xf32> into vector<16x32xf32>",
+        "convert_layout",
+        "%w = xegpu.convert_layout %v <{input_layout = #xegpu.layout<sg_layout = [4, 1], sg_data = "
+        f"[4, 32]>, target_layout = {LAYOUT}}}> : vector<16x32xf32>",
+    ),
+    (
         "%m: memref<64xf32>, %o: index, %k: i1",
         "%v = xegpu.load %m[%o], %k : memref<64xf32>, index, i1 -> f32",
         "xegpu.load ",

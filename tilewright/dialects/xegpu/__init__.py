@@ -6,6 +6,7 @@
 
 from xdsl.ir import Dialect
 
+from tilewright.dialects.xegpu.atomic import AtomicRMWOp
 from tilewright.dialects.xegpu.attrs import (
     BlockTensorDescAttr,
     CacheHint,
@@ -19,15 +20,14 @@ from tilewright.dialects.xegpu.attrs import (
     MemorySpaceAttr,
     ScatterTensorDescAttr,
 )
-from tilewright.dialects.xegpu.block import (
-    BlockAccess,
-    CreateNdDescOp,
-    LoadNdOp,
-    PrefetchNdOp,
-    StoreNdOp,
-    UpdateNdOffsetOp,
-)
+from tilewright.dialects.xegpu.block import BlockAccess, LoadNdOp, PrefetchNdOp, StoreNdOp
 from tilewright.dialects.xegpu.compute import ConvertLayoutOp, DpasMxOp, DpasOp, TruncfOp
+from tilewright.dialects.xegpu.descriptors import (
+    CreateDescOp,
+    CreateNdDescOp,
+    UpdateNdOffsetOp,
+    UpdateOffsetOp,
+)
 from tilewright.dialects.xegpu.layouts import LayoutAttr, SgMapAttr, SliceAttr
 from tilewright.dialects.xegpu.matrix import (
     CreateMemDescOp,
@@ -36,13 +36,10 @@ from tilewright.dialects.xegpu.matrix import (
     StoreMatrixOp,
 )
 from tilewright.dialects.xegpu.scatter import (
-    AtomicRMWOp,
-    CreateDescOp,
     LoadGatherOp,
     PrefetchOp,
     ScatterAccess,
     StoreScatterOp,
-    UpdateOffsetOp,
 )
 from tilewright.dialects.xegpu.sync import (
     AllocNbarrierOp,

@@ -18,7 +18,8 @@ from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.traits import Pure
 
-from tilewright.dialects.xegpu import assembly, rules
+from tilewright.dialects.xegpu import assembly
+from tilewright.dialects.xegpu import rules_compute as rules
 from tilewright.dialects.xegpu.block import ownership_of
 from tilewright.dialects.xegpu.layouts import Ownership
 from tilewright.dialects.xegpu.types import element_bits
@@ -299,17 +300,19 @@ class ConvertLayoutOp(IRDLOperation):
 
     @classmethod
     def parse(cls, parser: Parser) -> ConvertLayoutOp:
+        # The RFC writes its nameless pair as {#source #result} before the operand, {#result #source}
+        # behind it.
+        before = assembly.parse_attr_dict(parser)
         text = assembly.parse_op(parser, results=True)
         values = text.resolve(parser)
         if len(values) != 1:
             parser.raise_error("expected one operand")
-        if len(text.attrs.bare) > 1:
-            # Its two examples of this form contradict each other about the order.
-            parser.raise_error(
-                "layouts of convert_layout need their names: input_layout and target_layout"
-            )
-        if text.attrs.bare:
-            text.attrs.named.setdefault("target_layout", text.attrs.bare[0])
+        pair = [*reversed(before.bare), *text.attrs.bare]
+        if len(pair) > 2:
+            parser.raise_error(f"{len(pair)} layouts without a name, expected one or two")
+        for name, layout in zip(("target_layout", "input_layout"), pair, strict=False):
+            text.attrs.named.setdefault(name, layout)
+        text.attrs.named |= before.named
         properties, attributes = text.attrs.split(cls)
         result = text.results[0] if text.results else values[0].type
         return cls.build(

@@ -19,7 +19,8 @@ from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
 
-from tilewright.dialects.xegpu import assembly, rules
+from tilewright.dialects.xegpu import assembly
+from tilewright.dialects.xegpu import rules_matrix as rules
 from tilewright.dialects.xegpu.assembly import OpText
 from tilewright.dialects.xegpu.block import ownership_of
 from tilewright.dialects.xegpu.layouts import Ownership

@@ -24,21 +24,20 @@ from xdsl.irdl import (
     operand_def,
     opt_operand_def,
     opt_prop_def,
-    prop_def,
     result_def,
     traits_def,
 )
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
-from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
+from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
 
-from tilewright.dialects.xegpu import assembly, rules
+from tilewright.dialects.xegpu import assembly
+from tilewright.dialects.xegpu import rules_scatter as rules
 from tilewright.dialects.xegpu.assembly import AttrDict, OpText
 from tilewright.dialects.xegpu.attrs import CacheHintAttr
 from tilewright.dialects.xegpu.block import hint, ownership_of
 from tilewright.dialects.xegpu.layouts import Ownership
 from tilewright.dialects.xegpu.types import TensorDescType
-from tilewright.dialects.xetile.kinds import ATOMIC_KINDS, full_atomic_kind
 
 Value = SSAValue | Operation
 
@@ -57,127 +56,6 @@ def is_mask(type: Attribute) -> bool:
 def offset_shape(type: Attribute) -> tuple[int, ...]:
     """The lanes that offsets name: () for a scalar."""
     return type.get_shape() if isinstance(type, VectorType) else ()
-
-
-@irdl_op_definition
-class CreateDescOp(IRDLOperation):
-    """A scattered descriptor (RFC: create_tdesc; gone from today's text).
-
-    ```mlir
-    %t = xegpu.create_tdesc %base, %offsets : memref<?xf32>, vector<16xindex>
-      -> !xegpu.tensor_desc<16x2xf32, #xegpu.scatter_tdesc_attr<chunk_size = 2>>
-    ```
-    Offsets count elements from the base, a 1-D memref or an integer address.
-    """
-
-    name = "xegpu.create_tdesc"
-
-    source = operand_def(Attribute)
-    offsets = operand_def(Attribute)
-    result = result_def(TensorDescType)
-
-    traits = traits_def(Pure())
-
-    def __init__(self, source: Value, offsets: Value, result_type: TensorDescType):
-        super().__init__(operands=[source, offsets], result_types=[result_type])
-
-    @property
-    def tdesc(self) -> TensorDescType:
-        assert isinstance(self.result.type, TensorDescType)
-        return self.result.type
-
-    def verify_(self) -> None:
-        rules.verify_create_tdesc(self)
-
-    @classmethod
-    def parse(cls, parser: Parser) -> CreateDescOp:
-        parser.parse_optional_punctuation(",")  # the RFC has `create_tdesc, %base, %offsets`
-        text = OpText()
-        assembly.parse_operands(parser, text)
-        if text.indices is not None:
-            parser.raise_error("offsets of create_tdesc are a vector operand: `%base, %offsets`")
-        assembly.parse_attr_dict(parser, text.attrs)
-        parser.parse_punctuation(":", " before the operand types")
-        # `uint64, vector<16xindex>, into tensor_desc<..>` (RFC) has a comma too many.
-        text.types = [assembly.parse_type(parser)]
-        while parser.parse_optional_punctuation(",") is not None:
-            if assembly.parse_optional_arrow(parser):
-                text.results = [assembly.parse_type(parser)]
-                break
-            text.types.append(assembly.parse_type(parser))
-        else:
-            assembly.parse_arrow(parser)
-            text.results = [assembly.parse_type(parser)]
-        # The RFC's SIMT examples repeat the descriptor's chunk size on the op.
-        chunk = text.attrs.named.pop("chunk_size", None)
-        result = text.results[0]
-        have = result.chunk_size if isinstance(result, TensorDescType) else None
-        if isinstance(chunk, IntegerAttr) and chunk.value.data != have:
-            parser.raise_error(f"chunk_size is {chunk.value.data} here, but {have} in {result}")
-        assembly.no_bare(parser, text)
-        values = text.resolve(parser)
-        if len(values) != 2:
-            parser.raise_error("expected a base and its offsets")
-        return cls.build(operands=values, attributes=text.attrs.named, result_types=[result])
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_list((self.source, self.offsets), printer.print_operand)
-        assembly.print_properties(printer, self)
-        printer.print_string(" : ")
-        assembly.print_types(printer, (self.source.type, self.offsets.type))
-        printer.print_string(" -> ")
-        printer.print_attribute(self.result.type)
-
-
-@irdl_op_definition
-class UpdateOffsetOp(IRDLOperation):
-    """Moves a scattered descriptor by offsets in elements (RFC: update_offset; gone from today's text).
-
-    ```mlir
-    %t2 = xegpu.update_offset %t, %d
-      : !xegpu.tensor_desc<16xf32, #xegpu.scatter_tdesc_attr<>>, vector<16xindex>
-    ```
-    """
-
-    name = "xegpu.update_offset"
-
-    tensor_desc = operand_def(TensorDescType)
-    offsets = operand_def(Attribute)
-    result = result_def(TensorDescType)
-
-    traits = traits_def(Pure())
-
-    def __init__(self, tensor_desc: SSAValue, offsets: Value):
-        super().__init__(operands=[tensor_desc, offsets], result_types=[tensor_desc.type])
-
-    @property
-    def tdesc(self) -> TensorDescType:
-        assert isinstance(self.tensor_desc.type, TensorDescType)
-        return self.tensor_desc.type
-
-    def verify_(self) -> None:
-        rules.verify_update_offset(self)
-
-    @classmethod
-    def parse(cls, parser: Parser) -> UpdateOffsetOp:
-        text = assembly.parse_op(parser, results=True)
-        assembly.no_bare(parser, text)
-        values = text.resolve(parser)
-        if len(values) != 2 or text.indices is not None:
-            parser.raise_error("expected a tensor_desc and a vector of offsets")
-        if text.results and text.results[0] != values[0].type:
-            parser.raise_error(f"the result has the operand's type, not {text.results[0]}")
-        return cls.build(
-            operands=values, attributes=text.attrs.named, result_types=[values[0].type]
-        )
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_list((self.tensor_desc, self.offsets), printer.print_operand)
-        assembly.print_properties(printer, self)
-        printer.print_string(" : ")
-        assembly.print_types(printer, (self.tensor_desc.type, self.offsets.type))
 
 
 class ScatterAccess(IRDLOperation):
@@ -248,7 +126,7 @@ def _hints(
     return {"l1_hint": hint(l1), "l2_hint": hint(l2), "l3_hint": hint(l3)}
 
 
-class _Parsed:
+class ScatterText:
     """A scattered op's text with roles: `source` and `offsets` resolved, the `others` in order."""
 
     def __init__(self, parser: Parser, text: OpText, op: type[IRDLOperation]):
@@ -362,7 +240,7 @@ class LoadGatherOp(ScatterAccess):
     def parse(cls, parser: Parser) -> LoadGatherOp:
         text = assembly.parse_op(parser, results=True)
         result = assembly.one_result(parser, text)
-        parsed = _Parsed(parser, text, cls)
+        parsed = ScatterText(parser, text, cls)
         mask = parsed.mask(parser)
         if parsed.others:
             parser.raise_error(f"unexpected operand of type {parsed.others[0].type}")
@@ -448,8 +326,8 @@ class StoreScatterOp(ScatterAccess):
     @classmethod
     def parse(cls, parser: Parser) -> StoreScatterOp:
         text = assembly.parse_op(parser, results=False)
-        parsed = _Parsed(parser, text, cls)
-        value, mask = _value_and_mask(parser, parsed)
+        parsed = ScatterText(parser, text, cls)
+        value, mask = value_and_mask(parser, parsed)
         return cls.build(
             operands=[
                 [value],
@@ -474,7 +352,7 @@ class StoreScatterOp(ScatterAccess):
         assembly.print_types(printer, types)
 
 
-def _value_and_mask(parser: Parser, parsed: _Parsed) -> tuple[SSAValue, SSAValue]:
+def value_and_mask(parser: Parser, parsed: ScatterText) -> tuple[SSAValue, SSAValue]:
     """The data and the mask among the remaining operands (a mask is i1; of two i1s the last)."""
     mask = parsed.mask(parser)
     if len(parsed.others) != 1:
@@ -536,7 +414,7 @@ class PrefetchOp(ScatterAccess):
     @classmethod
     def parse(cls, parser: Parser) -> PrefetchOp:
         text = assembly.parse_op(parser, results=False)
-        parsed = _Parsed(parser, text, cls)
+        parsed = ScatterText(parser, text, cls)
         if parsed.others:
             parser.raise_error(f"unexpected operand of type {parsed.others[0].type}")
         return cls.build(
@@ -551,128 +429,3 @@ class PrefetchOp(ScatterAccess):
         assembly.print_properties(printer, self)
         printer.print_string(" : ")
         assembly.print_types(printer, self.source_types())
-
-
-@irdl_op_definition
-class AtomicRMWOp(ScatterAccess):
-    """Atomic read-modify-write, one address per lane; gives the old values (RFC: atomic_rmw).
-
-    ```mlir
-    %old = xegpu.atomic_rmw addf %t, %mask, %v
-      : !xegpu.tensor_desc<16xf32, #xegpu.scatter_tdesc_attr<>>, vector<16xi1>, vector<16xf32> -> vector<16xf32>
-    %old = xegpu.atomic_rmw addf %base[%offsets], %mask, %v
-      : memref<1024xf32>, vector<16xindex>, vector<16xi1>, vector<16xf32> -> vector<16xf32>
-    ```
-    The address form is ours: today's upstream text has no atomic. The kind is arith.AtomicRMWKind.
-    """
-
-    name = "xegpu.atomic_rmw"
-
-    source = operand_def(Attribute)
-    offsets = opt_operand_def(Attribute)
-    mask = operand_def(Attribute)
-    value = operand_def(Attribute)
-
-    kind_attr = prop_def(IntegerAttr, prop_name="kind")
-    chunk_size = opt_prop_def(IntegerAttr)
-
-    result = result_def(Attribute)
-
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
-
-    def __init__(
-        self,
-        kind: str,
-        value: SSAValue,
-        source: Value,
-        mask: Value,
-        offsets: Value | None = None,
-        layout: Ownership | None = None,
-        chunk_size: int | None = None,
-    ):
-        super().__init__(
-            operands=[source, offsets, mask, value],
-            properties={
-                "kind": IntegerAttr(ATOMIC_KINDS.index(kind), i64),
-                "layout": layout,
-                "chunk_size": None if chunk_size is None else IntegerAttr(chunk_size, i64),
-            },
-            result_types=[value.type],
-        )
-
-    @property
-    def kind(self) -> str:
-        number = self.kind_attr.value.data
-        return ATOMIC_KINDS[number] if 0 <= number < len(ATOMIC_KINDS) else f"<{number}>"
-
-    @property
-    def source_operand(self) -> SSAValue:
-        return self.source
-
-    @property
-    def offsets_operand(self) -> SSAValue | None:
-        return self.offsets
-
-    def verify_(self) -> None:
-        rules.verify_atomic_rmw(self)
-
-    @classmethod
-    def parse(cls, parser: Parser) -> AtomicRMWOp:
-        start = parser.pos
-        word = parser.parse_optional_str_literal()
-        if word is None:
-            angle = parser.parse_optional_punctuation("<") is not None
-            word = parser.parse_identifier(" naming the atomic operation")
-            if angle:
-                parser.parse_punctuation(">")
-        end = parser.pos
-        parser.parse_optional_punctuation(",")  # the RFC's table has one
-        text = assembly.parse_op(parser, results=True)
-        parsed = _Parsed(parser, text, cls)
-        value, mask = _value_and_mask(parser, parsed)
-        element = value.type.element_type if isinstance(value.type, VectorType) else value.type
-        kind = full_atomic_kind(word, element)
-        if kind is None:
-            known = ", ".join(ATOMIC_KINDS)
-            parser.raise_error(f"unknown atomic '{word}', expected one of {known}", start, end)
-        return cls.build(
-            operands=[
-                [parsed.source],
-                [] if parsed.offsets is None else [parsed.offsets],
-                [mask],
-                [value],
-            ],
-            properties={
-                **parsed.properties,
-                "kind": IntegerAttr(ATOMIC_KINDS.index(kind), i64),
-            },
-            attributes=parsed.attributes,
-            result_types=[text.results[0] if text.results else value.type],
-        )
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(f" {self.kind} ")
-        self.print_source(printer)
-        rest = (self.mask, self.value)
-        for value in rest:
-            printer.print_string(", ")
-            printer.print_operand(value)
-        assembly.print_properties(printer, self, ("kind",))
-        printer.print_string(" : ")
-        assembly.print_types(printer, (*self.source_types(), *(v.type for v in rest)))
-        printer.print_string(" -> ")
-        printer.print_attribute(self.result.type)
-
-
-__all__ = [
-    "AtomicRMWOp",
-    "CreateDescOp",
-    "LoadGatherOp",
-    "PrefetchOp",
-    "ScatterAccess",
-    "StoreScatterOp",
-    "UpdateOffsetOp",
-    "is_mask",
-    "is_offsets",
-    "offset_shape",
-]

@@ -18,7 +18,8 @@ from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
 
-from tilewright.dialects.xegpu import assembly, rules
+from tilewright.dialects.xegpu import assembly
+from tilewright.dialects.xegpu import rules_matrix as rules
 from tilewright.dialects.xegpu.attrs import (
     FenceOpFlush,
     FenceOpFlushAttr,

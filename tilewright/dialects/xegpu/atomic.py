@@ -1,0 +1,141 @@
+"""Atomic read-modify-write on scattered elements."""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import (
+    IntegerAttr,
+    VectorType,
+    i64,
+)
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.irdl import (
+    irdl_op_definition,
+    operand_def,
+    opt_operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+    traits_def,
+)
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
+
+from tilewright.dialects.xegpu import assembly
+from tilewright.dialects.xegpu import rules_scatter as rules
+from tilewright.dialects.xegpu.layouts import Ownership
+from tilewright.dialects.xegpu.scatter import ScatterAccess, ScatterText, value_and_mask
+from tilewright.dialects.xetile.kinds import ATOMIC_KINDS, full_atomic_kind
+
+Value = SSAValue | Operation
+
+
+@irdl_op_definition
+class AtomicRMWOp(ScatterAccess):
+    """Atomic read-modify-write, one address per lane; gives the old values (RFC: atomic_rmw).
+
+    ```mlir
+    %old = xegpu.atomic_rmw addf %t, %mask, %v
+      : !xegpu.tensor_desc<16xf32, #xegpu.scatter_tdesc_attr<>>, vector<16xi1>, vector<16xf32> -> vector<16xf32>
+    %old = xegpu.atomic_rmw addf %base[%offsets], %mask, %v
+      : memref<1024xf32>, vector<16xindex>, vector<16xi1>, vector<16xf32> -> vector<16xf32>
+    ```
+    The address form is ours: today's upstream text has no atomic. The kind is arith.AtomicRMWKind.
+    """
+
+    name = "xegpu.atomic_rmw"
+
+    source = operand_def(Attribute)
+    offsets = opt_operand_def(Attribute)
+    mask = operand_def(Attribute)
+    value = operand_def(Attribute)
+
+    kind_attr = prop_def(IntegerAttr, prop_name="kind")
+    chunk_size = opt_prop_def(IntegerAttr)
+
+    result = result_def(Attribute)
+
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+
+    def __init__(
+        self,
+        kind: str,
+        value: SSAValue,
+        source: Value,
+        mask: Value,
+        offsets: Value | None = None,
+        layout: Ownership | None = None,
+        chunk_size: int | None = None,
+    ):
+        super().__init__(
+            operands=[source, offsets, mask, value],
+            properties={
+                "kind": IntegerAttr(ATOMIC_KINDS.index(kind), i64),
+                "layout": layout,
+                "chunk_size": None if chunk_size is None else IntegerAttr(chunk_size, i64),
+            },
+            result_types=[value.type],
+        )
+
+    @property
+    def kind(self) -> str:
+        number = self.kind_attr.value.data
+        return ATOMIC_KINDS[number] if 0 <= number < len(ATOMIC_KINDS) else f"<{number}>"
+
+    @property
+    def source_operand(self) -> SSAValue:
+        return self.source
+
+    @property
+    def offsets_operand(self) -> SSAValue | None:
+        return self.offsets
+
+    def verify_(self) -> None:
+        rules.verify_atomic_rmw(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> AtomicRMWOp:
+        start = parser.pos
+        word = parser.parse_optional_str_literal()
+        if word is None:
+            angle = parser.parse_optional_punctuation("<") is not None
+            word = parser.parse_identifier(" naming the atomic operation")
+            if angle:
+                parser.parse_punctuation(">")
+        end = parser.pos
+        parser.parse_optional_punctuation(",")  # the RFC's table has one
+        text = assembly.parse_op(parser, results=True)
+        parsed = ScatterText(parser, text, cls)
+        value, mask = value_and_mask(parser, parsed)
+        element = value.type.element_type if isinstance(value.type, VectorType) else value.type
+        kind = full_atomic_kind(word, element)
+        if kind is None:
+            known = ", ".join(ATOMIC_KINDS)
+            parser.raise_error(f"unknown atomic '{word}', expected one of {known}", start, end)
+        return cls.build(
+            operands=[
+                [parsed.source],
+                [] if parsed.offsets is None else [parsed.offsets],
+                [mask],
+                [value],
+            ],
+            properties={
+                **parsed.properties,
+                "kind": IntegerAttr(ATOMIC_KINDS.index(kind), i64),
+            },
+            attributes=parsed.attributes,
+            result_types=[text.results[0] if text.results else value.type],
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(f" {self.kind} ")
+        self.print_source(printer)
+        rest = (self.mask, self.value)
+        for value in rest:
+            printer.print_string(", ")
+            printer.print_operand(value)
+        assembly.print_properties(printer, self, ("kind",))
+        printer.print_string(" : ")
+        assembly.print_types(printer, (*self.source_types(), *(v.type for v in rest)))
+        printer.print_string(" -> ")
+        printer.print_attribute(self.result.type)

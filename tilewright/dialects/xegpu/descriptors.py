@@ -1,0 +1,410 @@
+"""Ops that make and move descriptors: blocks (create_nd_tdesc) and scattered elements (create_tdesc)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    I64,
+    DenseArrayBase,
+    IndexType,
+    IntegerAttr,
+    MemRefType,
+    i64,
+)
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.irdl import (
+    AttrSizedOperandSegments,
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+)
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.traits import Pure
+
+from tilewright.dialects.xegpu import assembly, rules_block, rules_scatter
+from tilewright.dialects.xegpu.assembly import OpText
+from tilewright.dialects.xegpu.types import TensorDescType
+from tilewright.dialects.xetile.assembly import (
+    Index,
+    IndexList,
+    merge_indices,
+    split_indices,
+    verify_indices,
+)
+
+Value = SSAValue | Operation
+
+
+@irdl_op_definition
+class CreateNdDescOp(IRDLOperation):
+    """Describes a block of a base matrix (RFC: create_nd_tdesc).
+
+    ```mlir
+    %t = xegpu.create_nd_tdesc %m : memref<1024x1024xf16> -> !xegpu.tensor_desc<8x16xf16>
+    %t = xegpu.create_nd_tdesc %a, shape : [%h, %w], strides : [%s, 1] : i64 -> !xegpu.tensor_desc<8x16xf16>
+    %t = xegpu.create_nd_tdesc %m[%x, 0] : memref<1024x1024xf16> -> !xegpu.tensor_desc<8x16xf16>
+    ```
+    The base is a memref of any rank or an integer address; the block lies in its innermost dimensions.
+    Offsets, shape and strides count elements. Offsets here (the older text) and those on the memory op
+    add up. A dynamic memref and an address take shape and strides as operands.
+    """
+
+    name = "xegpu.create_nd_tdesc"
+
+    source = operand_def(Attribute)
+    offsets = var_operand_def(IndexType)
+    shape = var_operand_def(IndexType)
+    strides = var_operand_def(IndexType)
+
+    const_offsets = opt_prop_def(DenseArrayBase.constr(i64))
+    const_shape = opt_prop_def(DenseArrayBase.constr(i64))
+    const_strides = opt_prop_def(DenseArrayBase.constr(i64))
+
+    result = result_def(TensorDescType)
+
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(Pure())
+
+    def __init__(
+        self,
+        source: SSAValue | Operation,
+        result_type: TensorDescType,
+        offsets: Sequence[Index] | None = None,
+        shape: Sequence[Index] | None = None,
+        strides: Sequence[Index] | None = None,
+    ):
+        operands: list[SSAValue | Operation | Sequence[SSAValue]] = [source]
+        properties: dict[str, Attribute | None] = {}
+        for name, values in (("offsets", offsets), ("shape", shape), ("strides", strides)):
+            static, dynamic = split_indices(values or ())
+            operands.append(dynamic)
+            properties[f"const_{name}"] = None if values is None else static
+        super().__init__(operands=operands, properties=properties, result_types=[result_type])
+
+    @property
+    def tdesc(self) -> TensorDescType:
+        assert isinstance(self.result.type, TensorDescType)
+        return self.result.type
+
+    def _mixed(self, name: str) -> list[Index]:
+        static = getattr(self, f"const_{name}")
+        values = getattr(self, name)
+        return list(values) if static is None else merge_indices(static, values)
+
+    @property
+    def mixed_offsets(self) -> list[Index]:
+        """Position of the block, one number per dimension of the base; empty in today's text."""
+        return self._mixed("offsets")
+
+    @property
+    def mixed_shape(self) -> list[Index]:
+        """Extents of the base given here; empty when the memref's type has them."""
+        return self._mixed("shape")
+
+    @property
+    def mixed_strides(self) -> list[Index]:
+        """Strides of the base given here, in elements; empty when the memref's type has them."""
+        return self._mixed("strides")
+
+    def verify_(self) -> None:
+        for name in ("offsets", "shape", "strides"):
+            static: DenseArrayBase[I64] | None = getattr(self, f"const_{name}")
+            if static is not None:
+                verify_indices(name, static, getattr(self, name))
+        rules_block.verify_create_nd_tdesc(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> CreateNdDescOp:
+        source = parser.parse_unresolved_operand()
+        lists: dict[str, IndexList] = {}
+        if parser.parse_optional_punctuation("[") is not None:
+            lists["offsets"] = assembly.parse_rest_of_list(parser)
+        bare = IndexList()
+        while parser.parse_optional_punctuation(",") is not None:
+            word = parser.parse_optional_keyword_in(("shape", "strides"))
+            if word is not None:
+                parser.parse_optional_punctuation(":")
+                lists[word] = assembly.parse_index_list(parser)
+            elif parser.parse_optional_punctuation("[") is not None:
+                # the first implementation's `%p[%x, %y], [%h, %w], [%s, %c1]`
+                name = "strides" if "shape" in lists else "shape"
+                lists[name] = assembly.parse_rest_of_list(parser)
+            else:  # the RFC's positional `%p, %o:2, %shape:2, %strides:2`
+                assembly.parse_index(parser, bare)
+        attrs = assembly.parse_attr_dict(parser)
+        parser.parse_punctuation(":", " before the type of the source")
+        types = assembly.parse_types(parser)
+        assembly.parse_arrow(parser)
+        start = parser.pos
+        result_type = assembly.parse_type(parser)
+        if not isinstance(result_type, TensorDescType):
+            parser.raise_error(f"expected a tensor_desc, got {result_type}", start, parser.pos)
+        if bare.static:
+            _deal_positional(parser, bare, types[0], lists)
+        properties, attributes = attrs.split(cls)
+        for name in ("offsets", "shape", "strides"):
+            if name in lists:
+                properties[f"const_{name}"] = lists[name].attribute()
+        dynamic = [
+            lists[name].resolve(parser) if name in lists else []
+            for name in ("offsets", "shape", "strides")
+        ]
+        return cls.build(
+            operands=[[parser.resolve_operand(source, types[0])], *dynamic],
+            properties=properties,
+            attributes=attributes,
+            result_types=[result_type],
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_operand(self.source)
+        if self.const_offsets is not None:
+            assembly.print_index_list(printer, self.const_offsets, self.offsets)
+        for name in ("shape", "strides"):
+            static: DenseArrayBase[I64] | None = getattr(self, f"const_{name}")
+            if static is not None:
+                printer.print_string(f", {name} : ")
+                assembly.print_index_list(printer, static, getattr(self, name))
+        hidden = ("const_offsets", "const_shape", "const_strides")
+        assembly.print_properties(printer, self, hidden, in_attr_dict=True)
+        printer.print_string(" : ")
+        printer.print_attribute(self.source.type)
+        printer.print_string(" -> ")
+        printer.print_attribute(self.result.type)
+
+
+def _deal_positional(
+    parser: Parser, bare: IndexList, source: Attribute, lists: dict[str, IndexList]
+) -> None:
+    """Split the RFC's positional operands into offsets, shape and strides.
+
+    A static memref is followed by its offsets; anything else by offsets, shape and strides of equal
+    number. A single operand behind an address is the 1-D form's offset.
+    """
+    if lists:
+        parser.raise_error("offsets are given both in brackets and as plain operands")
+    static = isinstance(source, MemRefType) and -1 not in source.get_shape()
+    count = len(bare.static)
+    if static or count == 1:
+        lists["offsets"] = bare
+        return
+    if count % 3:
+        parser.raise_error(f"{count} operands are not offsets, shape and strides of one rank")
+    third = count // 3
+    dynamic = iter(bare.dynamic)
+    for part, name in enumerate(("offsets", "shape", "strides")):
+        indices = IndexList(bare.static[part * third : (part + 1) * third])
+        indices.dynamic = [next(dynamic) for v in indices.static if v == DYNAMIC_INDEX]
+        lists[name] = indices
+
+
+@irdl_op_definition
+class UpdateNdOffsetOp(IRDLOperation):
+    """Moves a block descriptor by offsets in elements (RFC: update_nd_offset; gone from today's text).
+
+    ```mlir
+    %t2 = xegpu.update_nd_offset %t, [%x, 16] : !xegpu.tensor_desc<8x16xf16>
+    ```
+    """
+
+    name = "xegpu.update_nd_offset"
+
+    tensor_desc = operand_def(TensorDescType)
+    offsets = var_operand_def(IndexType)
+
+    const_offsets = opt_prop_def(DenseArrayBase.constr(i64))
+
+    result = result_def(TensorDescType)
+
+    traits = traits_def(Pure())
+
+    def __init__(self, tensor_desc: SSAValue, offsets: Sequence[Index]):
+        static, dynamic = split_indices(offsets)
+        super().__init__(
+            operands=[tensor_desc, dynamic],
+            properties={"const_offsets": static},
+            result_types=[tensor_desc.type],
+        )
+
+    @property
+    def tdesc(self) -> TensorDescType:
+        assert isinstance(self.tensor_desc.type, TensorDescType)
+        return self.tensor_desc.type
+
+    @property
+    def mixed_offsets(self) -> list[Index]:
+        if self.const_offsets is None:
+            return list(self.offsets)
+        return merge_indices(self.const_offsets, self.offsets)
+
+    def verify_(self) -> None:
+        rules_block.verify_update_nd_offset(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> UpdateNdOffsetOp:
+        tdesc = parser.parse_unresolved_operand()
+        indices = IndexList()
+        if parser.parse_optional_punctuation("[") is not None:
+            indices = assembly.parse_rest_of_list(parser)
+        while parser.parse_optional_punctuation(",") is not None:
+            if parser.parse_optional_punctuation("[") is not None:
+                indices = assembly.parse_rest_of_list(parser)
+            else:
+                assembly.parse_index(parser, indices)
+        attrs = assembly.parse_attr_dict(parser)
+        parser.parse_punctuation(":", " before the type of the tensor_desc")
+        types = assembly.parse_types(parser)
+        if assembly.parse_optional_arrow(parser):
+            types.append(assembly.parse_type(parser))
+        if not isinstance(types[0], TensorDescType):
+            parser.raise_error(f"expected a tensor_desc, got {types[0]}")
+        for extra in types[1:]:
+            if not isinstance(extra, IndexType) and extra != types[0]:
+                parser.raise_error(f"the result has the operand's type, not {extra}")
+        properties, attributes = attrs.split(cls)
+        properties["const_offsets"] = indices.attribute()
+        return cls.build(
+            operands=[[parser.resolve_operand(tdesc, types[0])], indices.resolve(parser)],
+            properties=properties,
+            attributes=attributes,
+            result_types=[types[0]],
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_operand(self.tensor_desc)
+        printer.print_string(", ")
+        static, dynamic = split_indices(self.mixed_offsets)
+        assembly.print_index_list(printer, static, dynamic)
+        assembly.print_properties(printer, self, ("const_offsets",), in_attr_dict=True)
+        printer.print_string(" : ")
+        printer.print_attribute(self.tensor_desc.type)
+
+
+@irdl_op_definition
+class CreateDescOp(IRDLOperation):
+    """A scattered descriptor (RFC: create_tdesc; gone from today's text).
+
+    ```mlir
+    %t = xegpu.create_tdesc %base, %offsets : memref<?xf32>, vector<16xindex>
+      -> !xegpu.tensor_desc<16x2xf32, #xegpu.scatter_tdesc_attr<chunk_size = 2>>
+    ```
+    Offsets count elements from the base, a 1-D memref or an integer address.
+    """
+
+    name = "xegpu.create_tdesc"
+
+    source = operand_def(Attribute)
+    offsets = operand_def(Attribute)
+    result = result_def(TensorDescType)
+
+    traits = traits_def(Pure())
+
+    def __init__(self, source: Value, offsets: Value, result_type: TensorDescType):
+        super().__init__(operands=[source, offsets], result_types=[result_type])
+
+    @property
+    def tdesc(self) -> TensorDescType:
+        assert isinstance(self.result.type, TensorDescType)
+        return self.result.type
+
+    def verify_(self) -> None:
+        rules_scatter.verify_create_tdesc(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> CreateDescOp:
+        parser.parse_optional_punctuation(",")  # the RFC has `create_tdesc, %base, %offsets`
+        text = OpText()
+        assembly.parse_operands(parser, text)
+        if text.indices is not None:
+            parser.raise_error("offsets of create_tdesc are a vector operand: `%base, %offsets`")
+        assembly.parse_attr_dict(parser, text.attrs)
+        parser.parse_punctuation(":", " before the operand types")
+        # `uint64, vector<16xindex>, into tensor_desc<..>` (RFC) has a comma too many.
+        text.types = [assembly.parse_type(parser)]
+        while parser.parse_optional_punctuation(",") is not None:
+            if assembly.parse_optional_arrow(parser):
+                text.results = [assembly.parse_type(parser)]
+                break
+            text.types.append(assembly.parse_type(parser))
+        else:
+            assembly.parse_arrow(parser)
+            text.results = [assembly.parse_type(parser)]
+        # The RFC's SIMT examples repeat the descriptor's chunk size on the op.
+        chunk = text.attrs.named.pop("chunk_size", None)
+        result = text.results[0]
+        have = result.chunk_size if isinstance(result, TensorDescType) else None
+        if isinstance(chunk, IntegerAttr) and chunk.value.data != have:
+            parser.raise_error(f"chunk_size is {chunk.value.data} here, but {have} in {result}")
+        assembly.no_bare(parser, text)
+        values = text.resolve(parser)
+        if len(values) != 2:
+            parser.raise_error("expected a base and its offsets")
+        return cls.build(operands=values, attributes=text.attrs.named, result_types=[result])
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_list((self.source, self.offsets), printer.print_operand)
+        assembly.print_properties(printer, self)
+        printer.print_string(" : ")
+        assembly.print_types(printer, (self.source.type, self.offsets.type))
+        printer.print_string(" -> ")
+        printer.print_attribute(self.result.type)
+
+
+@irdl_op_definition
+class UpdateOffsetOp(IRDLOperation):
+    """Moves a scattered descriptor by offsets in elements (RFC: update_offset; gone from today's text).
+
+    ```mlir
+    %t2 = xegpu.update_offset %t, %d
+      : !xegpu.tensor_desc<16xf32, #xegpu.scatter_tdesc_attr<>>, vector<16xindex>
+    ```
+    """
+
+    name = "xegpu.update_offset"
+
+    tensor_desc = operand_def(TensorDescType)
+    offsets = operand_def(Attribute)
+    result = result_def(TensorDescType)
+
+    traits = traits_def(Pure())
+
+    def __init__(self, tensor_desc: SSAValue, offsets: Value):
+        super().__init__(operands=[tensor_desc, offsets], result_types=[tensor_desc.type])
+
+    @property
+    def tdesc(self) -> TensorDescType:
+        assert isinstance(self.tensor_desc.type, TensorDescType)
+        return self.tensor_desc.type
+
+    def verify_(self) -> None:
+        rules_scatter.verify_update_offset(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> UpdateOffsetOp:
+        text = assembly.parse_op(parser, results=True)
+        assembly.no_bare(parser, text)
+        values = text.resolve(parser)
+        if len(values) != 2 or text.indices is not None:
+            parser.raise_error("expected a tensor_desc and a vector of offsets")
+        if text.results and text.results[0] != values[0].type:
+            parser.raise_error(f"the result has the operand's type, not {text.results[0]}")
+        return cls.build(
+            operands=values, attributes=text.attrs.named, result_types=[values[0].type]
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_list((self.tensor_desc, self.offsets), printer.print_operand)
+        assembly.print_properties(printer, self)
+        printer.print_string(" : ")
+        assembly.print_types(printer, (self.tensor_desc.type, self.offsets.type))

@@ -1,0 +1,268 @@
+"""Rules of block descriptors and of load_nd, store_nd, prefetch_nd.
+
+An op stands at any level, so a shape rule accepts what is right at one of them: the whole
+descriptor (workgroup, subgroup), or one lane's fragment of it. Limits of a machine are the business
+of `xegpu-check-legal`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING
+
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    IntegerType,
+    MemRefType,
+)
+from xdsl.ir import Attribute
+from xdsl.utils.exceptions import VerifyException
+
+from tilewright.dialects.strict import narrower
+from tilewright.dialects.xegpu import distribution
+from tilewright.dialects.xegpu.attrs import MemorySpace
+from tilewright.dialects.xegpu.layouts import LayoutAttr, SgMapAttr, SliceAttr
+from tilewright.dialects.xegpu.types import TensorDescType, element_bits
+
+if TYPE_CHECKING:
+    from tilewright.dialects.xegpu import block, descriptors
+
+from tilewright.dialects.xegpu.rules import (
+    READ_HINTS,
+    RFC_WRITE_HINTS,
+    WRITE_HINTS,
+    brackets,
+    check_hints,
+    check_ownership,
+    element_of,
+    vector_shape,
+)
+
+
+def verify_create_nd_tdesc(op: descriptors.CreateNdDescOp) -> None:
+    source, tdesc = op.source.type, op.tdesc
+    if tdesc.scattered:
+        raise VerifyException("Expects a non-scattered TensorDesc.")
+    rank = len(tdesc.get_shape())
+    shape, strides = op.mixed_shape, op.mixed_strides
+    if isinstance(source, MemRefType):
+        _verify_memref_source(op, source, tdesc)
+        base_rank = len(source.get_shape())
+    elif isinstance(source, IntegerType) and source.width.data in (32, 64):
+        if rank > 1 and not (shape and strides):
+            raise VerifyException("expecting strides and shape to be present for integer source.")
+        base_rank = len(shape) or max(rank, len(op.mixed_offsets))
+    else:
+        raise VerifyException(f"source must be a memref or a 32- or 64-bit address, got {source}")
+    if bool(shape) != bool(strides):
+        raise VerifyException("expecting strides and shape to be given together.")
+    lengths = {len(values) for values in (shape, strides) if values} | {base_rank}
+    if len(lengths) > 1:
+        raise VerifyException(
+            "Expecting the rank of shape, strides, and source (if source is a memref) should match "
+            f"with each other, got {len(shape)}, {len(strides)} and {base_rank}."
+        )
+    if rank > base_rank:
+        raise VerifyException(
+            "Expecting the TensorDesc rank is not greater than the ranks of shape, strides or the "
+            f"memref source: {rank} > {base_rank}."
+        )
+    offsets = op.mixed_offsets
+    if op.const_offsets is not None and len(offsets) not in (base_rank, 0):
+        # Generation C puts an n-D descriptor's n offsets on the op; here one per base dimension.
+        raise VerifyException(
+            f"expected one offset per dimension of the source, got {len(offsets)} for rank {base_rank}"
+        )
+    if tdesc.space is MemorySpace.SLM and rank > 1:
+        narrower(op, "SLM is only supported for 1D block tensor")
+
+
+def _verify_memref_source(
+    op: descriptors.CreateNdDescOp, source: MemRefType[Attribute], tdesc: TensorDescType
+) -> None:
+    from tilewright.dialects.xegpu.block import source_space
+
+    space = source_space(source)
+    if space is not tdesc.space:
+        raise VerifyException(
+            f"Memory space mismatch. Source: {space.value}, TensorDesc: {tdesc.space.value}"
+        )
+    if source.element_type != tdesc.element_type:
+        raise VerifyException(
+            "TensorDesc should have the same element type with the source if it is a memref, got "
+            f"{tdesc.element_type} and {source.element_type}."
+        )
+    if DYNAMIC_INDEX in source.get_shape() and not op.mixed_shape:
+        narrower(op, "expecting strides and shape to be present for a memref of dynamic shape.")
+
+
+def verify_update_nd_offset(op: descriptors.UpdateNdOffsetOp) -> None:
+    tdesc = op.tdesc
+    if tdesc.scattered:
+        raise VerifyException("Expects a non-scattered TensorDesc.")
+    if op.result.type != tdesc:
+        raise VerifyException(f"the result has the operand's type, not {op.result.type}")
+    count = len(op.mixed_offsets)
+    if count < len(tdesc.get_shape()):
+        raise VerifyException(
+            f"Invalid number of offsets: {count} for a TensorDesc of rank {len(tdesc.get_shape())}."
+        )
+
+
+def _verify_block(op: block.BlockAccess) -> None:
+    tdesc = op.tdesc
+    if tdesc.scattered:
+        raise VerifyException("Expects a non-scattered TensorDesc.")
+    offsets = op.mixed_offsets
+    if offsets is not None and len(offsets) < len(tdesc.get_shape()):
+        raise VerifyException(
+            f"Mismatched ranks between offsets and tensor descriptor: {len(offsets)} and "
+            f"{len(tdesc.get_shape())}"
+        )
+    check_ownership("layout", op.layout)
+
+
+def _verify_layout_distributes(op: block.BlockAccess) -> None:
+    layout = op.layout
+    if isinstance(layout, (LayoutAttr, SliceAttr)):
+        shape = op.tdesc.get_shape()
+        fault = distribution.fault(layout, shape)
+        if fault is not None:
+            raise VerifyException(
+                f"TensorDesc shape is not distributable with the layout {layout}: {fault}"
+            )
+
+
+def verify_prefetch_nd(op: block.PrefetchNdOp) -> None:
+    _verify_block(op)
+    check_hints(op, READ_HINTS, READ_HINTS)
+    if op.locality is not None and not 0 <= op.locality <= 3:
+        raise VerifyException(f"locality is 0, 1, 2 or 3, got {op.locality}")
+    _verify_layout_distributes(op)
+
+
+def verify_load_nd(op: block.LoadNdOp) -> None:
+    _verify_block(op)
+    check_hints(op, READ_HINTS, READ_HINTS)
+    tdesc, value = op.tdesc, op.value.type
+    if element_of(value) != tdesc.element_type:
+        raise VerifyException(
+            f"value and TensorDesc must have the same element type, got {value} and {tdesc}"
+        )
+    shape = tdesc.get_shape()
+    _verify_permutation(op, shape)
+    if op.packed is not None:
+        if op.transposes:
+            raise VerifyException("packed and transpose cannot be combined")
+        if not _packs(shape, tdesc.element_type):
+            narrower(op, "Invalid Packed Attr. It is ignored (available for 2D TensorDesc only).")
+    given = vector_shape(value)
+    full = full_load_shape(op)
+    if given in load_shapes(full, tdesc.array_length):
+        _verify_layout_distributes(op)
+        return
+    # In text without `packed` on it, a 3-D result of a 2-D block is the packed one.
+    if op.packed is None and _packs(shape, tdesc.element_type) and not op.transposes:
+        packed = packed_shape(shape, tdesc.element_type)
+        if given in load_shapes(packed, tdesc.array_length):
+            narrower(op, f"Result shape {brackets(given)} needs the attribute packed")
+            return
+    _verify_fragment(op, given, "Result")
+
+
+def _verify_permutation(op: block.LoadNdOp, shape: tuple[int, ...]) -> None:
+    permutation = op.permutation
+    if permutation is not None and sorted(permutation) != list(range(len(shape))):
+        raise VerifyException(
+            f"Invalid transpose attr {brackets(permutation)} for a TensorDesc of rank {len(shape)}"
+        )
+
+
+def _packs(shape: Sequence[int], element: Attribute) -> bool:
+    """Can rows of this block be packed to 32 bits?"""
+    factor = max(1, 32 // element_bits(element))
+    return len(shape) == 2 and factor > 1 and shape[0] % factor == 0
+
+
+def packed_shape(shape: Sequence[int], element: Attribute) -> tuple[int, ...]:
+    """`[K, N]` -> `[K/p, N, p]` (VNNI); unchanged where packing means nothing."""
+    if not _packs(shape, element):
+        return tuple(shape)
+    factor = 32 // element_bits(element)
+    return (shape[0] // factor, shape[1], factor)
+
+
+def full_load_shape(op: block.LoadNdOp) -> tuple[int, ...]:
+    """The shape of one block as load_nd gives it: packed, or transposed in units of the bit width."""
+    tdesc = op.tdesc
+    shape = tdesc.get_shape()
+    if op.packed is not None and not op.transposes:
+        return packed_shape(shape, tdesc.element_type)
+    permutation = op.permutation
+    if permutation is None or not op.transposes:
+        return shape
+    width = None if op.transpose_bit_width is None else op.transpose_bit_width.value.data
+    if width is None or len(shape) != 2:
+        return tuple(shape[d] for d in permutation)
+    bits = element_bits(tdesc.element_type)
+    if width < bits or width % bits or shape[1] % (width // bits):
+        raise VerifyException(
+            f"transpose_bit_width {width} is not a multiple of {bits} bits that divides rows of "
+            f"{shape[1]} elements"
+        )
+    unit = width // bits
+    return (shape[1] // unit, shape[0] * unit)
+
+
+def load_shapes(block: tuple[int, ...], array_length: int) -> tuple[tuple[int, ...], ...]:
+    """Accepted shapes of a load of `array_length` blocks: [n, ..], or stacked in the first dimension."""
+    if array_length == 1:
+        return (block,)
+    return ((array_length, *block), (array_length * block[0], *block[1:]))
+
+
+def _verify_fragment(op: block.BlockAccess, given: tuple[int, ...], what: str) -> None:
+    """A shape that is not the descriptor's must be what one lane holds of it."""
+    tdesc = op.tdesc
+    shape = tdesc.get_shape()
+    sg_map = op.ownership if isinstance(op.ownership, SgMapAttr) else None
+    if sg_map is not None:
+        blocks = shape if tdesc.array_length == 1 else (tdesc.array_length, *shape)
+        units, packed = distribution.fragment_shape(sg_map, blocks)
+        if given in ((units, packed), (units * packed,)):
+            return
+        raise VerifyException(
+            f"{what} shape {brackets(given)} is not consistent with tensor descriptor {tdesc}: "
+            f"one work item owns {brackets((units, packed))}"
+        )
+    total = prod(shape) * tdesc.array_length
+    if len(given) != 1:
+        raise VerifyException(
+            f"{what} shape {brackets(given)} is not consistent with tensor descriptor {tdesc}"
+        )
+    if total % given[0]:
+        raise VerifyException(
+            f"{what} shape {brackets(given)} is not a valid distribution for tensor descriptor {tdesc}"
+        )
+    if op.ownership is not None and op.ownership.is_workgroup():
+        raise VerifyException(
+            f"{what} shape {brackets(given)}: TensorDesc doesn't need LayoutAttr for SIMT code"
+        )
+
+
+def verify_store_nd(op: block.StoreNdOp) -> None:
+    _verify_block(op)
+    check_hints(op, WRITE_HINTS, RFC_WRITE_HINTS)
+    tdesc, value = op.tdesc, op.value.type
+    if element_of(value) != tdesc.element_type:
+        raise VerifyException(
+            f"value and TensorDesc must have the same element type, got {value} and {tdesc}"
+        )
+    if tdesc.array_length > 1:
+        raise VerifyException("array length is not supported by store_nd.")
+    given = vector_shape(value)
+    if given == tdesc.get_shape():
+        _verify_layout_distributes(op)
+        return
+    _verify_fragment(op, given, "Value")

@@ -1,0 +1,189 @@
+"""Rules of dpas, dpas_mx, convert_layout and truncf."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    BFloat16Type,
+    Float32Type,
+    IntegerType,
+    VectorType,
+)
+from xdsl.utils.exceptions import VerifyException
+
+from tilewright.dialects.strict import narrower
+from tilewright.dialects.xegpu import distribution
+from tilewright.dialects.xegpu.layouts import LayoutAttr, SgMapAttr, SliceAttr
+from tilewright.dialects.xegpu.types import element_bits
+
+if TYPE_CHECKING:
+    from tilewright.dialects.xegpu import compute
+
+from tilewright.dialects.xegpu.rules import (
+    check_ownership,
+    element_of,
+    vector_shape,
+)
+
+
+def verify_dpas(op: compute.DpasOp) -> None:
+    a, b, d = (vector_shape(v.type) for v in (op.lhs, op.rhs, op.result))
+    if op.acc is not None and op.acc.type != op.result.type:
+        raise VerifyException(
+            f"Accumulator type must match result type, got {op.acc.type} and {op.result.type}."
+        )
+    for name in ("layout_a", "layout_b", "layout_cd"):
+        check_ownership(name, getattr(op, name))
+    _verify_dpas_elements(op)
+    if len(a) == len(b) == len(d) == 1:
+        return  # lane fragments: their length tells nothing without the machine
+    if any(isinstance(layout, SgMapAttr) for layout in op.layouts) and d[-1] == 1:
+        return  # the RFC's [units, packed] fragments
+    if _is_fragment_triple(a, b, d):
+        return
+    if len(a) == 3:
+        narrower(op, "A operand must be a 2D vector.")
+    elif len(a) != 2:
+        raise VerifyException("A operand must be a 2D vector.")
+    if len(b) not in (2, 3):
+        raise VerifyException("B operand must be a 2D or 3D vector.")
+    if len(d) != 2:
+        raise VerifyException("Result must be a 2D vector.")
+    _verify_matrix_dims(a, b, d)
+    for name, shape, label in (
+        ("layout_a", a, "A"),
+        ("layout_b", b, "B"),
+        ("layout_cd", d, "Result"),
+    ):
+        layout = getattr(op, name)
+        if isinstance(layout, (LayoutAttr, SliceAttr)) and len(shape) == 2:
+            fault = distribution.fault(layout, shape)
+            if fault is not None:
+                raise VerifyException(
+                    f"{label} shape is not distributable with the layout: {fault}"
+                )
+
+
+def _is_fragment_triple(a: tuple[int, ...], b: tuple[int, ...], d: tuple[int, ...]) -> bool:
+    """The RFC's `[units, packed]` fragments, e.g. 8x1 by 8x2 to 8x1: C has one element per unit.
+
+    A real product of this form would have N = 1 and B of one column, which a packed fragment has not.
+    """
+    if not len(a) == len(b) == len(d) == 2 or d[1] != 1:
+        return False
+    return not (a[1] == b[0] and b[1] == 1 and a[0] == d[0])
+
+
+def _verify_matrix_dims(a: tuple[int, ...], b: tuple[int, ...], d: tuple[int, ...]) -> None:
+    k_a = a[1] if len(a) == 2 else a[1] * a[2]
+    k_b = b[0] if len(b) == 2 else b[0] * b[2]
+    for dim, name_a, x, name_b, y in (
+        ("K", "A", k_a, "B", k_b),
+        ("M", "A", a[0], "Result", d[0]),
+        ("N", "B", b[1], "Result", d[1]),
+    ):
+        if x != y:
+            raise VerifyException(
+                f"{dim}-dimension mismatch: {name_a} has {dim}={x} but {name_b} has {dim}={y}."
+            )
+
+
+def _verify_dpas_elements(op: compute.DpasOp) -> None:
+    a, b, d = (element_of(v.type) for v in (op.lhs, op.rhs, op.result))
+    if isinstance(a, IntegerType) != isinstance(b, IntegerType):
+        raise VerifyException(f"A and B mix integer and float elements: {a} and {b}")
+    if element_bits(a) != element_bits(b):
+        raise VerifyException(f"A and B elements differ in width: {a} and {b}")
+    if isinstance(a, IntegerType) != isinstance(d, IntegerType):
+        raise VerifyException(f"the result of {a} by {b} cannot be {d}")
+
+
+def verify_dpas_mx(op: compute.DpasMxOp) -> None:
+    a, b, d = (vector_shape(v.type) for v in (op.lhs, op.rhs, op.result))
+    if op.acc is not None and op.acc.type != op.result.type:
+        raise VerifyException(
+            f"Accumulator type must match result type, got {op.acc.type} and {op.result.type}."
+        )
+    if not isinstance(element_of(op.result.type), (Float32Type, BFloat16Type)):
+        raise VerifyException(f"Result must have elements of f32 or bf16, got {op.result.type}.")
+    for name in ("layout_a", "layout_b", "layout_cd", "layout_a_scale", "layout_b_scale"):
+        check_ownership(name, getattr(op, name))
+    for value in (op.lhs, op.rhs):
+        element = element_of(value.type)
+        if not isinstance(element, AnyFloat) or element_bits(element) > 8:
+            raise VerifyException(f"A and B hold 8- or 4-bit floats, got {value.type}")
+    if len(a) == len(b) == len(d) == 1:
+        return
+    if len(a) != 2:
+        raise VerifyException("A operand must be a 2D vector.")
+    if len(b) not in (2, 3):
+        raise VerifyException("B operand must be a 2D or 3D vector.")
+    if len(d) != 2:
+        raise VerifyException("Result must be a 2D vector.")
+    _verify_matrix_dims(a, b, d)
+    _verify_scales(op, a, (b[0] * b[2], b[1]) if len(b) == 3 else b)
+
+
+def _verify_scales(op: compute.DpasMxOp, a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    counts: list[int] = []
+    if op.scale_a is not None and isinstance(op.scale_a.type, VectorType):
+        scale = op.scale_a.type.get_shape()
+        if len(scale) != 2:
+            raise VerifyException("Scale A must be a 2D vector when not a scalar.")
+        if scale[0] != a[0]:
+            raise VerifyException(
+                f"Scale A M dimension [{scale[0]}] must match A M dimension [{a[0]}]."
+            )
+        counts.append(scale[1])
+    if op.scale_b is not None and isinstance(op.scale_b.type, VectorType):
+        scale = op.scale_b.type.get_shape()
+        if len(scale) != 2:
+            raise VerifyException("Scale B must be a 2D vector when not a scalar.")
+        if scale[1] != b[1]:
+            raise VerifyException(
+                f"Scale B N dimension [{scale[1]}] must match B N dimension [{b[1]}]."
+            )
+        counts.append(scale[0])
+    if len(set(counts)) > 1:
+        raise VerifyException(
+            f"Scale K dimension mismatch: scale A has {counts[0]}, scale B has {counts[1]}."
+        )
+    for count in counts:
+        if a[1] % count:
+            raise VerifyException(f"{count} scales do not divide K={a[1]}.")
+
+
+def verify_convert_layout(op: compute.ConvertLayoutOp) -> None:
+    source = check_ownership("input_layout", op.input_layout)
+    target = check_ownership("target_layout", op.target_layout)
+    if target is None:
+        raise VerifyException("expected target_layout")
+    if op.source.type != op.result.type:
+        raise VerifyException("convert_layout does not change the type")
+    if isinstance(source, SgMapAttr) or isinstance(target, SgMapAttr):
+        raise VerifyException("convert_layout takes a layout or a slice")
+    if source is not None and source.is_workgroup() != target.is_workgroup():
+        raise VerifyException(
+            "expected input layout and target layout be WgLayout or SgLayout at the same time."
+        )
+    shape = vector_shape(op.result.type)
+    for name, layout in (("input", source), ("target", target)):
+        if layout is None:
+            continue
+        fault = distribution.fault(layout, shape)
+        if fault is not None:
+            raise VerifyException(
+                f"invalid {name} layout, data cannot be evenly distributed: {fault}."
+            )
+
+
+def verify_truncf(op: compute.TruncfOp) -> None:
+    source, result = op.source.type, op.result.type
+    if vector_shape(source) != vector_shape(result):
+        raise VerifyException(f"truncf keeps the shape, got {source} -> {result}")
+    if not (isinstance(element_of(source), AnyFloat) and isinstance(element_of(result), AnyFloat)):
+        raise VerifyException(f"truncf takes floats, got {source} -> {result}")
+    if element_bits(element_of(source)) <= element_bits(element_of(result)):
+        raise VerifyException("input type must be wider than result type.")

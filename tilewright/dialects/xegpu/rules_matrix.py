@@ -1,0 +1,133 @@
+"""Rules of shared matrices and of barriers."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    IndexType,
+    IntegerType,
+    MemRefType,
+)
+from xdsl.ir import Attribute
+from xdsl.utils.exceptions import VerifyException
+
+from tilewright.dialects.strict import narrower
+from tilewright.dialects.xegpu import distribution
+from tilewright.dialects.xegpu.attrs import MemorySpace
+from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership, SliceAttr
+from tilewright.dialects.xegpu.types import MemDescType, element_bits
+
+if TYPE_CHECKING:
+    from tilewright.dialects.xegpu import matrix, sync
+
+from tilewright.dialects.xegpu.rules import (
+    brackets,
+    check_ownership,
+    element_of,
+    vector_shape,
+)
+
+
+def verify_create_mem_desc(op: matrix.CreateMemDescOp) -> None:
+    from tilewright.dialects.xegpu.block import source_space
+
+    source, desc = op.source.type, op.desc
+    if not isinstance(source, MemRefType):
+        raise VerifyException(f"source must be a memref, got {source}")
+    if source_space(source) is not MemorySpace.SLM or DYNAMIC_INDEX in source.get_shape():
+        raise VerifyException(
+            f"operand #0 must reside in share memory and be statically shaped, got {source}"
+        )
+    if len(source.get_shape()) != 1:
+        narrower(op, "operand #0 must reside in share memory and statically 1d shaped memref")
+    have = prod(source.get_shape()) * element_bits(source.element_type)
+    want = prod(desc.get_shape()) * element_bits(desc.element_type)
+    if have != want:
+        raise VerifyException(
+            f"failed to verify that source and mem_desc have same size in bits: {have} and {want}"
+        )
+
+
+def verify_load_matrix(op: matrix.LoadMatrixOp) -> None:
+    _verify_matrix_access(op, op.value.type)
+
+
+def verify_store_matrix(op: matrix.StoreMatrixOp) -> None:
+    _verify_matrix_access(op, op.value.type)
+
+
+def _verify_matrix_access(op: matrix.MatrixAccess, value: Attribute) -> None:
+    desc: MemDescType = op.desc
+    shape = desc.get_shape()
+    if len(op.mixed_offsets) != len(shape):
+        raise VerifyException(
+            f"expected one offset per dimension of the mem_desc, got {len(op.mixed_offsets)} for "
+            f"rank {len(shape)}"
+        )
+    if element_of(value) != desc.element_type:
+        raise VerifyException(
+            f"failed to verify that all of {{mem_desc, res}} have same element type: {value}, {desc}"
+        )
+    layout = check_ownership("layout", op.layout)
+    given = vector_shape(value)
+    if op.subgroup_block_io is not None:
+        _verify_block_io(op, desc, given, layout)
+    if len(given) < 2:
+        if prod(given) > prod(shape):
+            raise VerifyException("data shape must not exceed mem_desc shape.")
+        return
+    if len(given) != len(shape):
+        raise VerifyException(
+            f"data and mem_desc must have the same rank, got {brackets(given)} and {brackets(shape)}"
+        )
+    if any(have > extent for have, extent in zip(given, shape, strict=True)):
+        raise VerifyException(
+            f"data shape must not exceed mem_desc shape: {brackets(given)}, {brackets(shape)}."
+        )
+    if isinstance(layout, (LayoutAttr, SliceAttr)):
+        fault = distribution.fault(layout, given)
+        if fault is not None:
+            raise VerifyException(f"data shape is not distributable with the layout: {fault}")
+
+
+def _verify_block_io(
+    op: matrix.MatrixAccess, desc: MemDescType, given: tuple[int, ...], layout: Ownership | None
+) -> None:
+    """One block message moves consecutive elements, dealt to consecutive lanes."""
+    block, stride = desc.block, desc.stride
+    if block is None and len(given) == 2 and given[0] > 1 and given[1] != desc.get_shape()[1]:
+        raise VerifyException(
+            "With subgroup_block_io, accessed data must be contiguous and coalesced: rows of "
+            f"{given[1]} elements in a matrix with rows of {desc.get_shape()[1]}"
+        )
+    if stride[-1] != 1 and stride[0] != 1:
+        raise VerifyException(
+            "With subgroup_block_io, the distributed dimensions must be contiguous: strides are "
+            f"{brackets(stride)}"
+        )
+    lanes = layout.field("lane_layout") if isinstance(layout, LayoutAttr) else None
+    if block is None or lanes is None:
+        return
+    if len(lanes) == len(block) and any(
+        size % count for size, count in zip(block, lanes, strict=True)
+    ):
+        raise VerifyException(
+            "With subgroup_block_io, the block shape must match the lane layout: "
+            f"{brackets(block)} and {brackets(lanes)}"
+        )
+
+
+def verify_alloc_nbarrier(op: sync.AllocNbarrierOp) -> None:
+    if (op.total is None) == (op.nbarrier_num is None):
+        raise VerifyException("expected the number of barriers, as a constant or as an operand")
+    if op.count is not None and op.count < 1:
+        raise VerifyException(f"the number of named barriers is positive, got {op.count}")
+
+
+def verify_init_nbarrier(op: sync.InitNbarrierOp) -> None:
+    for value in op.operands:
+        if not isinstance(value.type, (IntegerType, IndexType)):
+            raise VerifyException(f"expected an integer, got {value.type}")

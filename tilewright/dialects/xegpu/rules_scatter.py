@@ -1,0 +1,217 @@
+"""Rules of scattered descriptors, gathers, scatters, prefetches and atomics."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from xdsl.dialects.builtin import (
+    IndexType,
+    IntegerType,
+    MemRefType,
+    VectorType,
+)
+from xdsl.ir import Attribute
+from xdsl.utils.exceptions import VerifyException
+
+from tilewright.dialects.xegpu import distribution
+from tilewright.dialects.xegpu.attrs import CHUNK_SIZES
+from tilewright.dialects.xegpu.layouts import SgMapAttr
+from tilewright.dialects.xegpu.types import TensorDescType
+
+if TYPE_CHECKING:
+    from tilewright.dialects.xegpu import atomic, descriptors, scatter
+
+from tilewright.dialects.xegpu.rules import (
+    READ_HINTS,
+    RFC_WRITE_HINTS,
+    WRITE_HINTS,
+    brackets,
+    check_hints,
+    check_ownership,
+    element_of,
+    vector_shape,
+)
+
+
+def verify_create_tdesc(op: descriptors.CreateDescOp) -> None:
+    from tilewright.dialects.xegpu.block import source_space
+
+    tdesc, source = op.tdesc, op.source.type
+    if not tdesc.scattered:
+        raise VerifyException("Expects a scattered TensorDesc.")
+    if isinstance(source, MemRefType):
+        if source_space(source) is not tdesc.space:
+            raise VerifyException(
+                f"Memory space mismatch. Source: {source_space(source).value}, "
+                f"TensorDesc: {tdesc.space.value}"
+            )
+        if source.element_type != tdesc.element_type:
+            raise VerifyException("TensorDesc should have the same element type with the source.")
+        if len(source.get_shape()) > 1:
+            raise VerifyException(f"operand #0 must be 0D or 1D memref, got {source}")
+    elif not (isinstance(source, IntegerType) and source.width.data in (32, 64)):
+        raise VerifyException(f"source must be a memref or a 32- or 64-bit address, got {source}")
+    _verify_offsets(op.offsets.type)
+    lanes = tdesc.get_shape()[:-1] if tdesc.chunk_size > 1 else tdesc.get_shape()
+    given = vector_shape(op.offsets.type)
+    if given != lanes:
+        raise VerifyException(
+            f"Expecting one offset per lane: offsets are {brackets(given)}, lanes {brackets(lanes)}."
+        )
+
+
+def verify_update_offset(op: descriptors.UpdateOffsetOp) -> None:
+    tdesc = op.tdesc
+    if not tdesc.scattered:
+        raise VerifyException("Expects a scattered TensorDesc.")
+    if op.result.type != tdesc:
+        raise VerifyException(f"the result has the operand's type, not {op.result.type}")
+    _verify_offsets(op.offsets.type)
+    lanes = tdesc.get_shape()[:-1] if tdesc.chunk_size > 1 else tdesc.get_shape()
+    if vector_shape(op.offsets.type) != lanes:
+        raise VerifyException(
+            f"Expecting one offset per lane: {op.offsets.type} for {brackets(lanes)} lanes."
+        )
+
+
+def _verify_offsets(type: Attribute) -> None:
+    element = element_of(type)
+    wide = isinstance(element, IntegerType) and element.width.data in (16, 32, 64)
+    if not wide and not isinstance(element, IndexType):
+        raise VerifyException(f"offsets must be of index or integer type, got {type}")
+
+
+def _verify_scatter(op: scatter.ScatterAccess) -> None:
+    source, offsets = op.source_operand.type, op.offsets_operand
+    check_ownership("layout", op.layout)
+    if isinstance(source, TensorDescType):
+        if not source.scattered:
+            raise VerifyException("Expects a scattered TensorDesc.")
+        if offsets is not None:
+            raise VerifyException("offsets belong to a base; a TensorDesc has its own")
+        return
+    if isinstance(source, MemRefType):
+        if len(source.get_shape()) > 1:
+            raise VerifyException(f"operand #0 must be 1D memref of integer or float, got {source}")
+    elif not (isinstance(source, IntegerType) and source.width.data in (32, 64)):
+        raise VerifyException(f"source must be a memref or a 32- or 64-bit address, got {source}")
+    if offsets is None:
+        raise VerifyException("Expecting offsets for a base that is not a TensorDesc.")
+    _verify_offsets(offsets.type)
+    if op.chunk not in CHUNK_SIZES:
+        raise VerifyException(f"invalid chunk size {op.chunk}")
+
+
+def _verify_value_and_mask(
+    op: scatter.ScatterAccess, value: Attribute, mask: Attribute, transposed: bool
+) -> None:
+    """Rules on shapes; the RFC's `transpose` exchanges lanes and chunk in the value."""
+    source = op.source_operand.type
+    element = source.element_type if isinstance(source, (TensorDescType, MemRefType)) else None
+    if element is not None and element_of(value) != element:
+        raise VerifyException(
+            f"Value should have the same element type as MemRef or TensorDesc, got {value}, {element}."
+        )
+    lanes, chunk = op.lanes, op.chunk
+    given = vector_shape(value)
+    if element_of(mask) != IntegerType(1):
+        raise VerifyException(f"expected a mask of i1, got {mask}")
+    if not isinstance(value, VectorType):
+        if chunk != 1:
+            raise VerifyException(f"Expecting chunk size == 1 for scalar result, got {chunk}.")
+        scalar_mask = prod(vector_shape(mask)) == 1
+        if not scalar_mask or (op.tdesc is None and op.lane_count != 1):
+            raise VerifyException("Expecting scalar mask and offsets.")
+        return
+    expected = lanes if chunk == 1 else (*lanes, chunk)
+    if transposed and chunk > 1:
+        expected = (chunk, *lanes)
+    if given == expected:
+        if vector_shape(mask) == lanes:
+            return
+        if not isinstance(mask, VectorType) and lanes:
+            raise VerifyException("Expecting a vector type mask.")
+        raise VerifyException(
+            f"Mask should match value except the chunk size dim: {mask} and {value}."
+        )
+    _verify_scatter_fragment(op, given, mask, transposed)
+
+
+def _verify_scatter_fragment(
+    op: scatter.ScatterAccess, given: tuple[int, ...], mask: Attribute, transposed: bool
+) -> None:
+    """One lane's part: `[chunk]`, `[1]`, or `[units, packed]` under an sg_map."""
+    chunk, lanes = op.chunk, op.lanes
+    sg_map = op.ownership if isinstance(op.ownership, SgMapAttr) else None
+    tdesc = op.tdesc
+    if sg_map is not None and tdesc is not None:
+        units, packed = distribution.fragment_shape(sg_map, tdesc.get_shape())
+        if given in ((units, packed), (units * packed,)):
+            return
+        raise VerifyException(
+            f"Result shape {brackets(given)} is neither a valid distribution for SIMT nor consistent "
+            f"with the tensor descriptor for SIMD: one work item owns {brackets((units, packed))}"
+        )
+    mask_lanes = vector_shape(mask)
+    if tdesc is not None:
+        if len(given) == 1 and given[0] == chunk:
+            return
+        raise VerifyException(
+            f"Value shape {brackets(given)} is not a valid distribution for tensor descriptor {tdesc}"
+        )
+    if prod(lanes) == 1 and prod(mask_lanes) == 1 and given in ((chunk,), (1, chunk)):
+        return
+    if chunk > 1 and (not given or (given[0] if transposed else given[-1]) != chunk):
+        raise VerifyException(
+            f"value elements must match chunk size {chunk}, got {brackets(given)}"
+        )
+    raise VerifyException(
+        f"Mask should match value except the chunk size dim: value {brackets(given)}, offsets "
+        f"{brackets(lanes)}, mask {brackets(mask_lanes)}, chunk size {chunk}."
+    )
+
+
+def verify_load_gather(op: scatter.LoadGatherOp) -> None:
+    _verify_scatter(op)
+    check_hints(op, READ_HINTS, READ_HINTS)
+    _verify_value_and_mask(op, op.value.type, op.mask.type, op.transpose is not None)
+
+
+def verify_store_scatter(op: scatter.StoreScatterOp) -> None:
+    _verify_scatter(op)
+    check_hints(op, WRITE_HINTS, RFC_WRITE_HINTS)
+    _verify_value_and_mask(op, op.value.type, op.mask.type, op.transpose is not None)
+
+
+def verify_prefetch(op: scatter.PrefetchOp) -> None:
+    _verify_scatter(op)
+    check_hints(op, READ_HINTS, READ_HINTS)
+    align, source = op.offset_align_byte, op.source.type
+    if isinstance(source, IntegerType) and align is None:
+        raise VerifyException("offset_align_byte is required with integer source.")
+    if not isinstance(source, IntegerType) and align is not None:
+        raise VerifyException("offset_align_byte is only allowed with integer source.")
+    if align is not None and align.value.data < 1:
+        raise VerifyException(f"offset_align_byte is positive, got {align.value.data}")
+
+
+def verify_atomic_rmw(op: atomic.AtomicRMWOp) -> None:
+    from tilewright.dialects.xetile.kinds import FLOAT_ATOMICS, INTEGER_ATOMICS, accepts
+
+    _verify_scatter(op)
+    if op.result.type != op.value.type:
+        raise VerifyException(
+            "failed to verify that all of {tensorDesc, value, result} have same shape: "
+            f"{op.value.type} and {op.result.type}"
+        )
+    if not accepts(FLOAT_ATOMICS, INTEGER_ATOMICS, op.kind, element_of(op.value.type)):
+        raise VerifyException(f"atomic {op.kind} is not defined on {element_of(op.value.type)}")
+    if op.tdesc is not None and op.tdesc.sg_map is None and op.tdesc.chunk_size > 1:
+        given = vector_shape(op.value.type)
+        if given != op.tdesc.get_shape():
+            raise VerifyException(
+                "failed to verify that all of {tensorDesc, value, result} have same shape: "
+                f"{op.tdesc} and {op.value.type}"
+            )
+    _verify_value_and_mask(op, op.value.type, op.mask.type, transposed=False)
