@@ -169,3 +169,13 @@ def test_the_language_outside_of_kernels():
             call()
     with pytest.raises(tw.CompileError, match="cdiv takes integers"):
         tw.cdiv(1.5, 2)
+
+
+def test_assertions_on_the_cpu():
+    """The process lives on, and the error is at the assertion."""
+    kernel = checked.options(target="cpu")
+    x = np.ones((2, 4), np.float32)
+    with pytest.raises(tw.CheckError, match="n must be positive") as caught:
+        kernel[3](x, 0, "n must be positive")
+    assert "assert n > 0, MESSAGE" in str(caught.value)
+    kernel[3](x, 1, "n must be positive")

@@ -22,7 +22,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import UnsupportedError, error_at, location_of
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp, PackOp, StripOp, YieldOp
@@ -485,7 +485,13 @@ class FunctionContext(ControlFlow):
             self.values.buffers[op.result] = buffer
 
     def lower_cf_assert(self, op: cf.AssertOp) -> None:
-        self.b.op(cf.AssertOp(self.e.scalar(op.arg), op.msg))
+        place = location_of(op)
+        text = op.msg.data
+        if place is not None:  # the runtime knows no more of the assertion than its text
+            text = "\n".join(
+                map(str, (text, place.file, place.line, place.col, place.end_col or 0))
+            )
+        self.b.op(cf.AssertOp(self.e.scalar(op.arg), text))
 
     # Stage ops ------------------------------------------------------------------------------------------------
 

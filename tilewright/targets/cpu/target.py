@@ -25,7 +25,7 @@ from xdsl.ir import Attribute
 
 from tilewright.codegen import emit_module
 from tilewright.codegen.jit import LoadedObject, compile_assembly, compile_object, toolchain_version
-from tilewright.diagnostics import LaunchError
+from tilewright.diagnostics import CheckError, Location
 from tilewright.passes.planner import GENERIC, Request, choose
 from tilewright.targets.base import Argument, CompileOptions, Grid, Observer, ignore
 from tilewright.targets.cpu import workspace
@@ -152,7 +152,18 @@ class CpuExecutable:
         finally:
             workspace.release(block)
         if _failures:
-            raise LaunchError(f"assertion failed in a kernel: {_failures.pop()}")
+            message, *place = _failures[0].rsplit("\n", 4)
+            _failures.clear()
+            location = None
+            if len(place) == 4:
+                line, col, end = map(int, place[1:])
+                location = Location(place[0], line, col, end or None)
+            raise CheckError(
+                f"assertion failed: {message}",
+                location=location,
+                hint="arrays that the kernel stores to hold whatever it had written by then; the"
+                " reference target names the program: kernel.options(target='reference')",
+            )
 
 
 def _scalar_word(kind: str, value: Any) -> int:
@@ -174,9 +185,8 @@ _failures: list[str] = []
 
 @ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 def _assert_failed(message: bytes) -> None:
-    """A failed assertion ends the process as an abort would, with its message; kernels run without a way back."""
-    os.write(2, b"tilewright: assertion failed in a kernel: " + message + b"\n")
-    os._exit(134)
+    """Called by a kernel whose assertion failed, which then returns; the launch raises the error."""
+    _failures.append(message.decode(errors="replace"))
 
 
 def _assert_failed_address() -> int:
