@@ -139,6 +139,16 @@ def test_a_tile_too_large_for_cells_is_refused():
         ownership.fragments(ly.sg_map([1, 16], [1, 1]).over([256, 256]))
 
 
+def test_too_many_blocks_are_counted_instead():
+    picture = ownership.subgroups(ly.wg_map([8, 8], [1, 1]).over([512, 512]))
+    assert "512x512 blocks are too many to draw" in texts(picture)
+
+
+def test_many_planes_are_cut():
+    picture = ownership.subgroups(ly.layout([1, 2, 2], [1, 8, 8]).over([12, 16, 16]))
+    assert "8 of 12 planes drawn" in texts(picture)
+
+
 def test_shapes_of_every_rank_can_be_drawn():
     line = ownership.subgroups(ly.layout([4], [8]).over([32]), "a row")
     cube = ownership.subgroups(ly.layout([2, 2, 2], [1, 8, 8]).over([2, 16, 16]), "a cube")

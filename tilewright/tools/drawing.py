@@ -146,6 +146,13 @@ def stack(pictures: Sequence[Picture], gap: float = 28, *, across: bool = False)
     return sheet
 
 
+def heading(text: str, size: float = 13) -> Picture:
+    """A line of monospaced text on a sheet of its own."""
+    picture = Picture(10 + 1.1 * width_of(text, size), size + 8, title=text)
+    picture.add(Text(10, size + 2, text, size, mono=True))
+    return picture
+
+
 def color(i: int, j: int, rows: int, columns: int) -> str:
     """The colour of member (i, j) of a family: hue by row, depth by column (or hue by the only axis)."""
     if rows == 1:

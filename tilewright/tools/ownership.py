@@ -23,6 +23,7 @@ from tilewright.tools.drawing import (
 _HEAD = 44
 _MARGIN = 46
 _MAX_CELLS = 1 << 13
+_MAX_PLANES = 8
 
 
 def subgroups(layout: Layout, title: str = "", *, side: float = 300) -> Picture:
@@ -32,24 +33,34 @@ def subgroups(layout: Layout, title: str = "", *, side: float = 300) -> Picture:
     layout of rank 1 is a row; of a rank above 2 the last two dimensions are drawn, once per index of the
     others.
     """
-    planes = [
-        _plane(layout, leading, title if not i else "", side)
-        for i, leading in enumerate(np.ndindex(*layout.shape[:-2][-8:]))
-        if i < 4
-    ]
-    return stack(planes, 20)
+    leading = list(np.ndindex(*layout.shape[:-2]))
+    shown = leading[:_MAX_PLANES]
+    side = side if len(shown) == 1 else side * 0.7
+    planes = [_plane(layout, index, title if not i else "", side) for i, index in enumerate(shown)]
+    rows = [stack(planes[i : i + 4], 4, across=True) for i in range(0, len(planes), 4)]
+    if len(leading) > len(shown):
+        note = Picture(200, 18)
+        note.add(Text(_MARGIN, 12, f"{len(shown)} of {len(leading)} planes drawn", 11, color=SOFT))
+        rows.append(note)
+    return stack(rows, 6)
 
 
 def _plane(layout: Layout, leading: tuple[int, ...], title: str, side: float) -> Picture:
     rows, columns = (1, *layout.shape)[-2:]
     scale = side / max(rows, columns)
-    # Extremely flat tiles would vanish: no side is drawn below a tenth of the other.
-    width, height = max(columns * scale, side / 10), max(rows * scale, side / 10)
     steps = [_block(layout, d) for d in range(-2, 0)]
+    # A flat tile is drawn thicker than it is, so that its blocks can be seen.
+    thick, wide = min(side, 16 * rows / steps[0]), min(side, 24 * columns / steps[1])
+    width, height = max(columns * scale, wide), max(rows * scale, thick)
     corners = [range(0, rows, steps[0]), range(0, columns, steps[1])]
     picture = Picture(title=title or str(layout))
     picture.width, picture.height = _MARGIN + width + 40, _HEAD + height + 26
     _heading(picture, title, _size_text(layout.shape, leading))
+    if len(corners[0]) * len(corners[1]) > _MAX_CELLS:
+        picture.height = _HEAD + 20
+        count = f"{len(corners[0])}x{len(corners[1])} blocks are too many to draw"
+        picture.add(Text(_MARGIN, _HEAD + 12, count, 11, color=SOFT))
+        return picture
     px, py = width / columns, height / rows
     for row in corners[0]:
         for column in corners[1]:

@@ -28,7 +28,7 @@ from tilewright.dialects.xetile import SgMapAttr, TileType, WgMapAttr
 from tilewright.dialects.xetile.rules import distribution as xetile_distribution
 from tilewright.tools import ownership
 from tilewright.tools.console import err
-from tilewright.tools.drawing import Picture, stack
+from tilewright.tools.drawing import Picture, heading, stack
 from tilewright.tools.exits import DONE, MissingTool, UsageError
 from tilewright.tools.sources import Source, parse_source
 
@@ -153,16 +153,19 @@ def draw(owned: Owned) -> Picture:
     pictures: list[Picture] = []
     tile, described = owned.layout, owned.map
     if described.sg_layout is not None:
-        pictures.append(ownership.subgroups(tile, owned.text))
+        pictures.append(ownership.subgroups(tile, "subgroups"))
     if described.lane_layout is not None and len(owned.shape) <= 2:
         part = described.part_shape(owned.shape)
         rows, columns = (1, *part)[-2:]
         size = "x".join(map(str, part))
-        corner = f"corner of the {size}" if rows > 16 or columns > 32 else size
-        title = f"lanes and registers: {corner} of a subgroup" if pictures else owned.text
+        corner = f", corner of {size}" if rows > 16 or columns > 32 else ""
         lanes = described.subgroup_level().over(part)
+        title = f"lanes and registers of a subgroup{corner}"
         pictures.append(ownership.fragments(lanes, title, cell=26, rows=16, columns=32))
-    return stack(pictures, across=True) if pictures else Picture()
+    sheet = heading(owned.text)
+    if pictures:
+        sheet.place(stack(pictures, 8, across=True), 0, sheet.height + 6)
+    return sheet
 
 
 def page(title: str, found: Sequence[Owned], stages: Mapping[str, str | bytes]) -> str:
