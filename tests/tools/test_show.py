@@ -130,8 +130,8 @@ def test_cells_say_lane_and_register():
     picture = ownership.fragments(ly.sg_map([1, 4], [2, 1]).over([2, 4]))
     seen = texts(picture)
     assert seen.count("r0") == 4 and seen.count("r1") == 4
-    fills = {s.fill for s in picture.shapes if isinstance(s, Rect) and s.fill != "none"}
-    assert len(fills) == 4
+    cells = [s for s in picture.shapes if isinstance(s, Rect) and s.width == s.height]
+    assert len(cells) == 8 and len({cell.fill for cell in cells}) == 4
 
 
 def test_a_tile_too_large_for_cells_is_refused():
