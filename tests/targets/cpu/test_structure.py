@@ -1,4 +1,4 @@
-"""What the compiler makes of programs: equal code for equal meaning, ablations, machine levels, AMX, remarks."""
+"""What the compiler makes of programs: equal code for equal meaning, ablations, machine levels, remarks."""
 
 from __future__ import annotations
 
@@ -96,30 +96,6 @@ def test_every_level_of_vectors(
     )
     kernels.window_attention.options(target="reference")[2, 2](q, k, v, p, 0.125, W=40, CAP=20.0)
     np.testing.assert_allclose(o, p, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("dtype", ["bf16", "f16"])
-def test_amx_code_has_no_spills(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
-    """Compiled for AMX wherever the test runs: one configuration, no tile moved but by the IR."""
-    from tilewright.codegen import x86
-    from tilewright.targets.cpu.machine import Machine
-
-    m = Machine(x86("amx", frozenset({"amx-fp16"})), 64, mr=8, nv=2, kc=256, amx=True)
-    monkeypatch.setattr(cpu, "machine", lambda _: m)
-    a = np.zeros((512, 512), getattr(tw, dtype).numpy)
-    k = kernels.gemm.compile(a, a.copy(), a.copy(), target="cpu")
-    asm, mach = k.asm["asm"], k.ir["mach"]
-    assert len(re.findall(r"\tldtilecfg\b", asm)) == 1
-    for op, instruction in {
-        "tileload": r"\ttileloadd\b",
-        "tileloadt1": r"\ttileloaddt1\b",
-        "tdp": r"\ttdp\w+",
-    }.items():
-        wanted = len(re.findall(rf'"x86\.amx\.{op}"', mach))
-        assert len(re.findall(instruction, asm)) == wanted > 0, op
-    assert len(re.findall(r"\ttilestored\b", asm)) <= len(
-        re.findall(r'"x86\.amx\.tilestore"', mach)
-    )
 
 
 def test_inner_loops_of_products_hold_no_other_memory(rng: np.random.Generator) -> None:

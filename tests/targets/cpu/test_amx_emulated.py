@@ -1,0 +1,95 @@
+"""AMX code computes the right thing: executed with emulated tiles, on any machine that has the vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.acceptance import kernels
+from tests.targets.cpu.amx_emulation import emulate
+from tilewright.codegen import x86
+from tilewright.codegen.jit import LoadedObject, compile_object
+from tilewright.targets.cpu import target as cpu
+from tilewright.targets.cpu.machine import Machine, host_level, machine
+
+pytestmark = pytest.mark.skipif(
+    host_level() in ("x86-64", "avx2"), reason="code for AMX machines uses AVX-512 besides"
+)
+
+
+@pytest.fixture(autouse=True)
+def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    amx = Machine(x86("amx", frozenset({"amx-fp16"})), 64, mr=8, nv=2, kc=256, amx=True)
+    host = machine(None).target
+
+    def compiled(text: str, target: Any) -> bytes:
+        text = emulate(text).replace(f'"target-cpu"="{target.cpu}"', f'"target-cpu"="{host.cpu}"')
+        head, _, rest = text.partition('"target-features"="')
+        features, _, tail = rest.partition('"')
+        del features
+        return compile_object(f'{head}"target-features"="{host.feature_string()}"{tail}', host)
+
+    monkeypatch.setattr(cpu, "machine", lambda _: amx)
+    monkeypatch.setattr(cpu, "compile_object", compiled)
+    monkeypatch.setattr(
+        cpu, "LoadedObject", lambda data, target, symbols: LoadedObject(data, host, symbols)
+    )
+
+
+@tw.kernel
+def product(A, B, C, BM: tw.constexpr, BN: tw.constexpr, BK: tw.constexpr, ACC: tw.constexpr):
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    acc = tw.zeros((BM, BN), ACC)
+    for k in range(0, A.shape[1], BK):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
+        b = tw.load_tile(tw.init_tile(B, [k, n], (BK, BN)))
+        acc = tw.tile_mma(a, b, acc)
+    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
+
+
+@pytest.mark.parametrize("size", [(64, 64, 64), (70, 33, 100), (1, 1, 1), (40, 100, 1100)])
+@pytest.mark.parametrize("dtype", ["bf16", "f16", "i8", "u8"])
+def test_products(rng: np.random.Generator, dtype: str, size: tuple[int, int, int]) -> None:
+    m, n, k = size
+    element = getattr(tw, dtype).numpy
+    if dtype in ("i8", "u8"):
+        info = np.iinfo(element)
+        a, b = (rng.integers(info.min, info.max + 1, s).astype(element) for s in ((m, k), (k, n)))
+        c, acc = np.full((m, n), 7, np.int32), tw.i32
+    else:
+        a, b = (rng.standard_normal(s).astype(element) for s in ((m, k), (k, n)))
+        c, acc = np.full((m, n), np.nan, np.float32), tw.f32
+    for operands in ((a, b), (np.asfortranarray(a), np.asfortranarray(b))):
+        c[:] = 77
+        kernel = product.compile(*operands, c, BM=64, BN=64, BK=64, ACC=acc, target="cpu")
+        assert "x86.amx.tdp" in kernel.ir["mach"]
+        product[tw.cdiv(m, 64), tw.cdiv(n, 64)](*operands, c, BM=64, BN=64, BK=64, ACC=acc)
+        if acc is tw.i32:
+            np.testing.assert_array_equal(c, a.astype(np.int64) @ b.astype(np.int64))
+        else:
+            want = a.astype(np.float64) @ b.astype(np.float64)
+            assert np.linalg.norm(c - want) <= 1e-5 * np.linalg.norm(want)
+
+
+def test_computed_operands_and_carried_accumulators(rng: np.random.Generator) -> None:
+    q, k, v = (rng.standard_normal((2, 70, 64)).astype(ml_dtypes.bfloat16) for _ in range(3))
+    o = np.full(q.shape, np.nan).astype(ml_dtypes.bfloat16)
+    p = o.copy()
+    kernels.window_attention[3, 2](q, k, v, o, 0.125, W=40, CAP=20.0)
+    kernels.window_attention.options(target="reference")[3, 2](q, k, v, p, 0.125, W=40, CAP=20.0)
+    got, want = o.astype(np.float64), p.astype(np.float64)
+    assert np.linalg.norm(got - want) <= 1e-2 * np.linalg.norm(want)
+
+
+def test_two_accumulators_over_one_operand(rng: np.random.Generator) -> None:
+    x, w, v = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((70, 90), (90, 80), (90, 80)))
+    y = np.full((70, 80), np.nan, np.float32)
+    kernels.gate_up[2, 2](x, w, v, y)
+    x, w, v = (z.astype(np.float64) for z in (x, w, v))
+    g = x @ w
+    want = g / (1 + np.exp(-g)) * (x @ v)
+    assert np.linalg.norm(y - want) <= 1e-5 * np.linalg.norm(want)
