@@ -8,6 +8,7 @@ can keep; loading one takes about a millisecond and needs neither the text nor t
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Mapping
 from functools import cache
@@ -21,8 +22,17 @@ from tilewright.codegen.support import support_address
 from tilewright.codegen.target import LLVMTarget
 from tilewright.diagnostics import CompileError
 
-_LOCK = threading.RLock()
+_lock = threading.RLock()
 """LLVM's MCJIT and its symbol table are not safe to enter from two threads."""
+
+
+def _new_lock() -> None:
+    """A forked child gets a lock of its own: the parent's may have been held."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_new_lock)
 
 
 @cache
@@ -69,14 +79,14 @@ def parse(text: str) -> Any:
 
 def compile_object(text: str, target: LLVMTarget) -> bytes:
     """Object code of LLVM IR text, for an x86 target."""
-    with _LOCK:
+    with _lock:
         machine = _target_machine(target.triple, target.cpu, target.feature_string())
         return machine.emit_object(parse(text))
 
 
 def compile_assembly(text: str, target: LLVMTarget) -> str:
     """Assembly of LLVM IR text, for an x86 target."""
-    with _LOCK:
+    with _lock:
         machine = _target_machine(target.triple, target.cpu, target.feature_string())
         return machine.emit_assembly(parse(text))
 
@@ -99,7 +109,7 @@ class LoadedObject:
             elif not _process_has(name):
                 raise CompileError(f"the object needs '{name}', which nothing here defines")
         _initialize()
-        with _LOCK:
+        with _lock:
             machine = llvm.Target.from_triple(target.triple).create_target_machine(
                 cpu=target.cpu,
                 features=target.feature_string(),
@@ -116,7 +126,7 @@ class LoadedObject:
 
     def address(self, name: str) -> int:
         """Address of a function; KeyError if the object does not define it."""
-        with _LOCK:
+        with _lock:
             address = self._engine.get_function_address(name)
         if not address:
             raise KeyError(name)

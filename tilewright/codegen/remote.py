@@ -12,9 +12,18 @@ from pathlib import Path
 from tilewright.codegen.target import LLVMTarget
 from tilewright.diagnostics import CompileError
 
-_LOCK = threading.Lock()
+_lock = threading.Lock()
 _HELPERS: dict[int, subprocess.Popen[bytes]] = {}
 """By process id: a fork of this process must not share its parent's pipes."""
+
+
+def _new_lock() -> None:
+    """A forked child gets a lock of its own: the parent's may have been held."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_new_lock)
 
 
 def _helper() -> subprocess.Popen[bytes]:
@@ -40,7 +49,7 @@ def _ask(text: str, target: LLVMTarget, kind: str, options: tuple[str, ...], lim
         "size": len(data),
         "seconds": limit,
     }
-    with _LOCK:
+    with _lock:
         helper = _helper()
         assert helper.stdin is not None and helper.stdout is not None
         try:
