@@ -10,13 +10,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
-from xdsl.ir import Operation
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    DictionaryAttr,
+    IntegerAttr,
+    ModuleOp,
+    StringAttr,
+    UnitAttr,
+    i64,
+)
+from xdsl.ir import Attribute, Operation
 
 from tilewright.diagnostics import CompileError, TilewrightError, UnsupportedError, error_at
 from tilewright.passes.host_to_calls import Launch
+from tilewright.passes.lane_to_subgroup import lane_to_subgroup
 from tilewright.passes.level import LEVEL, infer_level
+from tilewright.passes.merge_slices import merge_slices
 from tilewright.passes.subgroup_to_workgroup import subgroup_to_workgroup
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions, Executable, Grid, get_target
@@ -25,6 +36,8 @@ LANES = 16
 """Lanes of a subgroup where launches count lanes as threads (Xe: pvc, bmg)."""
 
 Say = Callable[[str], Any]
+Facts = tuple[bool, ...]
+"""Of each kernel argument, whether it is an array that overlaps no other."""
 
 
 @dataclass(frozen=True)
@@ -65,19 +78,20 @@ class Kernels:
         self._level = level
         self._target = target
         self._say = say
-        self._ready: dict[tuple[str, str, Grid], _Ready | _Interpreted] = {}
+        self._ready: dict[tuple[str, str, Grid, Facts], _Ready | _Interpreted] = {}
 
     def launch(self, launch: Launch, grid: Grid, block: Grid, arguments: Sequence[Any]) -> None:
         """Run one launch: `grid` workgroups of `block` threads, arguments as numpy arrays and numbers."""
         if min(grid) <= 0:
             return
-        key = (*launch.kernel, block)
+        facts = _facts(arguments)
+        key = (*launch.kernel, block, facts)
         ready = self._ready.get(key)
         if ready is None:
-            ready = self._ready[key] = self._prepare(launch, block)
+            ready = self._ready[key] = self._prepare(launch, block, facts)
         ready.launch(grid, arguments)
 
-    def _prepare(self, launch: Launch, block: Grid) -> _Ready | _Interpreted:
+    def _prepare(self, launch: Launch, block: Grid, facts: Facts) -> _Ready | _Interpreted:
         kernel = self._find(launch)
         level = infer_level(kernel) if self._level == "auto" else self._level
         threads = block[0] * block[1] * block[2]
@@ -86,15 +100,19 @@ class Kernels:
         if self._target != "reference":
             try:
                 module = _alone(kernel, level, subgroups)
-                if level == "subgroup":
-                    subgroup_to_workgroup(_kernel_of(module), subgroups, block)
-                elif level == "lane":
-                    raise UnsupportedError("lane-level text has no compiled path")
+                copy = _kernel_of(module)
+                if level == "lane":
+                    lane_to_subgroup(copy, LANES, block)
+                if level != "workgroup":
+                    subgroup_to_workgroup(copy, subgroups, block)
+                module = _as_xetile(module)
+                copy.attributes["tilewright.args"] = _facts_attribute(facts)
+                merge_slices(copy)
                 executable = get_target(self._target).build(
-                    _as_xetile(module), CompileOptions(target=self._target)
+                    module, CompileOptions(target=self._target)
                 )
                 self._say(f"@{name}: {level} level, compiled for {self._target}")
-                return _Ready(executable, subgroups if level == "subgroup" else 1)
+                return _Ready(executable, subgroups if level != "workgroup" else 1)
             except UnsupportedError as error:
                 self._say(
                     f"@{name}: {level} level, on the reference executor, because {error.message}"
@@ -111,6 +129,29 @@ class Kernels:
         raise error_at(
             launch.location, f"the program has no kernel @{outer}::@{inner}", kind=CompileError
         )
+
+
+def _facts(arguments: Sequence[Any]) -> Facts:
+    bounds: list[tuple[int, int] | None] = []
+    for argument in arguments:
+        if isinstance(argument, np.ndarray):
+            bounds.append(np.lib.array_utils.byte_bounds(argument))
+        else:
+            bounds.append(None)
+
+    def alone(i: int) -> bool:
+        mine = bounds[i]
+        return mine is not None and all(
+            j == i or other is None or mine[1] <= other[0] or other[1] <= mine[0]
+            for j, other in enumerate(bounds)
+        )
+
+    return tuple(alone(i) for i in range(len(bounds)))
+
+
+def _facts_attribute(facts: Facts) -> Attribute:
+    """The facts as `tilewright.args` of the kernel."""
+    return ArrayAttr([DictionaryAttr({"noalias": UnitAttr()} if f else {}) for f in facts])
 
 
 def _alone(kernel: gpu.FuncOp, level: str, subgroups: int) -> ModuleOp:
