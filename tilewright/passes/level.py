@@ -8,8 +8,12 @@ XeGPU on smaller, one-dimensional values is a lane's.
 
 from __future__ import annotations
 
+from math import prod
+
 from xdsl.dialects.builtin import StringAttr, VectorType
 from xdsl.ir import Attribute, Operation, ParametrizedAttribute
+
+from tilewright.dialects import xegpu
 
 LEVEL = "tilewright.level"
 """The attribute's name; its value is one of `LEVELS`."""
@@ -26,7 +30,7 @@ def infer_level(function: Operation) -> str:
         return "workgroup"
     if any(op.name.startswith("xetile.") for op in ops):
         return "subgroup"
-    if any(op.name.startswith("xegpu.") and _is_lane_op(op) for op in ops):
+    if any(_is_lane_op(op) for op in ops):
         return "lane"
     return "subgroup" if any(op.name.startswith("xegpu.") for op in ops) else "lane"
 
@@ -50,6 +54,10 @@ def _distributes(attribute: Attribute) -> bool:
 
 def _is_lane_op(op: Operation) -> bool:
     """Whether a block load, store or dpas works on one lane's share: one-dimensional and smaller than its tile."""
+    if op.name in ("xegpu.load", "xegpu.store", "xegpu.atomic_rmw"):
+        return _is_lane_access(op)
+    if op.name in ("gpu.lane_id", "gpu.shuffle"):
+        return True
     if op.name == "xegpu.dpas":
         return all(_rank(value.type) == 1 for value in op.operands)
     if op.name not in ("xegpu.load_nd", "xegpu.store_nd"):
@@ -58,6 +66,17 @@ def _is_lane_op(op: Operation) -> bool:
     descriptor = op.operands[0 if op.results else 1].type
     shape = getattr(descriptor, "get_shape", lambda: ())()
     return _rank(value) == 1 and len(shape) == 2
+
+
+def _is_lane_access(op: Operation) -> bool:
+    """Whether a gather or scatter has one lane's value, of a descriptor of all lanes or by its own offset."""
+    assert isinstance(op, (xegpu.LoadGatherOp, xegpu.StoreScatterOp, xegpu.AtomicRMWOp))
+    if op.tdesc is None:
+        return op.lane_count == 1
+    value = op.value.type
+    return prod(value.get_shape() if isinstance(value, VectorType) else ()) < prod(
+        op.tdesc.get_shape()
+    )
 
 
 def _rank(type_: Attribute) -> int:

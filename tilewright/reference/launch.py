@@ -59,7 +59,7 @@ def run(
         memory, Report(), Shadow(memory), np.random.default_rng(seed), check, seed=seed
     )
     bound, write_back = bind_arguments(function, program, args, memory)
-    block = (subgroups if subgroups is not None else subgroups_of(function), 1, 1)
+    block = (instances_of(function, subgroups), 1, 1)
     workgroups = _grid(grid)
     results = context.launch(program, workgroups, block, bound)
     context.report.workgroups = int(np.prod(workgroups))
@@ -156,19 +156,21 @@ def _name(op: Operation) -> str:
     return name.data if isinstance(name, StringAttr) else ""
 
 
-def subgroups_of(function: Operation) -> int:
-    """Instances per workgroup: 1 at workgroup level, subgroups or all their lanes below."""
+def instances_of(function: Operation, subgroups: int | None = None) -> int:
+    """Instances per workgroup: 1 at workgroup level, its subgroups or all their lanes below.
+
+    `subgroups` overrides the kernel's attribute `tilewright.subgroups`.
+    """
     level = function.attributes.get("tilewright.level")
+    stated = level.data if isinstance(level, StringAttr) else None
     count = function.attributes.get("tilewright.subgroups")
-    if (
-        isinstance(count, IntegerAttr)
-        and isinstance(level, StringAttr)
-        and level.data != "workgroup"
-    ):
-        lanes = function.attributes.get("tilewright.lanes")
-        width = lanes.value.data if isinstance(lanes, IntegerAttr) else DEFAULT_WIDTH
-        return count.value.data * (width if level.data == "lane" else 1)
-    return 1
+    if subgroups is None:
+        known = isinstance(count, IntegerAttr) and stated in ("subgroup", "lane")
+        subgroups = count.value.data if known and isinstance(count, IntegerAttr) else 1
+    if stated != "lane":
+        return subgroups
+    lanes = function.attributes.get("tilewright.lanes")
+    return subgroups * (lanes.value.data if isinstance(lanes, IntegerAttr) else DEFAULT_WIDTH)
 
 
 def _grid(grid: Sequence[int] | int) -> tuple[int, int, int]:

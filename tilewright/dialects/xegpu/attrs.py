@@ -186,6 +186,10 @@ def _parse_memory_space(parser: AttrParser) -> MemorySpaceAttr:
             parser.raise_error(f"expected the memory space global or slm, got {attribute}")
 
 
+# Spellings of the first implementation.
+_OLD_NAMES = {"memory_scope": "memory_space"}
+
+
 def _print_fields(printer: Printer, fields: Sequence[tuple[str, Attribute]]) -> None:
     """`<a = .., b = ..>` of the fields that are present, in the given order."""
 
@@ -266,7 +270,7 @@ class BlockTensorDescAttr(ParametrizedAttribute):
             "array_length": parse_int,
             "boundary_check": _parse_bool,
         }
-        fields = parse_fields(parser, "block_tdesc_attr", readers, {})
+        fields = parse_fields(parser, "block_tdesc_attr", readers, _OLD_NAMES)
         return checked(parser, cls, [fields.get(name, NoneAttr()) for name in readers], start)
 
     def print_parameters(self, printer: Printer) -> None:
@@ -318,7 +322,7 @@ class ScatterTensorDescAttr(ParametrizedAttribute):
             "memory_space": _parse_memory_space,
             "chunk_size": parse_int,
         }
-        fields = parse_fields(parser, "scatter_tdesc_attr", readers, {})
+        fields = parse_fields(parser, "scatter_tdesc_attr", readers, _OLD_NAMES)
         return checked(parser, cls, [fields.get(name, NoneAttr()) for name in readers], start)
 
     def print_parameters(self, printer: Printer) -> None:

@@ -93,6 +93,11 @@ class CreateNdDescOp(IRDLOperation):
         assert isinstance(self.result.type, TensorDescType)
         return self.result.type
 
+    @property
+    def has_offsets(self) -> bool:
+        """Is this the older text, which places the block where it is created?"""
+        return self.const_offsets is not None or bool(self.offsets)
+
     def _mixed(self, name: str) -> list[Index]:
         static = getattr(self, f"const_{name}")
         values = getattr(self, name)

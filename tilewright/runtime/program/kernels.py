@@ -183,6 +183,8 @@ def _subgroups(kernel: Operation, level: str, threads: int) -> int:
     """
     if level == "workgroup":
         return 1
+    if level == "lane":
+        return -(-threads // LANES)
     return threads if _counts_subgroups(kernel) else -(-threads // LANES)
 
 
