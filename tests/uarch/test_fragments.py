@@ -240,9 +240,14 @@ def test_amx_tiles(kernel: MicroKernel):
     check(f.c, lambda l, i: (i // 16, i % 16))
 
 
-@pytest.mark.parametrize("kernel", MICRO_KERNELS, ids=lambda m: f"{m.name}-{m.types[0]}")
+KERNELS = pytest.mark.parametrize(
+    "kernel", MICRO_KERNELS, ids=[f"{m.name}-{m.types[0]}-{m.types[1]}" for m in MICRO_KERNELS]
+)
+
+
+@KERNELS
 def test_panels_hold_what_the_micro_kernel_reads_in_order(kernel: MicroKernel):
-    """Multiply from packed panels, address by address in the order of use, and compare."""
+    """Multiply from packed panels, each read from end to end, and compare."""
     rng = np.random.default_rng(5)
     k = 2 * max(kernel.k_step, kernel.group)
     rows, columns = 2 * kernel.mr, 2 * kernel.nr
@@ -250,28 +255,28 @@ def test_panels_hold_what_the_micro_kernel_reads_in_order(kernel: MicroKernel):
     packed_a, packed_b = np.empty(a.size, int), np.empty(b.size, int)
     packed_a[kernel.a_panel(rows, k).address(*np.indices(a.shape))] = a
     packed_b[kernel.b_panel(k, columns).address(*np.indices(b.shape))] = b
-    c = np.zeros((rows, columns), int)
-    g = kernel.group
-    for i in range(2):
-        for j in range(2):
-            pa = packed_a[i * kernel.mr * k :][: kernel.mr * k]
-            pb = packed_b[j * kernel.nr * k :][: kernel.nr * k]
-            block = c[i * kernel.mr :, j * kernel.nr :][: kernel.mr, : kernel.nr]
-            if kernel.rows > 1:
-                step = kernel.k_step
-                tiles_a = pa.reshape(k // step, kernel.mr // 16, 16, step)
-                tiles_b = pb.reshape(k // step, kernel.nr // 16, step // g, 16, g)
-                product = np.einsum(
-                    "srmpg,scpng->rmcn", tiles_a.reshape(*tiles_a.shape[:3], -1, g), tiles_b
-                )
-                block += product.reshape(kernel.mr, kernel.nr)
-            else:
-                groups_a, groups_b = (
-                    pa.reshape(k // g, kernel.mr, g),
-                    pb.reshape(k // g, kernel.nr, g),
-                )
-                block += np.einsum("kmg,kng->mn", groups_a, groups_b)
-    assert np.array_equal(c, a @ b)
+    la, lb, g, ga = kernel.lanes_a, kernel.lanes_b, kernel.group, kernel.group_a
+    panels_a = packed_a.reshape(rows // la, k // ga, la, ga // g, g)
+    panels_b = packed_b.reshape(columns // lb, k // ga, ga // g, lb, g)
+    # For each pair of panels: steps of group_a, and in each the pairs or quads of k.
+    product = np.einsum("psrmg,qsmcg->prqc", panels_a, panels_b)
+    assert np.array_equal(product.reshape(rows, columns), a @ b)
+
+
+@KERNELS
+def test_panels_are_addressed_as_the_packer_does(kernel: MicroKernel):
+    """targets/cpu: element (x, k) lies at (k / group * lanes + x % lanes) * group + k % group."""
+    k = 2 * max(kernel.k_step, kernel.group)
+
+    def address(x: np.ndarray, at: np.ndarray, lanes: int, group: int) -> np.ndarray:
+        return x // lanes * lanes * k + (at // group * lanes + x % lanes) * group + at % group
+
+    x, at = np.indices((2 * kernel.mr, k))
+    want = address(x, at, kernel.lanes_a, kernel.group_a)
+    assert np.array_equal(kernel.a_panel(2 * kernel.mr, k).address(x, at), want)
+    at, x = np.indices((k, 2 * kernel.nr))
+    want = address(x, at, kernel.lanes_b, kernel.group)
+    assert np.array_equal(kernel.b_panel(k, 2 * kernel.nr).address(at, x), want)
 
 
 def test_micro_kernels_fit_the_registers():
@@ -288,7 +293,7 @@ def test_micro_kernels_fit_the_registers():
 def test_panels_refuse_what_must_be_padded():
     kernel = micro_kernels({"avx2", "fma"}, "f32", "f32", "f32")[0]
     with pytest.raises(
-        ly.LayoutError, match=r"A of 10 x k=8 does not fill panels of 6 x 1 of fma\.ymm"
+        ly.LayoutError, match=r"A of 10 x k=8 does not fill panels of 4 x 1 of fma\.ymm"
     ):
         kernel.a_panel(10, 8)
 

@@ -26,7 +26,7 @@ from tilewright.uarch.base import (
 )
 
 ITEMSIZE: Final = table(
-    {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i8": 1, "u8": 1, "i32": 4, "i64": 8}
+    {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i8": 1, "u8": 1, "i16": 2, "i32": 4, "i64": 8}
 )
 
 
@@ -57,41 +57,41 @@ class MicroKernel:
         """Registers (tiles or vectors) that hold the accumulators."""
         return (self.mr // self.rows) * (self.nr // self.columns)
 
-    def a_panel(self, rows: int, k: int) -> Layout:
-        """Packed A [rows, k]: panels of mr rows one after the other, k slowest within a panel.
+    @property
+    def lanes_a(self) -> int:
+        """Rows of one panel of A: those of a tile, or all mr."""
+        return self.rows if self.rows > 1 else self.mr
 
-        AMX reads whole tiles of 16 rows x 64 bytes; FMA reads mr values of one k (``group`` of them
-        together).
-        """
-        self._check("A", rows, self.mr, k)
-        tile = self.rows if self.rows > 1 else self.mr
-        run = self.k_step if self.rows > 1 else self.group
-        digits = [
-            (run, 1, 1),
-            (tile, 0, 1),
-            (self.mr // tile, 0, tile),
-            (k // run, 1, run),
-            (rows // self.mr, 0, self.mr),
-        ]
-        return fr.panel((rows, k), digits)
+    @property
+    def lanes_b(self) -> int:
+        """Columns of one panel of B: those of a tile, or all nr."""
+        return self.columns if self.rows > 1 else self.nr
+
+    @property
+    def group_a(self) -> int:
+        """Consecutive k of one row of A that stand together: a tile's row of 64 bytes, or a group."""
+        return self.k_step if self.rows > 1 else self.group
+
+    def a_panel(self, rows: int, k: int) -> Layout:
+        """Packed A [rows, k]: panels one after the other, in each ``group_a`` k of every row by turns."""
+        self._check("A", rows, self.lanes_a, k)
+        group, lanes = self.group_a, self.lanes_a
+        return fr.panel(
+            (rows, k),
+            [(group, 1, 1), (lanes, 0, 1), (k // group, 1, group), (rows // lanes, 0, lanes)],
+        )
 
     def b_panel(self, k: int, columns: int) -> Layout:
-        """Packed B [k, columns]: panels of nr columns; ``group`` consecutive k together (VNNI).
+        """Packed B [k, columns]: panels one after the other, in each ``group`` k of every column by turns.
 
-        For AMX each step of k is a row of tiles of 16 columns, else one row of nr columns per group.
+        Groups of two or four k are the VNNI arrangement.
         """
-        self._check("B", columns, self.nr, k)
-        tile = self.columns if self.rows > 1 else self.nr
-        step = self.k_step if self.rows > 1 else self.group
-        digits = [
-            (self.group, 0, 1),
-            (tile, 1, 1),
-            (step // self.group, 0, self.group),
-            (self.nr // tile, 1, tile),
-            (k // step, 0, step),
-            (columns // self.nr, 1, self.nr),
-        ]
-        return fr.panel((k, columns), digits)
+        self._check("B", columns, self.lanes_b, k)
+        group, lanes = self.group, self.lanes_b
+        return fr.panel(
+            (k, columns),
+            [(group, 0, 1), (lanes, 1, 1), (k // group, 0, group), (columns // lanes, 1, lanes)],
+        )
 
     def _check(self, what: str, extent: int, panel: int, k: int) -> None:
         step = max(self.k_step, self.group)
@@ -100,6 +100,35 @@ class MicroKernel:
                 f"{what} of {extent} x k={k} does not fill panels of {panel} x {step} of {self.name}: "
                 f"pad it while packing"
             )
+
+
+@dataclass(frozen=True)
+class Level:
+    """FMA micro-kernel of a feature level: ``mr`` rows of ``nv`` vectors, ``kc`` of k per block.
+
+    mr * nv accumulators, one row of B and a broadcast of A fit the vector registers; a panel of B of
+    depth ``kc`` fits half of the first cache.
+    """
+
+    vector_bytes: int
+    mr: int
+    nv: int
+    kc: int
+
+
+LEVELS: Final = table(
+    {
+        "generic": Level(16, mr=4, nv=2, kc=256),
+        "avx2": Level(32, mr=4, nv=2, kc=256),
+        "avx512": Level(64, mr=8, nv=2, kc=256),
+    }
+)
+
+
+def level_of(features: Collection[str]) -> Level:
+    """The level that a machine with these features (LLVM's names) works at."""
+    names = (("avx512f", "avx512"), ("avx2", "avx2"))
+    return LEVELS[next((name for feature, name in names if feature in features), "generic")]
 
 
 @dataclass(frozen=True)
@@ -134,17 +163,23 @@ def _amx(name: str, feature: str, a: str, b: str, c: str) -> MicroKernel:
 
 
 def _vector(
-    name: str, features: Collection[str], types: tuple[str, str, str], bits: int, mr: int, nv: int,
-    group: int, rate: float,
-) -> MicroKernel:  # fmt: skip
-    lanes = bits // 8 // ITEMSIZE[types[2]]
+    name: str,
+    features: Collection[str],
+    types: tuple[str, str, str],
+    group: int,
+    rate: float,
+) -> MicroKernel:
+    level = level_of(features)
+    lanes = level.vector_bytes // ITEMSIZE[types[2]]
+    nr = level.nv * lanes
     return MicroKernel(
-        name, frozenset(features), types, mr, nv * lanes, 1, lanes, group, rate, _FMA, group
+        name, frozenset(features), types, level.mr, nr, 1, lanes, group, rate, _FMA, group
     )
 
 
 _F32: Final = ("f32", "f32", "f32")
 _F64: Final = ("f64", "f64", "f64")
+_I16: Final = ("i16", "i16", "i32")
 
 MICRO_KERNELS: Final = (
     _amx("tdpbf16ps", "amx-bf16", "bf16", "bf16", "f32"),
@@ -153,17 +188,20 @@ MICRO_KERNELS: Final = (
     _amx("tdpbsud", "amx-int8", "i8", "u8", "i32"),
     _amx("tdpbusd", "amx-int8", "u8", "i8", "i32"),
     _amx("tdpbuud", "amx-int8", "u8", "u8", "i32"),
-    # 24 accumulators of 512 bits, three vectors of B, broadcasts of A from memory.
-    _vector("fma.zmm", {"avx512f"}, _F32, 512, 8, 3, 1, 64),
-    _vector("fma.zmm", {"avx512f"}, _F64, 512, 8, 3, 1, 32),
-    _vector("vpdpbusd.zmm", {"avx512f", "avx512vnni"}, ("u8", "i8", "i32"), 512, 8, 3, 4, 256),
+    _vector("fma.zmm", {"avx512f"}, _F32, 1, 64),
+    _vector("fma.zmm", {"avx512f"}, _F64, 1, 32),
+    _vector("vpdpbusd.zmm", {"avx512f", "avx512vnni"}, ("u8", "i8", "i32"), 4, 256),
+    # Bytes of any signs, widened to 16 bits while packing.
+    _vector("vpdpwssd.zmm", {"avx512f", "avx512vnni"}, _I16, 2, 128),
+    _vector("vpmaddwd.zmm", {"avx512f", "avx512bw"}, _I16, 2, 64),
     # Half the rate of f32 FMA on the core measured, twice on Zen 4: chosen by measurement only.
-    _vector("vdpbf16ps.zmm", {"avx512f", "avx512bf16"}, ("bf16", "bf16", "f32"), 512, 8, 3, 2, 32),
-    _vector("fma.ymm", {"avx2", "fma"}, _F32, 256, 6, 2, 1, 32),
-    _vector("fma.ymm", {"avx2", "fma"}, _F64, 256, 6, 2, 1, 16),
-    _vector("vpdpbusd.ymm", {"avx2", "avxvnni"}, ("u8", "i8", "i32"), 256, 6, 2, 4, 128),
-    _vector("generic.xmm", (), _F32, 128, 4, 2, 1, 8),
-    _vector("generic.xmm", (), _F64, 128, 4, 2, 1, 4),
+    _vector("vdpbf16ps.zmm", {"avx512f", "avx512bf16"}, ("bf16", "bf16", "f32"), 2, 32),
+    _vector("fma.ymm", {"avx2", "fma"}, _F32, 1, 32),
+    _vector("fma.ymm", {"avx2", "fma"}, _F64, 1, 16),
+    _vector("vpdpbusd.ymm", {"avx2", "avxvnni"}, ("u8", "i8", "i32"), 4, 128),
+    _vector("vpmaddwd.ymm", {"avx2"}, _I16, 2, 32),
+    _vector("generic.xmm", (), _F32, 1, 8),
+    _vector("generic.xmm", (), _F64, 1, 4),
 )
 
 

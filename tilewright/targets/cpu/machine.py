@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from tilewright.codegen.target import X86_LEVELS, LLVMTarget, x86
+from tilewright.uarch.x86 import level_of
 
 _ARCH_PRCTL, _REQ_XCOMP_PERM, _XTILEDATA = 158, 0x1023, 18
 
@@ -92,8 +93,6 @@ def machine(level: str | None = None) -> Machine:
         if name != "amx":
             extra -= {"amx-fp16"}
     target = x86(name, extra)
-    if target.has("avx512f"):
-        return Machine(target, 64, mr=8, nv=2, kc=256, amx=target.has("amx-tile"))
-    if target.has("avx2"):
-        return Machine(target, 32, mr=4, nv=2, kc=256)
-    return Machine(target, 16, mr=4, nv=2, kc=256)
+    shape = level_of(target.features)
+    amx = target.has("amx-tile")
+    return Machine(target, shape.vector_bytes, shape.mr, shape.nv, shape.kc, amx=amx)
