@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from xdsl.ir import Block, Region
 
 from tilewright import knobs
 from tilewright.dialects.xetile import InitTileOp, LoadTileOp, StoreTileOp, TileType
+from tilewright.runtime.arrays import ArrayArg
 from tilewright.runtime.binding import Parameter
 from tilewright.runtime.key import Signature, mlir_facts, mlir_types
 from tilewright.runtime.launch import Launcher
@@ -62,6 +63,18 @@ class RecordingExecutable:
 
     def launch(self, grid: base.Grid, args: Sequence[Any]) -> None:
         self.target.launches.append((grid, list(args)))
+
+    def prepare(self, args: Sequence[Any]) -> Any:
+        arrays = [isinstance(a, ArrayArg) for a in args]
+
+        def launch(grid: base.Grid, values: Sequence[Any]) -> None:
+            again = [
+                replace(a, pointer=v, owner=None) if is_array else v
+                for a, v, is_array in zip(args, values, arrays, strict=True)
+            ]
+            self.target.launches.append((grid, again))
+
+        return launch
 
     def artifacts(self) -> Mapping[str, bytes]:
         return {"text": self.text.encode()}

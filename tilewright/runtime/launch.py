@@ -34,7 +34,13 @@ from tilewright.runtime.key import (
     scalar_type,
     signature_of,
 )
-from tilewright.targets.base import CompileOptions, Grid, with_options
+from tilewright.targets.base import (
+    CompileOptions,
+    Grid,
+    Preparable,
+    PreparedLaunch,
+    with_options,
+)
 
 __all__ = ["MISSING", "Launcher", "Parameter", "full_grid", "is_contiguous"]
 
@@ -44,24 +50,22 @@ _MAX_SHAPES = 4096
 
 @dataclass(slots=True)
 class _Plan:
-    """What becomes of launches that look alike: an executable, or the reason for refusing."""
+    """What becomes of launches that look alike: a prepared launch, or the reason for refusing.
 
-    kernel: CompiledKernel
-    refusal: str | None
+    Neither, where the executable cannot prepare: such launches describe their arguments each time.
+    """
+
+    prepared: PreparedLaunch | None
+    refusal: str | None = None
     hint: str | None = None
-
-    def launch(self, grid: Grid, args: Sequence[Any]) -> None:
-        if self.refusal is not None:
-            raise LaunchError(self.refusal, hint=self.hint)
-        self.kernel.executable.launch(grid, args)
 
 
 @dataclass(slots=True)
 class _Looks:
     """All launches whose arguments look alike (:func:`likeness`)."""
 
-    arrays: list[tuple[int, ArrayArg, int, int]]
-    """Position, description, and byte range from the pointer, of every array."""
+    arrays: list[tuple[int, int, int]]
+    """Position, and first and past-the-last byte counted from the address, of every array."""
     plans: dict[frozenset[int], _Plan]
     """By the positions of the arrays that overlap others: that alone is not in the looks."""
 
@@ -121,16 +125,8 @@ class Launcher:
             return self._launch_new(full, values, tuple(key))
         spans: list[tuple[int, int, int]] = []
         overlapping: set[int] = set()
-        for (position, seen, low, high), pointer in zip(known.arrays, pointers, strict=True):
-            run_time[position] = ArrayArg(
-                pointer,
-                seen.shape,
-                seen.strides,
-                seen.dtype,
-                seen.device,
-                seen.readonly,
-                run_time[position],
-            )
+        for (position, low, high), pointer in zip(known.arrays, pointers, strict=True):
+            run_time[position] = pointer
             low += pointer
             high += pointer
             for other, other_low, other_high in spans:
@@ -139,11 +135,13 @@ class Launcher:
             if low < high:
                 spans.append((position, low, high))
         plan = known.plans.get(frozenset(overlapping))
-        if plan is None:
+        if plan is None or (plan.prepared is None and plan.refusal is None):
             return self._launch_new(full, values, tuple(key))
-        if 0 not in full:
-            plan.launch(full, run_time)
-        return None
+        if 0 in full:
+            return None
+        if plan.prepared is None:
+            raise _refused(plan)
+        return plan.prepared(full, run_time)
 
     def _launch_new(self, grid: Grid, values: Sequence[Any], key: Any) -> None:
         """A launch of arguments not seen before; remembers what it found out under ``key``."""
@@ -160,7 +158,9 @@ class Launcher:
         plan = self._plan(kernel, bound)
         if key is not None:
             self._remember(key, bound, plan)
-        plan.launch(grid, bound.args)
+        if plan.refusal is not None:
+            raise _refused(plan)
+        kernel.executable.launch(grid, bound.args)
 
     def _plan(self, kernel: CompiledKernel, bound: Bound) -> _Plan:
         """Checks what the types of the arguments do not say."""
@@ -169,26 +169,25 @@ class Launcher:
                 continue
             if i in kernel.stored and arg.readonly:
                 what = f"kernel {kernel.name} stores to {name}, which is a read-only array"
-                return _Plan(kernel, what, f"pass a writeable array: {name}.copy()")
+                return _Plan(None, what, f"pass a writeable array: {name}.copy()")
             if i in kernel.contiguous and not is_contiguous(arg):
                 what = (
                     f"kernel {kernel.name} indexes {name} as one flat array, but its strides "
                     f"{arg.strides} leave gaps in shape {arg.shape}"
                 )
-                return _Plan(kernel, what, f"pass numpy.ascontiguousarray({name})")
-        return _Plan(kernel, None)
+                return _Plan(None, what, f"pass numpy.ascontiguousarray({name})")
+        executable = kernel.executable
+        prepared = executable.prepare(bound.args) if isinstance(executable, Preparable) else None
+        return _Plan(prepared)
 
     def _remember(self, key: Any, bound: Bound, plan: _Plan) -> None:
         looks = self._seen.get(key)
         if looks is None:
-            arrays: list[tuple[int, ArrayArg, int, int]] = []
+            arrays: list[tuple[int, int, int]] = []
             for i, arg in enumerate(bound.types):
                 if isinstance(arg, ArrayArg):
                     low, high = arg.byte_range()
-                    unowned = ArrayArg(
-                        0, arg.shape, arg.strides, arg.dtype, arg.device, arg.readonly, None
-                    )
-                    arrays.append((i, unowned, low - arg.pointer, high - arg.pointer))
+                    arrays.append((i, low - arg.pointer, high - arg.pointer))
             if len(self._seen) >= _MAX_SHAPES:
                 self._seen.clear()
             looks = self._seen[key] = _Looks(arrays, {})
@@ -239,6 +238,10 @@ class Launcher:
                 hint="leave the target out: it follows the arrays",
             )
         return options
+
+
+def _refused(plan: _Plan) -> LaunchError:
+    return LaunchError(plan.refusal or "", hint=plan.hint)
 
 
 def runs_on_host(options: CompileOptions) -> bool:

@@ -76,6 +76,19 @@ class Executable(Protocol):
         ...
 
 
+PreparedLaunch: TypeAlias = Callable[[Grid, "Sequence[int | float | bool]"], None]
+"""Runs a kernel on arguments like those that it was prepared for: addresses stand for the arrays."""
+
+
+@runtime_checkable
+class Preparable(Protocol):
+    """An executable that does what it can once for all launches whose arguments look alike."""
+
+    def prepare(self, args: Sequence[Argument]) -> PreparedLaunch:
+        """A launch for arguments of these shapes, strides and types, wherever they lie."""
+        ...
+
+
 @runtime_checkable
 class Storable(Protocol):
     """An executable that can be kept on disk and loaded again by :meth:`Target.load`."""

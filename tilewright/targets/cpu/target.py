@@ -27,7 +27,8 @@ from tilewright.codegen import emit_module
 from tilewright.codegen.jit import LoadedObject, compile_assembly, compile_object, toolchain_version
 from tilewright.diagnostics import CheckError, Location
 from tilewright.passes.planner import GENERIC, Request, choose
-from tilewright.targets.base import Argument, CompileOptions, Grid, Observer, ignore
+from tilewright.runtime.arrays import ArrayArg
+from tilewright.targets.base import Argument, CompileOptions, Grid, Observer, PreparedLaunch, ignore
 from tilewright.targets.cpu import workspace
 from tilewright.targets.cpu.arguments import argument_block
 from tilewright.targets.cpu.machine import Machine, machine
@@ -121,19 +122,32 @@ class CpuExecutable:
         return self._ready
 
     def launch(self, grid: Grid, args: Sequence[Argument]) -> None:
-        found, plan, run, _ = self._prepare()
-        words = (ctypes.c_int64 * self._words)()
+        self.prepare(args)(grid, [a.pointer if isinstance(a, ArrayArg) else a for a in args])
+
+    def prepare(self, args: Sequence[Argument]) -> PreparedLaunch:
+        words: list[int] = [0] * self._words
+        slots: list[tuple[int, str]] = []
         at = 0
         for (kind, rank), arg in zip(self._kinds, args, strict=True):
+            slots.append((at, kind))
             if kind == "array":
-                words[at] = arg.pointer  # pyright: ignore
-                at += 1
-                words[at : at + rank] = arg.shape  # pyright: ignore
-                words[at + rank : at + 2 * rank] = arg.strides  # pyright: ignore
+                words[at + 1 : at + 1 + rank] = arg.shape  # pyright: ignore
+                words[at + 1 + rank : at + 1 + 2 * rank] = arg.strides  # pyright: ignore
                 at += 2 * rank
-            else:
-                words[at] = _scalar_word(kind, arg)
-                at += 1
+            at += 1
+        block_type = ctypes.c_int64 * self._words
+        template = block_type(*words)
+
+        def launch(grid: Grid, values: Sequence[int | float | bool]) -> None:
+            words = block_type.from_buffer_copy(template)
+            for (at, kind), value in zip(slots, values, strict=True):
+                words[at] = value if kind == "array" else _scalar_word(kind, value)  # pyright: ignore
+            self._run(grid, words)
+
+        return launch
+
+    def _run(self, grid: Grid, words: ctypes.Array[ctypes.c_int64]) -> None:
+        found, plan, run, _ = self._prepare()
         address = ctypes.addressof(words)
         at = self._tail
         words[at : at + 3] = (grid[0] * self._subgroups, grid[1], grid[2])
