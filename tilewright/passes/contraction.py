@@ -126,6 +126,8 @@ class Contraction:
         if len(sizes) != 1:
             return
         (k,) = sizes
+        if k == 1:
+            return  # in a contract, extent 1 along k means: the same for every k
         slices: list[tuple[Slice | None, Slice | None]] = []
         for _, mma in products:
             pair = [self.slice(v, block, loop, k, axis) for v, axis in ((mma.a, 1), (mma.b, 0))]
@@ -381,7 +383,7 @@ class Contraction:
 
     def join_pair(self, first: ContractOp, second: ContractOp) -> bool:
         one, two = self.plans[first], self.plans[second]
-        if one.step != two.step or len(one.slices) != len(two.slices):
+        if one.step != two.step or one.step == 1 or len(one.slices) != len(two.slices):
             return False
         for (a1, b1), (a2, b2) in zip(one.slices, two.slices, strict=True):
             for x, y in ((a1, a2), (b1, b2)):
