@@ -84,7 +84,7 @@ def same_along_row(value: SSAValue) -> bool:
 
 
 def _is_elementwise(op: Operation) -> bool:
-    return type(op).__module__.startswith(("xdsl.dialects.arith", "xdsl.dialects.math"))
+    return op.name.startswith(("arith.", "math."))
 
 
 Rule = Callable[["Evaluator", Operation, Place, int], SSAValue]
