@@ -136,9 +136,7 @@ class Joiner:
             flat = self.add(ExtractStridedSliceOp(flat, [row, col], sizes))
         return self.add(TransposeOp(flat, [1, 0])) if flipped else flat
 
-    def _load(
-        self, roots: Sequence[SSAValue], places: Places, kind: VectorType
-    ) -> SSAValue | None:
+    def _load(self, roots: Sequence[SSAValue], places: Places, kind: VectorType) -> SSAValue | None:
         """One load of the memory that all elements come from."""
         found: list[Access] = []
         for root in roots:
@@ -168,7 +166,9 @@ class Joiner:
             shifts.append((shift[-2] or 0, (shift[-1] or 0) * wide))
         moved = np.array(shifts)
         size = from_mlir(kind.element_type).itemsize
-        window = _window(moved[which, 0] + byte // row_bytes, moved[which, 1] + byte % row_bytes, size)
+        window = _window(
+            moved[which, 0] + byte // row_bytes, moved[which, 1] + byte % row_bytes, size
+        )
         if window is None or window[1] % size:
             return None
         row, col, flipped = window
@@ -218,16 +218,16 @@ class Joiner:
             source, sizes, strides = view
         attribute = origin.tile_type.tile_attr
         if attribute is not None:
-            attribute = TileAttr(
-                order=attribute.order, memory_space=attribute.memory_space
-            )
+            attribute = TileAttr(order=attribute.order, memory_space=attribute.memory_space)
         kind = TileType(shape, element, attribute)
         for value in (*sizes, *strides, source):
             if isinstance(value, SSAValue) and not build.available(value):
                 return None
         values = [build.value(offset) for offset in offsets]
         rank = len(origin.mixed_offsets)
-        init = xt.InitTileOp(source, kind, offsets=values[len(values) - rank :], sizes=sizes, strides=strides)
+        init = xt.InitTileOp(
+            source, kind, offsets=values[len(values) - rank :], sizes=sizes, strides=strides
+        )
         return self.add(init)
 
     def _as(self, element: Attribute, access: Access, ratio: int):
@@ -318,7 +318,12 @@ def _pointed(access: Access) -> SSAValue:
     while isinstance(value, OpResult):
         if isinstance(value.op, memref.ExtractAlignedPointerAsIndexOp):
             return value.op.operands[0]
-        if value.op.name not in ("arith.index_cast", "arith.index_castui", "index.castu", "index.casts"):
+        if value.op.name not in (
+            "arith.index_cast",
+            "arith.index_castui",
+            "index.castu",
+            "index.casts",
+        ):
             break
         value = value.op.operands[0]
     return access.root
@@ -352,7 +357,11 @@ class Chain:
         block = self.first.parent
         c = self.first.c
         loop = block.parent_op() if block is not None else None
-        if not isinstance(loop, scf.ForOp) or not isinstance(c, BlockArgument) or c.block is not block:
+        if (
+            not isinstance(loop, scf.ForOp)
+            or not isinstance(c, BlockArgument)
+            or c.block is not block
+        ):
             return None
         assert block is not None and block.last_op is not None
         i = c.index - 1
@@ -515,9 +524,7 @@ def _place(chains: list[Chain]) -> Operation | None:
     return last
 
 
-def _starts(
-    grid: ProductGrid, loop: Operation | None, joiner: Joiner
-) -> list[SSAValue] | None:
+def _starts(grid: ProductGrid, loop: Operation | None, joiner: Joiner) -> list[SSAValue] | None:
     """The whole of the accumulators' first values: empty for none, None where there is no whole."""
     firsts = [[chain.first.c for chain in row] for row in grid.chains]
     if isinstance(loop, scf.ForOp):

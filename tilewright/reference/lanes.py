@@ -15,6 +15,7 @@ from xdsl.ir import Operation
 
 from tilewright import layout as ly
 from tilewright.diagnostics import CheckError, UnsupportedError, error_at
+from tilewright.layout.blocks import lane_map
 from tilewright.reference.meanings import reductions
 from tilewright.reference.registry import meaning
 from tilewright.reference.site import Site
@@ -107,29 +108,13 @@ def _lane_table(layout: ly.Layout) -> tuple[Index, ...]:
 def block_fragment(
     op: Operation, shape: tuple[int, ...], bits: int, lanes: int, unit: int = 0, packed: int = 1
 ) -> ly.Layout:
-    """How today's text deals a block of rows to lanes, blocks of leading dimensions one after the other.
-
-    Lanes go along a row. Elements below 16 bits (32 bits with 8 lanes) go in groups that fill so much;
-    `unit` sets the group. A row shorter than the subgroup takes several rows at once. `packed` rows
-    are one group (VNNI). (SPV_INTEL_2d_block_io; the RFC's sg_map tables agree.)
-    """
-    width = shape[-1]
-    lead = [1] * (len(shape) - 2)
-    group = unit or max(1, (16 if lanes >= 16 else 32) // bits)
-    if len(shape) == 1:
-        return ly.layout(lane_layout=[lanes], lane_data=[1]).over(shape)
-    if packed > 1 and width % lanes == 0:
-        return ly.layout(lane_layout=[*lead, 1, lanes], lane_data=[*lead, packed, 1]).over(shape)
-    for size in (group, 1):
-        if width % (lanes * size) == 0:
-            return ly.layout(lane_layout=[*lead, 1, lanes], lane_data=[*lead, 1, size]).over(shape)
-    if lanes % width == 0 and shape[-2] % (lanes // width) == 0:
-        return ly.layout(lane_layout=[*lead, lanes // width, width], lane_data=[*lead, 1, 1]).over(
-            shape
-        )
-    raise error_at(
-        op, f"{lanes} lanes cannot share rows of {width} elements", kind=UnsupportedError
-    )
+    """How today's text deals a block of rows to lanes, blocks of leading dimensions one after the other
+    (see `layout.blocks`)."""
+    try:
+        lane_layout, lane_data = lane_map(shape, bits, lanes, unit, packed)
+    except ly.LayoutError as error:
+        raise error_at(op, str(error), kind=UnsupportedError) from None
+    return ly.layout(lane_layout=lane_layout, lane_data=lane_data).over(shape)
 
 
 # --- gpu's lane-level ops ----------------------------------------------------------------------

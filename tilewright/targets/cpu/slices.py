@@ -56,5 +56,6 @@ def extract(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
     row, col = divmod(number, rows_cols(op.vector.type)[1])
     b = e.b
     return e.at(
-        op.vector, replace(place, row=b.add(place.row, row), col=b.add(place.col, col), inside=False)
+        op.vector,
+        replace(place, row=b.add(place.row, row), col=b.add(place.col, col), inside=False),
     )
