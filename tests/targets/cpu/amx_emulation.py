@@ -131,9 +131,18 @@ _DOTS = {
 
 def emulate(text: str) -> str:
     """The module with emulated tiles, free of AMX features."""
-    lines = [line for line in text.splitlines() if not re.match(r"declare .*@llvm\.x86\.(tile|tdp)", line)]
+    lines = [
+        line
+        for line in text.splitlines()
+        if not re.match(r"declare .*@llvm\.x86\.(tile|tdp)", line)
+    ]
     out = "\n".join(lines).replace("x86_amx", TILE)
-    names = {"tileloadd64": "tileload", "tileloaddt164": "tileload", "tilestored64": "tilestore", "tilezero": "tilezero"}
+    names = {
+        "tileloadd64": "tileload",
+        "tileloaddt164": "tileload",
+        "tilestored64": "tilestore",
+        "tilezero": "tilezero",
+    }
     for old, new in names.items():
         out = out.replace(f"@llvm.x86.{old}.internal", f"@emu.{new}")
     used = ""

@@ -86,7 +86,9 @@ def test_computed_operands_and_carried_accumulators(rng: np.random.Generator) ->
 
 
 def test_two_accumulators_over_one_operand(rng: np.random.Generator) -> None:
-    x, w, v = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((70, 90), (90, 80), (90, 80)))
+    x, w, v = (
+        rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((70, 90), (90, 80), (90, 80))
+    )
     y = np.full((70, 80), np.nan, np.float32)
     kernels.gate_up[2, 2](x, w, v, y)
     x, w, v = (z.astype(np.float64) for z in (x, w, v))

@@ -182,7 +182,9 @@ class ContractEmitter:
         rows = max(c.shape[0], c.padded_rows)
         if c.ld < lanes:  # a column lies without gaps
             with b.loop(0, rows * c.ld) as x:
-                b.store(b.constant(c.element, 0), b.ptr(c.pointer, b.mul(x.iv, itemsize(c.element))))
+                b.store(
+                    b.constant(c.element, 0), b.ptr(c.pointer, b.mul(x.iv, itemsize(c.element)))
+                )
             return
         zero = b.constant(VectorType(c.element, [lanes]), 0)  # pyright: ignore
         with (

@@ -19,6 +19,7 @@ from tilewright.passes.packing import Packing, Panels, PanelsOf
 from tilewright.passes.reciprocal import use_reciprocals
 from tilewright.passes.strips import form_strips
 from tilewright.passes.subgroup_to_workgroup import subgroup_to_workgroup
+from tilewright.passes.widen_accumulators import widen_accumulators
 from tilewright.targets.base import CompileOptions, Observer, ignore
 from tilewright.targets.cpu.lower import Lowered, lower_kernel
 from tilewright.targets.cpu.machine import Machine
@@ -137,6 +138,7 @@ def run_pipeline(
     off = options.disable
     subgroups = lift_subgroups(kernel)
     note_maps(kernel, options, remarks)
+    run("widen-accumulators", lambda: widen_accumulators(kernel))
     run("cleanup", lambda: cleanup(kernel))
     if "reciprocal" not in off:
         run("reciprocal", lambda: use_reciprocals(kernel))

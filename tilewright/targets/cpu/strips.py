@@ -46,6 +46,7 @@ from tilewright.targets.cpu.memory import (
 )
 from tilewright.targets.cpu.reductions import Accumulator, emit_reductions, fold, power_of_two
 from tilewright.targets.cpu.rules import identity_element
+from tilewright.targets.cpu.streaming import emit_streamed, streamed_tile
 
 STORES = (xt.StoreTileOp, xt.StoreScatterOp)
 CHEAP = (
@@ -128,6 +129,8 @@ class StripEmitter:
         self.block = strip.body.block
         self.levels: dict[SSAValue, int] = {}
         self.kept: dict[SSAValue, Buffer] = {}
+        self.loaded: set[SSAValue | None] = set()
+        """Arrays that the strip reads."""
         self.ahead: list[tuple[Tile, int, bool]] = []
         """What the level being emitted prefetches."""
 
@@ -203,6 +206,7 @@ class StripEmitter:
         for value in self.results:
             rows = max(rows, rows_cols(value.type)[0])
         plan = Plan(rows)
+        self.loaded = {self.base_of(op.tile) for op in ops if isinstance(op, xt.LoadTileOp)}
         self.written = {self.base_of(t) for t in stored}
         for op in ops:
             level = max((self.level(v) for v in self.inputs(op)), default=0)
@@ -413,8 +417,8 @@ class StripEmitter:
         for width, group in by_width.items():
             self.columns(group, row, width, [x for x in self.ahead if x[0].shape[1] == width])
 
-    def main_end(self, roots: list[Root], row: Idx, width: int) -> Idx | None:
-        """Columns from 0 on that lie inside every matrix on this row; None if there is nothing to know."""
+    def main_end(self, roots: list[Root], row: Idx, width: int) -> Idx:
+        """Columns from 0 on that lie inside every matrix on this row (may be negative)."""
         b, e = self.b, self.e
         end: Idx = width
         tiles: list[tuple[Tile, Idx]] = []
@@ -451,9 +455,24 @@ class StripEmitter:
     def columns(
         self, roots: list[Root], row: Idx, width: int, ahead: list[tuple[Tile, int, bool]]
     ) -> None:
-        b, e = self.b, self.e
         lanes = min(self.lanes(roots), power_of_two(width))
         self.hoist(roots, row, lanes)
+        streamed = streamed_tile(self, roots, width, lanes)
+        if streamed is not None:
+            emit_streamed(self, roots[0], streamed, row, width, lanes, ahead)
+        else:
+            self.sweep(roots, row, width, lanes, ahead)
+
+    def sweep(
+        self,
+        roots: list[Root],
+        row: Idx,
+        width: int,
+        lanes: int,
+        ahead: list[tuple[Tile, int, bool]],
+    ) -> None:
+        """One row: its main part without masks, several vectors at a time, then the rest."""
+        b, e = self.b, self.e
         reductions = [r for r in roots if r.kind == "reduce"]
         others = [r for r in roots if r.kind != "reduce"]
         unroll = 4 if reductions else 2
@@ -462,7 +481,6 @@ class StripEmitter:
         if width > 2 * lanes:
             end = self.main_end(roots, row, width)
             step = lanes * unroll
-            assert end is not None
             main = b.mul(b.div(b.max(end, 0), step), step)
             parts = [[acc.copy() for _ in range(unroll)] for acc in accumulators]
             carry = [v for group in parts for acc in group for v in acc.values]
@@ -530,6 +548,10 @@ class StripEmitter:
             for root in plan.of(wide[-1], False):
                 if isinstance(root.op, xt.StoreTileOp):
                     tile = self.e.values.tiles[self.e.values.real(root.op.tile)]
+                    last = plan.of(wide[-1], False)
+                    width = rows_cols(root.value.type)[1]
+                    if streamed_tile(self, last, width, self.lanes(last)) is not None:
+                        continue  # its lines are not wanted in the cache
                     if isinstance(tile, Tile) and tile.strides[1] == 1:
                         found.append((tile, 0, True))
         return found

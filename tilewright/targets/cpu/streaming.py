@@ -1,0 +1,107 @@
+"""Streaming stores: rows of a large result go to memory past the caches.
+
+A normal store reads its line first, a third of the traffic of a kernel that only streams. Stores that bypass the cache
+need whole aligned lines, and hurt when the result is small enough to be found in the cache again. So the choice is made
+at run time, per strip: the result's matrix is at least `STREAM_BYTES` large. The row then runs as
+
+    [0, head)    one masked vector, up to the first aligned element
+    [head, main) aligned vectors past the cache
+    [main, end)  masked vectors
+
+Only rows of at least `MIN_WIDTH` elements take part, in levels that do nothing but store one result.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import MemRefType
+from xdsl.ir import Block, BlockArgument
+
+from tilewright.dialects import mach
+from tilewright.dialects import xetile as xt
+from tilewright.targets.cpu.builder import Idx, index
+from tilewright.targets.cpu.evaluate import Place
+from tilewright.targets.cpu.memory import Tile, element_of, itemsize
+
+if TYPE_CHECKING:
+    from tilewright.targets.cpu.strips import Root, StripEmitter
+
+STREAM_BYTES = 16 << 20
+"""Results of this size and more do not stay in a core's share of the caches."""
+MIN_WIDTH = 512
+LINE = 64
+
+
+def streamed_tile(s: StripEmitter, roots: list[Root], width: int, lanes: int) -> Tile | None:
+    """The tile that a level may stream to, or None."""
+    if len(roots) != 1 or width < MIN_WIDTH or not isinstance(roots[0].op, xt.StoreTileOp):
+        return None
+    tile = s.e.values.tiles[s.e.values.real(roots[0].op.tile)]
+    if not isinstance(tile, Tile) or tile.strides[1] != 1:
+        return None
+    base = tile.base
+    if not isinstance(base, BlockArgument) or not isinstance(base.type, MemRefType):
+        return None
+    if lanes * itemsize(tile.element) != LINE or base in s.loaded:
+        return None
+    return tile if element_of(roots[0].value.type) == tile.element else None
+
+
+def emit_streamed(
+    s: StripEmitter,
+    root: Root,
+    tile: Tile,
+    row: Idx,
+    width: int,
+    lanes: int,
+    ahead: list[tuple[Tile, int, bool]],
+) -> None:
+    """One row, past the cache or not."""
+    b, e = s.b, s.e
+    size = itemsize(tile.element)
+    pointer = e.address(tile, Place(row, 0))
+    phase = b.rem(b.value(mach.IntFromPtrOp(pointer, index)), LINE)
+    large = b.cmp("sge", b.mul(b.mul(tile.extents[0], tile.strides[0]), size), STREAM_BYTES)
+    large = b.both(large, b.cmp("eq", b.rem(phase, size), 0))
+    assert large is not None
+    past, normal = Block(), Block()
+    with b.inside(past), e.scope():
+        _past_cache(s, root, tile, row, width, lanes, phase, ahead)
+        b.op(scf.YieldOp())
+    with b.inside(normal), e.scope():
+        s.sweep([root], row, width, lanes, ahead)
+        b.op(scf.YieldOp())
+    b.if_else(large, past, normal, [])
+
+
+def _past_cache(
+    s: StripEmitter,
+    root: Root,
+    tile: Tile,
+    row: Idx,
+    width: int,
+    lanes: int,
+    phase: Idx,
+    ahead: list[tuple[Tile, int, bool]],
+) -> None:
+    b, e = s.b, s.e
+    size = itemsize(tile.element)
+    head = b.rem(b.div(b.sub(LINE, phase), size), lanes)
+    end = s.main_end([root], row, width)
+    with e.scope():
+        s.finish(root, Place(row, 0, 1, lanes), b.mask_first(head, lanes))
+    unroll = 2
+    step = lanes * unroll
+    main = b.add(head, b.mul(b.div(b.max(b.sub(end, head), 0), step), step))
+    with b.loop(head, main, step) as loop, e.scope():
+        for u in range(unroll):
+            place = Place(row, b.add(loop.iv, u * lanes), 1, lanes, True)
+            s.prefetch(ahead, place)
+            value = e.at(root.value, place)
+            target = e.address(tile, place)
+            b.op(mach.StoreOp(value, target, alignment=LINE, nontemporal=True))
+    with b.loop(main, width, lanes) as loop, e.scope():
+        place = Place(row, loop.iv, 1, lanes)
+        s.finish(root, place, b.mask_first(b.sub(width, loop.iv), lanes))
