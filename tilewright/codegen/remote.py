@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import subprocess
@@ -24,6 +25,16 @@ def _new_lock() -> None:
 
 
 os.register_at_fork(after_in_child=_new_lock)
+
+
+@atexit.register
+def _stop() -> None:
+    """End this process's helper: it leaves when its input ends."""
+    helper = _HELPERS.pop(os.getpid(), None)
+    if helper is not None and helper.stdin is not None and helper.stdout is not None:
+        helper.stdin.close()
+        helper.stdout.close()
+        helper.wait()
 
 
 def _helper() -> subprocess.Popen[bytes]:
