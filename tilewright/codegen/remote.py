@@ -29,11 +29,12 @@ os.register_at_fork(after_in_child=_new_lock)
 
 @atexit.register
 def _stop() -> None:
-    """End this process's helper: it leaves when its input ends."""
+    """End this process's helper; a fork of this process may still hold its input open."""
     helper = _HELPERS.pop(os.getpid(), None)
     if helper is not None and helper.stdin is not None and helper.stdout is not None:
         helper.stdin.close()
         helper.stdout.close()
+        helper.terminate()
         helper.wait()
 
 
