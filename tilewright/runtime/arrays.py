@@ -214,7 +214,7 @@ def _from_torch(tensor: Any, name: str) -> ArrayArg:
 
 def torch_type(dtype: DType) -> Any:
     """The torch dtype of ``dtype``; LaunchError when torch has none."""
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
     for name, known in _TORCH_DTYPES.items():
         if known is dtype:

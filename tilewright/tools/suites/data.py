@@ -26,7 +26,7 @@ def torch_or_none(against: str, threads: int) -> Any:
     if against != "torch":
         raise UsageError(f"the peers are torch and numpy, not {against!r}")
     try:
-        import torch
+        import torch  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise MissingTool(
             "torch is not installed", "pip install torch, or --against numpy"
