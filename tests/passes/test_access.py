@@ -358,6 +358,35 @@ def test_facts_of_arguments():
     assert analysis.facts(analysis.func.body.block.args[2]).div == ()
 
 
+@pytest.mark.parametrize(
+    ("facts", "whole"),
+    [
+        ("[{div = [64, 32]}, {}, {}]", (True, True)),
+        ("[{div = [64, 16]}, {}, {}]", (True, False)),
+        ("[{div = [32, 32]}, {}, {}]", (False, True)),
+        ("[{}, {}, {}]", (False, False)),
+        ("", (False, False)),
+    ],
+)
+def test_tiles_that_no_edge_cuts(facts: str, whole: tuple[bool, bool]):
+    analysis = analyse(FORMS["carried tile"], facts=facts)
+    (load,) = analysis.accesses
+    assert (analysis.whole(load, 0), analysis.whole(load, 1)) == whole
+
+
+def test_an_offset_between_tiles_is_cut():
+    analysis = analyse(
+        f"""
+  %o = arith.addi %m, %c8 : index
+  %t = {tile("%A", "%o", 0)}
+  %v = {LOAD.format("%t")}""",
+        facts="[{div = [64, 64]}, {}, {}]",
+    )
+    (load,) = analysis.accesses
+    assert (analysis.whole(load, 0), analysis.whole(load, 1)) == (False, True)
+    assert analysis.divisor(load.offsets[0]) == 8 and analysis.divisor(load.offsets[1]) == 0
+
+
 def test_slm_and_addresses():
     analysis = analyse(
         """

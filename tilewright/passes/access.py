@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from math import gcd
 
 from xdsl.dialects import arith, gpu, scf
 from xdsl.dialects.builtin import (
@@ -30,7 +31,7 @@ from xdsl.dialects.builtin import (
     MemRefType,
     UnitAttr,
 )
-from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright.dialects import xetile
 from tilewright.passes.affine import Expr, Kind, Symbol
@@ -44,6 +45,7 @@ from tilewright.passes.memory_objects import (
     written_roots,
 )
 from tilewright.passes.regions import Interval, difference, interval, separated
+from tilewright.passes.tile_origin import tile_origin
 
 ARGS = "tilewright.args"
 
@@ -210,7 +212,35 @@ class AccessAnalysis:
             isinstance(entry.data.get("noalias"), UnitAttr),
         )
 
+    def divisor(self, expr: Expr) -> int:
+        """A number that always divides an expression, from coefficients and the `div` facts; 0 for 0."""
+        known = 0
+        for monomial, factor in expr.terms.items():
+            for symbol in monomial:
+                factor *= self._symbol_divisor(symbol)
+            known = gcd(known, factor)
+        return known
+
+    def _symbol_divisor(self, symbol: Symbol) -> int:
+        if symbol.kind is not Kind.EXTENT or not isinstance(symbol.key, tuple):
+            return 1
+        base, dim = symbol.key
+        div = self.facts(base).div
+        return div[dim] if dim < len(div) else 1
+
     # Regions.
+    def whole(self, access: Access, dim: int) -> bool:
+        """Whether every instance lies wholly inside or wholly outside of its matrix along ``dim``.
+
+        Such an access needs no mask there, only a test: both its offset and the extent are multiples
+        of its size.
+        """
+        if access.scattered:
+            return False
+        size = access.box_shape[dim]
+        parts = (access.offsets[dim], access.extents[dim])
+        return all(self.divisor(e) % size == 0 for e in parts)
+
     def region(
         self, access: Access, *, loops: Iterable[Loop] = (), axes: Iterable[int] = ()
     ) -> tuple[Interval, ...] | None:
@@ -343,9 +373,7 @@ class AccessAnalysis:
         Several of the same memref, sizes and strides count as one; None where they differ.
         """
         if tile not in self._origins:
-            found = _reachable(tile)
-            same = found and all(_same_base(found[0], o) for o in found)
-            self._origins[tile] = found[0] if same else None
+            self._origins[tile] = tile_origin(tile)
         return self._origins[tile]
 
     def _tile_component(self, result: OpResult, dim: int) -> Expr:
@@ -409,70 +437,6 @@ def same_matrix(a: Access, b: Access) -> bool:
     if a.scattered or b.scattered or len(a.offsets) != len(b.offsets):
         return False
     return same_view(a.base) is same_view(b.base) and a.strides == b.strides
-
-
-def _same_base(a: xetile.InitTileOp, b: xetile.InitTileOp) -> bool:
-    return (
-        same_view(a.source) is same_view(b.source)
-        and a.tile_type == b.tile_type
-        and a.mixed_sizes == b.mixed_sizes
-        and a.mixed_strides == b.mixed_strides
-    )
-
-
-def _reachable(tile: SSAValue) -> list[xetile.InitTileOp]:
-    """The init_tile ops that a tile may go back to; empty where one source is of another kind."""
-    found: list[xetile.InitTileOp] = []
-    seen: set[SSAValue] = set()
-    pending = [tile]
-    while pending:
-        value = pending.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        if isinstance(value, OpResult) and isinstance(value.op, xetile.InitTileOp):
-            found.append(value.op)
-            continue
-        sources = list(_tile_sources(value))
-        if not sources:
-            return []
-        pending += reversed(sources)
-    return found
-
-
-def _tile_sources(tile: SSAValue) -> Iterator[SSAValue]:
-    """The tiles that a tile may be a moved copy of."""
-    if isinstance(tile, BlockArgument):
-        op = tile.block.parent_op()
-        if isinstance(op, scf.ForOp):
-            yield op.iter_args[tile.index - 1]
-            yield _last(tile.block).operands[tile.index - 1]
-        elif isinstance(op, scf.WhileOp) and tile.block is op.before_region.block:
-            yield op.arguments[tile.index]
-            yield _last(op.after_region.block).operands[tile.index]
-        elif isinstance(op, scf.WhileOp):
-            yield _last(op.before_region.block).operands[tile.index + 1]
-        return
-    assert isinstance(tile, OpResult)
-    match tile.op:
-        case xetile.UpdateTileOffsetOp() as op:
-            yield op.tile
-        case arith.SelectOp() as op:
-            yield from (op.lhs, op.rhs)
-        case scf.ForOp() as op:
-            yield op.body.block.args[tile.index + 1]
-        case scf.WhileOp() as op:
-            yield _last(op.before_region.block).operands[tile.index + 1]
-        case scf.IfOp() as op:
-            for region in (op.true_region, op.false_region):
-                yield _last(region.block).operands[tile.index]
-        case _:
-            return
-
-
-def _last(block: Block) -> Operation:
-    assert block.last_op is not None
-    return block.last_op
 
 
 def _is_conditional(op: Operation) -> bool:
