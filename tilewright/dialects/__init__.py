@@ -16,6 +16,7 @@ from tilewright.dialects import upstream
 OWN_DIALECTS: dict[str, str] = {
     "index": "tilewright.dialects.upstream.index",
     "spirv": "tilewright.dialects.upstream.spirv",
+    "xevm": "tilewright.dialects.upstream.spirv",
     "xetile": "tilewright.dialects.xetile",
     "xegpu": "tilewright.dialects.xegpu",
     "stage": "tilewright.dialects.stage",

@@ -5,12 +5,16 @@ Part of :mod:`tilewright.passes.xegpu_to_xetile`.
 
 from __future__ import annotations
 
-from xdsl.dialects import arith
+from math import prod
+
+from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import (
     AnyFloat,
     BFloat16Type,
     DenseIntOrFPElementsAttr,
     Float32Type,
+    FloatAttr,
+    IntegerAttr,
     VectorType,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -128,22 +132,38 @@ COMBINE: dict[str, tuple[type[Operation] | None, type[Operation] | None]] = {
 
 
 def convert_reduction(op: MultiReductionOp) -> None:
-    """A reduction of one dimension of two: XeTile's keeps it as 1, and has no accumulator."""
+    """XeTile reduces one dimension of two, keeps it as 1, and has no accumulator.
+
+    Other ranks are seen as two: what is kept, and what is reduced; dimensions in between move last.
+    """
     source, result = op.source, op.dest.type
-    if len(shape_of(source)) != 2 or len(op.dims) != 1 or not isinstance(result, VectorType):
-        return
+    shape, reduced = shape_of(source), sorted(op.dims)
+    kept = [d for d in range(len(shape)) if d not in reduced]
     at = Before(op)
-    value = at.cast(at.add(xetile.ReductionOp(op.kind, source, op.dims)), result.get_shape())
-    number = neutral(op.kind, result.element_type)
-    start = op.acc.owner
-    constant = start.value if isinstance(start, arith.ConstantOp) else None
-    if not isinstance(constant, DenseIntOrFPElementsAttr) or any(
-        n != number for n in constant.get_values()
-    ):
-        combine = COMBINE[op.kind][0 if isinstance(result.element_type, AnyFloat) else 1]
+    rows, columns = (prod(shape[d] for d in dims) for dims in (kept, reduced))
+    if [*reduced, *kept] == list(range(len(shape))) and kept:
+        plane, dim = at.cast(source, (columns, rows)), 0
+    else:
+        plane, dim = at.cast(at.transpose(source, (*kept, *reduced)), (rows, columns)), 1
+    value = at.add(xetile.ReductionOp(op.kind, plane, [dim]))
+    if isinstance(result, VectorType):
+        value = at.cast(value, result.get_shape())
+    else:
+        value = at.add(vector.ExtractOp(value, [0, 0], result))
+    element = result.element_type if isinstance(result, VectorType) else result
+    if not _is_constant(op.acc, neutral(op.kind, element)):
+        combine = COMBINE[op.kind][0 if isinstance(element, AnyFloat) else 1]
         assert combine is not None
         value = at.add(combine(op.acc, value))  # pyright: ignore[reportCallIssue]
     at.replace(value)
+
+
+def _is_constant(value: SSAValue, number: float) -> bool:
+    """Is the value this number, in every element?"""
+    constant = value.owner.value if isinstance(value.owner, arith.ConstantOp) else None
+    if isinstance(constant, DenseIntOrFPElementsAttr):
+        return all(n == number for n in constant.get_values())
+    return isinstance(constant, (IntegerAttr, FloatAttr)) and constant.value.data == number
 
 
 def convert_layout(op: xegpu.ConvertLayoutOp) -> None:

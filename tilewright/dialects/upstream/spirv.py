@@ -1,4 +1,4 @@
-"""spirv: the attributes that GPU programs carry for SPIR-V, kept as written."""
+"""spirv, xevm: the attributes that GPU programs carry for later stages, kept as written."""
 
 from __future__ import annotations
 
@@ -32,9 +32,11 @@ class VerbatimAttr(Data[str]):
         printer.print_string(self.data)
 
 
-def _verbatim(name: str) -> type[Attribute]:
-    fields = {"name": f"spirv.{name}", "__module__": __name__}
+def _verbatim(dialect: str, name: str) -> type[Attribute]:
+    fields = {"name": f"{dialect}.{name}", "__module__": __name__}
     return irdl_attr_definition(type(f"{name}_attr", (VerbatimAttr,), fields))
 
 
-Spirv = Dialect("spirv", [], [_verbatim(name) for name in NAMES])
+Spirv = Dialect("spirv", [], [_verbatim("spirv", name) for name in NAMES])
+
+Xevm = Dialect("xevm", [], [_verbatim("xevm", "target")])
