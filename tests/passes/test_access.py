@@ -423,6 +423,42 @@ def test_foreign_writes_are_seen():
     assert apart.read_only(apart.accesses[0].root)
 
 
+@pytest.mark.parametrize(
+    ("line", "hidden"),
+    [
+        ("memref.store %f, %B[%c0, %c0] : MATRIX", True),
+        ("%z = memref.load %C[%c0, %c0] : MATRIX", True),  # what the kernel stores
+        ("%z = memref.load %A[%c0, %c0] : MATRIX", False),
+        ("memref.store %f, %slm[%c0] : memref<4xf32, 3>", False),
+        ("gpu.barrier", False),
+    ],
+)
+def test_ops_that_separation_cannot_see(line: str, hidden: bool):
+    analysis = analyse(
+        f"""
+  %slm = memref.alloc() : memref<4xf32, 3>
+  %f = arith.constant 1.0 : f32
+  {line}
+  %t = {tile("%C", "%m", "%n")}
+  %v = arith.constant dense<0.0> : VALUE
+  xetile.store_tile %v, %t : VALUE, TILE""",
+        facts="[{noalias}, {noalias}, {noalias}]",
+    )
+    assert bool(analysis.hidden()) is hidden
+
+
+def test_a_store_through_a_tile_of_unknown_origin_is_hidden():
+    analysis = analyse("""
+  %flag = arith.cmpi eq, %x, %y : index
+  %a = xetile.init_tile %A[0, 0], [%M, %K], [%K, 1] : MATRIX -> TILE
+  %b = xetile.init_tile %B[0, 0], [%M, %K], [%K, 1] : MATRIX -> TILE
+  %t = arith.select %flag, %a, %b : TILE
+  %v = arith.constant dense<0.0> : VALUE
+  xetile.store_tile %v, %t : VALUE, TILE""")
+    assert len(analysis.hidden()) == 1
+    assert not analysis.read_only(analysis.func.body.block.args[2])
+
+
 def test_views_share_their_root():
     analysis = analyse(
         """

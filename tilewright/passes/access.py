@@ -39,10 +39,11 @@ from tilewright.passes.induction import Loop, Scalars, same_view
 from tilewright.passes.memory_objects import (
     is_allocation,
     is_array_argument,
+    may_read,
     may_write,
     memory_root,
     memory_space,
-    written_roots,
+    named_roots,
 )
 from tilewright.passes.regions import Interval, difference, interval, separated
 from tilewright.passes.tile_origin import tile_origin
@@ -158,12 +159,15 @@ class AccessAnalysis:
         self._origins: dict[SSAValue, xetile.InitTileOp | None] = {}
         self._by_op: dict[Operation, Access] = {}
         self._other_writes: list[Operation] = []
+        self._other_reads: list[Operation] = []
         for op in func.walk():
             access = self._access(op)
             if access is not None:
                 self._by_op[op] = access
             elif op is not func and may_write(op):
                 self._other_writes.append(op)
+            elif op is not func and may_read(op):
+                self._other_reads.append(op)
         self.accesses = tuple(self._by_op.values())
 
     # Symbols and expressions.
@@ -285,10 +289,27 @@ class AccessAnalysis:
         if any(a.writes and self.may_alias(a.root, root) for a in self.accesses):
             return False
         for op in self._other_writes:
-            written = written_roots(op)
+            written = named_roots(op)
             if written is None or any(self.may_alias(w, root) for w in written):
                 return False
         return True
+
+    def hidden(self) -> tuple[Operation, ...]:
+        """Ops that separation and overlap know nothing of, and that may conflict with another op.
+
+        They write memory, or read what the kernel writes, at a place that is not known: memref.store,
+        a call, a tile of unknown origin. Shared local memory does not count.
+        """
+
+        def conflicts(op: Operation, writes: bool) -> bool:
+            roots = named_roots(op)
+            if roots is None:
+                return writes or any(a.writes for a in self.accesses)
+            shared = [r for r in roots if memory_space(r) != 3]
+            return bool(shared) if writes else not all(map(self.read_only, shared))
+
+        found = [op for op in self._other_writes if conflicts(op, True)]
+        return (*found, *(op for op in self._other_reads if conflicts(op, False)))
 
     def may_overlap(self, a: Access, b: Access, *, common: Collection[Symbol] = ()) -> bool:
         """Whether two accesses may touch one element.

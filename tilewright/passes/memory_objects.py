@@ -17,6 +17,7 @@ _VIEWS = (
     memref.CollapseShapeOp,
     memref.ExtractStridedMetaDataOp,
 )
+_ADDRESS_CASTS = ("arith.index_cast", "arith.index_castui", "index.castu", "index.casts")
 _ALLOCATIONS = (memref.AllocOp, memref.AllocaOp)
 
 # Stock xDSL does not say of all of these ops that they are pure, or that they only read.
@@ -40,9 +41,22 @@ _HARMLESS_OPS = (
 def memory_root(value: SSAValue) -> SSAValue:
     """What a memref is a view of: a kernel argument, an allocation, an address, or a value that hides
     its origin (a carried or selected memref), which may be a view of anything."""
-    while isinstance(value, OpResult) and isinstance(value.op, _VIEWS):
+    while True:
+        if isinstance(value, OpResult) and isinstance(value.op, _VIEWS):
+            value = value.op.operands[0]
+        elif (array := _addressed(value)) is not None:
+            value = array
+        else:
+            return value
+
+
+def _addressed(value: SSAValue) -> SSAValue | None:
+    """The memref whose address an integer is, without arithmetic on it."""
+    while isinstance(value, OpResult) and value.op.name in _ADDRESS_CASTS:
         value = value.op.operands[0]
-    return value
+    if isinstance(value, OpResult) and isinstance(value.op, memref.ExtractAlignedPointerAsIndexOp):
+        return value.op.operands[0]
+    return None
 
 
 def is_allocation(root: SSAValue) -> bool:
@@ -88,7 +102,19 @@ def may_write(op: Operation) -> bool:
     return True
 
 
-def written_roots(op: Operation) -> list[SSAValue] | None:
-    """Roots of the memrefs that a writing op names; None if it may write any memory."""
+def may_read(op: Operation) -> bool:
+    """Whether an op that is no tile access may read memory that others write."""
+    if is_pure(op) or op.regions:
+        return False
+    effects = get_effects(op)
+    if effects is not None:
+        return any(e.kind is MemoryEffectKind.READ for e in effects)
+    if op.name in _HARMLESS_OPS:
+        return op.name != "vector.print"
+    return may_write(op)
+
+
+def named_roots(op: Operation) -> list[SSAValue] | None:
+    """Roots of the memrefs that an op names; None if it may touch any memory."""
     named = [memory_root(v) for v in op.operands if is_memref(v)]
     return named if named and not op.name.startswith("func.") else None

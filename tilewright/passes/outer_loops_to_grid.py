@@ -179,6 +179,8 @@ def _outside(value: SSAValue, nest: Sequence[scf.ForOp]) -> bool:
 
 def _independent(analysis: AccessAnalysis, loop: scf.ForOp) -> bool:
     """Whether different iterations touch disjoint elements wherever one of them writes."""
+    if analysis.hidden():
+        return False
     counter = analysis.loop(loop).counter
     for write in analysis.accesses:
         if not write.writes or write.memory_space == 3:
