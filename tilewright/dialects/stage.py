@@ -131,7 +131,9 @@ class StripOp(IRDLOperation):
 
     def verify_(self) -> None:
         last = self.body.block.last_op
-        if not isinstance(last, YieldOp) or [v.type for v in last.operands] != list(self.result_types):
+        if not isinstance(last, YieldOp) or [v.type for v in last.operands] != list(
+            self.result_types
+        ):
             raise VerifyException("stage.strip ends with a stage.yield of its results")
 
 
@@ -163,7 +165,9 @@ class ContractOp(IRDLOperation):
         "`->` type($values)"
     )
 
-    def __init__(self, lo: SSAValue, hi: SSAValue, step: SSAValue, inits: Sequence[SSAValue], body: Region):
+    def __init__(
+        self, lo: SSAValue, hi: SSAValue, step: SSAValue, inits: Sequence[SSAValue], body: Region
+    ):
         super().__init__(
             operands=[lo, hi, step, inits], regions=[body], result_types=[[v.type for v in inits]]
         )
@@ -196,13 +200,13 @@ class PackOp(IRDLOperation):
     """A packed copy of an array, made before the workgroups start.
 
     ```mlir
-    %p = stage.pack %A[%rows, %cols] {
-    ^bb0(%x : vector<1x1xbf16>):
-      %y = arith.extf %x : vector<1x1xbf16> to vector<1x1xf32>
-      stage.yield %y : vector<1x1xf32>
-    } : memref<?x?xbf16, strided<[?, 1]>> -> !stage.panels<8x1xf32, k = 1>
+    %p = "stage.pack"(%A, %used) <{depth = 256, padding = 0}> ({
+    ^bb0(%x : bf16):
+      %y = arith.extf %x : bf16 to f32
+      stage.yield %y : f32
+    }) : (memref<?x?xbf16, strided<[?, 1]>>, index) -> !stage.panels<8x1xf32, k = 1>
     ```
-    Only x < `x_extent` (a bound of what any workgroup reads) is copied; the region applies to every element.
+    Only x < `used` (a bound of what any workgroup reads) is copied; the region applies to every element.
     """
 
     name = "stage.pack"

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from xdsl.dialects import gpu, scf
 from xdsl.ir import Block, Operation, OpResult, SSAValue
-from xdsl.traits import is_side_effect_free
+
+from tilewright.passes import memory_objects
 
 
 def cleanup(function: gpu.FuncOp) -> None:
@@ -21,7 +22,7 @@ def cleanup(function: gpu.FuncOp) -> None:
 
 
 def is_pure(op: Operation) -> bool:
-    return bool(op.results) and not op.regions and is_side_effect_free(op)
+    return bool(op.results) and not op.regions and memory_objects.is_pure(op)
 
 
 def eliminate_dead(block: Block) -> None:

@@ -357,6 +357,10 @@ class Scalars:
                 return a * b
             case "shl" if (k := b.constant) is not None and 0 <= k < 63:
                 return a * (1 << k)
+            case "shrs" if (k := b.constant) is not None and 0 <= k < 63:
+                return s.floordiv(a, Expr.of(1 << k))
+            case "shru" if both and (k := b.constant) is not None and k < 63:
+                return s.floordiv(a, Expr.of(1 << k))
             case "floordivs":
                 return s.floordiv(a, b)
             case "ceildivs" | "ceildivu" if b.is_nonnegative and (both or name == "ceildivs"):

@@ -27,14 +27,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from xdsl.dialects import arith, gpu, memref, scf
+from xdsl.dialects import arith, gpu, scf
 from xdsl.dialects.builtin import (
     DenseIntOrFPElementsAttr,
-    IntegerType,
     MemRefType,
     VectorType,
 )
-from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import xetile as xt
@@ -186,7 +185,7 @@ class Joiner:
 
     def _same_at(self, access: Access) -> bool:
         """May the load be done at the place where wholes are built?"""
-        if self.analysis.read_only(_pointed(access)):
+        if self.analysis.read_only(access.root):
             return True
         op, place = access.op, self.place
         if op.parent is not place.parent or not op.is_before_in_block(place):
@@ -232,7 +231,7 @@ class Joiner:
 
     def _as(self, element: Attribute, access: Access, ratio: int):
         """The base matrix with narrower elements, where an array of them is known to lie there."""
-        array = _pointed(access)
+        array = access.root
         if not isinstance(array.type, MemRefType) or array.type.element_type != element:
             return None
         extents = [e.constant for e in access.extents]
@@ -308,25 +307,6 @@ def _is_elementwise(op: Operation) -> bool:
     return type(op).__module__.startswith(
         ("xdsl.dialects.arith", "xdsl.dialects.math")
     ) and not isinstance(op, arith.ConstantOp)
-
-
-def _pointed(access: Access) -> SSAValue:
-    """The array that a tile lies in; an address is followed to the array whose address it is."""
-    value = access.base
-    if not isinstance(value.type, IntegerType):
-        return access.root
-    while isinstance(value, OpResult):
-        if isinstance(value.op, memref.ExtractAlignedPointerAsIndexOp):
-            return value.op.operands[0]
-        if value.op.name not in (
-            "arith.index_cast",
-            "arith.index_castui",
-            "index.castu",
-            "index.casts",
-        ):
-            break
-        value = value.op.operands[0]
-    return access.root
 
 
 # Products -------------------------------------------------------------------------------------------------------

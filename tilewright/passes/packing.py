@@ -32,7 +32,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region
 from xdsl.rewriter import InsertPoint
 
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.stage import ContractOp, PackOp, PanelOp, PanelsType
+from tilewright.dialects.stage import ContractOp, PackOp, PanelOp, PanelsType, YieldOp
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.affine import Expr, Kind
 from tilewright.passes.materialise import Materialiser, NoValue
@@ -285,10 +285,10 @@ def splat_of(value: SSAValue) -> Attribute | None:
 
 
 def prologue(chain: Chain) -> Region:
-    """The chain's ops on a 2x2 tile, as the region of a pack."""
+    """The chain's ops on one element, as the region of a pack."""
     first = chain.load.values[0].type
     assert isinstance(first, VectorType)
-    block = Block(arg_types=[_small(first)])
+    block = Block(arg_types=[first.element_type])
     current: SSAValue = block.args[0]
     for op in chain.ops:
         operands: list[SSAValue] = []
@@ -297,32 +297,23 @@ def prologue(chain: Chain) -> Region:
             if i == position:
                 attr = splat_of(v)
                 assert attr is not None and isinstance(v.type, VectorType)
-                small = _small(v.type)
-                number = attr.value.data  # pyright: ignore
-                dense = DenseIntOrFPElementsAttr.from_list(small, [number])  # pyright: ignore
-                constant = arith.ConstantOp(dense, small)
+                constant = arith.ConstantOp(attr, v.type.element_type)  # pyright: ignore
                 block.add_op(constant)
                 operands.append(constant.result)
             else:
                 operands.append(current)
-        result_type = op.results[0].type
-        assert isinstance(result_type, VectorType)
+        result = op.results[0].type
+        assert isinstance(result, VectorType)
         new = type(op).create(
             operands=operands,
-            result_types=[_small(result_type)],
+            result_types=[result.element_type],
             properties=op.properties,
             attributes=op.attributes,
         )
         block.add_op(new)
         current = new.results[0]
-    from tilewright.dialects.stage import YieldOp
-
     block.add_op(YieldOp([current]))
     return Region(block)
-
-
-def _small(type: VectorType) -> VectorType:
-    return VectorType(type.element_type, [2, 2])
 
 
 def remove_dead(block: Block) -> None:

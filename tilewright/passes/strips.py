@@ -457,15 +457,12 @@ class Former:
         for op in reversed(list(self.floating)):
             if op.parent is None and all(r.first_use is None for r in op.results):
                 op.erase()
-        changed = True
-        while changed:
-            changed = False
-            for op in list(self.floating):
-                if op.parent is self.block and all(r.first_use is None for r in op.results):
-                    op.detach()
-                    op.erase()
-                    self.floating.discard(op)
-                    changed = True
+        for op in sorted(self.floating, key=lambda o: -self.number[o]):
+            # Users come after what they use, so one pass from the end sees every op without users.
+            if op.parent is self.block and all(r.first_use is None for r in op.results):
+                op.detach()
+                op.erase()
+                self.floating.discard(op)
         for op in order:
             if not isinstance(op, StripOp):
                 continue

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from xdsl.dialects import func, gpu
-from xdsl.dialects.builtin import FloatAttr, IntegerAttr
+from xdsl.dialects import arith, func, gpu
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr, UnrealizedConversionCastOp
 from xdsl.ir import SSAValue
 
-from tilewright.dialects.stage import PackOp
-from tilewright.targets.cpu.builder import Idx
+from tilewright.dialects.stage import PackOp, YieldOp
+from tilewright.targets.cpu.builder import Idx, lane_type
 from tilewright.targets.cpu.contract import PackedArray
 from tilewright.targets.cpu.evaluate import Place
 from tilewright.targets.cpu.machine import Machine
@@ -50,7 +50,7 @@ def packed_array(c: FunctionContext, op: PackOp, pointer: SSAValue) -> Packing:
     element = kind.element_type
     last = op.body.block.last_op
     assert last is not None
-    unsigned = is_unsigned(last.operands[0].type.element_type)  # pyright: ignore
+    unsigned = is_unsigned(last.operands[0].type)
     format = PanelFormat(kind.lanes.data, kind.group.data, plain(element), unsigned)
     sizes = list(matrix.sizes) if len(matrix.sizes) > 1 else [1, *matrix.sizes]
     k_axis = kind.k.data
@@ -84,8 +84,6 @@ def emit_pack_task(
     needed_before: Sequence[PackOp],
 ) -> tuple[func.FuncOp, None]:
     """The task function of one pack."""
-    from xdsl.dialects import arith
-
     c: FunctionContext = context_class(name, kernel, block, m)
     b, e = c.b, c.e
     workspace = b.load(b.ptr(c.argument, block.workspace), _ptr())
@@ -132,20 +130,24 @@ def emit_pack_task(
     k1 = b.min(b.add(k0, depth), b.round_up(array.k_extent, max(64 // size, 16)))
     first = b.mul(group, PANELS_PER_TASK)
     last = b.min(b.add(first, PANELS_PER_TASK), array.panels)
-    argument = op.body.block.args[0]
-    result = op.body.block.last_op
-    assert result is not None
-    value = result.operands[0]
 
     def source(place: Place) -> SSAValue:
-        with e.scope():
-            e.remember(argument, place, e.load(tile, place, padding))
-            return e.at(value, place)
-
-    for inner in op.body.block.ops:
-        if not inner.results or inner.results[0].type == value.type:
-            continue
-        c.lower_op(inner)
+        """The region of the pack on the registers of a place."""
+        registers = {op.body.block.args[0]: e.load(tile, place, padding)}
+        for inner in op.body.block.ops:
+            if isinstance(inner, YieldOp):
+                return registers[inner.operands[0]]
+            if isinstance(inner, arith.ConstantOp):
+                number = inner.value.value.data  # pyright: ignore
+                registers[inner.result] = b.constant(
+                    lane_type(inner.result.type, place.lanes), number
+                )
+            elif isinstance(inner, UnrealizedConversionCastOp):
+                registers[inner.results[0]] = registers[inner.operands[0]]
+            else:
+                values = [registers[v] for v in inner.operands]
+                registers[inner.results[0]] = e.clone(inner, values, place.lanes)
+        raise AssertionError("the region of a pack ends with a yield")
 
     def block_at(panel: Idx, k: Idx) -> None:
         x = b.mul(panel, format.lanes)

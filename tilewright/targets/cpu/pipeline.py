@@ -15,10 +15,12 @@ from tilewright.dialects.xetile import TileType
 from tilewright.passes.cleanup import cleanup
 from tilewright.passes.contraction import Contraction
 from tilewright.passes.level import infer_level
+from tilewright.passes.neutral import remove_neutral
 from tilewright.passes.packing import Packing, Panels, PanelsOf
 from tilewright.passes.reciprocal import use_reciprocals
 from tilewright.passes.strips import form_strips
 from tilewright.passes.subgroup_to_workgroup import subgroup_to_workgroup
+from tilewright.passes.while_to_for import while_to_for
 from tilewright.passes.widen_accumulators import widen_accumulators
 from tilewright.targets.base import CompileOptions, Observer, ignore
 from tilewright.targets.cpu.lower import Lowered, lower_kernel
@@ -140,6 +142,8 @@ def run_pipeline(
     note_maps(kernel, options, remarks)
     run("widen-accumulators", lambda: widen_accumulators(kernel))
     run("cleanup", lambda: cleanup(kernel))
+    run("while-to-for", lambda: while_to_for(kernel))
+    run("neutral", lambda: remove_neutral(kernel))
     if "reciprocal" not in off:
         run("reciprocal", lambda: use_reciprocals(kernel))
     run("contraction", Contraction(kernel, remarks, loops="contraction" not in off).run)
