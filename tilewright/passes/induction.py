@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from xdsl.dialects import gpu, memref, scf
+from xdsl.dialects import affine, gpu, memref, scf
 from xdsl.dialects.arith import CmpiOp
 from xdsl.dialects.builtin import IntegerAttr, IntegerType, MemRefType
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
@@ -326,6 +326,10 @@ class Scalars:
                 return self.unknown(value) if dim is None else self.extent(op.source, dim)
             case memref.ExtractStridedMetaDataOp():
                 return self._metadata(op, value)
+            case affine.ApplyOp():
+                operands = [self.expr(v) for v in op.mapOperands]
+                split = op.map.data.num_dims
+                return s.affine(op.map.data.results[0], operands[:split], operands[split:])
             case _ if op.name.startswith("gpu."):
                 return self._local_id(op, value)
             case _:

@@ -133,7 +133,7 @@ class Joiner:
         sizes = [*reversed(places.shape)] if flipped else [*places.shape]
         if [rows, cols] != sizes:
             flat = self.add(ExtractStridedSliceOp(flat, [row, col], sizes))
-        return self.add(TransposeOp(flat, [1, 0])) if flipped else flat
+        return self.add(xt.TransposeOp(flat)) if flipped else flat
 
     def _load(self, roots: Sequence[SSAValue], places: Places, kind: VectorType) -> SSAValue | None:
         """One load of the memory that all elements come from."""
@@ -181,7 +181,7 @@ class Joiner:
         if tile is None:
             return None
         loaded = self.add(xt.LoadTileOp(tile))
-        return self.add(TransposeOp(loaded, [1, 0])) if flipped else loaded
+        return self.add(xt.TransposeOp(loaded)) if flipped else loaded
 
     def _same_at(self, access: Access) -> bool:
         """May the load be done at the place where wholes are built?"""

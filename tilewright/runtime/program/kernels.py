@@ -25,6 +25,7 @@ from xdsl.ir import Attribute, Operation
 
 from tilewright.diagnostics import CompileError, TilewrightError, UnsupportedError, error_at
 from tilewright.passes.host_to_calls import Launch
+from tilewright.passes.idle_barriers import remove_idle_barriers
 from tilewright.passes.lane_to_subgroup import lane_to_subgroup
 from tilewright.passes.level import LEVEL, infer_level
 from tilewright.passes.merge_slices import merge_slices
@@ -103,10 +104,11 @@ class Kernels:
                 copy = _kernel_of(module)
                 if level == "lane":
                     lane_to_subgroup(copy, LANES, block)
-                if level != "workgroup":
-                    subgroup_to_workgroup(copy, subgroups, block)
                 module = _as_xetile(module)
                 copy.attributes["tilewright.args"] = _facts_attribute(facts)
+                if level != "workgroup":
+                    remove_idle_barriers(copy)
+                    subgroup_to_workgroup(copy, subgroups, block)
                 merge_slices(copy)
                 executable = get_target(self._target).build(
                     module, CompileOptions(target=self._target)
