@@ -39,6 +39,13 @@ FORMS = {
     %next = arith.addi %k, %c32 : index
     scf.yield %next : index
   }}""",
+    "affine map": f"""
+  %trips = affine.apply affine_map<()[s0] -> (s0 ceildiv 32)> ()[%K]
+  scf.for %i = %c0 to %trips step %c1 {{
+    %k = affine.apply affine_map<(d0) -> (d0 * 32)> (%i)
+    %t = {tile("%A", "%m", "%k")}
+    %v = {LOAD.format("%t")}
+  }}""",
     "while": f"""
   %r = scf.while (%k = %c0) : (index) -> index {{
     %more = arith.cmpi slt, %k, %K : index

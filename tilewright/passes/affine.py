@@ -10,11 +10,20 @@ tables are not comparable.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import TypeAlias
+
+from xdsl.ir.affine import (
+    AffineBinaryOpExpr,
+    AffineBinaryOpKind,
+    AffineConstantExpr,
+    AffineDimExpr,
+    AffineExpr,
+    AffineSymExpr,
+)
 
 Monomial: TypeAlias = "tuple[Symbol, ...]"
 """Symbols in table order, repeated for powers; () is the constant's."""
@@ -128,6 +137,29 @@ class Symbols:
         if divisor.constant is not None and divisor.constant > 0:
             return self.floordiv(e + (divisor.constant - 1), divisor)
         return self.apply("ceildiv", e, divisor, lower=0 if _nonnegative(e, divisor) else None)
+
+    def affine(self, e: AffineExpr, dims: Sequence[Expr], symbols: Sequence[Expr]) -> Expr:
+        """MLIR's affine expression ``e`` of the given operands."""
+        match e:
+            case AffineConstantExpr():
+                return Expr.of(e.value)
+            case AffineDimExpr():
+                return dims[e.position]
+            case AffineSymExpr():
+                return symbols[e.position]
+            case AffineBinaryOpExpr():
+                left = self.affine(e.lhs, dims, symbols)
+                right = self.affine(e.rhs, dims, symbols)
+                operation = {
+                    AffineBinaryOpKind.Add: Expr.__add__,
+                    AffineBinaryOpKind.Mul: Expr.__mul__,
+                    AffineBinaryOpKind.Mod: self.mod,
+                    AffineBinaryOpKind.FloorDiv: self.floordiv,
+                    AffineBinaryOpKind.CeilDiv: self.ceildiv,
+                }[e.kind]
+                return operation(left, right)
+            case _:
+                raise TypeError(f"no affine expression: {e}")
 
     def minimum(self, a: Expr, b: Expr) -> Expr:
         return self._extremum("min", a, b)
