@@ -250,7 +250,8 @@ class Former:
 
     def place(self, op: Operation) -> None:
         tiles = any(is_tile(v) for v in (*op.results, *op.operands))
-        structural = bool(op.regions) or isinstance(op, ContractOp | PackOp) or not tiles
+        silent = not op.results and not isinstance(op, WRITES)
+        structural = bool(op.regions) or isinstance(op, ContractOp | PackOp) or not tiles or silent
         if not tiles and is_side_effect_free(op) and not op.regions:
             self.scalar(op)
         elif not op.regions and isinstance(op, xt.InitTileOp | xt.UpdateTileOffsetOp):

@@ -443,6 +443,16 @@ class FunctionContext(ControlFlow):
     def lower_xetile_prefetch_tile(self, op: xt.PrefetchTileOp) -> None:
         """The caches of a CPU prefetch by themselves; blocks are copied once and stay."""
 
+    def lower_tw_print(self, op: Operation) -> None:
+        raise error_at(
+            op,
+            "compiled code on the cpu does not print",
+            kind=UnsupportedError,
+            hint="run the kernel with kernel.options(target='reference'): there print and breakpoint work",
+        )
+
+    lower_tw_breakpoint = lower_tw_print
+
     def lower_vector_extract(self, op: vector.ExtractOp) -> None:
         if is_tile(op.result):
             return

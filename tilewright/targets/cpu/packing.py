@@ -133,7 +133,7 @@ def emit_pack_task(
 
     def source(place: Place) -> SSAValue:
         """The region of the pack on the registers of a place."""
-        registers = {op.body.block.args[0]: e.load(tile, place, padding)}
+        registers: dict[SSAValue, SSAValue] = {op.body.block.args[0]: e.load(tile, place, padding)}
         for inner in op.body.block.ops:
             if isinstance(inner, YieldOp):
                 return registers[inner.operands[0]]
