@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from codegen.harness import LEVELS, map_vectors
+from tests.codegen.harness import LEVELS, map_vectors
 from tilewright.codegen import x86
 
 N = 64

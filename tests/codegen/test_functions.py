@@ -4,7 +4,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from codegen.harness import LEVELS, Function, map_vectors
+from tests.codegen.harness import LEVELS, Function, map_vectors
 from tilewright.codegen import x86
 from tilewright.codegen.jit import compile_assembly
 

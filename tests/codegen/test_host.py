@@ -8,7 +8,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from codegen.harness import Function, module
+from tests.codegen.harness import Function, module
 from tilewright.codegen import emit_module, x86
 from tilewright.codegen.counts import expected, printed
 

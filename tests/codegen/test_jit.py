@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from codegen.harness import module
+from tests.codegen.harness import module
 from tilewright.codegen import emit_module, nvptx, spirv, x86
 from tilewright.codegen.elf import defined_symbols, undefined_symbols
 from tilewright.codegen.jit import (

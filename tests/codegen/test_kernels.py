@@ -8,7 +8,7 @@ import struct
 import numpy as np
 import pytest
 
-from codegen.harness import LEVELS, Function, module
+from tests.codegen.harness import LEVELS, Function, module
 from tilewright.codegen import emit_module, nvptx, spirv, x86
 from tilewright.codegen.counts import expected, printed
 from tilewright.codegen.remote import generate_ptx, generate_spirv

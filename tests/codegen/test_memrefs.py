@@ -5,7 +5,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from codegen.harness import Function, module
+from tests.codegen.harness import Function, module
 from tilewright.codegen import emit_module, x86
 from tilewright.codegen.counts import expected, printed
 from tilewright.codegen.jit import LoadedObject, compile_object

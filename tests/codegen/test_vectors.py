@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from codegen.harness import LEVELS, map_vectors, module
+from tests.codegen.harness import LEVELS, map_vectors, module
 from tilewright.codegen import emit_module, nvptx, spirv, x86
 from tilewright.codegen.remote import generate_ptx, generate_spirv
 

@@ -37,6 +37,9 @@ class LLVMTarget:
     handlers: Mapping[str, Handler] = field(default_factory=_no_handlers, hash=False, compare=False)
     """Ops that this target prints in its own way, by op name; the rest is common."""
 
+    def __str__(self) -> str:
+        return self.name
+
     def has(self, feature: str) -> bool:
         return feature in self.features
 

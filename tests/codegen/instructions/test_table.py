@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from codegen.harness import Function, amx_is_allowed, host_features, module
+from tests.codegen.harness import Function, amx_is_allowed, host_features, module
 from tilewright.codegen import emit_module, x86
 from tilewright.codegen.instructions import Instruction, all_instructions, find
 from tilewright.codegen.jit import compile_assembly
