@@ -1,0 +1,152 @@
+"""while-to-for: a while that counts becomes a for, so that passes need to know one kind of counted loop.
+
+    %r:2 = scf.while (%n = %lo, %x = %x0) {          %trips = ceildiv(max(%hi - %lo, 0), %step)
+      %c = arith.cmpi slt, %n, %hi                   %last = %lo + %trips * %step
+      scf.condition(%c) %n, %x                  ->   %r1 = scf.for %n = %lo to %hi step %step
+    } do {                                                 iter_args(%x = %x0) {
+      ... %n ... %x ...                                ... %n ... %x ...
+      %m = arith.addi %n, %step                        scf.yield %y
+      scf.yield %m, %y                               }
+    }                                                (%r#0 is %last)
+
+Requires: invariants of the condition stand outside of the loop (cleanup puts them there). A loop qualifies
+when its condition compares a carried index with a bound from outside (slt), passes on what it carries in
+order, and the body's last word on the counter is to add a positive constant to it.
+Guarantees: same results; other loops stay as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects import arith, gpu, scf
+from xdsl.dialects.builtin import IndexType, IntegerAttr, ModuleOp
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
+from xdsl.passes import ModulePass
+
+
+@dataclass(frozen=True)
+class WhileToFor(ModulePass):
+    """See the module's docstring."""
+
+    name = "while-to-for"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for kernel in [f for f in op.walk() if isinstance(f, gpu.FuncOp)]:
+            while_to_for(kernel)
+
+
+def while_to_for(kernel: Operation) -> None:
+    """Rewrites every loop of ``kernel`` that qualifies, innermost first."""
+    for op in reversed([op for op in kernel.walk() if isinstance(op, scf.WhileOp)]):
+        counting = _counting(op)
+        if counting is not None:
+            _rewrite(op, counting)
+
+
+@dataclass(frozen=True)
+class _Counting:
+    """Position of the counter among the carried values, its bound and its step."""
+
+    position: int
+    bound: SSAValue
+    step: SSAValue
+
+
+def _counting(op: scf.WhileOp) -> _Counting | None:
+    before, after = op.before_region.block, op.after_region.block
+    compare, condition = before.first_op, before.last_op
+    if (
+        not isinstance(compare, arith.CmpiOp)
+        or not isinstance(condition, scf.ConditionOp)
+        or compare.next_op is not condition
+        or condition.condition is not compare.result
+        or compare.predicate.value.data != 2  # slt
+        or tuple(condition.args) != tuple(before.args)
+    ):
+        return None
+    counter, bound = compare.lhs, compare.rhs
+    if not isinstance(counter, BlockArgument) or counter.block is not before:
+        return None
+    if not isinstance(counter.type, IndexType) or _inside(bound, op):
+        return None
+    last = after.last_op
+    assert isinstance(last, scf.YieldOp)
+    step = _step(last.arguments[counter.index], after.args[counter.index])
+    if step is None or _inside(step, op):
+        return None
+    return _Counting(counter.index, bound, step)
+
+
+def _step(following: SSAValue, counter: SSAValue) -> SSAValue | None:
+    """What is added to the counter: a positive constant; None when it is anything else."""
+    if not isinstance(following, OpResult) or not isinstance(following.op, arith.AddiOp):
+        return None
+    add = following.op
+    step = add.rhs if add.lhs is counter else add.lhs if add.rhs is counter else None
+    if not isinstance(step, OpResult) or not isinstance(step.op, arith.ConstantOp):
+        return None
+    value = step.op.value
+    return step if isinstance(value, IntegerAttr) and value.value.data > 0 else None
+
+
+def _inside(value: SSAValue, loop: Operation) -> bool:
+    block = value.owner if isinstance(value.owner, Block) else value.owner.parent
+    parent = block.parent_op() if block is not None else None
+    while parent is not None:
+        if parent is loop:
+            return True
+        parent = parent.parent_op()
+    return False
+
+
+def _rewrite(op: scf.WhileOp, counting: _Counting) -> None:
+    at = counting.position
+    block = op.parent
+    assert block is not None
+    start = op.arguments[at]
+    others = [i for i in range(len(op.arguments)) if i != at]
+    after = op.after_region.block
+    # The body: the counter comes first, and is no longer among the carried values.
+    body = Block(arg_types=[start.type, *(op.arguments[i].type for i in others)])
+    for new, i in zip(body.args, [at, *others], strict=True):
+        new.name_hint = after.args[i].name_hint
+        after.args[i].replace_all_uses_with(new)
+    last = after.last_op
+    assert isinstance(last, scf.YieldOp)
+    yielded = [last.arguments[i] for i in others]
+    last.detach()
+    last.erase()
+    for inner in list(after.ops):
+        inner.detach()
+        body.add_op(inner)
+    body.add_op(scf.YieldOp(*yielded))
+    loop = scf.ForOp(
+        start, counting.bound, counting.step, [op.arguments[i] for i in others], Region(body)
+    )
+    loop.location = op.location
+    block.insert_op_before(loop, op)
+    for result, i in zip(loop.results, others, strict=True):
+        result.name_hint = op.results[i].name_hint
+        op.results[i].replace_all_uses_with(result)
+    if op.results[at].first_use is not None:
+        op.results[at].replace_all_uses_with(_value_at_exit(op, start, counting))
+    op.detach()
+    op.erase()
+
+
+def _value_at_exit(op: scf.WhileOp, start: SSAValue, counting: _Counting) -> SSAValue:
+    """What the counter is when the loop has ended: the first value not below the bound."""
+    block = op.parent
+    assert block is not None
+    zero = arith.ConstantOp(IntegerAttr.from_index_int_value(0))
+    span = arith.SubiOp(counting.bound, start)
+    positive = arith.MaxSIOp(span, zero)
+    trips = arith.CeilDivSIOp(positive, counting.step)
+    covered = arith.MuliOp(trips, counting.step)
+    end = arith.AddiOp(start, covered)
+    for new in (zero, span, positive, trips, covered, end):
+        new.location = op.location
+        block.insert_op_before(new, op)
+    return end.result
