@@ -51,6 +51,21 @@ class _StridedSliceOp(IRDLOperation):
         printer.print_string("}")
 
     @classmethod
+    def entries(cls, parser: Parser) -> dict[str, Attribute]:
+        """The lists in a dictionary, or as newer text has them: `offsets = [0, 2], strides = [1, 1]`."""
+        found: dict[str, Attribute] = {}
+        for name in cls.LISTS:
+            if found:
+                parser.parse_punctuation(",")
+            elif parser.parse_optional_keyword(name) is None:
+                break
+            if found:
+                parser.parse_keyword(name)
+            parser.parse_punctuation("=")
+            found[name] = parser.parse_attribute()
+        return {**found, **parser.parse_optional_attr_dict()}
+
+    @classmethod
     def split(
         cls, parser: Parser, entries: dict[str, Attribute]
     ) -> tuple[dict[str, Attribute], dict[str, Attribute]]:
@@ -137,7 +152,7 @@ class ExtractStridedSliceOp(_StridedSliceOp):
     @classmethod
     def parse(cls, parser: Parser) -> ExtractStridedSliceOp:
         operand = parser.parse_unresolved_operand()
-        entries = parser.parse_optional_attr_dict()
+        entries = cls.entries(parser)
         properties, attributes = cls.split(parser, entries)
         parser.parse_punctuation(":")
         source = parser.parse_type()
@@ -227,7 +242,7 @@ class InsertStridedSliceOp(_StridedSliceOp):
         operands = parser.parse_comma_separated_list(
             parser.Delimiter.NONE, parser.parse_unresolved_operand
         )
-        entries = parser.parse_optional_attr_dict()
+        entries = cls.entries(parser)
         properties, attributes = cls.split(parser, entries)
         parser.parse_punctuation(":")
         source = parser.parse_type()
