@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import re
 import runpy
 import sys
 import tempfile
@@ -161,7 +162,7 @@ def execute_module(text: str, name: str, args: argparse.Namespace) -> int:
     for warning in warnings:
         err().print(warning)
     if args.target != "reference" and not args.check:
-        return run_compiled(module, args)
+        return run_compiled(module, text, args)
     from tilewright import reference
 
     report = reference.run(module, kernel=args.entry, check=args.check, seed=args.seed)
@@ -171,15 +172,19 @@ def execute_module(text: str, name: str, args: argparse.Namespace) -> int:
     return DONE if report.ok else INPUT_ERROR
 
 
-def run_compiled(module: ModuleOp, args: argparse.Namespace) -> int:
+def run_compiled(module: ModuleOp, text: str, args: argparse.Namespace) -> int:
     """Host code compiled, kernels by their target, in a worker process that a wild address may end."""
     from tilewright.runtime.program import Limits, in_worker, run_program
 
+    level = args.level
+    if level == "auto" and (stated := run_line_level(text)) is not None:
+        level = stated
+        print(f"{stated} level, as the RUN line says", file=sys.stderr)
     failures = in_worker(
         lambda fail: run_program(
             module,
             entry=args.entry or "main",
-            level=args.level,
+            level=level,
             target=args.target or "cpu",
             seed=args.seed,
             strict=args.strict,
@@ -193,6 +198,13 @@ def run_compiled(module: ModuleOp, args: argparse.Namespace) -> int:
     for failure in failures:
         err().print(f"error: a comparison of the program failed: {failure}")
     return INPUT_ERROR if failures else DONE
+
+
+def run_line_level(text: str) -> str | None:
+    """The level that the RUN lines of a file give its pipeline: `xegpu-op-level=...`."""
+    lines = "\n".join(line for line in text.splitlines() if re.match(r"\s*//\s*RUN:", line))
+    found = re.search(r"xegpu-op-level=(workgroup|subgroup|lane)\b", lines)
+    return found[1] if found else None
 
 
 def filecheck(text: str, name: str, printed: str) -> int:

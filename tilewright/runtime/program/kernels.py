@@ -6,6 +6,7 @@ one subgroup is one workgroup.  What no compiled path takes runs on the referenc
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,20 +22,17 @@ from xdsl.dialects.builtin import (
     UnitAttr,
     i64,
 )
-from xdsl.ir import Attribute, Operation
+from xdsl.ir import Attribute
 
 from tilewright.diagnostics import CompileError, TilewrightError, UnsupportedError, error_at
 from tilewright.passes.host_to_calls import Launch
 from tilewright.passes.idle_barriers import remove_idle_barriers
 from tilewright.passes.lane_to_subgroup import lane_to_subgroup
-from tilewright.passes.level import LEVEL, infer_level
+from tilewright.passes.level import LANES, LEVEL, infer_level, subgroups_of_launch
 from tilewright.passes.merge_slices import merge_slices
 from tilewright.passes.subgroup_to_workgroup import subgroup_to_workgroup
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions, Executable, Grid, get_target
-
-LANES = 16
-"""Lanes of a subgroup where launches count lanes as threads (Xe: pvc, bmg)."""
 
 Say = Callable[[str], Any]
 Facts = tuple[bool, ...]
@@ -96,7 +94,7 @@ class Kernels:
         kernel = self._find(launch)
         level = infer_level(kernel) if self._level == "auto" else self._level
         threads = block[0] * block[1] * block[2]
-        subgroups = _subgroups(kernel, level, threads)
+        subgroups = subgroups_of_launch(kernel, level, threads)
         name = kernel.sym_name.data
         if self._target != "reference":
             try:
@@ -116,9 +114,18 @@ class Kernels:
                 self._say(f"@{name}: {level} level, compiled for {self._target}")
                 return _Ready(executable, subgroups if level != "workgroup" else 1)
             except UnsupportedError as error:
-                self._say(
-                    f"@{name}: {level} level, on the reference executor, because {error.message}"
+                why = error.message
+            except TilewrightError:
+                raise
+            except Exception as error:
+                # The executor's answer is right, whatever went wrong in a pass: but it is told.
+                if os.environ.get("TILEWRIGHT_TRACEBACK"):
+                    raise
+                why = (
+                    f"of an internal error in the compiler ({type(error).__name__}: {error}); "
+                    "TILEWRIGHT_TRACEBACK=1 shows where"
                 )
+            self._say(f"@{name}: {level} level, on the reference executor, because {why}")
         module = _alone(kernel, level, subgroups)
         return _Interpreted(module, name, subgroups if level != "workgroup" else 1)
 
@@ -175,30 +182,6 @@ def _alone(kernel: gpu.FuncOp, level: str, subgroups: int) -> ModuleOp:
 
 def _kernel_of(module: ModuleOp) -> gpu.FuncOp:
     return next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
-
-
-def _subgroups(kernel: Operation, level: str, threads: int) -> int:
-    """How many subgroups a launch of `threads` threads has.
-
-    XeTile and the older block form of XeGPU (offsets on create_nd_tdesc) are launched with one thread per subgroup,
-    today's text with one per lane.
-    """
-    if level == "workgroup":
-        return 1
-    if level == "lane":
-        return -(-threads // LANES)
-    return threads if _counts_subgroups(kernel) else -(-threads // LANES)
-
-
-def _counts_subgroups(kernel: Operation) -> bool:
-    ops = list(kernel.walk())
-    if any(op.name.startswith("xetile.") for op in ops):
-        return True
-    return any(
-        op.name in ("xegpu.update_nd_offset", "xegpu.create_tdesc", "xegpu.compile_hint")
-        or (op.name == "xegpu.create_nd_tdesc" and getattr(op, "has_offsets", False))
-        for op in ops
-    )
 
 
 def _as_xetile(module: ModuleOp) -> ModuleOp:

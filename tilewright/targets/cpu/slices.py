@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from xdsl.dialects import vector
+from xdsl.dialects import arith, vector
+from xdsl.dialects.builtin import IntegerType
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects.upstream.vector import ExtractStridedSliceOp
+from tilewright.targets.cpu.builder import lane_type
 from tilewright.targets.cpu.evaluate import Evaluator, Place, evaluates
-from tilewright.targets.cpu.memory import element_of, rows_cols
+from tilewright.targets.cpu.memory import element_of, itemsize, rows_cols
 
 
 @evaluates(ExtractStridedSliceOp)
@@ -59,3 +61,35 @@ def extract(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
         op.vector,
         replace(place, row=b.add(place.row, row), col=b.add(place.col, col), inside=False),
     )
+
+
+@evaluates(vector.BitcastOp)
+def bitcast(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
+    """Elements of the same bytes: each of the source's is followed by its parts, lowest bytes first."""
+    b = e.b
+    source, kind = op.operands[0], element_of(op.results[0].type)
+    wide, narrow = 8 * itemsize(element_of(source.type)), 8 * itemsize(kind)
+    if wide == narrow:
+        return b.value(arith.BitcastOp(e.at(source, place), lane_type(kind, place.lanes)))
+    if wide < narrow:
+        raise error_at(
+            op, "a bitcast of tiles to wider elements on the cpu target", kind=UnsupportedError
+        )
+    ratio = wide // narrow
+    if place.axis == 1 and place.lanes > 1:
+        if isinstance(place.col, int) and place.col % ratio == 0 and place.lanes % ratio == 0:
+            lanes = place.lanes // ratio
+            at = replace(place, col=place.col // ratio, lanes=lanes)
+            register = e.at(source, at)
+            if lanes > 1:
+                return b.value(vector.BitcastOp(register, lane_type(kind, place.lanes)))
+        return e.by_lane(place, kind, lambda p: bitcast(e, op, p, 0))
+    register = e.at(source, replace(place, col=b.div(place.col, ratio), inside=False))
+    bits = lane_type(IntegerType(wide), place.lanes)
+    number = b.value(arith.BitcastOp(register, bits))
+    shift = b.value(
+        arith.IndexCastOp(b.idx(b.mul(b.rem(place.col, ratio), narrow)), IntegerType(wide))
+    )
+    number = b.value(arith.ShRUIOp(number, b.splat(shift, place.lanes)))
+    part = b.value(arith.TruncIOp(number, lane_type(IntegerType(narrow), place.lanes)))
+    return b.value(arith.BitcastOp(part, lane_type(kind, place.lanes)))
