@@ -1,0 +1,81 @@
+"""while-to-for: counted whiles become fors and mean the same; other whiles stay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from xdsl.dialects import scf
+
+from tilewright import reference
+from tilewright.dialects.text import parse_module, verify_module
+from tilewright.passes.while_to_for import while_to_for
+
+PROGRAM = """
+gpu.module @m {{
+  gpu.func @f(%y: memref<4xi64>, %lo: index, %hi: index) kernel {{
+    %c0 = arith.constant 0 : index
+    %c1 = arith.constant 1 : index
+    %c3 = arith.constant {step} : index
+    %zero = arith.constant 0 : i64
+    %r:3 = scf.while (%s = %zero, %n = %lo, %k = %c0) : (i64, index, index) -> (i64, index, index) {{
+      %c = arith.cmpi {predicate}, %n, %hi : index
+      scf.condition(%c) {passed} : i64, index, index
+    }} do {{
+    ^bb0(%s: i64, %n: index, %k: index):
+      %v = arith.index_cast %n : index to i64
+      %t = arith.addi %s, %v : i64
+      %m = arith.addi {following} : index
+      %j = arith.addi %k, %c1 : index
+      scf.yield %t, %m, %j : i64, index, index
+    }}
+    %at = arith.index_cast %r#1 : index to i64
+    %trips = arith.index_cast %r#2 : index to i64
+    memref.store %r#0, %y[%c0] : memref<4xi64>
+    memref.store %at, %y[%c1] : memref<4xi64>
+    %c2 = arith.constant 2 : index
+    memref.store %trips, %y[%c2] : memref<4xi64>
+    gpu.return
+  }}
+}}
+"""
+USUAL = {"step": 3, "predicate": "slt", "passed": "%s, %n, %k", "following": "%n, %c3"}
+
+
+def module_of(**changes):
+    return parse_module(PROGRAM.format(**{**USUAL, **changes}))
+
+
+def run(module, low, high):
+    y = np.zeros(4, np.int64)
+    reference.run(module, 1, [y, low, high])
+    return y.tolist()
+
+
+def count(module, kind):
+    return sum(isinstance(op, kind) for op in module.walk())
+
+
+@pytest.mark.parametrize("low, high", [(0, 0), (0, 10), (0, 9), (5, 4), (-7, 8), (9, -9), (2, 3)])
+@pytest.mark.parametrize("following", ["%n, %c3", "%c3, %n"])
+def test_counted_loops(low, high, following):
+    before, after = (module_of(following=following) for _ in range(2))
+    while_to_for(after)
+    verify_module(after)
+    assert (count(after, scf.WhileOp), count(after, scf.ForOp)) == (0, 1)
+    numbers = list(range(low, high, 3))
+    end = low + 3 * len(numbers)
+    assert run(before, low, high) == run(after, low, high) == [sum(numbers), end, len(numbers), 0]
+
+
+@pytest.mark.parametrize("changes", [
+    {"predicate": "ult"}, {"predicate": "sle"}, {"predicate": "ne"},
+    {"step": -3}, {"step": 0},
+    {"passed": "%s, %k, %n"},
+    {"following": "%k, %c3"},
+    {"following": "%n, %k"},
+    {"following": "%n, %n"},
+], ids=str)  # fmt: skip
+def test_other_loops_stay(changes):
+    module = module_of(**changes)
+    while_to_for(module)
+    assert (count(module, scf.WhileOp), count(module, scf.ForOp)) == (1, 0)
