@@ -58,15 +58,17 @@ class Case:
         types = signature_of([describe(a) for a in (*self.inputs, *self.outputs)])
         self.signature = [t for t in types if isinstance(t, ArrayType)]
         self.module = build(program, self.signature)
-        note(f"data of seed {seed}, grid {program.grid}, arguments:")
+        self.seed = seed
+
+    def describe(self) -> str:
+        """Everything that a failure should show."""
+        lines = [f"data of seed {self.seed}, grid {self.program.grid}, arguments:"]
         for array in (*self.inputs, *self.outputs):
-            note(f"  {array.dtype}{list(array.shape)}, strides {array.strides}")
-        note(print_module(self.module))
+            lines.append(f"  {array.dtype}{list(array.shape)}, strides {array.strides}")
+        return "\n".join([*lines, print_module(self.module)])
 
     def expected(self) -> Outcome:
-        outcome = evaluate(self.program, self.inputs, self.outputs)
-        assume(outcome.finite)
-        return outcome
+        return evaluate(self.program, self.inputs, self.outputs)
 
     def launch(self, target: str) -> list[np.ndarray[Any, Any]]:
         """The outputs after a launch on a target."""
@@ -93,20 +95,28 @@ class Case:
             assert error <= room, f"{label}: error {error:.3g}, room {room:.3g}"
 
 
+def drawn(program: Program, seed: int) -> tuple[Case, Outcome]:
+    """A case whose numbers stay finite, noted for the report of a failure."""
+    case = Case(program, seed)
+    note(case.describe())
+    expected = case.expected()
+    assume(expected.finite)
+    return case, expected
+
+
 @fuzz
 @given(program=programs(), seed=st.integers(0, 2**32 - 1))
 @pytest.mark.parametrize("target", TARGETS)
 def test_targets_agree_with_plain_numpy(target: str, program: Program, seed: int):
-    case = Case(program, seed)
-    case.compare(case.expected(), case.launch(target), target)
+    case, expected = drawn(program, seed)
+    case.compare(expected, case.launch(target), target)
 
 
 @fuzz
 @given(program=programs(), seed=st.integers(0, 2**32 - 1))
 def test_programs_survive_text_and_checking_mode(program: Program, seed: int):
     """The printed text is the same program, and checking mode finds nothing undefined in it."""
-    case = Case(program, seed)
-    expected = case.expected()
+    case, expected = drawn(program, seed)
     module = parse_module(print_module(case.module))
     assert case.module.is_structurally_equivalent(module)
     outputs = [a.copy() for a in case.outputs]

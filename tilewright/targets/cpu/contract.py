@@ -99,7 +99,29 @@ class ContractEmitter:
         e.values.scalars[op.body.block.args[0]] = lo
         self.lower_scalars(op)
         for (a, bb), c, empty in zip(op.pairs, accumulators, zero, strict=True):
-            self.product(a, bb, c, trips, empty)
+            if c.ld == 1:
+                self.column_product(a, bb, c, trips, empty)
+            else:
+                self.product(a, bb, c, trips, empty)
+
+    def column_product(self, a: SSAValue, bb: SSAValue, c: Buffer, trips: Idx, zero: bool) -> None:
+        """Micro-kernels write whole rows of registers, so that sums of one column need rows of their own."""
+        b, size = self.b, itemsize(c.element)
+        assert isinstance(a.type, VectorType) and isinstance(bb.type, VectorType)
+        family = family_of(self.m, a.type, bb.type, c.element)
+        padded = -(-c.shape[0] // self.m.row_unit) * self.m.row_unit
+        pointer = self.local(padded * family.nr * size + 64)
+        wide = Buffer(pointer, c.element, c.shape, family.nr, padded)
+
+        def copy(source: Buffer, target: Buffer) -> None:
+            with b.loop(0, c.shape[0]) as r:
+                value = b.load(source.address(b, r.iv, 0), c.element)
+                b.store(value, target.address(b, r.iv, 0))
+
+        if not zero:
+            copy(c, wide)
+        self.product(a, bb, wide, trips, zero)
+        copy(wide, c)
 
     def product(self, a: SSAValue, bb: SSAValue, c: Buffer, trips: Idx, zero: bool) -> None:
         b, m = self.b, self.m
