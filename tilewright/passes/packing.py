@@ -34,7 +34,7 @@ from xdsl.rewriter import InsertPoint
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp, PackOp, PanelOp, PanelsType, YieldOp
 from tilewright.passes.access import Access, AccessAnalysis
-from tilewright.passes.affine import Expr, Kind
+from tilewright.passes.affine import Expr, Kind, Symbol
 from tilewright.passes.materialise import Materialiser, NoValue
 
 index = IndexType()
@@ -192,14 +192,23 @@ class Packing:
         raise AssertionError("a kernel ends with gpu.return")
 
     def bound(self, access: Access, dim: int) -> Expr:
-        """x from there on is read by no workgroup: what all of them reach, or the array's extent."""
-        region = self.analysis.region(access, loops=access.loops, axes=range(3))
-        if region is not None:
-            end = region[dim].start + region[dim].length
-            fixed = all(s.kind in (Kind.GRID_DIM, Kind.EXTENT) for s in end.atoms | end.symbols)
-            if fixed:
-                return end
-        return access.extents[dim]
+        """x from there on is read by no workgroup: where the last tile ends, or else the array's extent."""
+        x = access.offsets[dim]
+        trips = {loop.counter: loop.trips for loop in access.loops}
+        last: dict[Symbol, Expr] = {}
+        for symbol in x.symbols:
+            if (x.coefficient(symbol).constant or -1) < 0:
+                return access.extents[dim]
+            if symbol.kind is Kind.PROGRAM_ID and isinstance(symbol.key, int):
+                last[symbol] = Expr.symbol(self.analysis.grid_dim(symbol.key)) - 1
+            elif symbol.kind is Kind.COUNTER and (count := trips.get(symbol)) is not None:
+                last[symbol] = count - 1
+            else:
+                return access.extents[dim]
+        end = x.substitute(last) + access.tile_type.get_shape()[dim - len(access.offsets)]
+        known = (Kind.GRID_DIM, Kind.EXTENT)
+        fixed = all(s.kind in known or s.kind is Kind.APPLY for s in end.atoms | end.symbols)
+        return end if fixed else access.extents[dim]
 
     def use(
         self, op: ContractOp, value: OpResult, chain: Chain, pack: PackOp, position: int
