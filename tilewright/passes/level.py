@@ -81,3 +81,31 @@ def _is_lane_access(op: Operation) -> bool:
 
 def _rank(type_: Attribute) -> int:
     return type_.get_num_dims() if isinstance(type_, VectorType) else 0
+
+
+LANES = 16
+"""Lanes of a subgroup of a launch that does not say: that of PVC and BMG."""
+
+
+def subgroups_of_launch(kernel: Operation, level: str, threads: int) -> int:
+    """How many subgroups a launch of `threads` threads has.
+
+    XeTile and the older block form of XeGPU (offsets on create_nd_tdesc) are launched with one thread per
+    subgroup, today's text with one per lane.
+    """
+    if level == "workgroup":
+        return 1
+    if level == "subgroup" and _counts_subgroups(kernel):
+        return threads
+    return -(-threads // LANES)
+
+
+def _counts_subgroups(kernel: Operation) -> bool:
+    ops = list(kernel.walk())
+    old = (xegpu.UpdateNdOffsetOp, xegpu.CreateDescOp, xegpu.CompileHintOp)
+    return any(
+        op.name.startswith("xetile.")
+        or isinstance(op, old)
+        or (isinstance(op, xegpu.CreateNdDescOp) and op.has_offsets)
+        for op in ops
+    )

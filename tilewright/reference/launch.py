@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Any, cast
 
 import numpy as np
@@ -13,7 +14,7 @@ from xdsl.dialects.builtin import IntegerAttr, MemRefType, ModuleOp, StringAttr,
 from xdsl.ir import Attribute, Operation
 
 from tilewright.diagnostics import LaunchError
-from tilewright.dialects.xetile import TileType
+from tilewright.passes.level import LEVEL, infer_level, subgroups_of_launch
 from tilewright.reference.batch import Batch
 from tilewright.reference.lanes import DEFAULT_WIDTH
 from tilewright.reference.machine import Machine
@@ -116,18 +117,15 @@ def launch(
 ) -> None:
     """A kernel launched by host code that runs at `site`."""
     context = site.machine.context
-    if not at_subgroup_level(function):
+    level = infer_level(function)
+    function.attributes.setdefault(LEVEL, StringAttr(level))
+    if level == "workgroup":
         block = (1, 1, 1)
+    elif level == "subgroup":
+        count = subgroups_of_launch(function, level, prod(block))
+        if count != prod(block):  # one thread per lane: the program is that of their subgroups
+            block = (count, 1, 1)
     context.launch(lay_out(function), grid, block, arguments)
-
-
-def at_subgroup_level(function: Operation) -> bool:
-    """By the level attribute; without one, XeTile text with a wg_map is workgroup level."""
-    level = function.attributes.get("tilewright.level")
-    if isinstance(level, StringAttr):
-        return level.data != "workgroup"
-    types = (result.type for op in function.walk() for result in op.results)
-    return not any(isinstance(type, TileType) and type.wg_map is not None for type in types)
 
 
 def find_entry(module: ModuleOp, name: str | None = None) -> Operation:
