@@ -71,12 +71,29 @@ def judged(rows: dict[str, Sequence[Row]]) -> Iterator[tuple[Bar, Row, float]]:
                 yield bar, row, value
 
 
+def markdown(rows: dict[str, Sequence[Row]]) -> str:
+    """The bars as a table of docs/performance.md."""
+    lines = ["| case | threads | measured | bar | |", "|---|---|---|---|---|"]
+    for bar, row, value in judged(rows):
+        rates = ", ".join(f"{r.name} {r.rate:.4g}" for r in row.results)
+        sign, verdict = (
+            (">=" if bar.at_least else "<="),
+            ("met" if bar.met(value) else "**not met**"),
+        )
+        lines.append(
+            f"| {row.case.name} | {row.case.threads} | {value:.2f} {bar.what} "
+            f"({rates} {row.case.unit}) | {sign} {bar.bound:g} | {verdict} |"
+        )
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--only", nargs="+", default=sorted({bar.suite for bar in BARS}))
     parser.add_argument("--json")
+    parser.add_argument("--markdown", action="store_true", help="print a table for the docs too")
     args = parser.parse_args()
     settings = Settings(threads=tuple(args.threads), rounds=args.rounds)
     about = environment()
@@ -90,6 +107,8 @@ def main() -> None:
             f"{row.case.name:42} {row.case.threads}T  {value:8.2f} {bar.what:12} "
             f"bar {sign} {bar.bound:<5g} {verdict:8} ({rates} {row.case.unit})"
         )
+    if args.markdown:
+        print(markdown(rows))
     if args.json:
         found = [row.as_json() for suite in rows.values() for row in suite]
         with open(args.json, "w", encoding="utf-8") as file:

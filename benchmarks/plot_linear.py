@@ -17,7 +17,7 @@ from tilewright.tools.suites import Settings
 
 SHOWN = (
     ("ops", "elementwise ops in the kernel", "compile time, ms", 1e3),
-    ("workgroups", "workgroups of 64 x 64 elements", "run time, us", 1e6),
+    ("workgroups", "workgroups, 64 x 64 elements each", "run time, us", 1e6),
 )
 
 
