@@ -12,9 +12,9 @@
 | any other scalar; vector<SxT> | vector<16xT>; vector<Sx16xT> |
 | fragment of a block (load, store, dpas) | the block, dealt out by casts of shape and transposes (`layout.blocks`) |
 
-Requires: a kernel at lane level, verified; x threads of a workgroup a multiple of the lanes. Guarantees: the kernel is at
-subgroup level and computes the same. Raises UnsupportedError, with nothing changed, for control flow and addresses that
-differ between lanes, and for ops that move data between lanes.
+Requires: a kernel at lane level, verified; x threads of a workgroup a multiple of the lanes. Guarantees: the kernel
+is at subgroup level and computes the same. Raises UnsupportedError, with nothing changed, for control flow and
+addresses that differ between lanes, and for ops that move data between lanes.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from xdsl.dialects.builtin import (
     IntegerAttr,
     StringAttr,
     VectorType,
+    i1,
 )
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
@@ -289,14 +290,8 @@ class _Vectorise:
                 continue
             wide = self.wide(v)
             if select and i == 0:
-                wide = self.add(
-                    vector.BroadcastOp(
-                        wide,
-                        VectorType(
-                            wide.type.element_type, self.widened(op.results[0].type).get_shape()
-                        ),
-                    )  # pyright: ignore
-                )
+                shape = self.widened(op.results[0].type).get_shape()
+                wide = self.add(vector.BroadcastOp(wide, VectorType(i1, shape)))
             operands.append(wide)
         new = type(op).create(
             operands=operands,
@@ -393,9 +388,7 @@ class _Vectorise:
         """[registers, lanes] of a block."""
         split, order, _ = _deal(shape, *dealt)
         element = value.type.element_type  # pyright: ignore
-        value = self.cast(value, split)
-        if order != sorted(order):
-            value = self.add(more.TransposeOp(value, order))
+        value = self.reorder(value, split, order)
         return self.cast(value, [prod(shape) // self.lanes, self.lanes], element)
 
     def whole(
@@ -403,10 +396,7 @@ class _Vectorise:
     ) -> SSAValue:
         """The block of [.., lanes] fragments."""
         _, order, parts = _deal(shape, *dealt)
-        value = self.cast(value, parts)
-        inverse = [order.index(i) for i in range(len(order))]
-        if inverse != sorted(inverse):
-            value = self.add(more.TransposeOp(value, inverse))
+        value = self.reorder(value, parts, [order.index(i) for i in range(len(order))])
         return self.cast(value, list(shape))
 
     def cast(self, value: SSAValue, shape: list[int], element: Attribute | None = None) -> SSAValue:
@@ -415,6 +405,13 @@ class _Vectorise:
         if list(kind.get_shape()) == list(shape):
             return value
         return self.add(more.ShapeCastOp(value, VectorType(kind.element_type, shape)))
+
+    def reorder(self, value: SSAValue, shape: list[int], order: list[int]) -> SSAValue:
+        """The value in a shape, its dimensions reordered; itself where only dimensions of one element move."""
+        moved = [d for d in order if shape[d] != 1]
+        if moved == sorted(moved):
+            return value
+        return self.add(more.TransposeOp(self.cast(value, shape), order))
 
     def dealt(
         self, shape: tuple[int, ...], bits: int, unit: int = 0, packed: int = 1
