@@ -168,6 +168,9 @@ def test_maps_stand_on_tiles_and_ops():
     assert "sg_map = <wi_layout = [1, 16], wi_data = [1, 1]>" in text
     assert "wg_map_c = #xetile.wg_map<sg_layout = [2, 2], sg_data = [32, 32]>" in text
     assert "xetile.convert_layout" in text
+    for op in ("math.exp", "math.fma", "math.absf", "arith.select", "arith.maximumf"):
+        line = next(line for line in text.splitlines() if op in line)
+        assert "map = #xetile.wg_map<sg_layout = [2, 2]" in line or "map = #" in line
 
 
 @tw.kernel
@@ -177,6 +180,8 @@ def mapped(X):
     s = tw.init_tile(X, [0, 0], (8, 16), sg_map=tw.sg_map([1, 16], [1, 1]))
     tw.store_tile(tw.load_tile(s), s)
     y = tw.tile_mma(x, x, tw.zeros((64, 64), tw.f32, wg_map=m), wg_map=m)
+    y = tw.where(y > 0, tw.maximum(y, x, wg_map=m), y, wg_map=m)
+    y = tw.fma(y, x, tw.abs(x, wg_map=m), wg_map=m)
     y = tw.convert_layout(tw.exp(y, wg_map=m), tw.wg_map([4, 1], [16, 64]), m)
     tw.store_tile(y, tw.init_tile(X, [0, 0], (64, 64)))
 

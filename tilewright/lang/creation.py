@@ -8,13 +8,12 @@ from xdsl.dialects.builtin import IndexType, VectorType
 
 from tilewright import dtypes
 from tilewright.diagnostics import CompileError
-from tilewright.dialects import xetile
 from tilewright.dialects.upstream import vector as upstream_vector
 from tilewright.dtypes import DType
 from tilewright.lang.arithmetic import binary
 from tilewright.lang.context import ArgumentError, emitter
 from tilewright.lang.convert import broadcast_to, constant, to
-from tilewright.lang.maps import WgMap, wg_attr
+from tilewright.lang.maps import WgMap, mapped
 from tilewright.lang.registry import language
 from tilewright.lang.tiles import static_shape
 from tilewright.lang.values import Operand, Value, describe_type
@@ -48,7 +47,7 @@ def full(
             raise ArgumentError("value", error.message, hint="give another dtype") from None
     else:
         raise ArgumentError("value", f"value must be a number, not {describe_type(value)}")
-    return _mapped(broadcast_to(scalar, extents), wg_map)
+    return mapped(broadcast_to(scalar, extents), wg_map)
 
 
 @language
@@ -111,20 +110,4 @@ def arange(
     step = current.result(upstream_vector.StepOp(VectorType(IndexType(), [count])))
     cast = upstream_vector.ShapeCastOp(step, VectorType(IndexType(), line))
     value = broadcast_to(Value(current.result(cast), dtypes.index, line), extents)
-    return _mapped(binary("+", value, start) if start else value, wg_map)
-
-
-def _mapped(value: Value, wg_map: WgMap | None) -> Value:
-    """States who owns a value, on the op that makes it."""
-    attr = wg_attr(wg_map)
-    if attr is None:
-        return value
-    owner = value.ssa.owner
-    if isinstance(owner, xetile.BroadcastOp):
-        owner.properties["wg_map"] = attr
-    else:
-        from xdsl.ir import Operation
-
-        assert isinstance(owner, Operation)
-        owner.attributes["map"] = attr
-    return value
+    return mapped(binary("+", value, start) if start else value, wg_map)

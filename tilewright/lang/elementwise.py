@@ -20,7 +20,7 @@ from tilewright.lang.convert import (
     constant,
     to,
 )
-from tilewright.lang.maps import WgMap, wg_attr
+from tilewright.lang.maps import WgMap, mapped
 from tilewright.lang.registry import language
 from tilewright.lang.values import Operand, Value, describe_type
 
@@ -53,9 +53,7 @@ def _float_function(
         x = to(x, dtypes.f32)
     x = to_computable(x)
     op = build(computed(x), emitter(name).fastmath)
-    if (attr := wg_attr(wg_map)) is not None:
-        op.attributes["map"] = attr
-    return Value(emitter(name).result(op), x.dtype, x.shape, weak=x.weak)
+    return mapped(Value(emitter(name).result(op), x.dtype, x.shape, weak=x.weak), wg_map)
 
 
 @language
@@ -271,12 +269,12 @@ def abs(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
         if x.dtype.is_unsigned or x.dtype.is_bool:
             return x
         op = math.AbsIOp(computed(x))
-        return Value(emitter("abs").result(op), x.dtype, x.shape)
+        return mapped(Value(emitter("abs").result(op), x.dtype, x.shape), wg_map)
     return _float_function("abs", x, math.AbsFOp, python_math.fabs, wg_map)
 
 
 @language
-def maximum(a: Operand, b: Operand) -> Value:
+def maximum(a: Operand, b: Operand, *, wg_map: WgMap | None = None) -> Value:
     """The larger of two operands, elementwise; NaN wins, as in numpy. Broadcasts.
 
     >>> @tw.kernel
@@ -289,11 +287,11 @@ def maximum(a: Operand, b: Operand) -> Value:
     """
     if not isinstance(a, Value) and not isinstance(b, Value):
         return cast(Value, builtins.max(a, b))
-    return binary("max", a, b)
+    return mapped(binary("max", a, b), wg_map)
 
 
 @language
-def minimum(a: Operand, b: Operand) -> Value:
+def minimum(a: Operand, b: Operand, *, wg_map: WgMap | None = None) -> Value:
     """The smaller of two operands, elementwise; NaN wins, as in numpy. Broadcasts.
 
     >>> @tw.kernel
@@ -306,11 +304,11 @@ def minimum(a: Operand, b: Operand) -> Value:
     """
     if not isinstance(a, Value) and not isinstance(b, Value):
         return cast(Value, builtins.min(a, b))
-    return binary("min", a, b)
+    return mapped(binary("min", a, b), wg_map)
 
 
 @language
-def where(condition: Value | bool, a: Operand, b: Operand) -> Value:
+def where(condition: Value | bool, a: Operand, b: Operand, *, wg_map: WgMap | None = None) -> Value:
     """``a`` where ``condition`` (a mask or an i1 scalar) is true, ``b`` elsewhere. Broadcasts.
 
     ``a`` and ``b`` meet in one dtype as the operands of ``+`` do; both are evaluated. Two numbers
@@ -342,11 +340,11 @@ def where(condition: Value | bool, a: Operand, b: Operand) -> Value:
     if condition.shape:
         condition = broadcast_to(condition, shape)
     op = arith.SelectOp(computed(condition), computed(x), computed(y))
-    return Value(emitter("where").result(op), x.dtype, shape, weak=weak)
+    return mapped(Value(emitter("where").result(op), x.dtype, shape, weak=weak), wg_map)
 
 
 @language
-def fma(a: Operand, b: Operand, c: Operand) -> Value:
+def fma(a: Operand, b: Operand, c: Operand, *, wg_map: WgMap | None = None) -> Value:
     """``a * b + c`` with one rounding, elementwise, of floats. Broadcasts.
 
     >>> @tw.kernel
@@ -370,7 +368,7 @@ def fma(a: Operand, b: Operand, c: Operand) -> Value:
         raise ArgumentError("a", f"fma is not defined on {x.dtype}", hint="write a * b + c")
     p, q, r = (meet(x, operand, "fma")[1] for operand in operands)
     op = math.FmaOp(p.ssa, q.ssa, r.ssa, emitter("fma").fastmath)
-    return Value(emitter("fma").result(op), x.dtype, x.shape, weak=x.weak)
+    return mapped(Value(emitter("fma").result(op), x.dtype, x.shape, weak=x.weak), wg_map)
 
 
 def _rsqrt(x: float) -> float:

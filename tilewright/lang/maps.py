@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from xdsl.ir import Operation
+
 from tilewright.dialects import xetile
 from tilewright.lang.context import ArgumentError
 from tilewright.lang.registry import language
-from tilewright.lang.values import describe_type
+from tilewright.lang.values import Value, describe_type
 
 Pair = Sequence[int]
 
@@ -98,3 +100,16 @@ def hint_attr(given: str | None, name: str) -> xetile.CacheHintAttr | None:
             name, f"{given!r} is no cache hint", hint=f"one of {', '.join(map(repr, known))}"
         )
     return xetile.CacheHintAttr(xetile.CacheHint(given))
+
+
+def mapped(value: Value, given: WgMap | None) -> Value:
+    """States on the op that made a value who owns it; None states nothing."""
+    attr = wg_attr(given)
+    owner = value.ssa.owner
+    if attr is None or not isinstance(owner, Operation):
+        return value
+    if isinstance(owner, (xetile.BroadcastOp, xetile.ReductionOp, xetile.TransposeOp)):
+        owner.properties["wg_map"] = attr
+    else:
+        owner.attributes["map"] = attr
+    return value

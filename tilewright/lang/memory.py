@@ -20,7 +20,7 @@ from tilewright.lang.convert import (
     stored,
     to,
 )
-from tilewright.lang.maps import WgMap, hint_attr, wg_attr
+from tilewright.lang.maps import WgMap, hint_attr, mapped
 from tilewright.lang.promote import exact_in
 from tilewright.lang.registry import language
 from tilewright.lang.tiles import expect_tile
@@ -59,10 +59,8 @@ def load_tile(
         l2_hint=hint_attr(l2_hint, "l2_hint"),
         l3_hint=hint_attr(l3_hint, "l3_hint"),
     )
-    if wg_map is not None:
-        op.attributes["map"] = _required(wg_attr(wg_map))
     result = emitter("load_tile").emit_checked(op).results[0]
-    return Value(result, tile.dtype, tile.shape)
+    return mapped(Value(result, tile.dtype, tile.shape), wg_map)
 
 
 @language
@@ -143,6 +141,7 @@ def load_gather(
     l1_hint: str | None = None,
     l2_hint: str | None = None,
     l3_hint: str | None = None,
+    wg_map: WgMap | None = None,
 ) -> Value:
     """The elements of a scattered tile, as a value of its shape.
 
@@ -168,7 +167,7 @@ def load_gather(
         l3_hint=hint_attr(l3_hint, "l3_hint"),
     )
     result = emitter("load_gather").emit_checked(op).results[0]
-    return Value(result, tile.dtype, tile.shape)
+    return mapped(Value(result, tile.dtype, tile.shape), wg_map)
 
 
 @language
@@ -207,7 +206,14 @@ def store_scatter(
 
 
 @language
-def atomic_rmw(kind: str, value: Operand, tile: Tile, mask: Value | None = None) -> Value:
+def atomic_rmw(
+    kind: str,
+    value: Operand,
+    tile: Tile,
+    mask: Value | None = None,
+    *,
+    wg_map: WgMap | None = None,
+) -> Value:
     """Combines a value with the elements of a tile in memory, atomically; gives the old elements.
 
     ``kind`` is an atomic kind of MLIR: "addf", "addi", "mulf", "muli", "maximumf", "minimumf",
@@ -226,7 +232,7 @@ def atomic_rmw(kind: str, value: Operand, tile: Tile, mask: Value | None = None)
     written = _written(value, tile, "atomic_rmw")
     op = xetile.AtomicRmwOp(full, written, tile.ssa, mask=_mask(mask, tile))
     result = emitter("atomic_rmw").emit_checked(op).results[0]
-    return Value(result, tile.dtype, tile.shape)
+    return mapped(Value(result, tile.dtype, tile.shape), wg_map)
 
 
 # --- Shared by the ops -----------------------------------------------------------------------
@@ -370,8 +376,3 @@ def _atomic_kind(kind: object, dtype: DType) -> str:
             hint=f"use {fitting[0 if dtype.is_float else 1]!r}" if fitting else None,
         )
     return full
-
-
-def _required(attribute: Any) -> Attribute:
-    assert attribute is not None
-    return attribute
