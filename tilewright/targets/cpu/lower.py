@@ -26,7 +26,7 @@ from tilewright.diagnostics import UnsupportedError, error_at, location_of
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp, PackOp, StripOp, YieldOp
-from tilewright.targets.cpu import slices as _slices  # noqa: F401  (registers its rules)
+from tilewright.targets.cpu import slices as _slices  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.targets.cpu.arguments import ArgumentBlock, argument_block
 from tilewright.targets.cpu.builder import Builder, Idx, function, index
 from tilewright.targets.cpu.contract import ContractEmitter, PackedArray
@@ -47,7 +47,8 @@ from tilewright.targets.cpu.memory import (
 )
 from tilewright.targets.cpu.packing import emit_pack_task, packed_array
 from tilewright.targets.cpu.storage import Storage, is_tile
-from tilewright.targets.cpu.strips import Plan, Root, StripEmitter
+from tilewright.targets.cpu.strip_plan import Plan, Root
+from tilewright.targets.cpu.strips import StripEmitter
 
 SPARE_BYTES = 64
 
@@ -299,7 +300,8 @@ class FunctionContext(ControlFlow):
                     op, f"{op.name} is not supported by the cpu target", kind=UnsupportedError
                 )
             return  # evaluated on demand
-        if op.regions:
+        memories = any(isinstance(v.type, MemRefType) for v in (*op.results, *op.operands))
+        if op.regions or memories:
             raise error_at(
                 op, f"{op.name} is not supported by the cpu target", kind=UnsupportedError
             )

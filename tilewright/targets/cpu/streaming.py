@@ -26,7 +26,8 @@ from tilewright.targets.cpu.evaluate import Place
 from tilewright.targets.cpu.memory import Tile, element_of, itemsize
 
 if TYPE_CHECKING:
-    from tilewright.targets.cpu.strips import Root, StripEmitter
+    from tilewright.targets.cpu.strip_plan import Root
+    from tilewright.targets.cpu.strips import StripEmitter
 
 STREAM_BYTES = 16 << 20
 """Results of this size and more do not stay in a core's share of the caches."""
