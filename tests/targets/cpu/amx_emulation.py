@@ -1,6 +1,6 @@
 """AMX without AMX: the LLVM text of a kernel with tiles as vectors of 256 x i32 and tile instructions as functions.
 
-Says whether the compiler's use of tiles is right (panels, strides, signs, tails) on any machine with AVX-512 or less; says
+Says whether the use of tiles is right (panels, strides, signs, tails) on any machine with AVX-512 or less; says
 nothing about the instructions themselves.
 """
 

@@ -7,7 +7,7 @@ import mmap
 import threading
 
 _HUGE = 2 << 20
-_KEEP_BYTES = 4 << 30
+_KEEP_BYTES = 1 << 30
 """Free blocks beyond this much are given back to the system."""
 
 
