@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """XeGPU below workgroup level: subgroups with their own blocks, lanes with their own fragments."""
 
 from __future__ import annotations

@@ -274,7 +274,9 @@ def _arranged(value: Array, dims: list[int], groups: list[list[int]]) -> Array:
 def _boxes(source: MemRefValue, indices: Sequence[Index], shape: tuple[int, ...], itemsize: int):
     lead = len(source.sizes) - len(shape)
     base = source.base + itemsize * source.offset
-    return access.Boxes(base, source.sizes, source.strides, indices, (*[1] * lead, *shape), bounded=False)
+    return access.Boxes(
+        base, source.sizes, source.strides, indices, (*[1] * lead, *shape), bounded=False
+    )
 
 
 @meaning("vector.load")
