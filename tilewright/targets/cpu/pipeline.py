@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from xdsl.dialects import arith, gpu
-from xdsl.dialects.builtin import AnyFloat, IntegerAttr, IntegerType, ModuleOp, VectorType
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    IntegerAttr,
+    IntegerType,
+    ModuleOp,
+    StringAttr,
+    VectorType,
+)
 from xdsl.ir import Attribute, OpResult
 
 from tilewright.diagnostics import UnsupportedError, error_at
@@ -14,12 +21,10 @@ from tilewright.dialects.text import print_module
 from tilewright.dialects.xetile import TileType
 from tilewright.passes.cleanup import cleanup
 from tilewright.passes.contraction import Contraction
-from tilewright.passes.level import infer_level
 from tilewright.passes.neutral import remove_neutral
 from tilewright.passes.packing import Packing, Panels, PanelsOf
 from tilewright.passes.reciprocal import use_reciprocals
 from tilewright.passes.strips import form_strips
-from tilewright.passes.subgroup_to_workgroup import subgroup_to_workgroup
 from tilewright.passes.while_to_for import while_to_for
 from tilewright.passes.widen_accumulators import widen_accumulators
 from tilewright.targets.base import CompileOptions, Observer, ignore
@@ -92,6 +97,13 @@ fusion: ops share one pass over rows. sharing: values that replace one another s
 
 def lift_subgroups(kernel: gpu.FuncOp) -> int:
     """A kernel that is the program of one subgroup becomes a workgroup's; how many subgroups a workgroup had."""
+    level = kernel.attributes.get("tilewright.level")
+    if isinstance(level, StringAttr) and level.data == "workgroup":
+        return 1
+    # Imported here: they bring the XeGPU dialect, which most kernels have no use for.
+    from tilewright.passes.level import infer_level
+    from tilewright.passes.subgroup_to_workgroup import subgroup_to_workgroup
+
     if infer_level(kernel) != "subgroup":
         return 1
     stated = kernel.attributes.get("tilewright.subgroups")
