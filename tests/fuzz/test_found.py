@@ -61,6 +61,16 @@ FOUND = {
         [load(0, (40, 600)), load(1, (600, 1)), Step("mma", (0, 1), Value((40, 1), "f32"))],
         [2],
     ),
+    "a value beside a reduction of runs": Program(
+        (1, 2),
+        arrays((2, 32)),
+        [
+            load(0, (2, 32)),
+            Step("reduce", (0,), Value((2, 16), "f32"), {"op": "add", "dim": 1, "size": 2}),
+            Step("if", (1, 1), Value((2, 16), "f32"), {"axis": 1}),
+        ],
+        [0, 2],
+    ),
     "a column beside padding": Program(
         (1, 1),
         arrays((4, 16), (14, 1), (4, 1)),
