@@ -79,7 +79,7 @@ def bitcast(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
     if place.axis == 1 and place.lanes > 1:
         if isinstance(place.col, int) and place.col % ratio == 0 and place.lanes % ratio == 0:
             lanes = place.lanes // ratio
-            at = replace(place, col=place.col // ratio, lanes=lanes)
+            at = replace(place, col=place.col // ratio, lanes=lanes, inside=False)
             register = e.at(source, at)
             if lanes > 1:
                 return b.value(vector.BitcastOp(register, lane_type(kind, place.lanes)))
