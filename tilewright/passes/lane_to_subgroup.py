@@ -221,7 +221,8 @@ class _Vectorise:
     def constant(self, op: arith.ConstantOp) -> None:
         value, kind = op.value, op.result.type
         if isinstance(value, DenseIntOrFPElementsAttr) and value.is_splat():
-            data = DenseIntOrFPElementsAttr(self.widened(kind), value.data)
+            wide = self.widened(kind)
+            data = DenseIntOrFPElementsAttr(wide, value.data)  # pyright: ignore[reportArgumentType]
             self.env[op.result] = Lanes(self.add(arith.ConstantOp(data)))
         else:
             self.env[op.result] = Uniform(self.add(op.clone()))
@@ -522,7 +523,8 @@ class _Vectorise:
         self.out = body
         self.region(old, varies)
         self.out, self.op = outer, op
-        new = scf.ForOp(*bounds, inits, body)
+        low, high, step = bounds
+        new = scf.ForOp(low, high, step, inits, body)
         new.attributes.update(op.attributes)
         self.put(new)
         for before, after, wide in zip(op.results, new.results, varies, strict=True):

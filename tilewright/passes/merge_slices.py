@@ -110,7 +110,7 @@ class Joiner:
         assert isinstance(owner.value, DenseIntOrFPElementsAttr)
         if owner.value.type.get_element_type() != kind.element_type:
             return None
-        data = DenseIntOrFPElementsAttr(kind, owner.value.data)
+        data = DenseIntOrFPElementsAttr(kind, owner.value.data)  # pyright: ignore[reportArgumentType]
         return self.add(arith.ConstantOp(data))
 
     def _slice(self, root: SSAValue, places: Places, kind: VectorType) -> SSAValue | None:
@@ -215,10 +215,9 @@ class Joiner:
             if view is None:
                 return None
             source, sizes, strides = view
-        attribute = origin.tile_type.tile_attr
-        if attribute is not None:
-            attribute = TileAttr(order=attribute.order, memory_space=attribute.memory_space)
-        kind = TileType(shape, element, attribute)
+        was = origin.tile_type
+        attribute = TileAttr(order=was.order, memory_space=was.memory_space or None)
+        kind = TileType(shape, element, None if was.tile_attr is None else attribute)
         for value in (*sizes, *strides, source):
             if isinstance(value, SSAValue) and not build.available(value):
                 return None

@@ -91,5 +91,5 @@ def bitcast(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
         arith.IndexCastOp(b.idx(b.mul(b.rem(place.col, ratio), narrow)), IntegerType(wide))
     )
     number = b.value(arith.ShRUIOp(number, b.splat(shift, place.lanes)))
-    part = b.value(arith.TruncIOp(number, lane_type(IntegerType(narrow), place.lanes)))
+    part = b.value(arith.TruncIOp(number, lane_type(IntegerType(narrow), place.lanes)))  # pyright: ignore[reportArgumentType]
     return b.value(arith.BitcastOp(part, lane_type(kind, place.lanes)))
