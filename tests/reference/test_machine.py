@@ -240,6 +240,41 @@ def test_host_code_launches_kernels():
     assert reference.run(module, check=True).ok
 
 
+def test_parallel_loops():
+    """scf.parallel with a reduction, scf.forall with mixed bounds."""
+    out = np.zeros((6, 8), np.int64)
+    total = np.zeros(1, np.int64)
+    body = """
+  %c0 = arith.constant 0 : index
+  %c2 = arith.constant 2 : index
+  %c6 = arith.constant 6 : index
+  %c10 = arith.constant 10 : index
+  %zero = arith.constant 0 : i64
+  scf.forall (%i, %j) = (0, 1) to (%c6, 8) step (2, 3) {
+    %a = arith.muli %i, %c10 : index
+    %b = arith.addi %a, %j : index
+    %v = arith.index_cast %b : index to i64
+    memref.store %v, %o[%i, %j] : memref<6x8xi64>
+  }
+  %sum = scf.parallel (%k) = (%c0) to (%c6) step (%c2) init (%zero) -> i64 {
+    %k64 = arith.index_cast %k : index to i64
+    scf.reduce(%k64 : i64) {
+    ^bb0(%x: i64, %y: i64):
+      %s = arith.addi %x, %y : i64
+      scf.reduce.return %s : i64
+    }
+  }
+  memref.store %sum, %t[%c0] : memref<1xi64>
+"""
+    run("%o: memref<6x8xi64>, %t: memref<1xi64>", body, [out, total])
+    expected = np.zeros((6, 8), np.int64)
+    for i in (0, 2, 4):
+        for j in (1, 4, 7):
+            expected[i, j] = 10 * i + j
+    assert (out == expected).all()
+    assert total[0] == 0 + 2 + 4
+
+
 def test_errors_name_what_is_wrong():
     body = '%r = "test.op"() : () -> index'
     with pytest.raises(UnsupportedError, match=r"test\.op"):

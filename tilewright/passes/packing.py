@@ -79,6 +79,7 @@ class Packing:
         self.panels_of = panels_of
         self.remarks = remarks
         self.analysis = AccessAnalysis(function)
+        self.bounds: dict[PackOp, Expr] = {}
         self.made: dict[object, PackOp] = {}
 
     def run(self) -> None:
@@ -165,13 +166,14 @@ class Packing:
             if isinstance(v, OpResult) and isinstance(v.op, arith.ConstantOp)
         )
         key = (access.base, wanted, k_axis, signature, constants)
+        x_dim = len(access.offsets) - 1 - k_axis
+        bound = self.bound(access, x_dim)
         if key in self.made:
-            return self.made[key]
+            return self.shared(self.made[key], bound, access.extents[x_dim])
         place = self.place()
         at = Materialiser(place)
-        x_dim = len(access.offsets) - 1 - k_axis
         try:
-            used = at.ssa(self.bound(access, x_dim))
+            used = at.ssa(bound)
         except NoValue:
             return None
         body = prologue(chain)
@@ -180,6 +182,18 @@ class Packing:
         pack.location = chain.load.location  # pyright: ignore
         at.insert(pack)
         self.made[key] = pack
+        self.bounds[pack] = bound
+        return pack
+
+    def shared(self, pack: PackOp, bound: Expr, extent: Expr) -> PackOp | None:
+        """A pack that one more load reads: where the two end at different places, it covers the whole array."""
+        if bound != self.bounds[pack] and self.bounds[pack] != extent:
+            try:
+                whole = Materialiser(InsertPoint.before(pack)).ssa(extent)
+            except NoValue:
+                return None
+            pack.operands[1] = whole
+            self.bounds[pack] = extent
         return pack
 
     def place(self) -> InsertPoint:

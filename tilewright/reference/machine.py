@@ -21,7 +21,7 @@ from tilewright.reference.batch import Batch
 from tilewright.reference.program import Program, Segment
 from tilewright.reference.report import Finding, check_error
 from tilewright.reference.site import Site
-from tilewright.reference.values import Array, Index, blank, put, spread, take
+from tilewright.reference.values import Array, Index, blank, put, scalar, spread, take
 
 if TYPE_CHECKING:
     from tilewright.reference.launch import RunContext
@@ -44,6 +44,10 @@ class Group:
         """The rows of an SSA value for these instances."""
         rows = self.machine.values[value]
         return rows if self.everyone else take(rows, self.index)
+
+    def number(self, value: SSAValue | int) -> Index:
+        """The rows of an index that may be a constant."""
+        return scalar(value) if isinstance(value, int) else self.get(value)
 
     def set(self, value: SSAValue, rows: Any) -> None:
         """Gives an SSA value its rows; those of other instances stay."""

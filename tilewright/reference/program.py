@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Step = Callable[["Group"], None]
 Ways = Iterable[tuple["Segment", Index]]
 End = Callable[["Group"], Ways]
+Bound = SSAValue | int
 
 
 @dataclass(eq=False)
@@ -128,7 +129,7 @@ class Builder:
 
     def nest(
         self,
-        loops: Sequence[tuple[SSAValue, SSAValue, SSAValue, SSAValue]],
+        loops: Sequence[tuple[SSAValue, Bound, Bound, Bound]],
         inside: Callable[[], None],
     ) -> None:
         """Loops in each other, given as (counter, lower bound, upper bound, step)."""
@@ -139,12 +140,12 @@ class Builder:
         head, body, after = Segment(), Segment(), Segment()
 
         def advance(group: Group) -> None:
-            group.set(counter, group.get(counter) + group.get(step))
+            group.set(counter, group.get(counter) + group.number(step))
 
-        self.move([low], [counter])
+        self.step(lambda group: group.set(counter, group.number(low)))
         self.jump(head)
         self.start(head)
-        self.branch(lambda group: group.get(counter) < group.get(high), body, after)
+        self.branch(lambda group: group.get(counter) < group.number(high), body, after)
         self.start(body)
         self.nest(loops[1:], inside)
         self.step(advance)

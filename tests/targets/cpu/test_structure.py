@@ -171,3 +171,11 @@ def test_launches_from_several_threads(rng: np.random.Generator) -> None:
         list(pool.map(run, cases))
     for a, b, c in cases:
         np.testing.assert_allclose(c, a @ b, rtol=1e-3, atol=1e-3)
+
+
+def test_arrays_without_a_unit_stride_have_a_remark(rng: np.random.Generator) -> None:
+    a, b, c = operands(rng, 64, 64, 64)
+    plain = kernels.gemm.compile(a, b, c, **TILES, target="cpu")
+    assert not any("unit stride" in r for r in plain.remarks)
+    strided = kernels.gemm.compile(a[::2, ::2], b, c, **TILES, target="cpu")
+    assert any("A has no unit stride" in r for r in strided.remarks)

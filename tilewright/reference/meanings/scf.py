@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from xdsl.dialects import scf
 
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects.upstream.scf import ForallOp
 from tilewright.reference.machine import Group
 from tilewright.reference.program import Builder, Frame, Segment
 from tilewright.reference.registry import control
@@ -115,3 +117,17 @@ def parallel(builder: Builder, op: scf.ParallelOp) -> None:
 
     counters = op.body.block.args
     builder.nest(list(zip(counters, op.lowerBound, op.upperBound, op.step, strict=True)), body)
+
+
+@control("scf.forall")
+def forall(builder: Builder, op: ForallOp) -> None:
+    """A nest of loops, in order, over memory; results would be tensors."""
+    if op.res:
+        raise error_at(op, "scf.forall with tensor results is not run", kind=UnsupportedError)
+    bounds = (op.mixed("lower"), op.mixed("upper"), op.mixed("step"))
+    loops = list(zip(op.body.block.args, *bounds, strict=True))
+
+    def body() -> None:
+        builder.single_block(op.body)
+
+    builder.nest(loops, body)

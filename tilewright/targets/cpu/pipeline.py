@@ -9,12 +9,14 @@ from xdsl.dialects.builtin import (
     AnyFloat,
     IntegerAttr,
     IntegerType,
+    MemRefType,
     ModuleOp,
     StringAttr,
     VectorType,
 )
 from xdsl.ir import Attribute, OpResult
 
+from tilewright.codegen.registers import strided_form
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects.stage import ContractOp
 from tilewright.dialects.text import print_module
@@ -130,6 +132,16 @@ def note_maps(kernel: gpu.FuncOp, options: CompileOptions, remarks: list[str]) -
         return
 
 
+def note_strides(kernel: gpu.FuncOp, remarks: list[str]) -> None:
+    """Arrays in which no dimension is contiguous are read and written element by element."""
+    for arg in kernel.body.block.args:
+        if isinstance(arg.type, MemRefType) and arg.first_use is not None:
+            strides, _ = strided_form(arg.type)
+            if strides and 1 not in strides:
+                name = arg.name_hint or f"argument {arg.index}"
+                remarks.append(f"{name} has no unit stride: its tiles are gathered and scattered")
+
+
 def run_pipeline(
     module: ModuleOp,
     m: Machine,
@@ -152,6 +164,7 @@ def run_pipeline(
     off = options.disable
     subgroups = lift_subgroups(kernel)
     note_maps(kernel, options, remarks)
+    note_strides(kernel, remarks)
     run("widen-accumulators", lambda: widen_accumulators(kernel))
     run("cleanup", lambda: cleanup(kernel))
     run("while-to-for", lambda: while_to_for(kernel))
