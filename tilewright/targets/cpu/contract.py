@@ -6,7 +6,7 @@
         for panel of A (mr rows):        streams from the second
           C[mr x nr] += ...              in a buffer of the workgroup
 
-Panels that lie outside the arrays are zero and are skipped, and so is k beyond both arrays.
+Panels that lie outside the arrays are zero and are skipped, and so is k beyond either array.
 """
 
 from __future__ import annotations
@@ -132,7 +132,8 @@ class ContractEmitter:
         length = b.mul(trips, width)
         side_a = self.side(a, family, 0, rows, length)
         side_b = self.side(bb, family, 1, cols, length)
-        length = b.min(length, b.max(side_a.k_count, side_b.k_count))
+        # Beyond the end of either array its operand is zero, and its panels hold nothing.
+        length = b.min(length, b.min(side_a.k_count, side_b.k_count))
         length = b.max(length, 0)
         row_panels = b.ceildiv(b.max(b.min(rows, side_a.x_count), 0), family.mr)
         col_panels = b.ceildiv(b.max(b.min(cols, side_b.x_count), 0), family.nr)
