@@ -25,6 +25,17 @@ def arrays(*shapes: tuple[int, int]) -> list[ArrayOf]:
 
 
 FOUND = {
+    "a row that is stored, and carried by a loop as a column": Program(
+        (1, 1),
+        arrays((1, 1)),
+        [
+            load(0, (1, 3)),
+            Step("transpose", (0,), Value((3, 1), "f32")),
+            Step("unary", (1,), Value((3, 1), "f32"), {"op": "negf"}),
+            Step("repeat", (1, 2), Value((3, 1), "f32"), {"times": 1, "op": "addf"}),
+        ],
+        [0, 3],
+    ),
     "a value that both branches of an if give": Program(
         (2, 1),
         arrays((4, 4)),

@@ -104,9 +104,6 @@ def drawn(program: Program, seed: int) -> tuple[Case, Outcome]:
     return case, expected
 
 
-@pytest.mark.xfail(
-    reason="one-column values that are broadcast: a wrong sum on cpu, still open", strict=False
-)
 @fuzz
 @given(program=programs(), seed=st.integers(0, 2**32 - 1))
 @pytest.mark.parametrize("target", TARGETS)

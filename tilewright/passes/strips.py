@@ -298,10 +298,21 @@ class Former:
         self.floating.discard(load)
         for at, item in enumerate(self.items):
             if load in item.ops:
+                if (item.rows, item.kind) != self.group_of(load):
+                    # Read through a transpose or a repetition: the load's rows are not the strip's.
+                    self.insert(at, Item(*self.group_of(load), [load]))
+                    self.placed.append((at, load))
                 for r in load.results:
                     self.position[r] = at
                 return
         self.join(load)
+
+    def insert(self, at: int, item: Item) -> None:
+        """Put an item before item `at`, whose number and all later ones grow."""
+        self.items.insert(at, item)
+        self.placed = [(i + (i >= at), op) for i, op in self.placed]
+        self.position = {v: i + (i >= at) for v, i in self.position.items()}
+        self.after = {i + (i >= at): ops for i, ops in self.after.items()}
 
     def pin_loads(self, write: Operation, number: int) -> None:
         """Loads before a write that is about to be placed, still to be used after it, are done now."""

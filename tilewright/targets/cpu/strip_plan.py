@@ -155,6 +155,8 @@ class StripPlanner:
             existing = self.e.values.buffers.get(real)
             if existing is buffer:
                 continue
+            # Rows are written one by one: a buffer of fewer rows than the strip's would be overrun.
+            assert rows_cols(value.type)[0] == rows, f"{value.type} in a strip of {rows} rows"
             plan.roots.append(Root(None, value, self.level(value), buffer, "keep"))
             if isinstance(value, OpResult):
                 self.kept[value] = buffer
