@@ -17,6 +17,7 @@ from tilewright.reference.memory import array_at
 from tilewright.reference.values import Array, Index
 
 if TYPE_CHECKING:
+    from tilewright.reference.shadow import Kind
     from tilewright.reference.site import Site
 
 
@@ -87,21 +88,26 @@ def _existing(
     return whole, present & ~whole
 
 
-def load_boxes(site: Site, boxes: Boxes, dtype: np.dtype[Any], padding: Any) -> Array:
-    """The boxes' elements, `(rows, *shape)`; what lies outside the matrix is `padding`."""
-    rows = _row_count(boxes)
-    clipped = _clip(boxes, rows, dtype.itemsize)
-    whole, parts = _existing(site, boxes, clipped, dtype.itemsize, writes=False)
+def _note(site: Site, clipped: _Clipped, itemsize: int, present: Array, kind: Kind) -> None:
+    """Tells checking mode which elements the rows that are `present` touch."""
     if site.checking:
         site.note_boxes(
             clipped.address,
             clipped.low,
             clipped.high,
             clipped.strides,
-            dtype.itemsize,
-            whole | parts,
-            "read",
+            itemsize,
+            present,
+            kind,
         )
+
+
+def load_boxes(site: Site, boxes: Boxes, dtype: np.dtype[Any], padding: Any) -> Array:
+    """The boxes' elements, `(rows, *shape)`; what lies outside the matrix is `padding`."""
+    rows = _row_count(boxes)
+    clipped = _clip(boxes, rows, dtype.itemsize)
+    whole, parts = _existing(site, boxes, clipped, dtype.itemsize, writes=False)
+    _note(site, clipped, dtype.itemsize, whole | parts, "read")
     if whole.all() and (result := _load_whole(clipped, boxes.shape, dtype)) is not None:
         return result
     result = np.full((rows, *boxes.shape), padding, dtype)
@@ -117,16 +123,7 @@ def store_boxes(site: Site, boxes: Boxes, value: Array) -> None:
     dtype = value.dtype
     clipped = _clip(boxes, rows, dtype.itemsize)
     whole, parts = _existing(site, boxes, clipped, dtype.itemsize, writes=True)
-    if site.checking:
-        site.note_boxes(
-            clipped.address,
-            clipped.low,
-            clipped.high,
-            clipped.strides,
-            dtype.itemsize,
-            whole | parts,
-            "write",
-        )
+    _note(site, clipped, dtype.itemsize, whole | parts, "write")
     for row in np.flatnonzero(whole | parts).tolist():
         view, place = _view(clipped, row, dtype)
         view[...] = value[row if value.shape[0] > 1 else 0][place]
