@@ -1,0 +1,382 @@
+"""A small builder of last-stage IR: index arithmetic that folds, loops and branches as `with` blocks, byte addressing.
+
+An index is a Python int (known now) or an SSA value of type index; every arithmetic helper folds what it can, so code
+that is written once for run-time sizes becomes straight-line for static ones. Constants stand once, at the top of the
+function. `nonnegative` remembers which values cannot be below zero, which saves one side of a bounds check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from xdsl.dialects import arith, func, scf, vector
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    DenseArrayBase,
+    DenseIntOrFPElementsAttr,
+    FloatAttr,
+    IndexType,
+    IntegerAttr,
+    IntegerType,
+    StringAttr,
+    VectorType,
+    i1,
+    i64,
+)
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+
+from tilewright.dialects import mach
+
+Idx = int | SSAValue
+index = IndexType()
+
+
+@dataclass
+class Loop:
+    """An open loop: its induction variable, what it carries in and out, and, once closed, its results."""
+
+    iv: SSAValue
+    carried: tuple[SSAValue, ...]
+    out: Sequence[SSAValue]
+    results: tuple[SSAValue, ...] = ()
+
+
+@dataclass
+class Branch:
+    """An open scf.if: the values that the two sides yield, and, once closed, the results."""
+
+    op: scf.IfOp | None = None
+    results: tuple[SSAValue, ...] = ()
+    yields: list[Sequence[SSAValue]] = field(default_factory=list)
+
+
+def lane_type(element: Attribute, lanes: int) -> Attribute:
+    """The register type of `lanes` elements: the scalar itself for one lane."""
+    return element if lanes == 1 else VectorType(element, [lanes])
+
+
+class Builder:
+    """Appends ops to `block`; `entry` is the function's first block, where constants go."""
+
+    def __init__(self, entry: Block):
+        self.entry = entry
+        self.block = entry
+        self.nonnegative: set[SSAValue] = set()
+        self.prefetches = True
+        self._constants: dict[tuple[Attribute, int | float | str], SSAValue] = {}
+
+    def op(self, op: Operation) -> Operation:
+        self.block.add_op(op)
+        return op
+
+    def value(self, op: Operation) -> SSAValue:
+        """Append `op`; its first result."""
+        self.block.add_op(op)
+        return op.results[0]
+
+    # Constants ------------------------------------------------------------------------------------------------
+
+    def _at_entry(self, op: Operation) -> SSAValue:
+        first = self.entry.first_op
+        if first is None:
+            self.entry.add_op(op)
+        else:
+            self.entry.insert_op_before(op, first)
+        return op.results[0]
+
+    def constant(self, type: Attribute, value: int | float) -> SSAValue:
+        """A scalar, or every component of a vector type."""
+        key = (type, repr(value))
+        found = self._constants.get(key)
+        if found is None:
+            element = type.element_type if isinstance(type, VectorType) else type
+            attr: Attribute
+            if isinstance(element, AnyFloat):
+                attr = FloatAttr(float(value), element)
+            else:
+                attr = IntegerAttr(_wrapped(int(value), element), element)  # pyright: ignore
+            if isinstance(type, VectorType):
+                attr = DenseIntOrFPElementsAttr.from_list(type, [attr.value.data])  # pyright: ignore
+            found = self._at_entry(arith.ConstantOp(attr, type))  # pyright: ignore
+            self._constants[key] = found
+        return found
+
+    def dense(self, type: VectorType, values: Sequence[int]) -> SSAValue:
+        """A constant vector, component by component."""
+        key = (type, repr(list(values)))
+        found = self._constants.get(key)
+        if found is None:
+            attr = DenseIntOrFPElementsAttr.from_list(type, list(values))  # pyright: ignore
+            found = self._constants[key] = self._at_entry(arith.ConstantOp(attr, type))
+        return found
+
+    def idx(self, value: Idx) -> SSAValue:
+        """An index as an SSA value."""
+        return self.constant(index, value) if isinstance(value, int) else value
+
+    # Index arithmetic -----------------------------------------------------------------------------------------
+
+    def is_nonnegative(self, x: Idx) -> bool:
+        return x >= 0 if isinstance(x, int) else x in self.nonnegative
+
+    def mark(self, x: SSAValue, *sources: Idx) -> SSAValue:
+        """`x` is not negative if none of `sources` can be."""
+        if all(self.is_nonnegative(s) for s in sources):
+            self.nonnegative.add(x)
+        return x
+
+    def add(self, x: Idx, y: Idx) -> Idx:
+        if isinstance(x, int) and isinstance(y, int):
+            return x + y
+        if x == 0:
+            return y
+        if y == 0:
+            return x
+        return self.mark(self.value(arith.AddiOp(self.idx(x), self.idx(y))), x, y)
+
+    def sub(self, x: Idx, y: Idx) -> Idx:
+        if isinstance(x, int) and isinstance(y, int):
+            return x - y
+        if y == 0:
+            return x
+        return self.value(arith.SubiOp(self.idx(x), self.idx(y)))
+
+    def mul(self, x: Idx, y: Idx) -> Idx:
+        if isinstance(x, int) and isinstance(y, int):
+            return x * y
+        if x == 0 or y == 0:
+            return 0
+        if x == 1:
+            return y
+        if y == 1:
+            return x
+        return self.mark(self.value(arith.MuliOp(self.idx(x), self.idx(y))), x, y)
+
+    def min(self, x: Idx, y: Idx) -> Idx:
+        if isinstance(x, int) and isinstance(y, int):
+            return min(x, y)
+        if x is y:
+            return x
+        return self.mark(self.value(arith.MinSIOp(self.idx(x), self.idx(y))), x, y)
+
+    def max(self, x: Idx, y: Idx) -> Idx:
+        if isinstance(x, int) and isinstance(y, int):
+            return max(x, y)
+        if x is y or (x == 0 and self.is_nonnegative(y)):
+            return y
+        if y == 0 and self.is_nonnegative(x):
+            return x
+        result = self.value(arith.MaxSIOp(self.idx(x), self.idx(y)))
+        if self.is_nonnegative(x) or self.is_nonnegative(y):
+            self.nonnegative.add(result)
+        return result
+
+    def div(self, x: Idx, y: int) -> Idx:
+        """Floor of x / y for y > 0; x must not be negative at run time unless y is a power of two."""
+        if isinstance(x, int):
+            return x // y
+        if y == 1:
+            return x
+        if y & (y - 1) == 0:
+            shift = self.constant(index, y.bit_length() - 1)
+            return self.mark(self.value(arith.ShRSIOp(x, shift)), x)
+        return self.mark(self.value(arith.DivSIOp(x, self.idx(y))), x)
+
+    def ceildiv(self, x: Idx, y: int) -> Idx:
+        return self.div(self.add(x, y - 1), y)
+
+    def rem(self, x: Idx, y: int) -> Idx:
+        if isinstance(x, int):
+            return x % y
+        if y == 1:
+            return 0
+        if y & (y - 1) == 0:
+            result = self.value(arith.AndIOp(x, self.idx(y - 1)))
+        else:
+            result = self.value(arith.RemSIOp(x, self.idx(y)))
+        self.nonnegative.add(result)
+        return result
+
+    def round_up(self, x: Idx, y: int) -> Idx:
+        return self.mul(self.ceildiv(x, y), y)
+
+    def cmp(self, predicate: str, x: Idx, y: Idx) -> SSAValue:
+        """i1 of a signed comparison: eq ne slt sle sgt sge."""
+        if isinstance(x, int) and isinstance(y, int):
+            known = {
+                "eq": x == y,
+                "ne": x != y,
+                "slt": x < y,
+                "sle": x <= y,
+                "sgt": x > y,
+                "sge": x >= y,
+            }
+            return self.constant(i1, int(known[predicate]))
+        return self.value(arith.CmpiOp(self.idx(x), self.idx(y), predicate))
+
+    def select(self, condition: SSAValue, x: Idx, y: Idx) -> Idx:
+        if x is y or (isinstance(x, int) and x == y):
+            return x
+        known = self.known_bool(condition)
+        if known is not None:
+            return x if known else y
+        return self.mark(self.value(arith.SelectOp(condition, self.idx(x), self.idx(y))), x, y)
+
+    def known_bool(self, x: SSAValue) -> bool | None:
+        """The value of an i1 that is a constant."""
+        if isinstance(x.owner, arith.ConstantOp) and isinstance(x.owner.value, IntegerAttr):
+            return bool(x.owner.value.value.data)
+        return None
+
+    def both(self, x: SSAValue | None, y: SSAValue | None) -> SSAValue | None:
+        """Conjunction of two conditions or masks; None is true."""
+        if x is None or y is None:
+            return y if x is None else x
+        if self.known_bool(x) is True:
+            return y
+        if self.known_bool(y) is True:
+            return x
+        return self.value(arith.AndIOp(x, y))
+
+    # Control flow ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def inside(self, block: Block) -> Generator[None]:
+        outer, self.block = self.block, block
+        try:
+            yield
+        finally:
+            self.block = outer
+
+    @contextmanager
+    def loop(
+        self,
+        lo: Idx,
+        hi: Idx,
+        step: Idx = 1,
+        carry: Sequence[SSAValue] = (),
+        *,
+        nonempty: bool = False,
+    ) -> Generator[Loop]:
+        """`for iv in range(lo, hi, step)`. Set `loop.out` to the values carried on; results after the block."""
+        body = Block(arg_types=[index, *(v.type for v in carry)])
+        loop = Loop(body.args[0], tuple(body.args[1:]), tuple(body.args[1:]))
+        self.mark(loop.iv, lo)
+        with self.inside(body):
+            yield loop
+            self.op(scf.YieldOp(*loop.out))
+        op = scf.ForOp(self.idx(lo), self.idx(hi), self.idx(step), list(carry), Region(body))
+        if nonempty:
+            from xdsl.dialects.builtin import UnitAttr
+
+            op.attributes["mach.nonempty"] = UnitAttr()
+        self.op(op)
+        loop.results = tuple(op.results)
+
+    @contextmanager
+    def when(self, condition: SSAValue) -> Generator[None]:
+        """`if condition:` without results."""
+        if self.known_bool(condition) is True:
+            yield
+            return
+        then = Block()
+        with self.inside(then):
+            yield
+            self.op(scf.YieldOp())
+        self.op(scf.IfOp(condition, [], Region(then), Region(Block([scf.YieldOp()]))))
+
+    def if_else(
+        self, condition: SSAValue, then_block: Block, else_block: Block, types: Sequence[Attribute]
+    ) -> tuple[SSAValue, ...]:
+        """Close two filled blocks (each already ends with its yield) into an scf.if; its results."""
+        op = scf.IfOp(condition, list(types), Region(then_block), Region(else_block))
+        self.op(op)
+        return tuple(op.results)
+
+    # Vectors --------------------------------------------------------------------------------------------------
+
+    def splat(self, x: SSAValue, lanes: int) -> SSAValue:
+        if lanes == 1:
+            return x
+        owner = x.owner
+        if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, IntegerAttr | FloatAttr):
+            return self.constant(VectorType(x.type, [lanes]), owner.value.value.data)  # pyright: ignore
+        return self.value(vector.BroadcastOp(x, VectorType(x.type, [lanes])))  # pyright: ignore
+
+    def shuffle(self, a: SSAValue, b: SSAValue, mask: Sequence[int]) -> SSAValue:
+        element = a.type.element_type  # pyright: ignore
+        result = VectorType(element, [len(mask)])  # pyright: ignore
+        mask_attr = DenseArrayBase.from_list(i64, list(mask))
+        return self.value(vector.ShuffleOp(a, b, mask_attr, result_type=result))
+
+    def extract(self, x: SSAValue, at: int) -> SSAValue:
+        if not isinstance(x.type, VectorType):
+            return x
+        return self.value(vector.ExtractOp(x, [at], x.type.element_type))
+
+    def iota(self, lanes: int, type: Attribute = index) -> SSAValue:
+        return self.dense(VectorType(type, [lanes]), range(lanes))  # pyright: ignore
+
+    def mask_first(self, count: Idx, lanes: int) -> SSAValue | None:
+        """Lanes below `count`; None when that is all of them for certain."""
+        if isinstance(count, int) and count >= lanes:
+            return None
+        if lanes == 1:
+            return self.cmp("sgt", count, 0)
+        if isinstance(count, int):
+            return self.dense(VectorType(i1, [lanes]), [int(i < count) for i in range(lanes)])
+        return self.value(mach.MaskFirstOp(count, lanes))
+
+    # Memory ---------------------------------------------------------------------------------------------------
+
+    def ptr(self, base: SSAValue, offset: Idx) -> SSAValue:
+        """The address `offset` bytes after `base`."""
+        if isinstance(offset, int) and offset == 0:
+            return base
+        return self.value(mach.PtrAddOp(base, self.idx(offset)))
+
+    def load(self, pointer: SSAValue, type: Attribute, align: int | None = None) -> SSAValue:
+        return self.value(mach.LoadOp(pointer, type, alignment=align))
+
+    def store(self, value: SSAValue, pointer: SSAValue, align: int | None = None) -> None:
+        self.op(mach.StoreOp(value, pointer, alignment=align))
+
+    def prefetch(self, pointer: SSAValue, *, locality: int = 3, write: bool = False) -> None:
+        """Fetch a line ahead of its use, unless prefetches are switched off."""
+        if self.prefetches:
+            self.op(mach.PrefetchOp(pointer, locality=locality, write=write))
+
+    def call(
+        self, name: str, args: Sequence[SSAValue], results: Sequence[Attribute] = ()
+    ) -> Operation:
+        return self.op(mach.CallOp(name, args, results))
+
+
+def function(
+    name: str,
+    arguments: Sequence[Attribute],
+    *,
+    results: Sequence[Attribute] = (),
+    private: bool = False,
+) -> tuple[func.FuncOp, Builder]:
+    """An empty function and a builder at its start."""
+    block = Block(arg_types=arguments)
+    op = func.FuncOp(
+        name,
+        (list(arguments), list(results)),
+        Region(block),
+        visibility=StringAttr("private") if private else None,
+    )
+    return op, Builder(block)
+
+
+def _wrapped(value: int, element: Attribute) -> int:
+    """`value` in the range that an attribute of this integer type holds."""
+    if isinstance(element, IntegerType):
+        width = element.width.data
+        value &= (1 << width) - 1
+        if width > 1 and value >> (width - 1):
+            value -= 1 << width
+    return value

@@ -1,0 +1,179 @@
+"""Tiles at the last stage: base matrices, and tile values over them as the scalars that they consist of.
+
+A `Tile` is a tile value at run time: the address of its base matrix and, for both dimensions, offset, extent and stride
+in elements. A dimension outside of which nothing is reads as padding: leading offsets that miss the array make the
+extent zero. A `ScatteredTile` is the elements at a vector of offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from xdsl.dialects.builtin import IntegerType, MemRefType, Signedness, VectorType
+from xdsl.ir import Attribute, SSAValue
+
+from tilewright.codegen.builder import Builder, Idx
+from tilewright.codegen.registers import DYNAMIC, strided_form
+from tilewright.dialects.xetile import InitTileOp, TileType
+from tilewright.dtypes import from_mlir
+
+
+def plain(type: Attribute) -> Attribute:
+    """The signless form of an element type."""
+    if isinstance(type, IntegerType) and type.signedness.data != Signedness.SIGNLESS:
+        return IntegerType(type.width.data)
+    return type
+
+
+def itemsize(type: Attribute) -> int:
+    """Bytes of one element in memory."""
+    return from_mlir(type).itemsize
+
+
+def element_of(type: Attribute) -> Attribute:
+    """Signless element type of a vector, or the scalar type itself."""
+    return plain(type.element_type if isinstance(type, VectorType) else type)
+
+
+def rows_cols(type: Attribute) -> tuple[int, int]:
+    """The shape of a vector as rows and columns: leading dimensions fold into rows, 1-D is one row."""
+    if not isinstance(type, VectorType):
+        return 1, 1
+    shape = type.get_shape()
+    rows = 1
+    for n in shape[:-1]:
+        rows *= n
+    return rows, shape[-1] if shape else 1
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """An array: address, extents and strides (in elements) of all dimensions."""
+
+    pointer: SSAValue
+    element: Attribute
+    sizes: tuple[Idx, ...]
+    strides: tuple[Idx, ...]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A 2-D tile of a base matrix."""
+
+    pointer: SSAValue
+    element: Attribute
+    offsets: tuple[Idx, Idx]
+    extents: tuple[Idx, Idx]
+    strides: tuple[Idx, Idx]
+    shape: tuple[int, int]
+    base: SSAValue | None = None
+    """The array of the kernel, by identity."""
+
+    def moved(self, b: Builder, rows: Idx, cols: Idx) -> Tile:
+        return replace(self, offsets=(b.add(self.offsets[0], rows), b.add(self.offsets[1], cols)))
+
+    def limit(self, b: Builder, axis: int) -> Idx:
+        """Elements from the tile's start to the end of the matrix along `axis` (may be negative)."""
+        return b.sub(self.extents[axis], self.offsets[axis])
+
+    def state(self) -> list[Idx]:
+        """What may change from one iteration of a loop to the next."""
+        return [*self.offsets, *self.extents, *self.strides]
+
+    def with_state(self, pointer: SSAValue, state: Sequence[Idx]) -> Tile:
+        o0, o1, e0, e1, s0, s1 = state
+        return replace(self, pointer=pointer, offsets=(o0, o1), extents=(e0, e1), strides=(s0, s1))
+
+
+@dataclass(frozen=True)
+class ScatteredTile:
+    """Elements at offsets (an index vector value) from `pointer`, legal in 0 .. count-1."""
+
+    pointer: SSAValue
+    element: Attribute
+    count: Idx
+    offsets: tuple[SSAValue, ...]
+    """Index vectors, to be added up."""
+    base: SSAValue | None = None
+
+
+def matrix_of_memref(
+    b: Builder, pointer: SSAValue, type: MemRefType, sizes: Sequence[Idx], strides: Sequence[Idx]
+) -> Matrix:
+    """The array behind a memref; static extents and strides of the type are used where it has them."""
+    known, offset = strided_form(type)
+    shape = type.get_shape()
+    full_sizes = tuple(n if n >= 0 else sizes[i] for i, n in enumerate(shape))
+    full_strides = tuple(s if s != DYNAMIC else strides[i] for i, s in enumerate(known))
+    element = plain(type.element_type)
+    if offset not in (0, DYNAMIC):
+        pointer = b.ptr(pointer, offset * itemsize(element))
+    return Matrix(pointer, element, full_sizes, full_strides)
+
+
+def init_tile(
+    b: Builder, op: InitTileOp, source: Matrix | SSAValue, index: dict[SSAValue, SSAValue]
+) -> Tile | ScatteredTile:
+    """The tile that an init_tile makes; `source` is its array, or a pointer for an integer address."""
+
+    def known(value: int | SSAValue) -> Idx:
+        return value if isinstance(value, int) else as_idx(index[value])
+
+    sizes = [known(x) for x in op.mixed_sizes]
+    strides = [known(x) for x in op.mixed_strides]
+    type = op.tile_type
+    element = plain(type.element_type)
+    if isinstance(source, Matrix):
+        pointer = source.pointer
+        sizes = sizes or list(source.sizes)
+        strides = strides or list(source.strides)
+    else:
+        pointer = source
+    if op.offset_vector is not None:
+        count: Idx = 1
+        for n in sizes:
+            count = b.mul(count, n)
+        if not sizes:
+            count = (1 << 62) - 1
+        return ScatteredTile(pointer, element, count, (op.offset_vector,), op.source)
+    offsets = [known(x) for x in op.mixed_offsets]
+    assert isinstance(type, TileType)
+    if len(sizes) == 1:
+        sizes, strides, offsets = [1, *sizes], [0, *strides], [0, *offsets]
+    leading: Idx = 0
+    inside: SSAValue | None = None
+    for offset, size, stride in zip(offsets[:-2], sizes[:-2], strides[:-2], strict=True):
+        leading = b.add(leading, b.mul(offset, stride))
+        if not b.is_nonnegative(offset):
+            inside = b.both(inside, b.cmp("sge", offset, 0))
+        if isinstance(offset, int) and isinstance(size, int):
+            ok = b.cmp("slt", offset, size)
+        else:
+            ok = b.cmp("slt", offset, size)
+        inside = b.both(inside, ok)
+    pointer = b.ptr(pointer, b.mul(leading, itemsize(element)))
+    rows, cols = sizes[-2], sizes[-1]
+    if inside is not None:
+        rows = b.select(inside, rows, 0)
+    shape = type.get_shape()
+    return Tile(
+        pointer,
+        element,
+        (offsets[-2], offsets[-1]),
+        (rows, cols),
+        (strides[-2], strides[-1]),
+        (shape[0], shape[1]),
+        op.source,
+    )
+
+
+def as_idx(value: SSAValue) -> Idx:
+    """A constant index as a number."""
+    from xdsl.dialects import arith
+    from xdsl.dialects.builtin import IntegerAttr
+
+    owner = value.owner
+    if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, IntegerAttr):
+        return owner.value.value.data
+    return value
