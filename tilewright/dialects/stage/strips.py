@@ -1,4 +1,4 @@
-"""The `stage` dialect: workgroup-level values with storage and order made explicit (cpu).
+"""Ops of the cpu target: passes over memory, contractions, packed arrays.
 
 A kernel at this level is still the program of one workgroup over whole tiles. What is new is that every tile-shaped
 value that lives in memory is the result of a stage op, and that each stage op is one pass over memory:
@@ -17,19 +17,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects.builtin import (
-    ArrayAttr,
     IndexType,
     IntAttr,
     IntegerAttr,
     MemRefType,
-    StringAttr,
     VectorType,
     i64,
 )
 from xdsl.ir import (
     Attribute,
-    Dialect,
-    Operation,
     ParametrizedAttribute,
     Region,
     SSAValue,
@@ -257,19 +253,3 @@ class PanelOp(IRDLOperation):
 
     def __init__(self, panels: SSAValue, offsets: Sequence[SSAValue], result_type: VectorType):
         super().__init__(operands=[panels, offsets], result_types=[result_type])
-
-
-STAGE = Dialect("stage", [YieldOp, StripOp, ContractOp, PackOp, PanelOp], [PanelsType])
-
-__all__ = [
-    "STAGE",
-    "ArrayAttr",
-    "ContractOp",
-    "Operation",
-    "PackOp",
-    "PanelOp",
-    "PanelsType",
-    "StringAttr",
-    "StripOp",
-    "YieldOp",
-]

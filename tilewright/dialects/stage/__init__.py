@@ -1,0 +1,73 @@
+"""The `stage` dialect: workgroup-level values with storage and order made explicit (cpu, cuda).
+
+A kernel at this level is still the program of one workgroup over whole tiles; what is new is where values live and
+when asynchronous work is done. `strips` holds the ops of the cpu target; `rings`, `products` and `roles` those of
+cuda: copies into rings of shared-memory buffers, products that run beside the program, and parts of the program that
+different warps run at the same time.
+"""
+
+from xdsl.ir import Dialect
+
+from tilewright.dialects.stage.products import (
+    PendingType,
+    ProductIssueOp,
+    ProductStartOp,
+    ProductWaitOp,
+)
+from tilewright.dialects.stage.rings import (
+    AdvanceOp,
+    CopyIssueOp,
+    CopyReleaseOp,
+    CopyWaitOp,
+    CursorOp,
+    CursorType,
+    PartAttr,
+    RingOp,
+    RingType,
+    StoreOp,
+)
+from tilewright.dialects.stage.roles import RoleOp, RolesOp
+from tilewright.dialects.stage.strips import (
+    ContractOp,
+    PackOp,
+    PanelOp,
+    PanelsType,
+    StripOp,
+    YieldOp,
+)
+
+STAGE = Dialect(
+    "stage",
+    [
+        *(YieldOp, StripOp, ContractOp, PackOp, PanelOp),
+        *(RingOp, CursorOp, AdvanceOp, CopyIssueOp, CopyWaitOp, CopyReleaseOp, StoreOp),
+        *(ProductIssueOp, ProductStartOp, ProductWaitOp, RolesOp, RoleOp),
+    ],
+    [PanelsType, PartAttr, RingType, CursorType, PendingType],
+)
+
+__all__ = [
+    "STAGE",
+    "AdvanceOp",
+    "ContractOp",
+    "CopyIssueOp",
+    "CopyReleaseOp",
+    "CopyWaitOp",
+    "CursorOp",
+    "CursorType",
+    "PackOp",
+    "PanelOp",
+    "PanelsType",
+    "PartAttr",
+    "PendingType",
+    "ProductIssueOp",
+    "ProductStartOp",
+    "ProductWaitOp",
+    "RingOp",
+    "RingType",
+    "RoleOp",
+    "RolesOp",
+    "StoreOp",
+    "StripOp",
+    "YieldOp",
+]

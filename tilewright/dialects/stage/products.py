@@ -1,0 +1,200 @@
+"""Products that run beside the program: issue and wait.
+
+Products are queued in the order of their issues and finish in that order. A `!stage.pending` is what a product will
+be; only another product (as its accumulator) or a wait may use it. Operands that a ring holds must stay in their slot
+until the product is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import IntegerAttr, UnitAttr, VectorType, i64
+from xdsl.ir import Attribute, ParametrizedAttribute, SSAValue, TypeAttribute
+from xdsl.irdl import (
+    IRDLOperation,
+    ParsePropInAttrDict,
+    irdl_attr_definition,
+    irdl_op_definition,
+    operand_def,
+    opt_operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+from xdsl.parser import AttrParser, Parser
+from xdsl.printer import Printer
+from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
+from xdsl.utils.exceptions import VerifyException
+
+
+@irdl_attr_definition
+class PendingType(ParametrizedAttribute, TypeAttribute):
+    """`!stage.pending<vector<128x256xf32>>`: the result of a product that may not be done yet."""
+
+    name = "stage.pending"
+
+    vector: VectorType
+
+    def __init__(self, vector: VectorType):
+        super().__init__(vector)
+
+    @classmethod
+    def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
+        with parser.in_angle_brackets():
+            return [parser.parse_type()]
+
+    def print_parameters(self, printer: Printer) -> None:
+        with printer.in_angle_brackets():
+            printer.print_attribute(self.vector)
+
+
+def vector_of(type: Attribute) -> VectorType:
+    """The vector that a value is or will be."""
+    found = type.vector if isinstance(type, PendingType) else type
+    assert isinstance(found, VectorType)
+    return found
+
+
+@irdl_op_definition
+class ProductIssueOp(IRDLOperation):
+    """Starts a matrix product, `[m, k] x [k, n] (+ [m, n])`, as xetile.tile_mma computes it.
+
+    ```mlir
+    %p = stage.mma.issue %a, %b, %c
+      : vector<128x64xbf16>, vector<64x256xbf16>, vector<128x256xf32> -> !stage.pending<vector<128x256xf32>>
+    ```
+    `transpose_a` and `transpose_b` say that an operand is given transposed ([k, m], [n, k]): so a tile in shared
+    memory is multiplied as its transpose without being moved.
+    """
+
+    name = "stage.mma.issue"
+    a = operand_def(VectorType)
+    b = operand_def(VectorType)
+    c = opt_operand_def()
+    transpose_a = opt_prop_def(UnitAttr)
+    transpose_b = opt_prop_def(UnitAttr)
+    result = result_def(PendingType)
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    irdl_options = (ParsePropInAttrDict(),)
+    assembly_format = (
+        "$a `,` $b (`,` $c^)? attr-dict "
+        "`:` type($a) `,` type($b) (`,` type($c)^)? `->` type($result)"
+    )
+
+    def __init__(
+        self,
+        a: SSAValue,
+        b: SSAValue,
+        c: SSAValue | None,
+        result_type: VectorType,
+        transpose_a: bool = False,
+        transpose_b: bool = False,
+    ):
+        super().__init__(
+            operands=[a, b, c],
+            properties={
+                "transpose_a": UnitAttr() if transpose_a else None,
+                "transpose_b": UnitAttr() if transpose_b else None,
+            },
+            result_types=[PendingType(result_type)],
+        )
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """(m, n, k)."""
+        m, k = _oriented(self.a, self.transpose_a)
+        return m, _oriented(self.b, self.transpose_b)[1], k
+
+    def verify_(self) -> None:
+        m, n, k = self.sizes
+        result = vector_of(self.result.type)
+        if _oriented(self.b, self.transpose_b)[0] != k or result.get_shape() != (m, n):
+            raise VerifyException(
+                f"{self.name}: {m}x{k} by {'x'.join(map(str, _oriented(self.b, self.transpose_b)))} is not {result}"
+            )
+        if self.c is not None and vector_of(self.c.type) != result:
+            raise VerifyException(f"{self.name}: adds {self.c.type} and gives {result}")
+
+
+def _oriented(value: SSAValue, transposed: UnitAttr | None) -> tuple[int, int]:
+    assert isinstance(value.type, VectorType)
+    rows, columns = value.type.get_shape()
+    return (columns, rows) if transposed is not None else (rows, columns)
+
+
+@irdl_op_definition
+class ProductStartOp(IRDLOperation):
+    """`%p = stage.mma.start %v : vector<128x256xf32>`: a value as the accumulator of later products."""
+
+    name = "stage.mma.start"
+    value = operand_def(VectorType)
+    result = result_def(PendingType)
+    traits = traits_def(Pure())
+
+    def __init__(self, value: SSAValue):
+        assert isinstance(value.type, VectorType)
+        super().__init__(operands=[value], result_types=[PendingType(value.type)])
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_operand(self.value)
+        printer.print_op_attributes(self.attributes)
+        printer.print_string(" : ")
+        printer.print_attribute(self.value.type)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> ProductStartOp:
+        unresolved = parser.parse_unresolved_operand()
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        type = parser.parse_type()
+        if not isinstance(type, VectorType):
+            parser.raise_error("stage.mma.start takes a vector")
+        op = cls(parser.resolve_operand(unresolved, type))
+        op.attributes.update(attributes)
+        return op
+
+    def verify_(self) -> None:
+        if vector_of(self.result.type) != self.value.type:
+            raise VerifyException(
+                f"{self.name}: {self.value.type} cannot become {self.result.type}"
+            )
+
+
+@irdl_op_definition
+class ProductWaitOp(IRDLOperation):
+    """Waits until all products but the last `pending` ones are done; the values of some of those.
+
+    ```mlir
+    %d = stage.mma.wait %p {pending = 0} : !stage.pending<vector<128x256xf32>> -> vector<128x256xf32>
+    stage.mma.wait {pending = 1}
+    ```
+    """
+
+    name = "stage.mma.wait"
+    products = var_operand_def(PendingType)
+    pending = prop_def(IntegerAttr)
+    values = var_result_def(VectorType)
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    irdl_options = (ParsePropInAttrDict(),)
+    assembly_format = "($products^ `:` type($products) `->` type($values))? attr-dict"
+
+    def __init__(self, products: Sequence[SSAValue] = (), pending: int = 0):
+        super().__init__(
+            operands=[products],
+            properties={"pending": IntegerAttr(pending, i64)},
+            result_types=[[vector_of(p.type) for p in products]],
+        )
+
+    def verify_(self) -> None:
+        if [vector_of(p.type) for p in self.products] != [v.type for v in self.values]:
+            raise VerifyException(f"{self.name}: gives the vectors of its products")
+        if self.pending.value.data < 0:
+            raise VerifyException(f"{self.name}: {self.pending.value.data} products cannot be left")
+
+
+__all__ = ["PendingType", "ProductIssueOp", "ProductStartOp", "ProductWaitOp", "vector_of"]
