@@ -81,8 +81,11 @@ def _ask(text: str, target: LLVMTarget, kind: str, options: tuple[str, ...], lim
 
 
 def generate_ptx(text: str, target: LLVMTarget, *, limit: float = 120.0) -> str:
-    """PTX of LLVM IR text; `limit` in seconds. CompileError if LLVM fails or aborts."""
-    return _ask(text, target, "assembly", (), limit).decode()
+    """PTX of LLVM IR text; `limit` in seconds. CompileError if LLVM fails or aborts.
+
+    Pointers to shared memory are 32 bits wide: its addresses are then 32-bit arithmetic.
+    """
+    return _ask(text, target, "assembly", ("--nvptx-short-ptr",), limit).decode()
 
 
 def generate_spirv(

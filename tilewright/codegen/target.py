@@ -34,6 +34,8 @@ class LLVMTarget:
     kernel_convention: str = ""
     function_convention: str = ""
     function_attributes: str = ""
+    provides: frozenset[str] = frozenset()
+    """Abilities that an instruction may require and LLVM has no feature name for."""
     handlers: Mapping[str, Handler] = field(default_factory=_no_handlers, hash=False, compare=False)
     """Ops that this target prints in its own way, by op name; the rest is common."""
 
@@ -41,7 +43,7 @@ class LLVMTarget:
         return self.name
 
     def has(self, feature: str) -> bool:
-        return feature in self.features
+        return feature in self.features or feature in self.provides
 
     def feature_string(self) -> str:
         """Features in LLVM's `+a,+b` form."""
@@ -93,10 +95,28 @@ def x86(level: str = "avx512", extra: frozenset[str] = frozenset(), *, cpu: str 
     )
 
 
+NVPTX_ABILITIES: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "sm_80": frozenset({"sm_80"}),
+        "sm_86": frozenset({"sm_80", "sm_86"}),
+        "sm_89": frozenset({"sm_80", "sm_86", "sm_89"}),
+        "sm_90": frozenset({"sm_80", "sm_86", "sm_89", "sm_90"}),
+        "sm_90a": frozenset({"sm_80", "sm_86", "sm_89", "sm_90", "sm_90a"}),
+    }
+)
+"""What code for an NVIDIA architecture may use: its own instructions and those of its ancestors."""
+
+
 def nvptx(cpu: str = "sm_80", ptx: int = 80) -> LLVMTarget:
-    """NVIDIA: fragments as scalars. `cpu` sm_80, sm_90a, ...; `ptx` 80 for PTX 8.0."""
+    """NVIDIA: fragments as scalars, shared memory in 32-bit pointers.
+
+    `cpu` is a key of `NVPTX_ABILITIES`; `ptx` 80 for PTX 8.0, which every driver from 525 on reads.
+    """
     from tilewright.codegen.lanes import NVPTX_HANDLERS
 
+    if cpu not in NVPTX_ABILITIES:
+        raise ValueError(f"NVIDIA architecture '{cpu}' is not one of {', '.join(NVPTX_ABILITIES)}")
+    versions = {f"ptx{n}" for n in (80, 81, 82, 83, 84, 85, 86) if n <= ptx}
     return LLVMTarget(
         name=f"nvptx/{cpu}",
         triple="nvptx64-nvidia-cuda",
@@ -105,6 +125,7 @@ def nvptx(cpu: str = "sm_80", ptx: int = 80) -> LLVMTarget:
         representation=FRAGMENTS,
         kernel_convention="ptx_kernel",
         function_attributes="nounwind",
+        provides=NVPTX_ABILITIES[cpu] | versions,
         handlers=NVPTX_HANDLERS,
     )
 

@@ -19,13 +19,22 @@ Immediates = Mapping[str, int | str]
 Meaning = Callable[..., Sequence[Any]]
 """meaning(*operands, **immediates) -> results.
 
-A vector is a numpy array of its shape, an AMX tile a uint8 array [16, 64], a pointer a
-one-dimensional uint8 array that begins where it points (writes go through it), an index or integer
-a Python int.
+Of one thread (`scope` is "thread"): a vector is a numpy array of its shape, an AMX tile a uint8
+array [16, 64], a pointer a one-dimensional uint8 array that begins where it points (writes go
+through it), an index, integer or float scalar a Python number.
+
+Of a collective (`scope` is "warp" or "warpgroup": 32 or 128 threads that execute it together):
+every operand and result has a leading lane axis. A vector of n components is an array [lanes, n],
+a scalar an array [lanes], a pointer a list with one uint8 array per lane. An entry that finds its
+operands by addresses inside values (`shared`: wgmma's descriptors) also gets the keyword `shared`,
+the workgroup's shared memory as one uint8 array.
+
+What only orders other work in time (`timed`: barriers, fences, asynchronous copies and waits) has
+an empty meaning or the effect that it has once it is complete; its docstring says which.
 """
 
 Emission = Callable[[Printer, Sequence[str], Immediates], Sequence[str]]
-"""emit(printer, operand registers, immediates) -> result registers."""
+"""emit(printer, registers of all operands in order, immediates) -> registers of all results."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,12 @@ class Instruction:
     """What it does to memory: `none`, `read` or `write`."""
     exact: bool = True
     """Exactly the bits of `meaning`, or close ones (order of sums, flushed denormals)?"""
+    scope: str = "thread"
+    """Who executes it together: `thread`, `warp`, `warpgroup`, `workgroup` or `cluster`."""
+    timed: bool = False
+    """Is its effect order in time, so that `meaning` alone does not say it?"""
+    shared: bool = False
+    """Does `meaning` take the workgroup's shared memory, as the keyword `shared`?"""
 
     def missing(self, target: LLVMTarget) -> list[str]:
         """What `target` lacks to execute it."""
@@ -58,8 +73,12 @@ class Instruction:
         return (self.meaning.__doc__ or "").strip()
 
 
-_FAMILIES = {"x86": "tilewright.codegen.instructions.x86"}
+_FAMILIES = {
+    "x86": "tilewright.codegen.instructions.x86",
+    "nvptx": "tilewright.codegen.instructions.nvptx",
+}
 _TABLE: dict[str, Instruction] = {}
+_MAKERS: list[Callable[[str], Instruction | None]] = []
 
 
 def declare(instruction: Instruction) -> Instruction:
@@ -69,18 +88,30 @@ def declare(instruction: Instruction) -> Instruction:
     return instruction
 
 
+def make_by(maker: Callable[[str], Instruction | None]) -> None:
+    """Register a function that makes the entries of a family too large to list (wgmma: shapes by
+    types): it gives the entry of a name, or None for a name that is not its own.
+    """
+    _MAKERS.append(maker)
+
+
 def find(name: str) -> Instruction | None:
     """The instruction called `name`; its family's module is imported on first use."""
     if name not in _TABLE and (module := _FAMILIES.get(name.split(".")[0])) is not None:
         import_module(module)
+        for maker in () if name in _TABLE else _MAKERS:
+            if (made := maker(name)) is not None:
+                _TABLE[name] = made
+                break
     return _TABLE.get(name)
 
 
-def all_instructions() -> list[Instruction]:
-    """Every entry of every family."""
-    for module in _FAMILIES.values():
-        import_module(module)
-    return list(_TABLE.values())
+def all_instructions(family: str | None = None) -> list[Instruction]:
+    """Every listed entry, of one family or of all; of a made family those that were asked for."""
+    for name, module in _FAMILIES.items():
+        if family in (None, name):
+            import_module(module)
+    return [e for e in _TABLE.values() if family in (None, e.name.split(".")[0])]
 
 
 @cache
@@ -127,5 +158,9 @@ def print_instruction(p: Printer, op: Operation) -> None:
     _check_types(p, op, "result", [r.type for r in op.results], entry.results)
     operands = [r for v in op.operands for r in p.get(v)]
     results = entry.emit(p, operands, {**entry.immediates, **given})
-    for value, reg in zip(op.results, results, strict=True):
-        p.set(value, (reg,))
+    at = 0
+    for value in op.results:
+        count = len(p.registers(value.type))
+        p.set(value, results[at : at + count])
+        at += count
+    assert at == len(results), f"'{name}' gives {len(results)} registers for {at}"

@@ -1,0 +1,231 @@
+"""NVIDIA: matrices between shared memory and fragments (ldmatrix, stmatrix), asynchronous copies of
+each thread's own (cp.async), prefetches and packed reductions.
+
+Words are i32 with narrow elements packed low half first. Whose address names which row is
+`uarch.fragments.ldmatrix_rows`; what a lane gets is `uarch.fragments.ldmatrix`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.codegen.instructions.nvptx_common import (
+    SM80,
+    SM90,
+    intrinsic,
+    statement,
+    timed,
+    unpack,
+)
+from tilewright.codegen.instructions.table import (
+    Emission,
+    Immediates,
+    Instruction,
+    Meaning,
+    declare,
+)
+from tilewright.codegen.printer import Printer
+
+SHARED, GLOBAL = "!llvm.ptr<3>", "!llvm.ptr<1>"
+LLVM_SHARED, LLVM_GLOBAL = "ptr addrspace(3)", "ptr addrspace(1)"
+
+
+def _words(matrices: Any, transposed: bool) -> Any:
+    """[count, 8, 8] of 16 bits -> the word of each lane per matrix, [32, count]."""
+    if transposed:
+        matrices = matrices.transpose(0, 2, 1)
+    lanes = np.ascontiguousarray(matrices).reshape(-1, 32, 2)
+    return np.ascontiguousarray(lanes.transpose(1, 0, 2)).view(np.uint32)[..., 0].view(np.int32)
+
+
+def _load(count: int, transposed: bool) -> Meaning:
+    def ldmatrix(pointer: Any) -> Sequence[Any]:
+        """Row r of matrix i is the 16 bytes at lane 8 i + r's address; lane l gets elements 2 l and
+        2 l + 1 of every matrix (`trans`: of its transpose), row-major.
+        """
+        rows = np.stack([np.asarray(pointer[i][:16]) for i in range(8 * count)])
+        words = _words(rows.view(np.uint16).reshape(count, 8, 8), transposed)
+        return [words if count > 1 else words.reshape(32, 1)]
+
+    return ldmatrix
+
+
+def _store(count: int, transposed: bool) -> Meaning:
+    def stmatrix(words: Any, pointer: Any) -> Sequence[Any]:
+        """The inverse of ldmatrix: row r of matrix i goes to lane 8 i + r's address."""
+        data = np.ascontiguousarray(words).reshape(32, count).view(np.uint16)
+        matrices = data.reshape(32, count, 2).transpose(1, 0, 2).reshape(count, 8, 8)
+        if transposed:
+            matrices = matrices.transpose(0, 2, 1)
+        rows = np.ascontiguousarray(matrices).reshape(8 * count, 8).view(np.uint8)
+        for i in range(8 * count):
+            pointer[i][:16] = rows[i]
+        return []
+
+    return stmatrix
+
+
+def _emit_load(count: int, suffix: str) -> Emission:
+    struct = "i32" if count == 1 else "{ " + ", ".join(["i32"] * count) + " }"
+
+    def emit(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
+        name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{count}{suffix}.b16.p3"
+        value = p.call(struct, name, [(LLVM_SHARED, regs[0])])
+        return [value] if count == 1 else unpack(p, struct, value, count)
+
+    return emit
+
+
+def _emit_store(count: int, suffix: str) -> Emission:
+    def emit(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
+        name = f"llvm.nvvm.stmatrix.sync.aligned.m8n8.x{count}{suffix}.b16.p3"
+        p.call("void", name, [(LLVM_SHARED, regs[count]), *(("i32", r) for r in regs[:count])])
+        return []
+
+    return emit
+
+
+for _count in (1, 2, 4):
+    for _suffix in ("", ".trans"):
+        _type, _on = f"vector<{_count}xi32>", bool(_suffix)
+        declare(
+            Instruction(
+                f"nvptx.ldmatrix.x{_count}{_suffix}",
+                (SHARED,),
+                (_type,),
+                SM80,
+                _load(_count, _on),
+                _emit_load(_count, _suffix),
+                effect="read",
+                scope="warp",
+            )
+        )
+        declare(
+            Instruction(
+                f"nvptx.stmatrix.x{_count}{_suffix}",
+                (_type, SHARED),
+                (),
+                SM90,
+                _store(_count, _on),
+                _emit_store(_count, _suffix),
+                effect="write",
+                scope="warp",
+            )
+        )
+
+
+# cp.async -----------------------------------------------------------------------------------------
+
+
+def _copy(size: int) -> Meaning:
+    def cp_async(to: Any, source: Any, count: int) -> Sequence[Any]:
+        """The first `count` bytes at `source` go to shared memory, zeros after them; once waited
+        for.
+        """
+        to[:size] = 0
+        to[:count] = source[:count]
+        return []
+
+    cp_async.__doc__ = f"{size} bytes: " + (cp_async.__doc__ or "")
+    return cp_async
+
+
+for _size in (4, 8, 16):
+    # Through L1 for what is smaller than its 16-byte path past it.
+    _path = "cg" if _size == 16 else "ca"
+    declare(
+        Instruction(
+            f"nvptx.cp.async.{_size}",
+            (SHARED, GLOBAL, "i32"),
+            (),
+            SM80,
+            _copy(_size),
+            intrinsic(
+                f"cp.async.{_path}.shared.global.{_size}.s", "void", LLVM_SHARED, LLVM_GLOBAL, "i32"
+            ),
+            effect="write",
+            timed=True,
+        )
+    )
+
+timed(
+    "cp.async.commit_group",
+    (),
+    "This thread's copies since the last commit become one group.",
+    intrinsic("cp.async.commit.group", "void"),
+)
+
+
+def _emit_wait(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
+    p.call("void", "llvm.nvvm.cp.async.wait.group", [("i32", str(immediates["n"]))])
+    return []
+
+
+timed(
+    "cp.async.wait_group",
+    (),
+    "All but this thread's last `n` groups are complete, as far as this thread sees.",
+    _emit_wait,
+    immediates={"n": 0},
+)
+timed(
+    "cp.async.wait_all",
+    (),
+    "All copies of this thread are complete.",
+    intrinsic("cp.async.wait.all", "void"),
+)
+timed(
+    "cp.async.mbarrier.arrive",
+    (SHARED,),
+    "The barrier gets one arrival when this thread's copies so far are complete; it was counted.",
+    intrinsic("cp.async.mbarrier.arrive.noinc.shared", "void", LLVM_SHARED),
+)
+
+# Prefetches ---------------------------------------------------------------------------------------
+
+for _level in ("L1", "L2"):
+    timed(
+        f"prefetch.global.{_level}",
+        (GLOBAL,),
+        f"The line at the address is brought to {_level}; nothing where there is no memory.",
+        intrinsic(f"prefetch.global.{_level}", "void", LLVM_GLOBAL),
+        effect="read",
+    )
+
+# Packed atomic additions --------------------------------------------------------------------------
+
+
+def _add_packed(dtype: str) -> Meaning:
+    def red(pointer: Any, word: int) -> Sequence[Any]:
+        """Both halves of the word at `pointer` grow by those of `word`, each atomically."""
+        import ml_dtypes
+
+        kind: Any = np.float16 if dtype == "f16x2" else ml_dtypes.bfloat16
+        old = np.ascontiguousarray(pointer[:4]).view(kind)
+        new = np.array([word], np.int64).astype(np.uint32).view(kind)
+        pointer[:4] = (old + new).astype(kind).view(np.uint8)
+        return []
+
+    return red
+
+
+for _dtype, _needs in (("f16x2", SM80), ("bf16x2", SM90)):
+    declare(
+        Instruction(
+            f"nvptx.red.add.{_dtype}",
+            (GLOBAL, "i32"),
+            (),
+            _needs,
+            _add_packed(_dtype),
+            statement(
+                f"red.relaxed.gpu.global.add.noftz.{_dtype} [$0], $1;",
+                LLVM_GLOBAL,
+                "i32",
+                memory=True,
+            ),
+            effect="write",
+        )
+    )

@@ -1,0 +1,149 @@
+"""NVIDIA mma.sync: one warp multiplies fragments held in registers (PTX ISA, "mma").
+
+Names say the shape and the types of D, A, B and C: `nvptx.mma.m16n8k16.f32.bf16.bf16.f32`.
+Operands are (A, B, C): A and B as 32-bit words (narrow elements packed low half first), C and D as
+f32, i32 or f64, or as words of two f16. Who holds which element is `uarch.fragments.mma_a`, `mma_b`
+and `mma_c`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tilewright.codegen.instructions.nvptx_common import SM80, group, ptx
+from tilewright.codegen.instructions.table import Emission, Immediates, Instruction, declare
+from tilewright.codegen.printer import Printer
+
+NUMPY: dict[str, Any] = {
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "tf32": np.float32,
+    "f64": np.float64,
+    "e4m3": ml_dtypes.float8_e4m3fn,
+    "e5m2": ml_dtypes.float8_e5m2,
+    "s8": np.int8,
+    "u8": np.uint8,
+    "f32": np.float32,
+    "s32": np.int32,
+}
+"""numpy's type of PTX's element types."""
+
+
+def elements(words: Any, kind: str) -> Any:
+    """[lanes, words] -> [lanes, elements] of a fragment's packed words, widened to multiply."""
+    data = np.ascontiguousarray(words)
+    if kind == "tf32":
+        # The machine reads the upper 19 bits.
+        bits = data.view(np.uint32) & np.uint32(0xFFFFE000)
+        return bits.view(np.float32).astype(np.float64)
+    wide = np.int64 if kind in ("s8", "u8") else np.float64
+    return data.view(NUMPY[kind]).astype(wide)
+
+
+def place_a(lanes: Any, m: int, k: int, pack: int) -> Any:
+    """A [m, k] from what each of 32 lanes holds, [32, m * k / 32]: quads own rows, 8 apart."""
+    out = np.zeros((m, k), lanes.dtype)
+    for lane in range(32):
+        for i in range(lanes.shape[1]):
+            word, part = divmod(i, pack)
+            row = lane // 4 + 8 * (word % (m // 8))
+            out[row, (lane % 4) * pack + part + 4 * pack * (word // (m // 8))] = lanes[lane, i]
+    return out
+
+
+def place_b(lanes: Any, k: int, n: int, pack: int) -> Any:
+    """B [k, n]: lane l owns column l // 4."""
+    return place_a(lanes, n, k, pack).T
+
+
+def c_indices(m: int) -> tuple[Any, Any]:
+    """(rows, columns) [32, m / 4] of C [m, 8]: two columns, then the row eight below."""
+    lane = np.arange(32)[:, None]
+    i = np.arange(2 * (m // 8))[None, :]
+    return lane // 4 + 8 * (i // 2), (lane % 4) * 2 + i % 2
+
+
+def _accumulator(values: Any, c: Any) -> Any:
+    """Sums as the accumulator's type; i32 wraps."""
+    if np.dtype(c.dtype).kind == "i":
+        return values.astype(np.uint64).astype(np.uint32).view(np.int32)
+    return values.astype(c.dtype)
+
+
+def _meaning(m: int, k: int, a_kind: str, b_kind: str, d_kind: str) -> Any:
+    pack = 1 if a_kind == "f64" else 4 // np.dtype(NUMPY[a_kind]).itemsize
+
+    def mma(a: Any, b: Any, c: Any) -> Sequence[Any]:
+        """D[m, n] = C[m, n] + sum over k of A[m, k] B[k, n]; the order of the sum is free."""
+        left = place_a(elements(a, a_kind), m, k, pack)
+        right = place_b(elements(b, b_kind), k, 8, pack)
+        rows, columns = c_indices(m)
+        held = np.ascontiguousarray(c)
+        start = held.view(np.float16) if d_kind == "f16" else held
+        wide = np.int64 if d_kind == "s32" else np.float64
+        sums = start.astype(wide) + (left @ right)[rows, columns]
+        return [_accumulator(sums, start).view(held.dtype)]
+
+    return mma
+
+
+def _emit(text: str, d: str, counts: tuple[int, int, int]) -> Emission:
+    na, nb, nc = counts
+    body = f"{text} {group(0, nc)}, {group(nc, na)}, {group(nc + na, nb)}, {group(0, nc)};"
+
+    def emit(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
+        word = "double" if d == "double" else "i32"
+        args = [(word, r) for r in regs[: na + nb]] + [(d, r) for r in regs[na + nb :]]
+        return ptx(p, body, [d] * nc, args, tied=nc)
+
+    return emit
+
+
+_LLVM = {"f32": "float", "s32": "i32", "f16": "i32", "f64": "double"}
+_MLIR = {"f32": "f32", "s32": "i32", "f16": "i32", "f64": "f64"}
+
+
+def _declare(
+    shape: tuple[int, int, int], d: str, a: str, b: str, requires: frozenset[str] = SM80
+) -> None:
+    m, n, k = shape
+    size = 64 if a == "f64" else 32
+    bits = 8 * np.dtype(NUMPY[a]).itemsize
+    na, nb = m * k * bits // (32 * size), n * k * bits // (32 * size)
+    nc = m * n // 32 // (2 if d == "f16" else 1)
+    word = "f64" if a == "f64" else "i32"
+    saturate = ""  # i32 wraps
+    name = f"mma.sync.aligned.m{m}n{n}k{k}.row.col{saturate}.{d}.{a}.{b}.{d}"
+    accumulator = f"vector<{nc}x{_MLIR[d]}>"
+    declare(
+        Instruction(
+            f"nvptx.mma.m{m}n{n}k{k}.{d}.{a}.{b}.{d}",
+            (f"vector<{na}x{word}>", f"vector<{nb}x{word}>", accumulator),
+            (accumulator,),
+            requires,
+            _meaning(m, k, a, b, d),
+            _emit(name, _LLVM[d], (na, nb, nc)),
+            exact=d == "s32",
+            scope="warp",
+        )
+    )
+
+
+for _k in (8, 16):
+    for _t in ("f16", "bf16"):
+        _declare((16, 8, _k), "f32", _t, _t)
+    _declare((16, 8, _k), "f16", "f16", "f16")
+for _k in (4, 8):
+    _declare((16, 8, _k), "f32", "tf32", "tf32")
+for _k in (16, 32):
+    for _a in ("s8", "u8"):
+        for _b in ("s8", "u8"):
+            _declare((16, 8, _k), "s32", _a, _b)
+_declare((8, 8, 4), "f64", "f64", "f64")
+for _a in ("e4m3", "e5m2"):
+    for _b in ("e4m3", "e5m2"):
+        _declare((16, 8, 32), "f32", _a, _b, frozenset({"sm_89", "ptx84"}))
