@@ -16,6 +16,7 @@ from xdsl.ir import Attribute, Operation
 from tilewright.diagnostics import LaunchError
 from tilewright.passes.level import LEVEL, infer_level, subgroups_of_launch
 from tilewright.reference.batch import Batch
+from tilewright.reference.engine import Schedule
 from tilewright.reference.lanes import DEFAULT_WIDTH
 from tilewright.reference.machine import Machine
 from tilewright.reference.memory import Memory
@@ -40,6 +41,7 @@ def run(
     check: bool = False,
     seed: int | None = None,
     subgroups: int | None = None,
+    schedule: Schedule = "late",
 ) -> Report:
     """Runs a kernel, or a host-like function, as the meaning of its ops says.
 
@@ -48,7 +50,8 @@ def run(
     (1, 1, 1) for a `func.func`. `kernel` names the function where a module has several.
     `subgroups` overrides the kernel's attribute `tilewright.subgroups`. With `check` the run goes
     on after an error and the report holds all findings; without it an error raises `CheckError`.
-    `seed` is for ops that draw random numbers.
+    `seed` is for ops that draw random numbers. `schedule` says when asynchronous work of the stage
+    dialect is done (`tilewright.reference.engine`).
 
     Raises `LaunchError` when the arguments do not fit, `UnsupportedError` for an op without
     meaning, `CheckError` where the program is undefined and that cannot be passed over.
@@ -57,7 +60,7 @@ def run(
     program = lay_out(function)
     memory = Memory()
     context = RunContext(
-        memory, Report(), Shadow(memory), np.random.default_rng(seed), check, seed=seed
+        memory, Report(), Shadow(memory), np.random.default_rng(seed), check, seed=seed, schedule=schedule
     )
     bound, write_back = bind_arguments(function, program, args, memory)
     block = (instances_of(function, subgroups), 1, 1)
@@ -82,6 +85,7 @@ class RunContext:
     globals: dict[str, Index] = field(default_factory=dict[str, Index])
     """The addresses of memref.global buffers that were asked for."""
     seed: int | None = None
+    schedule: Schedule = "late"
 
     @cached_property
     def library(self) -> dict[str, RunnerFunction]:

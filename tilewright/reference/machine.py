@@ -18,6 +18,7 @@ from xdsl.ir import Operation, SSAValue
 from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
 from tilewright.reference.barriers import Barriers
 from tilewright.reference.batch import Batch
+from tilewright.reference.engine import Engine
 from tilewright.reference.program import Program, Segment
 from tilewright.reference.report import Finding, check_error
 from tilewright.reference.site import Site
@@ -103,6 +104,7 @@ class Machine:
         self.shadow = self.context.shadow
         self.checking = self.context.checking
         self.barriers = Barriers(self)
+        self.engine = Engine(self, self.context.schedule)
 
     def run(self, arguments: Sequence[Any]) -> list[Any]:
         """Runs the program to its end; gives the rows of what it returns."""
@@ -110,11 +112,12 @@ class Machine:
             self.values[argument] = value
         self.ready[0] = [np.arange(self.batch.count, dtype=np.int64)]
         ticks = 0
-        while self.ready:
+        while self.ready or self.engine.advance():
             ticks += 1
             number = max(self.ready) if ticks % _FAIRNESS == 0 else min(self.ready)
             self._run_segment(self.program.segments[number], self.ready.pop(number))
         self.barriers.finish()
+        self.engine.finish()
         for address in np.concatenate([*self.shared.values(), np.zeros(0, np.int64)]).tolist():
             self.memory.release(address)
         return [self.values.get(result) for result in self.program.results]

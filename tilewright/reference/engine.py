@@ -1,0 +1,247 @@
+"""Asynchronous work of the stage dialect: copies into rings and queued products, under a schedule.
+
+The copy engine and the queue of products run beside the program. A schedule says when they do their work:
+
+- late: only when nobody could go on without it. A result that is used before it was waited for is NaN.
+- early: at once, so that a slot which is filled too soon is overwritten under its readers.
+- random: whenever the run's random numbers say so.
+
+A slot that is released is poisoned at once, whatever the schedule; a correct program has the same results under all
+three. Instances that wait are parked here, and told of in a deadlock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.dialects import stage
+from tilewright.reference import numerics
+from tilewright.reference.numerics import shape_of
+from tilewright.reference.program import Segment
+from tilewright.reference.report import finding_at
+from tilewright.reference.values import Array, Index
+
+if TYPE_CHECKING:
+    from tilewright.reference.machine import Group, Machine
+
+Schedule = Literal["late", "early", "random"]
+
+FREE, FILLING, FULL = "free", "filling", "full"
+
+
+@dataclass
+class Slot:
+    """One slot of one workgroup's ring: its state, which fill it holds, who was given its tiles."""
+
+    state: str = FREE
+    fill: int = -1
+    values: list[SSAValue] = field(default_factory=list[SSAValue])
+
+
+class Rings:
+    """A ring, for every instance of the batch."""
+
+    def __init__(self, machine: Machine, op: stage.RingOp):
+        type = op.result.type
+        assert isinstance(type, stage.RingType)
+        self.op = op
+        self.slots = [[Slot() for _ in range(type.slots.data)] for _ in range(machine.batch.count)]
+        self.data = [
+            poison(
+                (machine.batch.count, type.slots.data, *part.get_shape()),
+                numerics.numpy_type(part.vector),
+            )
+            for part in type.parts
+        ]
+
+    def slot(self, instance: int, fill: int) -> tuple[int, Slot]:
+        number = fill % len(self.slots[instance])
+        return number, self.slots[instance][number]
+
+    def state(self, instance: int) -> str:
+        """Every slot's state, for messages."""
+        return ", ".join(
+            f"slot {i} {s.state}" + (f" (fill {s.fill})" if s.state != FREE else "")
+            for i, s in enumerate(self.slots[instance])
+        )
+
+
+@dataclass
+class Copy:
+    """Copies into one slot that are under way."""
+
+    rings: Rings
+    instance: int
+    fill: int
+    load: Callable[[], list[Array]]
+
+
+@dataclass
+class Product:
+    """A product of one instance that was issued; `result` once it is done."""
+
+    instance: int
+    operands: Callable[[], tuple[Array, Array]]
+    before: int | None
+    """The number of the product that it adds to, or None."""
+    add: Callable[[Array, Array, Array | None], Array]
+    result: Array | None = None
+    initial: Array | None = None
+
+
+@dataclass
+class Parked:
+    """An instance that waits for a slot or for copies."""
+
+    instance: int
+    op: Operation
+    again: Segment
+    why: str
+    rings: Rings
+
+
+def poison(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """NaN, or for integers a number that no test uses."""
+    return np.full(shape, 0x55 if dtype.kind in "biu" else float("nan")).astype(dtype)
+
+
+class Engine:
+    """All asynchronous work of one run of a program."""
+
+    def __init__(self, machine: Machine, schedule: Schedule):
+        self.machine = machine
+        self.schedule: Schedule = schedule
+        self.copies: list[Copy] = []
+        self.parked: list[Parked] = []
+        self.products: list[Product] = []
+        self.queues: dict[int, list[int]] = {}
+        """Numbers of the products of an instance that are not done, oldest first."""
+
+    # When.
+    def now(self) -> bool:
+        """Whether work that could be done now is done."""
+        if self.schedule == "random":
+            return bool(self.machine.context.rng.random() < 0.5)
+        return self.schedule == "early"
+
+    def advance(self) -> bool:
+        """Nobody can go on: does a piece of work that is under way. False when there is none."""
+        if not self.copies:
+            return False
+        pick = int(self.machine.context.rng.integers(len(self.copies)))
+        self.complete(self.copies.pop(pick if self.schedule == "random" else 0))
+        return True
+
+    def stir(self) -> None:
+        """A moment passes."""
+        while self.copies and self.schedule == "random" and self.now():
+            self.complete(self.copies.pop(int(self.machine.context.rng.integers(len(self.copies)))))
+
+    # Copies.
+    def issue(self, copy: Copy) -> None:
+        number, slot = copy.rings.slot(copy.instance, copy.fill)
+        slot.state, slot.fill = FILLING, copy.fill
+        for data in copy.rings.data:
+            data[copy.instance, number] = poison((), data.dtype)
+        if self.now():
+            self.complete(copy)
+        else:
+            self.copies.append(copy)
+
+    def complete(self, copy: Copy) -> None:
+        number, slot = copy.rings.slot(copy.instance, copy.fill)
+        for data, tile in zip(copy.rings.data, copy.load(), strict=True):
+            data[copy.instance, number] = tile
+        slot.state = FULL
+        self.wake(copy.rings, copy.instance)
+
+    def release(self, group: Group, rings: Rings, instance: int, fill: int) -> None:
+        number, slot = rings.slot(instance, fill)
+        if slot.state != FULL or slot.fill != fill:
+            self.machine.found(
+                finding_at(
+                    group.site.op,
+                    "error",
+                    "ring misuse",
+                    f"slot {number} is released for fill {fill}, and holds: {rings.state(instance)}",
+                )
+            )
+            return
+        index = np.array([instance], np.int64)
+        for data in rings.data:
+            data[instance, number] = poison((), data.dtype)
+        for value in slot.values:
+            self.one(index).set(
+                value, poison((1, *shape_of(value.type)), numerics.numpy_type(value.type))
+            )
+        slot.state, slot.values = FREE, []
+        self.wake(rings, instance)
+
+    def one(self, index: Index) -> Group:
+        from tilewright.reference.machine import Group
+
+        return Group(self.machine, index)
+
+    def park(self, parked: Parked) -> None:
+        self.parked.append(parked)
+
+    def wake(self, rings: Rings, instance: int) -> None:
+        """The ring of an instance changed: those who wait for it look again."""
+        stay: list[Parked] = []
+        for p in self.parked:
+            if p.rings is rings and p.instance == instance:
+                self.machine.resume(p.again, np.array([instance], np.int64))
+            else:
+                stay.append(p)
+        self.parked = stay
+
+    # Products.
+    def enqueue(self, product: Product) -> int:
+        self.products.append(product)
+        number = len(self.products) - 1
+        self.queues.setdefault(product.instance, []).append(number)
+        if self.now():
+            self.finish_products(product.instance, 0)
+        return number
+
+    def value(self, number: int) -> Array | None:
+        """A product's result; None while it is under way."""
+        found = self.products[number]
+        return found.initial if found.initial is not None else found.result
+
+    def finish_products(self, instance: int, pending: int) -> None:
+        """Does all products of an instance but the last `pending`."""
+        queue = self.queues.get(instance, [])
+        while len(queue) > pending:
+            product = self.products[queue.pop(0)]
+            c = None if product.before is None else self.value(product.before)
+            product.result = product.add(*product.operands(), c)
+            product.operands = _used  # the arrays are not needed any more
+
+    # The end.
+    def finish(self) -> None:
+        """Reports who still waits, with the state of every ring."""
+        if not self.parked:
+            return
+        first = self.parked[0]
+        name = self.machine.name_of_workgroup
+        numbers = self.machine.batch.workgroup
+        lines = [
+            f"deadlock: workgroup {name(int(numbers[first.instance]))} waits here and nobody can go on"
+        ]
+        for p in self.parked:
+            where = f"{p.op.name} of ring %{p.rings.op.result.name_hint or 'ring'}"
+            lines.append(
+                f"  workgroup {name(int(numbers[p.instance]))}: {where} {p.why}; "
+                f"{p.rings.state(p.instance)}"
+            )
+        self.machine.found(finding_at(first.op, "error", "deadlock", "\n".join(lines)))
+
+
+def _used() -> tuple[Array, Array]:
+    raise AssertionError("a product is computed once")
