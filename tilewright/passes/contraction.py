@@ -27,19 +27,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xdsl.dialects import arith, gpu, math, scf, vector
+from xdsl.dialects import arith, gpu, scf
 from xdsl.dialects.builtin import (
     AnyFloat,
     DenseIntOrFPElementsAttr,
     FloatAttr,
     IndexType,
     IntegerAttr,
-    UnrealizedConversionCastOp,
     VectorType,
 )
-from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
+from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 from xdsl.rewriter import InsertPoint
-from xdsl.traits import is_side_effect_free
 
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp, YieldOp
@@ -47,6 +45,7 @@ from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.affine import Expr
 from tilewright.passes.induction import Loop
 from tilewright.passes.materialise import Materialiser, NoValue
+from tilewright.passes.sums import carried, harmless, only_added, positionwise
 
 index = IndexType()
 
@@ -103,21 +102,21 @@ class Contraction:
     # Loops ----------------------------------------------------------------------------------------------------
 
     def loop(self, op: scf.ForOp | scf.WhileOp) -> None:
-        carried = _carried(op)
-        if carried is None:
+        shape = carried(op)
+        if shape is None:
             return
-        block, args, inits, yields, results = carried
+        block, args, inits, yields, results = shape
         products: list[tuple[int, xt.TileMmaOp]] = []
         for i, arg in enumerate(args):
             if not isinstance(arg.type, VectorType):
                 if not results[i].first_use:
                     continue
                 return
-            mma = _only_added(arg, yields[i])
+            mma = only_added(arg, yields[i])
             if mma is None:
                 return
             products.append((i, mma))
-        if not products or any(not _harmless(inner, block) for inner in block.ops):
+        if not products or any(not harmless(inner, block) for inner in block.ops):
             return
         loop = self.analysis.loop(op)
         if loop.trips is None:
@@ -179,7 +178,7 @@ class Contraction:
             elif isinstance(op, xt.BroadcastOp):
                 if op.broadcast_size is not None:
                     return False
-            elif not _positionwise(op):
+            elif not positionwise(op):
                 return False
             if not all(visit(operand, axis) for operand in op.operands):
                 return False
@@ -229,7 +228,7 @@ class Contraction:
             and not any(
                 self.analysis.may_alias(w.root, access.root)
                 for w in self.analysis.accesses
-                if w.writes and _inside(w.op, block)
+                if w.writes and block.is_ancestor(w.op)
             )
         )
 
@@ -458,74 +457,3 @@ def zero_before(op: xt.TileMmaOp) -> SSAValue:
     assert op.parent is not None
     op.parent.insert_op_before(constant, op)
     return constant.result
-
-
-def _carried(op: scf.ForOp | scf.WhileOp):
-    """(block of the body, carried arguments, initial values, yielded values, results), or None for another shape."""
-    if isinstance(op, scf.ForOp):
-        block = op.body.block
-        last = block.last_op
-        assert last is not None
-        return (
-            block,
-            list(block.args[1:]),
-            list(op.iter_args),
-            list(last.operands),
-            list(op.results),
-        )
-    before, after = op.before_region.block, op.after_region.block
-    condition, last = before.last_op, after.last_op
-    if not isinstance(condition, scf.ConditionOp) or last is None:
-        return None
-    # The loop passes on exactly what it carries.
-    if list(condition.operands[1:]) != list(before.args):
-        return None
-    if any(not is_side_effect_free(o) for o in before.ops if o is not condition):
-        return None
-    if any(isinstance(a.type, VectorType) and len(list(a.uses)) != 1 for a in before.args):
-        return None
-    return after, list(after.args), list(op.arguments), list(last.operands), list(op.results)
-
-
-def _only_added(arg: SSAValue, yielded: SSAValue) -> xt.TileMmaOp | None:
-    """The tile_mma that adds to a carried value, if nothing else reads either."""
-    uses = list(arg.uses)
-    if len(uses) != 1 or not isinstance(uses[0].operation, xt.TileMmaOp):
-        return None
-    mma = uses[0].operation
-    if mma.c is not arg or mma.a is arg or mma.b is arg or mma.result is not yielded:
-        return None
-    return mma if len(list(mma.result.uses)) == 1 else None
-
-
-def _harmless(op: Operation, block: Block) -> bool:
-    """Ops that may stand in the body of a sum: prefetches, loads, and what has no side effect."""
-    if op.regions:
-        return False
-    if isinstance(op, xt.LoadTileOp | xt.PrefetchTileOp | scf.YieldOp | xt.TileMmaOp):
-        return True
-    return is_side_effect_free(op)
-
-
-def _positionwise(op: Operation) -> bool:
-    """Does element [i, j] of the result depend on elements [i, j] of the operands only?"""
-    if isinstance(op, UnrealizedConversionCastOp | xt.ConvertLayoutOp):
-        return True
-    if isinstance(op, vector.BroadcastOp):
-        return not isinstance(op.operands[0].type, VectorType)
-    module = type(op).__module__
-    if op.name.startswith(("arith.", "math.")) and module and op.name != "arith.constant":
-        return len(op.results) == 1
-    return False
-
-
-def _inside(op: Operation, block: Block) -> bool:
-    current: Operation | None = op
-    while current is not None:
-        if current.parent is block:
-            return True
-        current = current.parent_op()
-    return False
-
-
-__all__ = ["BlockArgument", "Contraction", "math"]

@@ -23,18 +23,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from xdsl.dialects import arith, gpu, scf, vector
-from xdsl.dialects.builtin import UnrealizedConversionCastOp, VectorType
 from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 from xdsl.traits import is_side_effect_free
 
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp, PackOp, StripOp, YieldOp
 from tilewright.passes.access import Access, AccessAnalysis
-
-WRITES = (xt.StoreTileOp, xt.StoreScatterOp, xt.AtomicRmwOp)
-LOADS = (xt.LoadTileOp, xt.LoadGatherOp)
-FREE = (arith.ConstantOp, UnrealizedConversionCastOp, xt.ConvertLayoutOp)
-MOVERS = ("vector.shape_cast", "vector.transpose")
+from tilewright.passes.strip_kinds import (
+    FREE,
+    LOADS,
+    MOVERS,
+    WRITES,
+    is_local_reduction,
+    is_mover,
+    is_tile,
+    rows_of,
+    writes,
+)
 
 
 @dataclass
@@ -44,19 +49,6 @@ class Item:
     rows: int
     kind: str
     ops: list[Operation] = field(default_factory=list[Operation])
-
-
-def rows_of(type: object) -> int:
-    """Rows of a vector: the product of all dimensions but the last."""
-    assert isinstance(type, VectorType)
-    rows = 1
-    for n in type.get_shape()[:-1]:
-        rows *= n
-    return rows
-
-
-def is_tile(value: SSAValue) -> bool:
-    return isinstance(value.type, VectorType)
 
 
 def form_strips(function: gpu.FuncOp, *, fuse: bool = True) -> None:
@@ -109,27 +101,6 @@ class Former:
 
     # What an op is --------------------------------------------------------------------------------------------
 
-    def is_local_reduction(self, op: Operation) -> bool:
-        """Combines elements of one row only."""
-        if not isinstance(op, xt.ReductionOp):
-            return False
-        shape = op.source.type.get_shape()  # pyright: ignore
-        if all((op.reduction_size or shape[d]) == 1 for d in op.dims):
-            return True
-        return op.dims == (1,) and op.reduction_size is None and len(shape) == 2
-
-    def is_mover(self, op: Operation) -> bool:
-        """Does the result at a place need the operand at another row?"""
-        if isinstance(op, xt.TransposeOp):
-            return op.permutation != (0, 1)
-        if isinstance(op, xt.BroadcastOp):
-            return op.broadcast_size is not None or rows_of(op.source.type) != rows_of(
-                op.result.type
-            )
-        if isinstance(op, vector.BroadcastOp):
-            return is_tile(op.operands[0])
-        return op.name in MOVERS
-
     def may_float(self, op: Operation) -> bool:
         if isinstance(op, xt.InitTileOp | xt.UpdateTileOffsetOp):
             return op.offset_vector is not None
@@ -154,7 +125,7 @@ class Former:
             users = [use.operation for r in op.results for use in r.uses]
             if not users or not all(
                 user in self.sinks
-                or (isinstance(user, xt.ReductionOp) and not self.is_local_reduction(user))
+                or (isinstance(user, xt.ReductionOp) and not is_local_reduction(user))
                 for user in users
             ):
                 continue
@@ -180,7 +151,7 @@ class Former:
         """First item at which a value may be used; `local`: by the same row."""
         if self.floats(value):
             assert isinstance(value, OpResult)
-            local = local and not self.is_mover(value.op)
+            local = local and not is_mover(value.op)
             return max((self.earliest(v, local) for v in value.op.operands), default=0)
         at = self.position.get(value, -1)
         if at < 0:
@@ -226,7 +197,7 @@ class Former:
         """May a floating load be evaluated in item `at`?"""
         mine = self.number[load]
         for item, other in self.placed:
-            if not _writes(other) or not self.conflict(load, other):
+            if not writes(other) or not self.conflict(load, other):
                 continue
             before = self.number.get(other, -1) < mine
             if before and item >= at:
@@ -240,9 +211,9 @@ class Former:
     def memory_fits(self, op: Operation, at: int) -> bool:
         """May a memory op be put into item `at`, before all later items?"""
         for item, other in self.placed:
-            if item < at or not (_writes(op) or _writes(other)) or not self.conflict(op, other):
+            if item < at or not (writes(op) or writes(other)) or not self.conflict(op, other):
                 continue
-            if item > at or not (not _writes(other) and self.same_tile(op, other)):
+            if item > at or not (not writes(other) and self.same_tile(op, other)):
                 return False
         return True
 
@@ -276,14 +247,14 @@ class Former:
         for v in _used_values(op):
             self.settle(v)
         for inner in op.walk():
-            if _writes(inner):
+            if writes(inner):
                 self.pin_loads(inner, self.number[op])
         self.items.append(Item(0, "op", [op]))
         at = len(self.items) - 1
         for r in op.results:
             self.position[r] = at
         for inner in op.walk():
-            if self.access(inner) is not None or _writes(inner):
+            if self.access(inner) is not None or writes(inner):
                 self.placed.append((at, inner))
                 self.number.setdefault(inner, self.number[op])
 
@@ -340,14 +311,14 @@ class Former:
         """Rows and kind of the strip that an op belongs to."""
         if isinstance(op, xt.AtomicRmwOp):
             return rows_of(op.value.type), "atomic"
-        if isinstance(op, xt.ReductionOp) and not self.is_local_reduction(op):
+        if isinstance(op, xt.ReductionOp) and not is_local_reduction(op):
             return rows_of(op.source.type), "down"
         rows = [rows_of(v.type) for v in (*op.results, *op.operands) if is_tile(v)]
         return max(rows), "rows"
 
     def join(self, op: Operation) -> None:
         rows, kind = self.group_of(op)
-        if _writes(op):
+        if writes(op):
             self.pin_loads(op, self.number[op])
         first = max((self.earliest(v, kind == "rows") for v in op.operands), default=0)
         loads = [load for v in op.operands for load in self.loads_under(v)]
@@ -482,7 +453,7 @@ class Former:
             out: list[SSAValue] = []
             for inner in body.ops:
                 for r in inner.results:
-                    if is_tile(r) and any(not _is_within(use.operation, body) for use in r.uses):
+                    if is_tile(r) and any(not body.is_ancestor(use.operation) for use in r.uses):
                         out.append(r)
             new = StripOp(Region(Block()), [v.type for v in out])
             for value, result in zip(out, new.values, strict=True):
@@ -500,35 +471,13 @@ class Former:
             op.erase()
 
 
-def _writes(op: Operation) -> bool:
-    if isinstance(op, WRITES):
-        return True
-    if op.regions or isinstance(op, LOADS) or op.name.startswith(("scf.", "stage.", "xetile.")):
-        return False
-    return not is_side_effect_free(op) and op.name not in (
-        "gpu.barrier",
-        "gpu.return",
-        "memref.load",
-        "cf.assert",
-    )
-
-
 def _used_values(op: Operation) -> Iterator[SSAValue]:
     for inner in op.walk():
         yield from inner.operands
 
 
-def _is_within(op: Operation, block: Block) -> bool:
-    current: Operation | None = op
-    while current is not None:
-        if current.parent is block:
-            return True
-        current = current.parent_op()
-    return False
-
-
 def _replace_outside(value: SSAValue, result: SSAValue, body: Block) -> None:
-    value.replace_uses_with_if(result, lambda use: not _is_within(use.operation, body))
+    value.replace_uses_with_if(result, lambda use: not body.is_ancestor(use.operation))
 
 
 def _is_terminator(op: Operation) -> bool:

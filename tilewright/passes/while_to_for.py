@@ -69,12 +69,12 @@ def _counting(op: scf.WhileOp) -> _Counting | None:
     counter, bound = compare.lhs, compare.rhs
     if not isinstance(counter, BlockArgument) or counter.block is not before:
         return None
-    if not isinstance(counter.type, IndexType) or _inside(bound, op):
+    if not isinstance(counter.type, IndexType) or op.is_ancestor(bound.owner):
         return None
     last = after.last_op
     assert isinstance(last, scf.YieldOp)
     step = _step(last.arguments[counter.index], after.args[counter.index])
-    if step is None or _inside(step, op):
+    if step is None or op.is_ancestor(step.owner):
         return None
     return _Counting(counter.index, bound, step)
 
@@ -89,16 +89,6 @@ def _step(following: SSAValue, counter: SSAValue) -> SSAValue | None:
         return None
     value = step.op.value
     return step if isinstance(value, IntegerAttr) and value.value.data > 0 else None
-
-
-def _inside(value: SSAValue, loop: Operation) -> bool:
-    block = value.owner if isinstance(value.owner, Block) else value.owner.parent
-    parent = block.parent_op() if block is not None else None
-    while parent is not None:
-        if parent is loop:
-            return True
-        parent = parent.parent_op()
-    return False
 
 
 def _rewrite(op: scf.WhileOp, counting: _Counting) -> None:

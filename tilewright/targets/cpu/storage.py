@@ -136,7 +136,7 @@ class Storage:
         """A use as an operand ends before the op's regions run; a use inside lives to its end."""
         direct = any(v is value for v in op.operands)
         inside = isinstance(op, StripOp | ContractOp) or any(
-            use.operation is not op and _is_inside(use.operation, op) for use in value.uses
+            use.operation is not op and op.is_ancestor(use.operation) for use in value.uses
         )
         return self.end[op] if inside or not direct else self.start[op]
 
@@ -166,7 +166,7 @@ class Storage:
             if isinstance(op, ContractOp):
                 index = list(op.values).index(newer)  # pyright: ignore
                 inside = any(
-                    _is_inside(use.operation, op) for use in older.uses if use.operation is not op
+                    op.is_ancestor(use.operation) for use in older.uses if use.operation is not op
                 )
                 return (
                     inside or sum(v is older for v in op.inits) != 1 or op.inits[index] is not older
@@ -175,15 +175,6 @@ class Storage:
                 return not in_place(op, older, newer)
             return False
         return True
-
-
-def _is_inside(op: Operation, outer: Operation) -> bool:
-    parent = op.parent_op()
-    while parent is not None:
-        if parent is outer:
-            return True
-        parent = parent.parent_op()
-    return False
 
 
 def in_place(strip: StripOp, older: SSAValue, newer: SSAValue) -> bool:
