@@ -8,7 +8,7 @@ for, so that a machine without a driver still imports Tilewright.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -51,6 +51,15 @@ class CompileOptions:
         parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "num_threads"}
         parts["disable"] = sorted(self.disable)
         return repr(parts)
+
+
+def check_disabled(options: CompileOptions, known: Collection[str]) -> None:
+    """Raises UnsupportedError where ``options.disable`` names a pass that a target does not have."""
+    for name in sorted(options.disable.difference(known)):
+        raise UnsupportedError(
+            f"target {options.target} has no pass {name!r} to disable",
+            hint=f"its optional passes are {', '.join(known)}",
+        )
 
 
 class Executable(Protocol):

@@ -11,8 +11,6 @@ import pytest
 
 import tilewright as tw
 from tests.acceptance import kernels
-from tilewright.targets.cpu import target as cpu
-from tilewright.targets.cpu.machine import machine
 from tilewright.targets.cpu.pipeline import ABLATIONS
 
 TILES = {"BM": 64, "BN": 64, "BK": 32}
@@ -69,6 +67,13 @@ def test_ablations_change_the_code(rng: np.random.Generator) -> None:
     assert "scf.for" in stage["contraction"] and "scf.for" not in stage[()]
 
 
+def test_an_unknown_pass_to_disable_is_refused(rng: np.random.Generator) -> None:
+    with pytest.raises(tw.UnsupportedError, match=r"no pass 'pakcing' to disable"):
+        kernels.gemm.options(disable="pakcing").compile(
+            *operands(rng, 64, 64, 64), **TILES, target="cpu"
+        )
+
+
 def available(level: str) -> bool:
     from tilewright.codegen.target import X86_LEVELS
     from tilewright.targets.cpu.machine import host_level
@@ -78,22 +83,17 @@ def available(level: str) -> bool:
 
 
 @pytest.mark.parametrize("level", ["x86-64", "avx2", "avx512", "vnni"])
-def test_every_level_of_vectors(
-    rng: np.random.Generator, level: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_level_of_vectors(rng: np.random.Generator, level: str) -> None:
     if not available(level):
         pytest.skip(f"this machine has no {level}")
-    monkeypatch.setattr(cpu, "machine", lambda _: machine(level))
     for dtype in (np.float32, ml_dtypes.bfloat16, np.float16):
         a, b, c = operands(rng, 70, 90, 50, dtype)
-        kernels.gemm.options(disable=f"none-{level}")[2, 2](a, b, c, **TILES)
+        kernels.gemm.options(machine=level)[2, 2](a, b, c, **TILES)
         want = a.astype(np.float64) @ b.astype(np.float64)
         assert np.linalg.norm(c - want) <= 1e-5 * np.linalg.norm(want)
     q, k, v = (rng.standard_normal((2, 50, 64)).astype(np.float32) for _ in range(3))
     o, p = np.full_like(q, np.nan), np.full_like(q, np.nan)
-    kernels.window_attention.options(disable=f"none-{level}")[2, 2](
-        q, k, v, o, 0.125, W=40, CAP=20.0
-    )
+    kernels.window_attention.options(machine=level)[2, 2](q, k, v, o, 0.125, W=40, CAP=20.0)
     kernels.window_attention.options(target="reference")[2, 2](q, k, v, p, 0.125, W=40, CAP=20.0)
     np.testing.assert_allclose(o, p, rtol=1e-4, atol=1e-5)
 

@@ -29,7 +29,7 @@ from tilewright.passes.reciprocal import use_reciprocals
 from tilewright.passes.strips import form_strips
 from tilewright.passes.while_to_for import while_to_for
 from tilewright.passes.widen_accumulators import widen_accumulators
-from tilewright.targets.base import CompileOptions, Observer, ignore
+from tilewright.targets.base import CompileOptions, Observer, check_disabled, ignore
 from tilewright.targets.cpu.lower import Lowered, lower_kernel
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.memory import element_of
@@ -154,6 +154,7 @@ def run_pipeline(
 
     `observe` sees the module after every pass, by the pass's name.
     """
+    check_disabled(options, ABLATIONS)
     kernel = kernel_of(module)
     ir["xetile"] = print_module(module, readable=True)
 
