@@ -42,6 +42,10 @@ def _parameter_attributes(p: Printer, attrs: DictionaryAttr | None, type: Attrib
     """LLVM parameter attributes from the `llvm.*` entries of an argument's dictionary."""
     if attrs is None or not isinstance(type, LLVMPointerType):
         return ""
+    if "mach.tensor_map" in attrs.data:
+        # 128 bytes by value that stay in the parameter space: the copy engine reads them there. No
+        # grid_constant would mean a copy on the stack, which it cannot read.
+        return ' byval([128 x i8]) align 64 "nvvm.grid_constant"'
     words: list[str] = []
     for key, value in attrs.data.items():
         if key in ("llvm.noalias", "llvm.readonly", "llvm.writeonly", "llvm.nonnull"):

@@ -184,12 +184,13 @@ def _nv_function(name: str) -> Handler:
         one = [("float", x)]
         if name == "math.exp":
             x = o.op("fmul", "float", x, o.cf(1.4426950408889634))
-            return o.p.call("float", "llvm.nvvm.ex2.approx.f", [("float", x)])
+            return o.p.call("float", "llvm.nvvm.ex2.approx.ftz.f", [("float", x)])
         if name in ("math.log", "math.log2", "math.log10"):
             value = o.p.call("float", "llvm.nvvm.lg2.approx.f", one)
             factor = {"math.log": 0.6931471805599453, "math.log10": 0.3010299956639812}.get(name)
             return o.op("fmul", "float", value, o.cf(factor)) if factor else value
-        return o.p.call("float", f"llvm.nvvm.{_NV_APPROXIMATE[name]}.approx.f", one)
+        unit = f"{_NV_APPROXIMATE[name]}.approx{'.ftz' if name == 'math.exp2' else ''}"
+        return o.p.call("float", f"llvm.nvvm.{unit}.f", one)
 
     def print_op(p: Printer, op: Operation) -> None:
         from tilewright.codegen.printer import COMMON

@@ -88,6 +88,7 @@ class Printer:
         self.entry: list[str] = []
         self.values: dict[SSAValue, Regs] = {}
         self.block = ""
+        self._words: dict[tuple[str, ...], tuple[str, str]] = {}
         self.regions: list[Cfg] = []
         """The regions of several blocks being printed, innermost last."""
         self._names = 0
@@ -120,6 +121,34 @@ class Printer:
         if found is None:
             found = self._registers[type] = self.rep.registers(type)
         return found
+
+    # Narrow components of wide registers ----------------------------------------------------------
+
+    def split(self, word: str, wide: str, narrow: str, count: int) -> list[str]:
+        """The `count` registers of type `narrow` inside `word` of type `wide`, lowest bits first.
+
+        Packed again in the same order they are the same word.
+        """
+        vector = self.emit(f"bitcast {wide} {word} to <{count} x {narrow}>")
+        parts = [
+            self.emit(f"extractelement <{count} x {narrow}> {vector}, i32 {i}")
+            for i in range(count)
+        ]
+        self._words[tuple(parts)] = (word, wide)
+        return parts
+
+    def pack(self, parts: Sequence[str], narrow: str, wide: str) -> str:
+        """One register of type `wide` of registers of type `narrow`, lowest bits first."""
+        known = self._words.get(tuple(parts))
+        if known is not None:
+            word, type = known
+            return word if type == wide else self.emit(f"bitcast {type} {word} to {wide}")
+        count, vector = len(parts), "poison"
+        for i, part in enumerate(parts):
+            vector = self.emit(
+                f"insertelement <{count} x {narrow}> {vector}, {narrow} {part}, i32 {i}"
+            )
+        return self.emit(f"bitcast <{count} x {narrow}> {vector} to {wide}")
 
     # Text -----------------------------------------------------------------------------------------
 

@@ -339,15 +339,31 @@ def print_vector_fma(p: Printer, op: Operation) -> None:
 
 @prints("vector.bitcast")
 def print_vector_bitcast(p: Printer, op: Operation) -> None:
-    """Bits of the innermost dimension as another width: register for register."""
+    """Bits of the innermost dimension as another width: register for register, or, where every
+    component has a register of its own, in groups of them.
+    """
     (value,) = op.operands
     src, dst = p.layout(value.type), p.layout(op.results[0].type)
-    if len(src.counts) != len(dst.counts):
+    regs = p.get(value)
+    if len(src.counts) == len(dst.counts):
+        p.set(
+            op.results[0],
+            [
+                r if a == b else p.emit(f"bitcast {a} {r} to {b}")
+                for a, b, r in zip(src.types, dst.types, regs, strict=True)
+            ],
+        )
+        return
+    if p.rep.widths != (1,):
         raise unsupported(op, f"between {value.type} and {op.results[0].type} crosses registers")
-    p.set(
-        op.results[0],
-        [
-            r if a == b else p.emit(f"bitcast {a} {r} to {b}")
-            for a, b, r in zip(src.types, dst.types, p.get(value), strict=True)
-        ],
-    )
+    narrow, wide = src.element, dst.element
+    out: list[str] = []
+    if len(src.counts) > len(dst.counts):
+        each = len(src.counts) // len(dst.counts)
+        for at in range(0, len(regs), each):
+            out.append(p.pack(regs[at : at + each], narrow.llvm, wide.llvm))
+    else:
+        each = len(dst.counts) // len(src.counts)
+        for r in regs:
+            out += p.split(r, narrow.llvm, wide.llvm, each)
+    p.set(op.results[0], out)

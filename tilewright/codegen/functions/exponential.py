@@ -149,10 +149,17 @@ def _fast_range(o: Lanes, s: str, x: str, value: str, low: float, high: float) -
     return o.select(o.fcmp("ugt", t, x, o.const(s, high)), t, over, value)
 
 
+def _has_unit(o: Lanes) -> bool:
+    """Does the machine approximate 2^x itself, within 2 ulp? (NVIDIA's ex2.approx)"""
+    return o.p.target.name.startswith("nvptx")
+
+
 def exp2(o: Lanes, s: str, x: str, fast: bool, bits: int = 24) -> str:
     """2^x. `bits`: relative precision that a fast f32 result needs (8 for bf16, 11 for f16)."""
     t, magic = o.type(s), o.const(s, ROUNDER[s])
     fast = fast and s == "float"
+    if fast and _has_unit(o):
+        return o.p.call("float", "llvm.nvvm.ex2.approx.ftz.f", [("float", x)])
     if _fills_avx512(o, s, "avx512dq"):
         return _exp2_avx512(o, s, x, fast, bits)
     given = x
@@ -174,7 +181,7 @@ def exp(o: Lanes, s: str, x: str, fast: bool, bits: int = 24) -> str:
     """e^x. `bits` as for exp2."""
     t, magic = o.type(s), o.const(s, ROUNDER[s])
     fast = fast and s == "float"
-    if fast and bits <= 11:
+    if fast and (bits <= 11 or _has_unit(o)):
         return exp2(o, s, o.op("fmul", t, x, o.const(s, LOG2_E)), True, bits)
     given = x
     if not fast:

@@ -111,6 +111,8 @@ def reciprocal(o: Lanes, s: str, x: str, fast: bool) -> str:
         guess = o.p.call(t, "llvm.x86.avx512.rcp14.ps.512", args)
         error = o.fma(s, o.p.emit(f"fneg {t} {x}"), guess, o.const(s, 1.0))
         return o.fma(s, guess, error, guess)
+    if fast and s == "float" and o.p.target.name.startswith("nvptx"):
+        return o.p.call("float", "llvm.nvvm.rcp.approx.ftz.f", [("float", x)])
     return o.op("fdiv", t, o.const(s, 1.0), x)
 
 

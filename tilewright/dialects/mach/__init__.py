@@ -46,6 +46,7 @@ from tilewright.dialects.mach.pointers import (
     IntFromPtrOp,
     PtrAddOp,
     PtrFromIntOp,
+    SharedBaseOp,
 )
 from tilewright.dialects.mach.types import (
     AmxType,
@@ -61,6 +62,7 @@ MACH = Dialect(
         IntFromPtrOp,
         PtrAddOp,
         PtrFromIntOp,
+        SharedBaseOp,
         GatherOp,
         LoadOp,
         MaskFirstOp,
@@ -105,6 +107,7 @@ __all__ = [
     "PtrAddOp",
     "PtrFromIntOp",
     "ScatterOp",
+    "SharedBaseOp",
     "StoreOp",
     "amx",
     "ptr",

@@ -7,6 +7,7 @@ from typing import ClassVar
 from xdsl.dialects.builtin import (
     FlatSymbolRefAttrConstr,
     IndexType,
+    IntAttr,
     IntegerAttr,
     IntegerType,
     SymbolRefAttr,
@@ -75,6 +76,32 @@ class AllocaOp(IRDLOperation):
     def verify_(self) -> None:
         if self.bytes.value.data <= 0:
             raise VerifyException(f"mach.alloca: {self.bytes.value.data} bytes is not positive")
+        check_alignment(self, self.alignment)
+
+
+@irdl_op_definition
+class SharedBaseOp(IRDLOperation):
+    """`%p = mach.shared_base {alignment = 1024 : i64} : !llvm.ptr<3>`: the workgroup's dynamic shared
+    memory.
+
+    Its size is the launch's. The driver aligns it to 16 bytes; more is rounded up here, so that the
+    launch asks for `alignment` bytes more than are used.
+    """
+
+    name = "mach.shared_base"
+    alignment = prop_def(IntegerAttr)
+    result = result_def(PtrConstraint)
+    irdl_options = (ParsePropInAttrDict(),)
+    traits = traits_def(Pure())
+    assembly_format = "attr-dict `:` type($result)"
+
+    def __init__(self, *, alignment: int = 16):
+        super().__init__(
+            result_types=[LLVMPointerType(IntAttr(3))],
+            properties={"alignment": IntegerAttr(alignment, 64)},
+        )
+
+    def verify_(self) -> None:
         check_alignment(self, self.alignment)
 
 

@@ -1,0 +1,152 @@
+"""Ops on values that NVIDIA prints in its own way: conversions in pairs, fast division and square
+root, prefetches, the dynamic shared memory.
+
+A narrow float lives in its own 16- or 8-bit register, but the machine converts two at once into one
+32-bit word. The word is remembered with its parts (`Printer.split`), so that packing a fragment for
+a matrix instruction finds the word again and nothing is moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.ir import Operation
+
+from tilewright.codegen.casts import print_float_cast
+from tilewright.codegen.elementwise import fast_flags, float_elementwise
+from tilewright.codegen.floats import print_float_binary
+from tilewright.codegen.instructions.nvptx_common import ptx
+from tilewright.codegen.lane_ops import Lanes
+from tilewright.codegen.math import is_fast, print_function_op
+from tilewright.codegen.pointers import address_space, pointer_type
+from tilewright.codegen.printer import Printer, integer_attribute
+from tilewright.codegen.target import Handler
+
+SHARED_SYMBOL = "tilewright_shared"
+"""The external array in address space 3 that stands for the dynamic shared memory."""
+
+_HALVES = {"bf16": "i16", "f16": "half"}
+_QUARTERS = {"f8E4M3FN": "e4m3x2", "f8E5M2": "e5m2x2"}
+
+
+def _narrow(p: Printer, name: str, regs: Sequence[str]) -> list[str]:
+    """f32 registers rounded to bf16 or f16, two at once."""
+    llvm = _HALVES[name]
+    out: list[str] = []
+    for low, high in zip(regs[0::2], regs[1::2], strict=False):
+        args = [("float", high), ("float", low)]
+        (word,) = ptx(p, f"cvt.rn.{name}x2.f32 $0, $1, $2;", ["i32"], args)
+        out += p.split(word, "i32", llvm, 2)
+    if len(regs) % 2:
+        (one,) = ptx(p, f"cvt.rn.{name}.f32 $0, $1;", ["i16"], [("float", regs[-1])])
+        out.append(one if llvm == "i16" else p.emit(f"bitcast i16 {one} to {llvm}"))
+    return out
+
+
+def _print_truncf(p: Printer, op: Operation) -> None:
+    (value,) = op.operands
+    src, dst = p.layout(value.type).element.name, p.layout(op.results[0].type).element.name
+    if src in ("f32", "tf32") and dst in _HALVES:
+        p.set(op.results[0], _narrow(p, dst, p.get(value)))
+    else:
+        print_float_cast(p, op)
+
+
+def _print_extf(p: Printer, op: Operation) -> None:
+    """Pairs of f8 become pairs of f16, which is exact, and from there f32."""
+    (value,) = op.operands
+    src, dst = p.layout(value.type).element.name, p.layout(op.results[0].type).element.name
+    regs = p.get(value)
+    if src not in _QUARTERS or len(regs) % 2 or not p.target.has("sm_89"):
+        print_float_cast(p, op)
+        return
+    out: list[str] = []
+    for low, high in zip(regs[0::2], regs[1::2], strict=True):
+        pair = p.pack((low, high), "i8", "i16")
+        (word,) = ptx(p, f"cvt.rn.f16x2.{_QUARTERS[src]} $0, $1;", ["i32"], [("i16", pair)])
+        halves = p.split(word, "i32", "half", 2)
+        if dst == "f16":
+            out += halves
+            continue
+        wide = [
+            p.emit(f"fpext half {h} to {'double' if dst == 'f64' else 'float'}") for h in halves
+        ]
+        out += _narrow(p, dst, wide) if dst in _HALVES else wide
+    p.set(op.results[0], out)
+
+
+def _print_divf(p: Printer, op: Operation) -> None:
+    """One approximate reciprocal (1 ulp) and a product where `afn` allows it."""
+    flags = fast_flags(op)
+    element = p.layout(op.operands[0].type).element.name
+    if element == "f64" or not ("afn" in flags or flags == "fast"):
+        print_float_binary(p, op)
+        return
+
+    def divide(o: Lanes, s: str, x: list[str]) -> str:
+        args = [("float", x[0]), ("float", x[1])]
+        return ptx(p, "div.approx.f32 $0, $1, $2;", ["float"], args)[0]
+
+    float_elementwise(p, op, divide, native_half=False)
+
+
+def _print_sqrt(p: Printer, op: Operation) -> None:
+    if not is_fast(op) or p.layout(op.operands[0].type).element.name == "f64":
+        from tilewright.codegen.printer import COMMON
+
+        COMMON[op.name](p, op)
+        return
+
+    def root(o: Lanes, s: str, x: list[str]) -> str:
+        return ptx(p, "sqrt.approx.f32 $0, $1;", ["float"], [("float", x[0])])[0]
+
+    float_elementwise(p, op, root, native_half=False)
+
+
+def _print_tanh(p: Printer, op: Operation) -> None:
+    """The approximate unit (relative error 2^-11) where the result holds no more: bf16."""
+    if not is_fast(op) or p.layout(op.operands[0].type).element.name != "bf16":
+        print_function_op(p, op)
+        return
+
+    def tanh(o: Lanes, s: str, x: list[str]) -> str:
+        return ptx(p, "tanh.approx.f32 $0, $1;", ["float"], [("float", x[0])])[0]
+
+    float_elementwise(p, op, tanh, native_half=False)
+
+
+def _print_prefetch(p: Printer, op: Operation) -> None:
+    """locality 3 is L1 (global memory's is L2 on most machines), less is L2; 0 is no prefetch."""
+    (pointer,) = op.operands
+    llvm = pointer_type(p, pointer.type)
+    locality = integer_attribute(op, "locality")
+    if locality == 0 or address_space(llvm) == "3":
+        return
+    level = "L1" if locality == 3 else "L2"
+    space = "global." if address_space(llvm) == "1" else ""
+    p.call("void", f"llvm.nvvm.prefetch.{space}{level}", [(llvm, p.one(pointer))])
+
+
+def _print_shared_base(p: Printer, op: Operation) -> None:
+    declaration = f"@{SHARED_SYMBOL} = external addrspace(3) global [0 x i8], align 16"
+    if declaration not in p.globals:
+        p.globals.append(declaration)
+    alignment = integer_attribute(op, "alignment")
+    if alignment <= 16:
+        p.set(op.results[0], [f"@{SHARED_SYMBOL}"])
+        return
+    address = p.emit(f"ptrtoint ptr addrspace(3) @{SHARED_SYMBOL} to i32")
+    up = p.emit(f"add i32 {address}, {alignment - 1}")
+    rounded = p.emit(f"and i32 {up}, {-alignment}")
+    p.set(op.results[0], [p.emit(f"inttoptr i32 {rounded} to ptr addrspace(3)")])
+
+
+NVPTX_VALUE_HANDLERS: dict[str, Handler] = {
+    "arith.truncf": _print_truncf,
+    "arith.extf": _print_extf,
+    "arith.divf": _print_divf,
+    "math.sqrt": _print_sqrt,
+    "math.tanh": _print_tanh,
+    "mach.prefetch": _print_prefetch,
+    "mach.shared_base": _print_shared_base,
+}
