@@ -1,0 +1,467 @@
+"""From a workgroup to its threads: one pass over the kernel that gives every op its thread-level code.
+
+Requires a kernel at workgroup level (xetile, and the stage ops whose rules are registered) and its
+`Ownership`: the layout of every tile-shaped value that has a home. Guarantees a function of one
+thread in arith, math, vector, scf, gpu and mach ops, with the same effect:
+
+    %s = arith.addf %x, %y : vector<64x128xf32>    ->   %s = arith.addf %x', %y' : vector<32xf32>
+
+How to write a rule
+-------------------
+A rule lowers one kind of op. It is a function (distributor, op), registered by the op's name; the
+module that holds it is imported in `pipeline.py`:
+
+    @rule("stage.copy_wait")
+    def wait(d: Distributor, op: Operation) -> None:
+        d.b.op(mach.InstrOp("nvptx.cp.async.wait_group", [], [], {"count": 0}))
+        d.barrier()
+
+- `d.b` (`codegen.builder.Builder`) appends thread-level ops; `d.scalar(v)` is a scalar of the kernel
+  in the new function, `d.tile(v)` an `xetile.tile` as base pointer, offsets, extents and strides
+  (`codegen.tiles`), `d.matrix(v)` a memref.
+- `d.fragment_of(v)` is what a thread holds of the tile-shaped value v: a `vector<RxT>` (R registers,
+  T signless) and the `Layout` that says which elements they are. `d.fragment_of(v, layout)` gives it
+  in that layout, converted if need be. `d.set_fragment(v, value, layout)` defines a result; a result
+  with a home (`d.home(v)`) is converted to it.
+- `d.convert(fragment, layout)` moves registers, shuffles lanes, or goes through shared memory.
+- `d.thread`, `d.lane`, `d.warp` (index values); `d.coordinates(layout)` are the tile coordinates of a
+  thread's register 0; register r adds the constants of `layout.at(register=r)`.
+- `d.shared.allocate(bytes, align)` gives an offset in shared memory, `d.shared_pointer(offset)` its
+  address; `d.shared.release` lets later ops have it again.
+- Before an access to memory that other threads may touch, `d.hazards.read(d, what)` or `.write`
+  puts the barrier that it needs (see `sync.py`). `d.barrier()` is a rendezvous of all threads
+  that run this code (a named barrier when `d.team` says so: one role of several).
+
+A value without a home is made where it is used, in the layout that the user wants, by a *producer*:
+a function (distributor, op, layout) -> SSA value of the fragment. Constants, splats, index vectors
+and broadcasts are made so, and elementwise ops on such operands only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.dialects import arith, gpu
+from xdsl.dialects.builtin import IntAttr, VectorType, i32
+from xdsl.dialects.llvm import LLVMPointerType
+from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
+
+from tilewright.codegen.builder import Builder, Idx
+from tilewright.codegen.tiles import Matrix, ScatteredTile, Tile, as_idx, plain
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects import mach
+from tilewright.dialects.upstream.gpu.lanes import ShuffleOp
+from tilewright.dialects.upstream.vector import ExtractStridedSliceOp
+from tilewright.layout import Axis, Layout
+from tilewright.targets.cuda.ownership import Ownership
+from tilewright.targets.cuda.smem import SharedMemory
+from tilewright.targets.cuda.sync import Hazards
+from tilewright.uarch.base import Machine
+
+LANES = 32
+SHARED = 3
+"""Address space of shared memory."""
+GLOBAL = 1
+SHARED_SYMBOL = "tw_shared"
+"""The dynamic shared memory of the kernel: an external array in address space 3."""
+
+Table = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """What each thread holds of a tile: `value` is `vector<RxT>`, register r as `layout` says."""
+
+    value: SSAValue
+    layout: Layout
+
+    @property
+    def element(self) -> Attribute:
+        assert isinstance(self.value.type, VectorType)
+        return self.value.type.element_type
+
+
+@dataclass(frozen=True)
+class Team:
+    """The threads that run the code being made: warps `first_warp` on, `warps` of them.
+
+    `barrier` is None for a whole workgroup, else the number of the team's named barrier.
+    """
+
+    warps: int
+    first_warp: int = 0
+    barrier: int | None = None
+
+    @property
+    def threads(self) -> int:
+        return LANES * self.warps
+
+
+def pointer_in(space: int) -> LLVMPointerType:
+    """The type of pointers into an address space."""
+    return LLVMPointerType(IntAttr(space))
+
+
+Rule = Callable[["Distributor", Operation], None]
+Producer = Callable[["Distributor", Operation, Layout], SSAValue]
+
+RULES: dict[str, Rule] = {}
+PRODUCERS: dict[str, Producer] = {}
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Decorator: the function lowers the ops called `names`."""
+
+    def register(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+def producer(*names: str) -> Callable[[Producer], Producer]:
+    """Decorator: the function makes the results of the ops called `names` where they are used."""
+
+    def register(function: Producer) -> Producer:
+        PRODUCERS.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+def is_tile_shaped(value: SSAValue) -> bool:
+    """Whether a value is dealt out to threads."""
+    return isinstance(value.type, VectorType)
+
+
+@dataclass
+class _Scope:
+    """What is known in a region: forgotten at its end, for it need not dominate what follows."""
+
+    fragments: dict[SSAValue, dict[Layout, SSAValue]] = field(
+        default_factory=dict[SSAValue, dict[Layout, SSAValue]]
+    )
+    scalars: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
+    tiles: dict[SSAValue, Tile | ScatteredTile] = field(
+        default_factory=dict[SSAValue, "Tile | ScatteredTile"]
+    )
+    matrices: dict[SSAValue, Matrix] = field(default_factory=dict[SSAValue, Matrix])
+
+
+class Distributor:
+    """See the module's docstring."""
+
+    def __init__(
+        self, b: Builder, ownership: Ownership, machine: Machine, shared: SharedMemory, team: Team
+    ):
+        self.b = b
+        self.ownership = ownership
+        self.machine = machine
+        self.shared = shared
+        self.team = team
+        self.hazards = Hazards()
+        self._scopes = [_Scope()]
+        # Everything that depends on the thread's number alone stands before this op.
+        self._marker = b.value(arith.ConstantOp.from_int_and_width(0, 1)).owner
+        assert isinstance(self._marker, Operation)
+        with self.preamble():
+            thread = b.value(gpu.ThreadIdOp(gpu.DimensionAttr(gpu.DimensionEnum.X)))
+            b.nonnegative.add(thread)
+            self.absolute_thread = thread
+            first = b.sub(thread, LANES * team.first_warp)
+            self.thread: SSAValue = b.idx(first)
+            b.nonnegative.add(self.thread)
+            self.lane: SSAValue = b.idx(b.rem(self.thread, LANES))
+            self.warp: SSAValue = b.idx(b.div(self.thread, LANES))
+            self._shared_base: SSAValue = b.value(
+                mach.AddressOfOp(SHARED_SYMBOL, pointer_in(SHARED))
+            )
+        self._linear: dict[tuple[tuple[int, ...], str], Idx] = {}
+        self._first: dict[int, SSAValue] = {}
+
+    # Where ops go -------------------------------------------------------------------------------
+
+    @contextmanager
+    def preamble(self) -> Generator[None]:
+        """Ops made inside stand at the start of the function (they may use thread ids only)."""
+        block = Block()
+        with self.b.inside(block):
+            yield
+        entry = self.b.entry
+        for op in list(block.ops):
+            op.detach()
+            entry.insert_op_before(op, self._marker)
+
+    @contextmanager
+    def scope(self) -> Generator[None]:
+        """A region: what is made inside is forgotten at its end."""
+        self._scopes.append(_Scope())
+        try:
+            yield
+        finally:
+            self._scopes.pop()
+
+    def error(self, op: Operation, message: str, hint: str | None = None) -> Exception:
+        """The refusal of an op, to be raised."""
+        return error_at(op, message, kind=UnsupportedError, hint=hint)
+
+    # The walk -----------------------------------------------------------------------------------
+
+    def lower_block(self, block: Block) -> None:
+        """All ops of a block but its terminator's own meaning, which the rule around it has."""
+        for op in list(block.ops):
+            self.lower(op)
+
+    def lower(self, op: Operation) -> None:
+        """One op: its rule, or nothing now if its results are made on demand."""
+        if op.name in RULES:
+            on_demand = op.name in PRODUCERS and all(self.is_free(r) for r in op.results)
+            if not on_demand:
+                RULES[op.name](self, op)
+            return
+        tiles = [v for v in op.results if is_tile_shaped(v)]
+        if tiles and op.name in PRODUCERS:
+            for result in tiles:
+                layout = self.home(result)
+                if layout is not None:
+                    self.set_fragment(result, PRODUCERS[op.name](self, op, layout), layout)
+            return
+        raise self.error(op, f"{op.name} is not supported by the cuda target")
+
+    # Scalars, tiles, arrays ---------------------------------------------------------------------
+
+    def scalar(self, value: SSAValue) -> SSAValue:
+        """A scalar of the kernel in the new function."""
+        for scope in reversed(self._scopes):
+            if value in scope.scalars:
+                return scope.scalars[value]
+        raise AssertionError(f"no scalar {value}")
+
+    def set_scalar(self, value: SSAValue, new: SSAValue) -> None:
+        self._scopes[-1].scalars[value] = new
+
+    def idx(self, value: SSAValue | int) -> Idx:
+        """An index of the kernel: a number where it is a constant."""
+        return value if isinstance(value, int) else as_idx(self.scalar(value))
+
+    def tile(self, value: SSAValue) -> Tile | ScatteredTile:
+        for scope in reversed(self._scopes):
+            if value in scope.tiles:
+                return scope.tiles[value]
+        raise AssertionError(f"no tile {value}")
+
+    def set_tile(self, value: SSAValue, tile: Tile | ScatteredTile) -> None:
+        self._scopes[-1].tiles[value] = tile
+
+    def matrix(self, value: SSAValue) -> Matrix | None:
+        """The array behind a memref; None for an integer address."""
+        for scope in reversed(self._scopes):
+            if value in scope.matrices:
+                return scope.matrices[value]
+        return None
+
+    def set_matrix(self, value: SSAValue, matrix: Matrix) -> None:
+        self._scopes[-1].matrices[value] = matrix
+
+    # Fragments ----------------------------------------------------------------------------------
+
+    def home(self, value: SSAValue) -> Layout | None:
+        """The layout in which a value is kept; None for one that is made on demand."""
+        return self.ownership.homes.get(value)
+
+    def is_free(self, value: SSAValue) -> bool:
+        return is_tile_shaped(value) and self.home(value) is None
+
+    def fragment_of(self, value: SSAValue, layout: Layout | None = None) -> Fragment:
+        """What a thread holds of `value`, in `layout` (its home by default)."""
+        layout = layout or self.home(value)
+        if layout is None:
+            layout = self.ownership.default(value.type)
+        known = self._known(value)
+        if (found := known.get(layout)) is not None:
+            return Fragment(found, layout)
+        if self.is_free(value) and isinstance(value, OpResult):
+            make = PRODUCERS.get(value.op.name)
+            if make is not None:
+                made = make(self, value.op, layout)
+                self._scopes[-1].fragments.setdefault(value, {})[layout] = made
+                return Fragment(made, layout)
+        if not known:
+            raise AssertionError(f"{value} has no fragment")
+        home = self.home(value)
+        source = home if home in known else next(iter(known))
+        assert source is not None
+        converted = self.convert(Fragment(known[source], source), layout)
+        self._scopes[-1].fragments.setdefault(value, {})[layout] = converted.value
+        return converted
+
+    def _known(self, value: SSAValue) -> dict[Layout, SSAValue]:
+        """The layouts in which a value is at hand."""
+        found: dict[Layout, SSAValue] = {}
+        for scope in self._scopes:
+            found.update(scope.fragments.get(value, {}))
+        return found
+
+    def set_fragment(self, value: SSAValue, fragment: SSAValue, layout: Layout) -> None:
+        """Define a tile-shaped result; it is brought to its home."""
+        home = self.home(value)
+        if home is not None and home != layout:
+            fragment = self.convert(Fragment(fragment, layout), home).value
+            layout = home
+        self._scopes[-1].fragments[value] = {layout: fragment}
+
+    def fragment_type(self, type: Attribute, layout: Layout) -> VectorType:
+        """`vector<RxT>` of a tile type or element type in a layout."""
+        element = type.element_type if isinstance(type, VectorType) else type
+        return VectorType(plain(element), [layout.registers])  # pyright: ignore[reportArgumentType]
+
+    def convert(self, fragment: Fragment, layout: Layout) -> Fragment:
+        """The same tile in another layout."""
+        from tilewright.targets.cuda.exchange import convert
+
+        return convert(self, fragment, layout)
+
+    # Registers ----------------------------------------------------------------------------------
+
+    def pick(self, value: SSAValue, registers: Sequence[int]) -> SSAValue:
+        """A fragment of some registers of another, in this order."""
+        (size,) = value.type.get_shape()  # pyright: ignore
+        picked = [int(r) for r in registers]
+        if picked == list(range(size)):
+            return value
+        first = picked[0]
+        if picked == list(range(first, first + len(picked))):
+            return self.b.value(ExtractStridedSliceOp(value, [first], [len(picked)], [1]))
+        return self.b.shuffle(value, value, picked)
+
+    def concatenate(self, parts: Sequence[SSAValue]) -> SSAValue:
+        """Fragments one after the other, as one."""
+        parts = list(parts)
+        while len(parts) > 1:
+            joined: list[SSAValue] = []
+            for i in range(0, len(parts) - 1, 2):
+                a, c = parts[i], parts[i + 1]
+                na, nc = (x.type.get_shape()[0] for x in (a, c))  # pyright: ignore
+                joined.append(self.b.shuffle(a, c, range(na + nc)))
+            if len(parts) % 2:
+                joined.append(parts[-1])
+            parts = joined
+        return parts[0]
+
+    # Places -------------------------------------------------------------------------------------
+
+    def from_thread(self, table: Sequence[int], op: str = "add") -> Idx:
+        """`table[thread]` as arithmetic on the thread's number; `op` combines its bits (add, xor).
+
+        `table` must be linear in the bits: table[a | b] = table[a] op table[b] for disjoint a, b.
+        """
+        key = (tuple(int(x) for x in table), op)
+        if key in self._linear:
+            return self._linear[key]
+        runs = bit_runs(key[0])
+        with self.preamble():
+            b = self.b
+            total: Idx = 0
+            for low, count, step in runs:
+                part: Idx = b.div(self.thread, 1 << low)
+                if low + count < (len(key[0]) - 1).bit_length():
+                    part = b.rem(part, 1 << count)
+                part = b.mul(part, step)
+                if op == "add" or total == 0:
+                    total = b.add(total, part)
+                else:
+                    total = b.value(arith.XOrIOp(b.idx(total), b.idx(part)))
+                    b.nonnegative.add(total)
+        self._linear[key] = total
+        return total
+
+    def coordinates(self, layout: Layout) -> list[Idx]:
+        """Tile coordinates of this thread's register 0, one per dimension (never negative)."""
+        return [self.from_thread(t) for t in thread_coordinates(layout, self.team.warps)]
+
+    def registers_at(self, layout: Layout) -> list[Table]:
+        """What each register adds to the coordinates of register 0, one array per dimension."""
+        return list(layout.at(register=np.arange(layout.registers)))
+
+    def first_replica(self, layout: Layout) -> SSAValue | None:
+        """i1: of all threads that hold the same elements this is the first; None if it is alone."""
+        weights = replica_bits(layout)
+        if not weights:
+            return None
+        mask = sum(weights)
+        if mask not in self._first:
+            with self.preamble():
+                kept = self.b.value(arith.AndIOp(self.thread, self.b.idx(mask)))
+                self._first[mask] = self.b.cmp("eq", kept, 0)
+        return self._first[mask]
+
+    # Shared memory and synchronisation ----------------------------------------------------------
+
+    def shared_pointer(self, offset: Idx) -> SSAValue:
+        """The address so many bytes into the workgroup's shared memory."""
+        return self.b.ptr(self._shared_base, offset)
+
+    def barrier(self) -> None:
+        """All threads of the team meet; what they wrote before is seen by all after."""
+        if self.team.barrier is None:
+            self.b.op(gpu.BarrierOp())
+        else:
+            self.b.op(
+                mach.InstrOp(
+                    "nvptx.barrier.sync",
+                    [],
+                    [],
+                    {"id": self.team.barrier, "threads": self.team.threads},
+                )
+            )
+        self.hazards.met()
+
+    def shuffle_xor(self, value: SSAValue, mask: int) -> SSAValue:
+        """The fragment of lane `lane ^ mask`."""
+        b = self.b
+        op = ShuffleOp(value, b.constant(i32, mask), b.constant(i32, LANES), "xor")
+        return b.value(op)
+
+
+def bit_runs(table: tuple[int, ...]) -> list[tuple[int, int, int]]:
+    """(lowest bit, bits, step) of the runs of bits whose contributions double."""
+    bits = (len(table) - 1).bit_length()
+    parts = [table[1 << i] for i in range(bits)]
+    runs: list[tuple[int, int, int]] = []
+    i = 0
+    while i < bits:
+        if parts[i] == 0:
+            i += 1
+            continue
+        end = i + 1
+        while end < bits and parts[end] == 2 * parts[end - 1]:
+            end += 1
+        runs.append((i, end - i, parts[i]))
+        i = end
+    return runs
+
+
+@lru_cache(maxsize=4096)
+def thread_coordinates(layout: Layout, warps: int) -> list[tuple[int, ...]]:
+    """Per dimension the coordinate of register 0 of every thread of the team."""
+    threads = np.arange(LANES * warps)
+    coords = layout.at(threads // LANES, threads % LANES, 0)
+    return [tuple(int(x) for x in c) for c in coords]
+
+
+def replica_bits(layout: Layout) -> list[int]:
+    """Bits of a thread's number that change nothing of what it holds."""
+    bits: list[int] = []
+    for axis, first in ((Axis.LANE, 1), (Axis.SUBGROUP, LANES)):
+        for digit in layout.on(axis):
+            if digit.dim is None:
+                step = digit.weight * first
+                while step < digit.weight * digit.size * first:
+                    bits.append(step)
+                    step *= 2
+    return bits

@@ -1,0 +1,188 @@
+"""Moving fragments between layouts: registers, shuffles, shared memory; and fragments in memory.
+
+Every address is a table [threads, registers], computed by the layout algebra and then split into a
+part of the thread and a constant of the register, joined by + or, in swizzled memory, by xor. That the
+split is right is checked on the table itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import Attribute, SSAValue
+
+from tilewright import layout as ly
+from tilewright.codegen.builder import Idx
+from tilewright.codegen.tiles import itemsize
+from tilewright.layout import Layout, LayoutError, Move
+from tilewright.layout.memory import contiguous_run, row_major, staging, strided
+from tilewright.targets.cuda.distribute import Distributor, Fragment
+from tilewright.targets.cuda.sync import Place
+
+VECTOR_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Addresses of a fragment's vectors in bytes: `thread[t] join constants[i]`."""
+
+    thread: tuple[int, ...]
+    constants: tuple[int, ...]
+    join: str
+    vector: int
+    """Elements of one access."""
+
+
+def is_linear(table: np.ndarray, op: str) -> bool:
+    """Is `table` over thread numbers the combination of what the bits of the number give?"""
+    bits = (len(table) - 1).bit_length()
+    made = np.zeros(1, np.int64)
+    for i in range(bits):
+        part = table[1 << i]
+        made = np.concatenate([made, made + part if op == "add" else made ^ part])
+    return bool(np.array_equal(made, table))
+
+
+@lru_cache(maxsize=4096)
+def addresses(fragment: Layout, memory: Layout, size: int) -> Addresses:
+    """How a fragment lies in memory whose elements have `size` bytes.
+
+    Raises LayoutError where thread and register do not part: another memory layout must be chosen.
+    """
+    vector = min(contiguous_run(fragment, memory), max(1, VECTOR_BYTES // size))
+    table = memory.address(*fragment.table()) * size
+    table = table.reshape(-1, fragment.registers)[:, ::vector]
+    thread, constants = table[:, 0], table[0] - table[0, 0]
+    if table[0, 0] == 0:
+        for join in ("add", "xor"):
+            made = thread[:, None] + table[0] if join == "add" else thread[:, None] ^ table[0]
+            if np.array_equal(made, table) and is_linear(thread, join):
+                return Addresses(tuple(map(int, thread)), tuple(map(int, constants)), join, vector)
+    raise LayoutError("addresses do not part into thread and register")
+
+
+@lru_cache(maxsize=1024)
+def staging_memory(source: Layout, target: Layout, size: int) -> Layout:
+    """Shared memory through which a tile goes from one layout to another."""
+    best = staging(source, target, size)
+    shape = source.shape
+    padded = [int(np.prod(shape[i + 1 :])) for i in range(len(shape))]
+    pad = max(1, VECTOR_BYTES // size)
+    steps = [s if i == len(shape) - 1 else s // max(1, shape[-1]) * (shape[-1] + pad)
+             for i, s in enumerate(padded)]  # fmt: skip
+    for memory in (best, strided(shape, steps), row_major(shape)):
+        try:
+            addresses(source, memory, size)
+            addresses(target, memory, size)
+        except LayoutError:
+            continue
+        return memory
+    raise LayoutError(f"no shared memory fits {source} and {target}")
+
+
+def extent_bytes(memory: Layout, size: int) -> int:
+    """Bytes that a memory layout takes, the swizzle included."""
+    return memory.extent(ly.Axis.MEMORY) * size
+
+
+# Conversion -------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def conversion(source: Layout, target: Layout) -> tuple[Move, tuple[int, ...] | None]:
+    """(what moves, the registers' permutation if the move is inside of each lane)."""
+    plan = ly.plan.convert(source, target)
+    if plan.kind in (Move.NOTHING, Move.REGISTERS):
+        found = plan.permutation
+        if found is not None:
+            return plan.kind, tuple(int(r) for r in found)
+    return Move.SLM, None
+
+
+def convert(d: Distributor, fragment: Fragment, layout: Layout) -> Fragment:
+    """The same tile in another layout, by the cheapest means."""
+    if fragment.layout == layout:
+        return fragment
+    _, registers = conversion(fragment.layout, layout)
+    if registers is not None:
+        return Fragment(d.pick(fragment.value, registers), layout)
+    return through_shared(d, fragment, layout)
+
+
+def through_shared(
+    d: Distributor, fragment: Fragment, layout: Layout, *, first_only: bool = False
+) -> Fragment:
+    """Written in one layout, read in another. `first_only`: of replicas the first alone holds data."""
+    size = itemsize(fragment.element)
+    memory = staging_memory(fragment.layout, layout, size)
+    need = extent_bytes(memory, size)
+    offset = d.shared.allocate(need, "a conversion of layouts")
+    place = Place(offset, offset + need)
+    d.hazards.write(d, place)
+    if first_only and (first := d.first_replica(fragment.layout)) is not None:
+        with d.b.when(first):
+            store_fragment(d, fragment, memory, offset)
+    else:
+        store_fragment(d, fragment, memory, offset)
+    d.hazards.read(d, place)
+    value = load_fragment(d, layout, memory, offset, fragment.element)
+    d.shared.release(offset)
+    return Fragment(value, layout)
+
+
+# Fragments in shared memory ---------------------------------------------------------------------
+
+
+def places(d: Distributor, at: Addresses, base: Idx) -> list[Idx]:
+    """The byte offset of each vector of a fragment, `base` bytes into shared memory."""
+    b = d.b
+    if at.join == "add":
+        start = b.add(d.from_thread(at.thread), base)
+        return [b.add(start, c) if not isinstance(start, int) else start + c for c in at.constants]
+    thread = d.from_thread(at.thread, "xor")
+    found: list[Idx] = []
+    for c in at.constants:
+        mixed: Idx = thread
+        if c:
+            mixed = thread ^ c if isinstance(thread, int) else b.value(
+                arith.XOrIOp(thread, b.idx(c))
+            )  # fmt: skip
+        found.append(b.add(mixed, base))
+    return found
+
+
+def store_fragment(d: Distributor, fragment: Fragment, memory: Layout, base: Idx) -> None:
+    """Every thread writes what it holds to shared memory laid out as `memory`, `base` bytes in."""
+    size = itemsize(fragment.element)
+    at = addresses(fragment.layout, memory, size)
+    pointers = pointers_of(d, at, base)
+    for i, pointer in enumerate(pointers):
+        part = d.pick(fragment.value, range(i * at.vector, (i + 1) * at.vector))
+        d.b.store(part, pointer, align=at.vector * size)
+
+
+def load_fragment(
+    d: Distributor, layout: Layout, memory: Layout, base: Idx, element: Attribute
+) -> SSAValue:
+    """A fragment read from shared memory."""
+    size = itemsize(element)
+    at = addresses(layout, memory, size)
+    type = VectorType(element, [at.vector])  # pyright: ignore[reportArgumentType]
+    parts = [
+        d.b.load(pointer, type, align=at.vector * size) for pointer in pointers_of(d, at, base)
+    ]
+    return d.concatenate(parts)
+
+
+def pointers_of(d: Distributor, at: Addresses, base: Idx) -> Sequence[SSAValue]:
+    """The address of each vector: one base with constant offsets where addresses add up."""
+    b = d.b
+    if at.join == "add":
+        start = d.shared_pointer(b.add(d.from_thread(at.thread), base))
+        return [b.ptr(start, c) for c in at.constants]
+    return [d.shared_pointer(x) for x in places(d, at, base)]

@@ -1,0 +1,479 @@
+"""Who owns what: a layout for every tile-shaped value of a kernel at workgroup level.
+
+Values that elementwise ops, loops and branches tie together are one class and get one layout. Classes
+are anchored, in this order: by products (the layout of C that the instruction has), by other ops that
+demand one (`anchor`), by neighbours across reductions, broadcasts, transposes and reshapes, and last
+by the memory that they are loaded from or stored to (vectors of 16 bytes, lanes along the contiguous
+dimension). Where two classes meet, the rule of the op converts.
+
+A value needs no home if it is cheaper to make it where it is used (`free`): constants, splats, index
+vectors, broadcasts, elementwise ops on these, and small loads of arrays that the kernel does not
+write.
+
+Requires: a kernel at workgroup level. Guarantees: every layout has all lanes and all warps of the team
+(those that have nothing of their own hold replicas), and extents are powers of two per lane and warp
+digit, so that places are linear in the bits of the thread's number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+from xdsl.dialects import arith, gpu, scf
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, MemRefType, VectorType
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, SSAValue
+
+from tilewright.codegen.registers import strided_form
+from tilewright.codegen.tiles import itemsize
+from tilewright.dialects import xetile as xt
+from tilewright.layout import Layout, LayoutError
+from tilewright.targets.cuda import blocked as bl
+from tilewright.targets.cuda.products import Product, plan_product
+
+LANES = 32
+FREE, FLEXIBLE, FIXED = "free", "flexible", "fixed"
+
+Anchor = Callable[[Operation, int], Mapping[SSAValue, Layout]]
+"""(op, warps) -> layouts that the op demands of values."""
+
+ANCHORS: dict[str, Anchor] = {}
+
+
+def anchor(*names: str) -> Callable[[Anchor], Anchor]:
+    """Decorator: the function says which layouts the ops called `names` demand."""
+
+    def register(function: Anchor) -> Anchor:
+        ANCHORS.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+def is_tile(value: SSAValue) -> bool:
+    return isinstance(value.type, VectorType)
+
+
+def shape_of(value: SSAValue) -> tuple[int, ...]:
+    assert isinstance(value.type, VectorType)
+    return value.type.get_shape()
+
+
+def is_elementwise(op: Operation) -> bool:
+    """Does every element of the results depend on the same element of the operands alone?"""
+    if not op.name.startswith(("arith.", "math.")) and op.name not in (
+        "builtin.unrealized_conversion_cast",
+        "vector.fma",
+    ):
+        return False
+    shapes = {shape_of(v) for v in (*op.operands, *op.results) if is_tile(v)}
+    return len(shapes) == 1 and bool(op.operands)
+
+
+_RESHAPES = ("vector.shape_cast", "vector.transpose", "xetile.transpose", "vector.bitcast")
+_BROADCASTS = ("vector.broadcast", "xetile.broadcast")
+
+
+@dataclass
+class Ownership:
+    """The result: `homes` of values, the plans of products, and the number of warps."""
+
+    warps: int
+    homes: dict[SSAValue, Layout] = field(default_factory=dict[SSAValue, Layout])
+    products: dict[Operation, Product] = field(default_factory=dict[Operation, Product])
+
+    def default(self, type: Attribute) -> Layout:
+        """The layout of a tile about which nothing is known."""
+        assert isinstance(type, VectorType)
+        return default_layout(type.get_shape(), len(type.get_shape()) - 1, 4, self.warps)
+
+
+def default_layout(shape: tuple[int, ...], fast: int, size: int, warps: int) -> Layout:
+    """Vectors of 16 bytes along `fast`, shorter where threads would have nothing otherwise."""
+    vector = 16 // max(1, size)
+    threads = LANES * warps
+    while vector > 1 and prod(shape) < vector * threads:
+        vector //= 2
+    return bl.blocked(shape, fast, vector, warps)
+
+
+def contiguous_dimension(tile: SSAValue) -> int:
+    """Dimension of a tile along which its memory is contiguous (1 if that is not known)."""
+    kind = tile.type
+    assert isinstance(kind, xt.TileType)
+    if kind.order == (0, 1):
+        return 0
+    origin = origin_of(tile)
+    if origin is None:
+        return len(kind.get_shape()) - 1
+    strides: list[object] = list(origin.mixed_strides)
+    if not strides and isinstance(origin.source.type, MemRefType):
+        strides = list(strided_form(origin.source.type)[0])
+    known = [s for s in strides[-2:]]
+    if len(known) == 2 and known[0] == 1 and known[1] != 1:
+        return 0
+    return len(kind.get_shape()) - 1
+
+
+def origin_of(tile: SSAValue) -> xt.InitTileOp | None:
+    """The init_tile that a tile comes from, through updates and loops."""
+    seen: set[SSAValue] = set()
+    while tile not in seen:
+        seen.add(tile)
+        if isinstance(tile, BlockArgument):
+            loop = tile.block.parent_op()
+            if isinstance(loop, scf.ForOp):
+                tile = loop.iter_args[tile.index - 1]
+                continue
+            if isinstance(loop, scf.WhileOp):
+                if tile.block is loop.before_region.block:
+                    tile = loop.arguments[tile.index]
+                    continue
+                condition = loop.before_region.block.last_op
+                assert condition is not None
+                tile = condition.operands[1 + tile.index]
+                continue
+            return None
+        assert isinstance(tile, OpResult)
+        op = tile.op
+        if isinstance(op, xt.InitTileOp):
+            return op
+        if isinstance(op, xt.UpdateTileOffsetOp):
+            tile = op.tile
+        elif isinstance(op, scf.ForOp):
+            tile = op.iter_args[tile.index]
+        elif isinstance(op, scf.WhileOp):
+            condition = op.before_region.block.last_op
+            assert condition is not None
+            tile = condition.operands[1 + tile.index]
+        elif isinstance(op, scf.IfOp):
+            last = op.true_region.block.last_op
+            assert last is not None
+            tile = last.operands[tile.index]
+        else:
+            return None
+    return None
+
+
+def choose_warps(kernel: gpu.FuncOp) -> int:
+    """Warps of a workgroup: about 32 accumulators, or one vector, per thread and at most 64 values."""
+    products = [op for op in kernel.walk() if isinstance(op, xt.TileMmaOp)]
+    sizes = [
+        (prod(shape_of(v)), itemsize(v.type.element_type))  # pyright: ignore
+        for op in kernel.walk()
+        for v in op.results
+        if is_tile(v) and not isinstance(op, arith.ConstantOp)
+    ]
+    if products:
+        largest = max(prod(shape_of(op.result)) for op in products)
+        warps = _power(largest // 1024, 8)
+        while warps < 16 and largest > LANES * warps * 128:
+            warps *= 2
+        return warps
+    if not sizes:
+        return 1
+    largest, size = max(sizes)
+    warps = _power(largest // (LANES * max(1, 16 // size)), 8)
+    while warps < 32 and largest > LANES * warps * 64:
+        warps *= 2
+    return warps
+
+
+def _power(n: int, most: int) -> int:
+    """The largest power of two up to n, between 1 and `most`."""
+    return max(1, min(most, 1 << max(0, n.bit_length() - 1)))
+
+
+class _Classes:
+    """Union-find over values."""
+
+    def __init__(self) -> None:
+        self.parent: dict[SSAValue, SSAValue] = {}
+
+    def find(self, v: SSAValue) -> SSAValue:
+        root = v
+        while (up := self.parent.get(root, root)) is not root:
+            root = up
+        while v is not root:
+            self.parent[v], v = root, self.parent.get(v, v)
+        return root
+
+    def join(self, a: SSAValue, b: SSAValue) -> None:
+        x, y = self.find(a), self.find(b)
+        if x is not y:
+            self.parent[y] = x
+
+
+Map = Callable[[Layout], Layout]
+
+
+@dataclass
+class _Link:
+    """If `source` has a layout, `target` may have `change` of it."""
+
+    source: SSAValue
+    target: SSAValue
+    change: Map
+
+
+class _Planner:
+    def __init__(self, kernel: gpu.FuncOp, warps: int, use_mma: bool):
+        self.kernel = kernel
+        self.out = Ownership(warps)
+        self.use_mma = use_mma
+        self.kind: dict[SSAValue, str] = {}
+        self.classes = _Classes()
+        self.anchored: dict[SSAValue, Layout] = {}
+        self.links: list[_Link] = []
+        self.memory: list[tuple[SSAValue, int, int]] = []
+        """(value, contiguous dimension, element size) of accesses."""
+
+    def run(self) -> Ownership:
+        body = self.kernel.body.block
+        self.block(body)
+        for op in self.kernel.walk():
+            self.link(op)
+        self.resolve()
+        return self.out
+
+    # Kinds and classes --------------------------------------------------------------------------
+
+    def block(self, block: Block) -> None:
+        for op in block.ops:
+            for region in op.regions:
+                for inner in region.blocks:
+                    for arg in inner.args:
+                        if is_tile(arg):
+                            self.kind[arg] = FIXED
+            self.classify(op)
+            for region in op.regions:
+                for inner in region.blocks:
+                    self.block(inner)
+
+    def classify(self, op: Operation) -> None:
+        tiles = [v for v in op.operands if is_tile(v)]
+        kinds = {self.kind.get(v, FIXED) for v in tiles}
+        if isinstance(op, arith.ConstantOp) or op.name == "vector.step":
+            kind = FREE
+        elif op.name in _BROADCASTS:
+            kind = FREE if not kinds or kinds == {FREE} else FLEXIBLE
+        elif op.name in _RESHAPES or is_elementwise(op):
+            kind = FREE if kinds <= {FREE} else FIXED
+        elif self.is_small_load(op):
+            kind = FLEXIBLE
+        else:
+            kind = FIXED
+        for result in op.results:
+            if is_tile(result):
+                self.kind[result] = kind
+
+    def is_small_load(self, op: Operation) -> bool:
+        """A row or column of an array that nothing writes, used next to where it is loaded."""
+        if not isinstance(op, xt.LoadTileOp) or len(op.values) != 1:
+            return False
+        shape = shape_of(op.result)
+        if 1 not in shape or prod(shape) > 4096 or op.permutation is not None:
+            return False
+        if any(use.operation.parent is not op.parent for use in op.result.uses):
+            return False
+        from tilewright.targets.cuda.aliasing import is_read_only
+
+        return is_read_only(self.kernel, op.tile)
+
+    def fixed(self, v: SSAValue) -> bool:
+        return is_tile(v) and self.kind.get(v, FIXED) == FIXED
+
+    def tie(self, values: Iterable[SSAValue]) -> None:
+        group = [v for v in values if self.fixed(v)]
+        for v in group[1:]:
+            self.classes.join(group[0], v)
+
+    # Constraints --------------------------------------------------------------------------------
+
+    def link(self, op: Operation) -> None:
+        if is_elementwise(op):
+            self.tie((*op.operands, *op.results))
+            for operand in op.operands:
+                self.through_flexible(operand, op.results[0])
+        elif isinstance(op, scf.ForOp):
+            last = op.body.block.last_op
+            assert last is not None
+            rows = (op.iter_args, op.body.block.args[1:], last.operands, op.results)
+            for group in zip(*rows, strict=True):
+                self.tie(group)
+        elif isinstance(op, scf.WhileOp):
+            before, after = op.before_region.block, op.after_region.block
+            condition, last = before.last_op, after.last_op
+            assert condition is not None and last is not None
+            for group in zip(op.arguments, before.args, last.operands, strict=True):
+                self.tie(group)
+            for group in zip(condition.operands[1:], after.args, op.results, strict=True):
+                self.tie(group)
+        elif isinstance(op, scf.IfOp):
+            ends = [r.block.last_op for r in op.regions if r.blocks]
+            for i, result in enumerate(op.results):
+                self.tie((*(e.operands[i] for e in ends if e is not None), result))
+        elif isinstance(op, xt.TileMmaOp):
+            plan = plan_product(op, self.out.warps, use_mma=self.use_mma)
+            self.out.products[op] = plan
+            self.tie((op.result, *([op.c] if op.c is not None else [])))
+            self.anchored.setdefault(op.result, plan.c)
+        elif isinstance(op, xt.LoadTileOp):
+            for value in op.values:
+                fast = contiguous_dimension(op.tile)
+                if op.permutation is not None:
+                    fast = op.permutation.index(fast)
+                self.memory.append((value, fast, itemsize(op.tile_type.element_type)))
+        elif isinstance(op, xt.StoreTileOp):
+            self.memory.append(
+                (op.value, contiguous_dimension(op.tile), itemsize(op.tile_type.element_type))
+            )
+        elif isinstance(op, xt.AtomicRmwOp | xt.StoreScatterOp | xt.LoadGatherOp):
+            value = op.result if isinstance(op, xt.LoadGatherOp) else op.value
+            self.tie([*([op.mask] if op.mask is not None else []), value, *op.results])
+            size = itemsize(op.tile_type.element_type)
+            self.memory.append((value, len(shape_of(value)) - 1, max(4, size)))
+        elif isinstance(op, xt.ReductionOp):
+            if op.reduction_size is None:
+                dims = op.dims
+                self.connect(op.source, op.result, lambda y: _contracted(y, dims, None))
+            else:
+                run, dims = op.reduction_size, op.dims
+                self.connect(op.source, op.result, lambda y: _contracted(y, dims, run))
+        elif isinstance(op, xt.ConvertLayoutOp):
+            self.tie((op.source, op.result))
+        elif op.name in ("xetile.transpose", "vector.transpose"):
+            order = permutation_of(op)
+            back = tuple(order.index(i) for i in range(len(order)))
+            x, y = op.operands[0], op.results[0]
+            self.connect(x, y, lambda z: z.permuted(order))
+            self.connect(y, x, lambda z: z.permuted(back))
+        elif op.name == "vector.shape_cast":
+            x, y = op.operands[0], op.results[0]
+            self.connect(x, y, lambda z: z.reshaped(shape_of(y)))
+            self.connect(y, x, lambda z: z.reshaped(shape_of(x)))
+        elif op.name == "vector.multi_reduction":
+            dims = reduced_dims(op)
+            x, y = op.operands[0], op.results[0]
+            if is_tile(y):
+                self.connect(x, y, lambda z: z.sliced(*dims))
+                self.tie((op.operands[1], y))
+        if op.name in ANCHORS:
+            for value, layout in ANCHORS[op.name](op, self.out.warps).items():
+                self.anchored.setdefault(value, layout)
+
+    def connect(self, source: SSAValue, target: SSAValue, change: Map) -> None:
+        self.links.append(_Link(source, target, change))
+
+    def through_flexible(self, operand: SSAValue, result: SSAValue) -> None:
+        """`result` uses a broadcast: its source is best held as the contraction of the result."""
+        if self.kind.get(operand) != FLEXIBLE or not isinstance(operand, OpResult):
+            return
+        op = operand.op
+        if op.name not in _BROADCASTS or not op.operands or not self.fixed(op.operands[0]):
+            return
+        source = op.operands[0]
+        self.connect(result, source, lambda y: broadcast_source(op, y))
+
+    # Layouts ------------------------------------------------------------------------------------
+
+    def resolve(self) -> None:
+        layouts: dict[SSAValue, Layout] = {}
+        for value, layout in self.anchored.items():
+            layouts.setdefault(self.classes.find(value), layout)
+        members = [v for v, k in self.kind.items() if k == FIXED]
+        # Loads and stores of the widest elements decide about vectors.
+        memory: dict[SSAValue, tuple[int, int]] = {}
+        for value, fast, size in self.memory:
+            if not self.fixed(value):
+                continue
+            root = self.classes.find(value)
+            known = memory.get(root)
+            if known is None or size > known[1]:
+                memory[root] = (fast, size)
+        self.propagate(layouts)
+        roots = {self.classes.find(v) for v in members}
+        order = sorted(roots, key=lambda r: (-prod(shape_of(r)), r not in memory))
+        for root in order:
+            if root in layouts:
+                continue
+            shape = shape_of(root)
+            fast, size = memory.get(root, (len(shape) - 1, 4))
+            layouts[root] = default_layout(shape, fast, size, self.out.warps)
+            self.propagate(layouts)
+        for v in members:
+            self.out.homes[v] = layouts[self.classes.find(v)]
+
+    def propagate(self, layouts: dict[SSAValue, Layout]) -> None:
+        changed = True
+        while changed:
+            changed = False
+            for link in self.links:
+                if not (self.fixed(link.source) and self.fixed(link.target)):
+                    continue
+                source, target = self.classes.find(link.source), self.classes.find(link.target)
+                if source not in layouts or target in layouts:
+                    continue
+                try:
+                    made = link.change(layouts[source])
+                except LayoutError:
+                    continue
+                if is_even(made):
+                    layouts[target] = made
+                    changed = True
+
+
+def is_even(layout: Layout) -> bool:
+    """Are lanes and warps dealt out by powers of two?"""
+    return all(
+        d.size & (d.size - 1) == 0 and d.weight & (d.weight - 1) == 0
+        for d in layout.digits
+        if d.axis.name in ("LANE", "SUBGROUP")
+    )
+
+
+def _contracted(layout: Layout, dims: Iterable[int], run: int | None) -> Layout:
+    for dim in dims:
+        layout = layout.contracted(dim, run)
+    return layout
+
+
+def permutation_of(op: Operation) -> tuple[int, ...]:
+    found = op.properties["permutation"]
+    return tuple(int(x) for x in found.get_values())  # pyright: ignore
+
+
+def reduced_dims(op: Operation) -> tuple[int, ...]:
+    found = op.properties["reduction_dims"]
+    values = getattr(found, "get_values", None)
+    if values is not None:
+        return tuple(int(x) for x in values())
+    return tuple(a.value.data for a in found.data)  # pyright: ignore
+
+
+def broadcast_source(op: Operation, layout: Layout) -> Layout:
+    """The layout of a broadcast's source that makes it free, given its result's."""
+    source = shape_of(op.operands[0])
+    rank = layout.rank
+    if op.name == "vector.broadcast":
+        lead = rank - len(source)
+        for dim in range(lead):
+            layout = layout.contracted(dim)
+        for dim in range(lead, rank):
+            if source[dim - lead] != layout.shape[dim]:
+                layout = layout.contracted(dim)
+        return layout.dropped(*range(lead))
+    assert isinstance(op, xt.BroadcastOp)
+    for dim in op.dims:
+        layout = layout.contracted(dim, layout.shape[dim] // source[dim])
+    return layout
+
+
+def is_splat(op: arith.ConstantOp) -> bool:
+    return isinstance(op.value, DenseIntOrFPElementsAttr) and op.value.is_splat()
+
+
+def plan_ownership(kernel: gpu.FuncOp, warps: int, *, use_mma: bool = True) -> Ownership:
+    """Layouts of all values of `kernel` over `warps` warps."""
+    return _Planner(kernel, warps, use_mma).run()

@@ -1,0 +1,58 @@
+"""Shared memory of a workgroup: who has which bytes when, and how much a kernel needs in all.
+
+The pass that distributes a kernel asks for memory in program order and gives it back when no later
+op reads it, so that the same bytes serve many ops: liveness by construction. Reuse is safe because
+accesses go through `sync.Hazards`, which puts a barrier between the last reader and the next writer
+of the same bytes. Memory that was allocated when a loop began and not given back lives through it.
+"""
+
+from __future__ import annotations
+
+from xdsl.ir import Operation
+
+from tilewright.diagnostics import UnsupportedError, location_of
+from tilewright.uarch.base import Machine
+
+ALIGNMENT = 128
+"""Bytes: a row of banks, and what bulk copies ask for at least."""
+
+
+class SharedMemory:
+    """A first-fit allocator over one workgroup's shared memory, with a ledger of its peak."""
+
+    def __init__(self, machine: Machine):
+        self.machine = machine
+        self.peak = 0
+        """Bytes that the kernel needs."""
+        self._taken: dict[int, int] = {}
+        self._for: dict[int, str] = {}
+
+    def allocate(
+        self, size: int, what: str, *, align: int = ALIGNMENT, op: Operation | None = None
+    ) -> int:
+        """Offset of `size` free bytes. UnsupportedError, with the ledger, beyond the machine's limit."""
+        at = 0
+        for start in sorted(self._taken):
+            if at + size <= start:
+                break
+            at = max(at, -(-(start + self._taken[start]) // align) * align)
+        limit = self.machine.memories["smem"].size
+        if at + size > limit:
+            parts = [f"{self._for[s]} {self._taken[s]}" for s in sorted(self._taken)]
+            held = f" beside {', '.join(parts)}" if parts else ""
+            raise UnsupportedError(
+                f"{what} needs {size} bytes of shared memory{held}: {at + size} bytes in all, and"
+                f" {self.machine.name} has {limit} for a workgroup",
+                location=location_of(op) if op is not None else None,
+                hint="smaller tiles need less",
+                rule=self.machine.limits["smem"].source,
+            )
+        self._taken[at] = max(size, 1)
+        self._for[at] = what
+        self.peak = max(self.peak, at + size)
+        return at
+
+    def release(self, offset: int) -> None:
+        """Give back what `allocate` gave."""
+        del self._taken[offset]
+        del self._for[offset]

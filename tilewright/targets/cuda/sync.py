@@ -1,0 +1,108 @@
+"""Which accesses of memory need a barrier between them.
+
+At workgroup level memory ops take effect in program order. Spread over threads, an op may touch what
+another thread's part of an earlier op wrote, or reads: then all threads must meet in between. The
+tracker keeps the accesses since the last barrier, in program order, and puts a barrier before an
+access that conflicts with one of them. A loop's body begins with the accesses of a whole body before
+it, for it follows itself.
+
+Memory is named by a `Place`: bytes of shared memory, or the root of an array (`memory_root`), where
+arrays are apart as their facts say. Two accesses of one place by the same threads element by element
+(`owner` equal: the same tile dealt out in the same layout) do not conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tilewright.targets.cuda.distribute import Distributor
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an access goes: bytes [first, last) of shared memory, or an array by its root."""
+
+    first: int = 0
+    last: int = 0
+    root: object = None
+    """None for shared memory that the compiler allocates."""
+    owner: object = None
+    """What tells who touches which element; equal owners touch their own elements only."""
+
+
+MayAlias = Callable[[object, object], bool]
+
+
+@dataclass(frozen=True)
+class Access:
+    place: Place
+    writes: bool
+
+
+def conflict(a: Access, b: Access, may_alias: MayAlias) -> bool:
+    """Must `b` wait until all threads have done `a`?"""
+    if not (a.writes or b.writes):
+        return False
+    if (a.place.root is None) != (b.place.root is None):
+        return False
+    if a.place.root is None:
+        return a.place.first < b.place.last and b.place.first < a.place.last
+    if a.place.owner is not None and a.place == b.place:
+        return False
+    return may_alias(a.place.root, b.place.root)
+
+
+class Hazards:
+    """Accesses since the last barrier. `may_alias` says whether two roots may share bytes."""
+
+    def __init__(self) -> None:
+        self.pending: set[Access] = set()
+        self.any_shared = False
+        """Has any shared memory perhaps been touched since the last barrier?"""
+        self.may_alias: MayAlias = lambda a, b: True
+
+    def read(self, d: Distributor, place: Place) -> None:
+        """This op reads `place`: a barrier before it if need be."""
+        self._touch(d, Access(place, False))
+
+    def write(self, d: Distributor, place: Place) -> None:
+        """This op writes `place`."""
+        self._touch(d, Access(place, True))
+
+    def _touch(self, d: Distributor, access: Access) -> None:
+        unknown = self.any_shared and access.place.root is None
+        if unknown or any(conflict(a, access, self.may_alias) for a in self.pending):
+            d.barrier()
+        self.pending.add(access)
+
+    def met(self) -> None:
+        """All threads have met."""
+        self.pending = set()
+        self.any_shared = False
+
+    @contextmanager
+    def loop(self, body: Iterable[Access], *, shared: bool = True) -> Generator[None]:
+        """Inside: a loop's body, which accesses arrays as `body` says, and shared memory."""
+        before, any_before = set(self.pending), self.any_shared
+        self.pending |= set(body)
+        self.any_shared = self.any_shared or shared
+        yield
+        self.pending |= before
+        self.any_shared = self.any_shared or any_before
+
+    @contextmanager
+    def branch(self, results: list[tuple[set[Access], bool]]) -> Generator[None]:
+        """Inside: one side of a branch; what it leaves is added to `results`, the state restored."""
+        before, any_before = set(self.pending), self.any_shared
+        yield
+        results.append((self.pending, self.any_shared))
+        self.pending, self.any_shared = before, any_before
+
+    def join(self, results: list[tuple[set[Access], bool]]) -> None:
+        """After a branch: what either side left."""
+        self.pending = set().union(*(p for p, _ in results))
+        self.any_shared = any(a for _, a in results)
