@@ -11,6 +11,7 @@ from tilewright.diagnostics import LaunchError
 from tilewright.runtime.arrays import ArrayArg, describe
 from tilewright.runtime.binding import Parameter
 from tilewright.runtime.cache import KernelCache
+from tilewright.runtime.deep import deeply
 from tilewright.runtime.key import (
     DEVICE_ALIGNMENT,
     ArgType,
@@ -168,17 +169,30 @@ def compile_program(
             if kernel is not None:
                 return kernel
             store.discard(key)
+    executable, stored, contiguous = deeply(
+        lambda: _compile(program, signature, constexprs, options, target)
+    )
+    if store is not None and key is not None and isinstance(executable, Storable):
+        metadata = json.dumps({"stored": sorted(stored), "contiguous": sorted(contiguous)})
+        store.put(key, {_METADATA: metadata.encode(), **executable.artifacts()})
+    return CompiledKernel(program.name, signature, options, executable, stored, contiguous)
+
+
+def _compile(
+    program: Program,
+    signature: Signature,
+    constexprs: Mapping[str, Any],
+    options: CompileOptions,
+    target: Target,
+) -> tuple[Executable, frozenset[int], frozenset[int]]:
+    """The executable, which arguments it stores to, and which it reads flat."""
     from tilewright.runtime.effects import kernel_function, stored_arguments
 
     built = program.build(signature, constexprs, options)
     function = kernel_function(built.module)
     stored = stored_arguments(function) if function is not None else frozenset[int]()
-    contiguous = frozenset(built.contiguous)
     executable = target.build(built.module, options)
-    if store is not None and key is not None and isinstance(executable, Storable):
-        metadata = json.dumps({"stored": sorted(stored), "contiguous": sorted(contiguous)})
-        store.put(key, {_METADATA: metadata.encode(), **executable.artifacts()})
-    return CompiledKernel(program.name, signature, options, executable, stored, contiguous)
+    return executable, stored, frozenset(built.contiguous)
 
 
 def _cache_key(

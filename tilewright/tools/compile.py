@@ -101,6 +101,7 @@ def compile_source(
     from tilewright.dialects import make_context
     from tilewright.dialects.text import parse_module
     from tilewright.passes.outer_loops_to_grid import OuterLoopsToGrid
+    from tilewright.runtime.deep import deeply
     from tilewright.runtime.effects import kernel_function
     from tilewright.targets.base import with_options
 
@@ -116,7 +117,7 @@ def compile_source(
             rule="a kernel is a gpu.func with the attribute kernel, or a func of loops over tiles",
         )
     options = with_options(CompileOptions(), changes)
-    return get_target(options.target).build(module, options)
+    return deeply(lambda: get_target(options.target).build(module.clone(), options))
 
 
 def stages_of(compiled: Executable) -> dict[str, str | bytes]:
