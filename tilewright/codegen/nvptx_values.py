@@ -128,9 +128,7 @@ def _print_prefetch(p: Printer, op: Operation) -> None:
 
 
 def _print_shared_base(p: Printer, op: Operation) -> None:
-    declaration = f"@{SHARED_SYMBOL} = external addrspace(3) global [0 x i8], align 16"
-    if declaration not in p.globals:
-        p.globals.append(declaration)
+    p.addressed[SHARED_SYMBOL] = "addrspace(3) "
     alignment = integer_attribute(op, "alignment")
     if alignment <= 16:
         p.set(op.results[0], [f"@{SHARED_SYMBOL}"])

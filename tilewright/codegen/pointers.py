@@ -56,7 +56,8 @@ def print_addrspacecast(p: Printer, op: Operation) -> None:
 def print_address_of(p: Printer, op: Operation) -> None:
     symbol = attribute(op, "symbol")
     assert isinstance(symbol, SymbolRefAttr)
-    p.addressed.add(symbol.string_value())
+    llvm = pointer_type(p, op.results[0].type)
+    p.addressed[symbol.string_value()] = llvm.removeprefix("ptr").strip() and f"{llvm[4:]} "
     p.set(op.results[0], [f"@{symbol.string_value()}"])
 
 

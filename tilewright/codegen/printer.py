@@ -75,7 +75,8 @@ class Printer:
         self.globals: list[str] = []
         self.declarations: dict[str, str] = {}
         self.defined: set[str] = set()
-        self.addressed: set[str] = set()
+        self.addressed: dict[str, str] = {}
+        """Symbols whose address is taken, with their address space as text ("" for the generic)."""
         self.externals: set[str] = set()
         """Functions that the module declares without a body."""
         self.functions: list[str] = []
@@ -274,8 +275,11 @@ class Printer:
         if target.features:
             attributes.append(f'"target-features"="{target.feature_string()}"')
         declared = [t for n, t in self.declarations.items() if n not in self.defined]
-        unknown = self.addressed - self.defined - self.declarations.keys()
-        declared += [f"@{n} = external global i8" for n in sorted(unknown)]
+        unknown = self.addressed.keys() - self.defined - self.declarations.keys()
+        for n in sorted(unknown):
+            space = self.addressed[n]
+            kind = f"{space}global [0 x i8], align 16" if space else "global i8"
+            declared.append(f"@{n} = external {kind}")
         tail = ["", f"attributes #0 = {{ {' '.join(a for a in attributes if a)} }}", *self.metadata]
         return "\n".join([*head, *self.globals, *declared, "", *self.functions, *tail, ""])
 

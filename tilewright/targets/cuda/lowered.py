@@ -1,0 +1,155 @@
+"""What the pipeline hands to the rest of the target: last-stage IR of one thread, and how to launch it.
+
+The kernel function's parameters are described one by one by `Slot`s, so that the executable packs
+them without knowing what the kernel does. Everything here is plain data with a JSON form: it is
+stored beside the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from xdsl.dialects.builtin import ModuleOp
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """Address of an array argument: `!llvm.ptr<1>`."""
+
+    argument: int
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Extent of an array argument's dimension, in elements: index (or i32 with `bits` 32)."""
+
+    argument: int
+    dimension: int
+    bits: int = 64
+
+
+@dataclass(frozen=True)
+class Stride:
+    """Stride of an array argument's dimension, in elements: index (or i32 with `bits` 32)."""
+
+    argument: int
+    dimension: int
+    bits: int = 64
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A scalar argument; `type` is its MLIR type as text (index, i1 .. i64, f16, bf16, f32, f64)."""
+
+    argument: int
+    type: str
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Number of programs along an axis of the user's grid: index (or i32 with `bits` 32).
+
+    Needed where the launched grid is another one (persistent workgroups, a remapped raster).
+    """
+
+    axis: int
+    bits: int = 64
+
+
+@dataclass(frozen=True)
+class TensorMapOf:
+    """A tensor map of an array argument: `!llvm.ptr` with the argument attribute `mach.tensor_map`.
+
+    `dimensions` are the array's dimensions, innermost (unit stride) first, 1 to 5 of them; `box` is
+    in elements, in the same order. A dimension beyond the array's rank (a vector seen as a row) is
+    -1: extent 1. `element` is the MLIR name of the element type (`driver.TENSOR_MAP_TYPE`).
+    """
+
+    argument: int
+    dimensions: tuple[int, ...]
+    box: tuple[int, ...]
+    element: str
+    swizzle: int = 128
+    """Span of the shared-memory swizzle in bytes: 0, 32, 64 or 128."""
+
+
+Slot = Pointer | Extent | Stride | Scalar | Programs | TensorMapOf
+
+_KINDS: Mapping[str, type[Any]] = {
+    kind.__name__: kind for kind in (Pointer, Extent, Stride, Scalar, Programs, TensorMapOf)
+}
+
+
+@dataclass
+class Lowered:
+    """The pipeline's result."""
+
+    module: ModuleOp
+    """Last-stage IR with one `func.func @entry {mach.kernel}`, whose body is one thread's program."""
+    entry: str
+    slots: Sequence[Slot]
+    """One per parameter of the function, in order."""
+    threads: int
+    """Threads of a workgroup; the function gets `nvvm.reqntid` from it."""
+    shared_bytes: int = 0
+    """Dynamic shared memory in bytes (`mach.shared_base`, alignment beyond 16 included)."""
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    persistent: int = 0
+    """0: one workgroup per program of the grid. n: at most n per multiprocessor, in a grid along x,
+    which is a multiple of the cluster; the kernel loops over the programs."""
+    barriers: int = 1
+    """Named barriers that the kernel uses, number 0 included."""
+    registers: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Per role: registers per thread that setmaxnreg gives it times its threads, if roles are split."""
+    ptx: int = 80
+    """PTX version that the instructions need, times ten."""
+    minimum_per_multiprocessor: int = 1
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """The part of `Lowered` that a launch needs, without the module."""
+
+    entry: str
+    slots: tuple[Slot, ...]
+    threads: int
+    shared_bytes: int
+    cluster: tuple[int, int, int]
+    persistent: int
+
+    def to_json(self) -> dict[str, Any]:
+        slots = [[type(s).__name__, asdict(s)] for s in self.slots]
+        return {**asdict(self), "slots": slots}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> LaunchPlan:
+        """The plan that `to_json` wrote; KeyError or TypeError for anything else."""
+        slots: list[Slot] = []
+        for kind, fields in data["slots"]:
+            slots.append(
+                _KINDS[kind](
+                    **{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+                )
+            )
+        x, y, z = data["cluster"]
+        return LaunchPlan(
+            data["entry"],
+            tuple(slots),
+            data["threads"],
+            data["shared_bytes"],
+            (x, y, z),
+            data["persistent"],
+        )
+
+
+def plan_of(lowered: Lowered) -> LaunchPlan:
+    return LaunchPlan(
+        lowered.entry,
+        tuple(lowered.slots),
+        lowered.threads,
+        lowered.shared_bytes,
+        lowered.cluster,
+        lowered.persistent,
+    )
