@@ -1,0 +1,277 @@
+"""Rebuilding loops and conditions: values carried through them, and the part of a program that some ops need.
+
+`carry` gives a value that an inner block updates to the blocks after it, through every scf.for and scf.if around it.
+`keep` removes from a block all that a set of ops does not depend on, dead loop-carried values included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from xdsl.dialects import scf
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
+
+from tilewright.diagnostics import UnsupportedError, error_at
+
+
+def ancestor_in(block: Block, op: Operation) -> Operation:
+    """The op of `block` that is `op` or holds it."""
+    here: Operation | None = op
+    while here is not None and here.parent is not block:
+        here = here.parent_op()
+    assert here is not None, "the op does not stand in the block"
+    return here
+
+
+def with_carried(loop: scf.ForOp, initial: SSAValue) -> tuple[scf.ForOp, BlockArgument]:
+    """A loop that carries one more value, yielded unchanged; the loop and its new argument."""
+    block = loop.body.block
+    arg = block.insert_arg(initial.type, len(block.args))
+    last = block.last_op
+    assert last is not None
+    block.insert_op_before(scf.YieldOp(*last.operands, arg), last)
+    last.detach()
+    last.erase()
+    body = loop.detach_region(0)
+    new = scf.ForOp(loop.lb, loop.ub, loop.step, [*loop.iter_args, initial], body)
+    new.attributes.update(loop.attributes)
+    parent = loop.parent
+    assert parent is not None
+    parent.insert_op_before(new, loop)
+    for old, fresh in zip(loop.results, new.results, strict=False):
+        fresh.name_hint = old.name_hint
+        old.replace_all_uses_with(fresh)
+    loop.detach()
+    loop.erase()
+    return new, arg
+
+
+def set_yield(block: Block, position: int, value: SSAValue) -> None:
+    """Let the block yield another value at a position (the last for -1)."""
+    last = block.last_op
+    assert last is not None
+    last.operands[position % len(last.operands)] = value
+
+
+def _with_result(op: scf.IfOp, values: tuple[SSAValue, SSAValue]) -> tuple[scf.IfOp, SSAValue]:
+    """A condition that gives one more value."""
+    regions: list[Region] = []
+    for value in values:
+        region = op.detach_region(0)
+        if not region.blocks:
+            region.add_block(Block([scf.YieldOp()]))
+        last = region.block.last_op
+        assert last is not None
+        region.block.insert_op_before(scf.YieldOp(*last.operands, value), last)
+        last.detach()
+        last.erase()
+        regions.append(region)
+    types = [*op.result_types, values[0].type]
+    new = scf.IfOp(op.cond, types, regions[0], regions[1])
+    new.attributes.update(op.attributes)
+    parent = op.parent
+    assert parent is not None
+    parent.insert_op_before(new, op)
+    for old, fresh in zip(op.results, new.results, strict=False):
+        old.replace_all_uses_with(fresh)
+    op.detach()
+    op.erase()
+    return new, new.results[-1]
+
+
+def carry(
+    initial: SSAValue, at: Operation, update: Callable[[SSAValue], SSAValue], top: Block
+) -> SSAValue:
+    """Gives `at`'s block the current value of something that begins as `initial` in `top`.
+
+    `update` is told the value at hand in that block and gives what it is at the block's end. Every loop and condition
+    between `top` and the block carries it. Gives the value after all of them. UnsupportedError where another kind of
+    region stands between.
+    """
+    block = at.parent
+    assert block is not None
+    if block is top:
+        return update(initial)
+    parent = block.parent_op()
+    assert parent is not None
+    if isinstance(parent, scf.ForOp):
+
+        def through(value: SSAValue) -> SSAValue:
+            loop, arg = with_carried(parent, value)
+            set_yield(loop.body.block, -1, update(arg))
+            return loop.results[-1]
+
+        return carry(initial, parent, through, top)
+    if isinstance(parent, scf.IfOp):
+        first = block is parent.true_region.first_block
+
+        def either(value: SSAValue) -> SSAValue:
+            changed = update(value)
+            values = (changed, value) if first else (value, changed)
+            return _with_result(parent, values)[1]
+
+        return carry(initial, parent, either, top)
+    raise error_at(parent, f"nothing is carried through {parent.name}", kind=UnsupportedError)
+
+
+# What some ops depend on.
+def _live(roots: Iterable[Operation], top: Block) -> tuple[set[Operation], set[SSAValue]]:
+    """Ops in `top` (nested ones too) that must stay for `roots`, and the values that they need."""
+    ops: set[Operation] = set()
+    values: set[SSAValue] = set()
+    work: list[SSAValue] = []
+
+    def need_op(op: Operation, operands: Iterable[SSAValue]) -> None:
+        here: Operation | None = op
+        if op not in ops:
+            ops.add(op)
+            work.extend(operands)
+        while here is not None and here.parent is not top:
+            here = here.parent_op()
+            if here is not None and here not in ops:
+                ops.add(here)
+                work.extend(_control_operands(here))
+
+    for root in roots:
+        need_op(root, root.operands)
+    while work:
+        value = work.pop()
+        if value in values:
+            continue
+        values.add(value)
+        if isinstance(value, OpResult):
+            op = value.op
+            if not _inside(op, top):
+                continue
+            if isinstance(op, scf.ForOp):
+                need_op(op, _control_operands(op))
+                work += _carried(op, value.index)
+            elif isinstance(op, scf.IfOp):
+                need_op(op, _control_operands(op))
+                for region in op.regions:
+                    last = region.block.last_op
+                    assert last is not None
+                    work.append(last.operands[value.index])
+            else:
+                need_op(op, op.operands)
+                if op.regions:
+                    for inner in op.walk():
+                        need_op(inner, inner.operands)
+        else:
+            parent = value.owner.parent_op() if isinstance(value.owner, Block) else None
+            if isinstance(parent, scf.ForOp) and isinstance(value, BlockArgument) and value.index:
+                work += _carried(parent, value.index - 1)
+    return ops, values
+
+
+def _carried(loop: scf.ForOp, index: int) -> list[SSAValue]:
+    """All that stands for one carried value of a loop."""
+    last = loop.body.block.last_op
+    assert last is not None
+    return [
+        loop.iter_args[index],
+        loop.body.block.args[index + 1],
+        last.operands[index],
+        loop.results[index],
+    ]
+
+
+def _control_operands(op: Operation) -> list[SSAValue]:
+    if isinstance(op, scf.ForOp):
+        return [op.lb, op.ub, op.step]
+    if isinstance(op, scf.IfOp):
+        return [op.cond]
+    return list(op.operands)
+
+
+def _inside(op: Operation, top: Block) -> bool:
+    here: Operation | None = op
+    while here is not None:
+        if here.parent is top:
+            return True
+        here = here.parent_op()
+    return False
+
+
+def keep(top: Block, roots: Iterable[Operation]) -> None:
+    """Remove from `top` every op that `roots` do not depend on, and loop-carried values that none needs."""
+    ops, values = _live(list(roots), top)
+    _prune(top, ops, values)
+
+
+def _prune(block: Block, ops: set[Operation], values: set[SSAValue]) -> None:
+    last = block.last_op
+    for op in reversed(list(block.ops)):
+        if op is last and op.name in ("scf.yield", "gpu.return"):
+            continue
+        if op not in ops:
+            _drop(op)
+            continue
+        if isinstance(op, scf.ForOp):
+            _narrow_loop(op, ops, values)
+        elif isinstance(op, scf.IfOp):
+            _narrow_if(op, ops, values)
+
+
+def _drop(op: Operation) -> None:
+    """Erase an op; what still names its results is a yield that is about to be cut."""
+    op.detach()
+    op.drop_all_references()
+    op.erase(safe_erase=False)
+
+
+def _narrow_loop(loop: scf.ForOp, ops: set[Operation], values: set[SSAValue]) -> None:
+    block = loop.body.block
+    kept = [i for i in range(len(loop.results)) if loop.results[i] in values]
+    last = block.last_op
+    assert last is not None
+    if len(kept) != len(loop.results):
+        outs = [last.operands[i] for i in kept]
+        block.insert_op_before(scf.YieldOp(*outs), last)
+        last.detach()
+        last.erase()
+    _prune(block, ops, values)
+    if len(kept) == len(loop.results):
+        return
+    dead = [i for i in range(len(loop.results)) if i not in kept]
+    for i in reversed(dead):
+        block.erase_arg(block.args[i + 1], safe_erase=False)
+    new = scf.ForOp(
+        loop.lb, loop.ub, loop.step, [loop.iter_args[i] for i in kept], loop.detach_region(0)
+    )
+    new.attributes.update(loop.attributes)
+    parent = loop.parent
+    assert parent is not None
+    parent.insert_op_before(new, loop)
+    for i, fresh in zip(kept, new.results, strict=True):
+        fresh.name_hint = loop.results[i].name_hint
+        loop.results[i].replace_all_uses_with(fresh)
+        values.add(fresh)
+    _drop(loop)
+
+
+def _narrow_if(op: scf.IfOp, ops: set[Operation], values: set[SSAValue]) -> None:
+    kept = [i for i in range(len(op.results)) if op.results[i] in values]
+    narrower = len(kept) != len(op.results)
+    for region in op.regions:
+        if not region.blocks:
+            continue
+        last = region.block.last_op
+        assert last is not None
+        if narrower:
+            region.block.insert_op_before(scf.YieldOp(*[last.operands[i] for i in kept]), last)
+            last.detach()
+            last.erase()
+        _prune(region.block, ops, values)
+    if not narrower:
+        return
+    types = [op.results[i].type for i in kept]
+    first, second = op.detach_region(0), op.detach_region(0)
+    new = scf.IfOp(op.cond, types, first, second)
+    parent = op.parent
+    assert parent is not None
+    parent.insert_op_before(new, op)
+    for i, fresh in zip(kept, new.results, strict=True):
+        op.results[i].replace_all_uses_with(fresh)
+        values.add(fresh)
+    _drop(op)

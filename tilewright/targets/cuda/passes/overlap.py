@@ -1,0 +1,175 @@
+"""overlap: a product that a loop adds up is waited for one iteration later, while the next one runs.
+
+    %r = scf.for .. iter_args(%acc = %z) {            %p0 = stage.mma.start %z
+      %a, %b = stage.copy.wait %ring[%c]              %q = scf.for .. iter_args(%acc = %p0, .., %before = %c) {
+      %p = stage.mma.issue %a, %b, %acc                 %a, %b = stage.copy.wait %ring[%c]
+      %d = stage.mma.wait %p {pending = 0}       ->     %p = stage.mma.issue %a, %b, %acc
+      stage.copy.release %ring[%c]                      stage.mma.wait {pending = 1}
+      scf.yield %d }                                    stage.copy.release %ring[%before] when not the first
+                                                        scf.yield %p, .., %c }
+                                                      %r = stage.mma.wait %q {pending = 0}
+                                                      stage.copy.release %ring[%last] when any
+
+Requires: products issued. Guarantees: the same sums; a slot is released only after every product that reads it.
+
+A loop takes part when all its products are sums that it carries: the result of each wait is used only by the yield,
+its accumulator only by the issue. Any other product reads or makes a value in the same iteration and is waited for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects import arith, gpu, scf
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+
+from tilewright.dialects import stage
+from tilewright.targets.cuda.passes.loops import set_yield, with_carried
+
+
+@dataclass
+class _Sum:
+    """A product whose accumulator is carried value `position` of the loop."""
+
+    issue: stage.ProductIssueOp
+    wait: stage.ProductWaitOp
+    position: int
+
+
+def overlap_products(function: gpu.FuncOp) -> int:
+    """Rewrites one kernel; how many loops changed."""
+    count = 0
+    for op in list(function.walk()):
+        if isinstance(op, scf.ForOp) and op.parent is not None and (sums := _sums(op)) is not None:
+            _rewrite(op, sums)
+            count += 1
+    return count
+
+
+def _sums(loop: scf.ForOp) -> list[_Sum] | None:
+    block = loop.body.block
+    last = block.last_op
+    assert last is not None
+    found: list[_Sum] = []
+    for op in block.ops:
+        if op.regions and any(isinstance(i, stage.ProductIssueOp) for i in op.walk()):
+            return None
+        if not isinstance(op, stage.ProductIssueOp):
+            continue
+        wait = next((u.operation for u in op.result.uses), None)
+        acc = op.c
+        if (
+            not isinstance(wait, stage.ProductWaitOp)
+            or wait.parent is not block
+            or not isinstance(acc, BlockArgument)
+            or acc.owner is not block
+            or len(list(acc.uses)) != 1
+        ):
+            return None
+        users = list(wait.values[0].uses)
+        if len(users) != 1 or users[0].operation is not last or users[0].index != acc.index - 1:
+            return None
+        found.append(_Sum(op, wait, acc.index - 1))
+    return found or None
+
+
+def _releases(loop: scf.ForOp, sums: list[_Sum]) -> list[stage.CopyReleaseOp]:
+    """Releases of the slots that the products of the loop read."""
+    read: set[SSAValue] = set()
+    for each in sums:
+        for operand in (each.issue.a, each.issue.b):
+            if (
+                isinstance(operand.owner, stage.CopyWaitOp)
+                and operand.owner.parent is loop.body.block
+            ):
+                read.add(operand.owner.ring)
+    return [
+        op for op in loop.body.block.ops if isinstance(op, stage.CopyReleaseOp) and op.ring in read
+    ]
+
+
+def _rewrite(loop: scf.ForOp, sums: list[_Sum]) -> None:
+    parent = loop.parent
+    assert parent is not None
+    block = loop.body.block
+    releases = _releases(loop, sums)
+    loop = _carry_pending(loop, sums)
+    block = loop.body.block
+    # After the last issue, all products but those of this iteration are done.
+    last_issue = _last([s.issue for s in sums])
+    drain = stage.ProductWaitOp(pending=len(sums))
+    block.insert_op_after(drain, last_issue)
+    place: Operation = drain
+    after: list[Operation] = []
+    if releases:
+        again = arith.CmpiOp(block.args[0], loop.lb, "ne")
+        block.insert_op_after(again, place)
+        place = again
+        ran = arith.CmpiOp(loop.lb, loop.ub, "slt")
+        after.append(ran)
+        for release in releases:
+            start = _initial_cursor(release.cursor)
+            loop, before = with_carried(loop, start)
+            set_yield(block, -1, release.cursor)
+            late = stage.CopyReleaseOp(release.ring, before, again.result)
+            block.insert_op_after(late, place)
+            place = late
+            after.append(stage.CopyReleaseOp(release.ring, loop.results[-1], ran.result))
+            release.detach()
+            release.erase()
+    final = stage.ProductWaitOp([loop.results[s.position] for s in sums])
+    for each, old in zip(sums, final.values, strict=True):
+        loop.results[each.position].replace_uses_with_if(
+            old, lambda use: use.operation is not final
+        )
+    parent = loop.parent
+    assert parent is not None
+    parent.insert_ops_after([final, *after], loop)
+
+
+def _carry_pending(loop: scf.ForOp, sums: list[_Sum]) -> scf.ForOp:
+    """The loop with pending products in place of their values."""
+    parent = loop.parent
+    assert parent is not None
+    block = loop.body.block
+    inits = list(loop.iter_args)
+    for each in sums:
+        start = stage.ProductStartOp(inits[each.position])
+        parent.insert_op_before(start, loop)
+        inits[each.position] = start.result
+        arg = block.args[each.position + 1]
+        fresh = block.insert_arg(start.result.type, each.position + 1)
+        fresh.name_hint = arg.name_hint
+        arg.replace_all_uses_with(fresh)
+        block.erase_arg(arg)
+        each.wait.values[0].replace_all_uses_with(each.issue.result)
+        each.wait.detach()
+        each.wait.erase()
+    new = scf.ForOp(loop.lb, loop.ub, loop.step, inits, loop.detach_region(0))
+    new.attributes.update(loop.attributes)
+    parent.insert_op_before(new, loop)
+    for old, fresh in zip(loop.results, new.results, strict=True):
+        fresh.name_hint = old.name_hint
+        old.replace_all_uses_with(fresh)
+    loop.detach()
+    loop.erase()
+    return new
+
+
+def _initial_cursor(cursor: SSAValue) -> SSAValue:
+    """A cursor to start with, of the ring's type; what it names is not used in the first iteration."""
+    if isinstance(cursor, BlockArgument):
+        block: Block = cursor.owner
+        parent = block.parent_op()
+        assert isinstance(parent, scf.ForOp)
+        return parent.iter_args[cursor.index - 1]
+    assert isinstance(cursor.owner, stage.AdvanceOp)
+    return _initial_cursor(cursor.owner.cursor)
+
+
+def _last(ops: list[stage.ProductIssueOp]) -> Operation:
+    last: Operation = ops[0]
+    for op in ops:
+        if last.is_before_in_block(op):
+            last = op
+    return last

@@ -1,0 +1,100 @@
+"""products: a tile_mma whose operands a warpgroup instruction can read becomes an asynchronous product.
+
+    %d = xetile.tile_mma %a, %b, %c    ->    %p = stage.mma.issue %a, %b, %c
+                                             %d = stage.mma.wait %p {pending = 0}
+
+Requires: rings formed. Guarantees: the same results, each product waited for at once.
+
+B must lie in a ring (as it is, or transposed); A may, or is a value that threads hold. The machine's table says which
+types and shapes the instruction has; operands whose lines run along m or n (not k) exist for 16-bit types only. Every
+other tile_mma stays, and is lowered to instructions of single warps.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import gpu
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import OpResult, SSAValue
+
+from tilewright import dtypes
+from tilewright.dialects import stage, xetile
+from tilewright.targets.cuda.passes.rings import through_transposes
+from tilewright.uarch.base import Machine, MatrixInstruction
+
+
+def issue_products(function: gpu.FuncOp, machine: Machine, remarks: list[str]) -> int:
+    """Rewrites one kernel; how many products are asynchronous."""
+    made = 0
+    for op in list(function.walk()):
+        if isinstance(op, xetile.TileMmaOp):
+            reason = _obstacle(op, machine)
+            if reason is not None:
+                remarks.append(f"tile_mma is not done by warpgroups: {reason}")
+                continue
+            _rewrite(op)
+            made += 1
+    return made
+
+
+def staged(value: SSAValue) -> tuple[stage.CopyWaitOp, int, bool] | None:
+    """(wait, part, transposed) of a value that lies in a ring."""
+    source = through_transposes(value)
+    if not isinstance(source, OpResult) or not isinstance(source.op, stage.CopyWaitOp):
+        return None
+    count, here = 0, value
+    while here is not source:
+        assert isinstance(here, OpResult)
+        count, here = count + 1, here.op.operands[0]
+    return source.op, source.index, count % 2 == 1
+
+
+def instruction_for(
+    machine: Machine, a: VectorType, b: VectorType, c: VectorType
+) -> MatrixInstruction | None:
+    """The warpgroup instruction for these types; None if there is none."""
+    wanted = tuple(dtypes.from_mlir(t.element_type).name for t in (a, b, c))
+    return next((i for i in machine.matrix if i.subgroups > 1 and i.types == wanted), None)
+
+
+def _obstacle(op: xetile.TileMmaOp, machine: Machine) -> str | None:
+    a, b, c = op.a.type, op.b.type, op.result.type
+    assert isinstance(a, VectorType) and isinstance(b, VectorType) and isinstance(c, VectorType)
+    found = instruction_for(machine, a, b, c)
+    if found is None:
+        return f"no instruction multiplies {a.element_type} to {c.element_type}"
+    (m, k), n = a.get_shape(), b.get_shape()[1]
+    if m % found.m[0] or k % found.k:
+        return f"{m}x{k} is not cut into {found.m[0]}x{found.k}"
+    if n not in found.n and n % found.n[-1]:
+        return f"n = {n} is no size of the instruction"
+    right = staged(op.b)
+    if right is None:
+        return "B does not lie in shared memory"
+    for value, name, along_k in ((op.a, "A", 1), (op.b, "B", 0)):
+        if (place := staged(value)) is None:
+            continue
+        wait, part, transposed = place
+        held = wait.ring.type.parts.data[part]  # pyright: ignore
+        fast = 1 if held.row_major else 0
+        k_major = (fast == along_k) != transposed
+        if not k_major and held.itemsize != 2:
+            return f"{name} has its lines across k, which only 16-bit types may"
+    return None
+
+
+def _rewrite(op: xetile.TileMmaOp) -> None:
+    block = op.parent
+    assert block is not None and isinstance(op.result.type, VectorType)
+    operands: list[SSAValue] = []
+    flips: list[bool] = []
+    for value in (op.a, op.b):
+        place = staged(value)
+        flips.append(place is not None and place[2])
+        operands.append(through_transposes(value) if place is not None else value)
+    issue = stage.ProductIssueOp(*operands, op.c, op.result.type, *flips)
+    wait = stage.ProductWaitOp([issue.result])
+    block.insert_ops_before([issue, wait], op)
+    wait.values[0].name_hint = op.result.name_hint
+    op.result.replace_all_uses_with(wait.values[0])
+    op.detach()
+    op.erase()

@@ -1,0 +1,260 @@
+"""rings: loads that feed products come through rings of shared-memory buffers, filled by the copy engine (TMA).
+
+    %a = xetile.load_tile %ta                       stage.copy.issue %r[%c], %ta, %tb
+    %b = xetile.load_tile %tb                 ->    %a, %b = stage.copy.wait %r[%c]
+    %d = xetile.tile_mma %a, %b, %acc               %d = xetile.tile_mma %a, %b, %acc
+                                                    stage.copy.release %r[%c]
+                                                    %n = stage.advance %c     (carried by every loop around)
+
+Requires: XeTile at workgroup level, one block per region.
+Guarantees: the same results; each ring is filled, read and released in one order, by one place of the program.
+
+A load takes part when a tile_mma uses it, as it is or transposed; when the copy engine can address its array (facts of
+the cache key: base and pitch multiples of 16 bytes, unit stride); when nothing in the kernel writes the array; and
+when padding is zero. Loads of one block that meet in a product share a ring, and so one barrier. A ring in a loop has
+as many slots as shared memory allows, up to `stages`; one outside of loops has a single slot. What takes no part stays
+a load, with a remark that says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from xdsl.dialects import gpu, scf
+from xdsl.dialects.builtin import MemRefType
+from xdsl.ir import Block, Operation, OpResult, SSAValue
+
+from tilewright import dtypes
+from tilewright.codegen.registers import strided_form
+from tilewright.dialects import stage, xetile
+from tilewright.dialects.upstream.vector import TransposeOp
+from tilewright.dialects.xetile.memory import padding_number
+from tilewright.passes.access import Access, AccessAnalysis
+from tilewright.targets.cuda.passes.loops import carry
+
+MAX_BOX = 256
+LINE = 128
+"""Bytes of a swizzled line: the widest that TMA writes and wgmma reads without bank conflicts."""
+MAX_STAGES = 8
+
+
+@dataclass
+class Budget:
+    """Shared memory that rings may take, in bytes, and the wanted number of slots."""
+
+    bytes: int
+    stages: int | None = None
+
+
+@dataclass(eq=False)
+class _Group:
+    """Loads of one block that share a ring."""
+
+    block: Block
+    loads: list[xetile.LoadTileOp] = field(default_factory=list[xetile.LoadTileOp])
+
+
+def form_rings(function: gpu.FuncOp, budget: Budget, remarks: list[str]) -> int:
+    """Rewrites one kernel; how many rings it has."""
+    analysis = AccessAnalysis(function)
+    groups = _groups(function, analysis, remarks)
+    slots = _slots(groups, budget)
+    made = 0
+    for group, count in zip(groups, slots, strict=True):
+        if count == 0:
+            remarks.append("loads of a product do not fit shared memory: they are not staged")
+            continue
+        _build(function, group, count)
+        made += 1
+    return made
+
+
+def through_transposes(value: SSAValue) -> SSAValue:
+    """What a value is a transposed view of; itself if it is none."""
+    while isinstance(value, OpResult) and isinstance(value.op, xetile.TransposeOp | TransposeOp):
+        value = value.op.operands[0]
+    return value
+
+
+def _groups(function: gpu.FuncOp, analysis: AccessAnalysis, remarks: list[str]) -> list[_Group]:
+    """Connected loads: those that meet in a product, in the order of the program."""
+    found: list[_Group] = []
+    member: dict[Operation, _Group] = {}
+    for op in function.walk():
+        if not isinstance(op, xetile.TileMmaOp):
+            continue
+        loads: list[xetile.LoadTileOp] = []
+        for operand in (op.a, op.b):
+            source = through_transposes(operand)
+            if isinstance(source, OpResult) and isinstance(source.op, xetile.LoadTileOp):
+                reason = _obstacle(source.op, analysis)
+                if reason is None:
+                    loads.append(source.op)
+                elif reason not in remarks:
+                    remarks.append(reason)
+        for load in loads:
+            assert load.parent is not None
+            mine = member.get(load)
+            other = next(
+                (member[o] for o in loads if o in member and o.parent is load.parent), None
+            )
+            if mine is None:
+                mine = other if other is not None else _Group(load.parent)
+                if mine not in found:
+                    found.append(mine)
+                mine.loads.append(load)
+                member[load] = mine
+            elif other is not None and other is not mine:
+                mine.loads += other.loads
+                member.update(dict.fromkeys(other.loads, mine))
+                found.remove(other)
+    return found
+
+
+def _obstacle(load: xetile.LoadTileOp, analysis: AccessAnalysis) -> str | None:
+    """Why a load does not go through the copy engine; None if it does."""
+    access = analysis.find(load)
+    what = f"the {'x'.join(map(str, load.tile_type.get_shape()))} load of a product"
+    if access is None or access.scattered or len(load.values) != 1 or load.permutation is not None:
+        return f"{what} is not of one tile of one array: it is loaded by threads"
+    name = access.root.name_hint or "its array"
+    if access.memory_space != 0 or padding_number(load.padding) != 0:
+        return f"{what} is padded or in local memory: it is loaded by threads"
+    if not analysis.read_only(access.root):
+        return f"{what}: the kernel writes {name}: it is loaded by threads"
+    if (reason := _unaddressable(access, analysis)) is not None:
+        return f"{what} of {name}: {reason}: it is loaded by threads"
+    if part_of(load.tile_type) is None:
+        return f"{what} is not cut into lines of 32, 64 or 128 bytes: it is loaded by threads"
+    last = _last_use(load)
+    if last is None:
+        return f"{what} is used beyond its block: it is loaded by threads"
+    return None
+
+
+def _unaddressable(access: Access, analysis: AccessAnalysis) -> str | None:
+    """What keeps the copy engine from the array of an access."""
+    type = access.base.type
+    if access.base is not access.root or not isinstance(type, MemRefType):
+        return "it is no whole array argument"
+    rank = type.get_num_dims()
+    if not 1 <= rank <= 5:
+        return f"rank {rank} is not 1 to 5"
+    strides, offset = strided_form(type)
+    fast = rank - 1 if access.tile_type.order == (1, 0) else rank - 2
+    if offset != 0 or strides[fast] != 1:
+        return "the tile's lines are not contiguous"
+    if analysis.facts(access.root).align < 16:
+        return "base or pitch is no multiple of 16 bytes"
+    return None
+
+
+def part_of(tile: xetile.TileType) -> stage.PartAttr | None:
+    """How a tile lies in a slot: the widest swizzle that divides its lines; None if none does."""
+    rows, columns = tile.get_shape()
+    itemsize = dtypes.from_mlir(tile.element_type).itemsize
+    lines, line = (rows, columns) if tile.order == (1, 0) else (columns, rows)
+    for width in (128, 64, 32):
+        if line * itemsize % width == 0 and lines % 8 == 0:
+            return stage.PartAttr((rows, columns), tile.element_type, tile.order, width)
+    return None
+
+
+def _last_use(load: xetile.LoadTileOp) -> Operation | None:
+    """The last op of the load's block that uses its value, also transposed; None where it leaves the block."""
+    block = load.parent
+    assert block is not None
+    last: Operation = load
+    work: list[SSAValue] = list(load.results)
+    while work:
+        for use in work.pop().uses:
+            user = use.operation
+            here: Operation | None = user
+            while here is not None and here.parent is not block:
+                here = here.parent_op()
+            if here is None or user.name in ("scf.yield", "gpu.return"):
+                return None
+            if last.is_before_in_block(here):
+                last = here
+            if isinstance(user, xetile.TransposeOp | TransposeOp):
+                work += user.results
+    return last
+
+
+def _slots(groups: list[_Group], budget: Budget) -> list[int]:
+    """Slots per ring: one outside loops; inside, all get equally many, as many as fit."""
+
+    def slot_bytes(group: _Group) -> int:
+        return stage.RingType(1, _parts(group)).slot_bytes
+
+    fixed = [g for g in groups if not _in_loop(g.block)]
+    cyclic = [g for g in groups if _in_loop(g.block)]
+    left = budget.bytes - sum(map(slot_bytes, fixed))
+    each = sum(map(slot_bytes, cyclic))
+    depth = min(budget.stages or MAX_STAGES, left // each if each else 1, MAX_STAGES)
+    return [max(depth, 0) if g in cyclic else 1 if left >= 0 else 0 for g in groups]
+
+
+def _in_loop(block: Block) -> bool:
+    op = block.parent_op()
+    while op is not None:
+        if isinstance(op, scf.ForOp) and PROGRAMS not in op.attributes:
+            return True
+        op = op.parent_op()
+    return False
+
+
+PROGRAMS = "stage.programs"
+"""Marks the loop over the programs that one workgroup runs."""
+
+
+def _parts(group: _Group) -> list[stage.PartAttr]:
+    parts = [part_of(load.tile_type) for load in group.loads]
+    return [p for p in parts if p is not None]
+
+
+def _build(function: gpu.FuncOp, group: _Group, slots: int) -> None:
+    top = function.body.block
+    first = top.first_op
+    assert first is not None
+    ring = stage.RingOp(stage.RingType(slots, _parts(group)))
+    cursor = stage.CursorOp(slots)
+    top.insert_ops_before([ring, cursor], first)
+    ring.result.name_hint, cursor.result.name_hint = "ring", "cursor"
+    anchor = _latest(group.loads)
+    last = _latest([anchor, *(u for load in group.loads if (u := _last_use(load)) is not None)])
+
+    def update(here: SSAValue) -> SSAValue:
+        block = anchor.parent
+        assert block is not None
+        issue = stage.CopyIssueOp(ring.result, here, [load.tile for load in group.loads])
+        wait = stage.CopyWaitOp(ring.result, here)
+        block.insert_ops_before([issue, wait], anchor)
+        release = stage.CopyReleaseOp(ring.result, here)
+        block.insert_op_after(release, last)
+        following = stage.AdvanceOp(here)
+        block.insert_op_after(following, release)
+        return following.result
+
+    carry(cursor.result, anchor, update, top)
+    for load in group.loads:
+        # Users of a load stand after all loads of its group, or the ring would not have its tile yet.
+        position = group.loads.index(load)
+        wait = anchor.prev_op
+        assert isinstance(wait, stage.CopyWaitOp)
+        wait.values[position].name_hint = load.results[0].name_hint
+        load.results[0].replace_all_uses_with(wait.values[position])
+    for load in group.loads:
+        load.detach()
+        load.erase()
+
+
+def _latest(ops: Iterable[Operation]) -> Operation:
+    """The last of some ops of one block."""
+    found: Operation | None = None
+    for op in ops:
+        if found is None or found.is_before_in_block(op):
+            found = op
+    assert found is not None
+    return found

@@ -1,0 +1,115 @@
+"""roles: one part of the workgroup copies, another computes.
+
+    for { issue; wait; product; release } store
+    ->
+    stage.roles {
+        stage.role "copy" { for { issue } }
+        stage.role "compute" { for { wait; product; release } store } }
+
+Requires: rings formed. Guarantees: the same results; copies depend on nothing that the other role computes.
+
+The program is cloned: what the issues of copies depend on (a backward slice: loops, coordinates, cursors) makes the
+first role, everything else the second. Rings, cursors, constants and extents before the first other op stay outside,
+seen by both. When a copy's place depends on loaded values, the program is left with a single role.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import gpu
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+from tilewright.dialects import stage
+from tilewright.targets.cuda.passes.loops import keep
+from tilewright.uarch.base import Machine
+
+WARPGROUP = 4
+"""Warps of a warpgroup."""
+COPY_REGISTERS = 40
+REGISTER_FILE = 64 << 10
+"""Registers of 32 bits of one multiprocessor."""
+MOST_REGISTERS = 240
+
+
+def split_roles(function: gpu.FuncOp, machine: Machine, remarks: list[str]) -> bool:
+    """Rewrites one kernel; whether it has roles now."""
+    top = function.body.block
+    issues = [op for op in function.walk() if isinstance(op, stage.CopyIssueOp)]
+    if not issues:
+        return False
+    last = top.last_op
+    assert last is not None
+    moved = [op for op in top.ops if op is not last and not _common(op)]
+    copy = _cloned(moved)
+    compute = Block()
+    for op in moved:
+        op.detach()
+        compute.add_op(op)
+    keep(copy, [op for op in copy.walk() if isinstance(op, stage.CopyIssueOp)])
+    if any(_computes(op) for op in copy.walk()):
+        remarks.append("copies depend on computed values: one role does both")
+        for op in list(compute.ops):
+            op.detach()
+            top.insert_op_before(op, last)
+        return False
+    keep(compute, [op for op in compute.walk() if _effect(op)])
+    groups = compute_warpgroups(compute)
+    registers = None
+    if groups > 1:
+        left = REGISTER_FILE // (32 * WARPGROUP) - COPY_REGISTERS
+        registers = min(left // groups // 8 * 8, MOST_REGISTERS)
+    roles = stage.RolesOp(
+        [
+            stage.RoleOp(
+                "copy", WARPGROUP, Region(copy), None if registers is None else COPY_REGISTERS
+            ),
+            stage.RoleOp("compute", WARPGROUP * groups, Region(compute), registers),
+        ]
+    )
+    top.insert_op_before(roles, last)
+    return True
+
+
+def compute_warpgroups(block: Block) -> int:
+    """Warpgroups that share the rows of every product: two where all have 128 rows or more."""
+    rows = [op.sizes[0] for op in block.walk() if isinstance(op, stage.ProductIssueOp)]
+    return 2 if rows and all(m % 128 == 0 for m in rows) else 1
+
+
+def _common(op: Operation) -> bool:
+    """Whether an op stays before the roles: rings, and scalars of the whole launch."""
+    if isinstance(op, stage.RingOp | stage.CursorOp):
+        return True
+    return op.name in (
+        "arith.constant",
+        "memref.dim",
+        "memref.extract_strided_metadata",
+        "gpu.block_id",
+        "gpu.grid_dim",
+    ) and not any(isinstance(r.type, VectorType) for r in op.results)
+
+
+def _effect(op: Operation) -> bool:
+    """Ops of the computing role that must stay: whatever acts, but for the start of copies."""
+    if isinstance(op, stage.CopyIssueOp) or op.regions:
+        return False
+    if op.name in ("scf.yield", "gpu.return"):
+        return False
+    from tilewright.passes.memory_objects import is_pure
+
+    return not is_pure(op) or not op.results
+
+
+def _computes(op: Operation) -> bool:
+    """Whether an op belongs to the computing role whatever depends on it."""
+    if isinstance(op, stage.CopyWaitOp | stage.ProductIssueOp | stage.ProductWaitOp):
+        return True
+    return any(isinstance(r.type, VectorType) for r in op.results)
+
+
+def _cloned(ops: list[Operation]) -> Block:
+    block = Block()
+    values: dict[SSAValue, SSAValue] = {}
+    for op in ops:
+        block.add_op(op.clone(values))
+    return block
