@@ -113,6 +113,7 @@ def nvptx(cpu: str = "sm_80", ptx: int = 80) -> LLVMTarget:
     `cpu` is a key of `NVPTX_ABILITIES`; `ptx` 80 for PTX 8.0, which every driver from 525 on reads.
     """
     from tilewright.codegen.lanes import NVPTX_HANDLERS
+    from tilewright.codegen.nvptx_masked import NVPTX_MASKED_HANDLERS
     from tilewright.codegen.nvptx_values import NVPTX_VALUE_HANDLERS
 
     if cpu not in NVPTX_ABILITIES:
@@ -127,7 +128,7 @@ def nvptx(cpu: str = "sm_80", ptx: int = 80) -> LLVMTarget:
         kernel_convention="ptx_kernel",
         function_attributes="nounwind",
         provides=NVPTX_ABILITIES[cpu] | versions,
-        handlers={**NVPTX_HANDLERS, **NVPTX_VALUE_HANDLERS},
+        handlers={**NVPTX_HANDLERS, **NVPTX_VALUE_HANDLERS, **NVPTX_MASKED_HANDLERS},
     )
 
 

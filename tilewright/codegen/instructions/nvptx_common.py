@@ -22,7 +22,7 @@ CONVERGENT = " convergent"
 SM80, SM89 = frozenset({"sm_80"}), frozenset({"sm_89"})
 SM90, SM90A = frozenset({"sm_90"}), frozenset({"sm_90a"})
 
-_LETTERS = {"i16": "h", "i32": "r", "i64": "l", "float": "f", "double": "d"}
+_LETTERS = {"i1": "b", "i16": "h", "i32": "r", "i64": "l", "float": "f", "double": "d"}
 
 
 def letter(llvm: str) -> str:

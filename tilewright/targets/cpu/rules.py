@@ -6,19 +6,17 @@ from dataclasses import replace
 
 from xdsl.dialects import arith, math, vector
 from xdsl.dialects.builtin import (
-    AnyFloat,
     DenseIntOrFPElementsAttr,
-    IndexType,
     UnrealizedConversionCastOp,
     VectorType,
 )
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream import vector as more
-from tilewright.targets.cpu.builder import Builder, lane_type
+from tilewright.targets.cpu.builder import lane_type
 from tilewright.targets.cpu.evaluate import Evaluator, Place, evaluates
 from tilewright.targets.cpu.memory import ScatteredTile, Tile, element_of, rows_cols
 
@@ -203,43 +201,3 @@ def vector_transpose(e: Evaluator, op: Operation, place: Place, _: int) -> SSAVa
         op.operands[0],
         replace(place, row=place.col, col=place.row, axis=1 - place.axis, inside=False),
     )
-
-
-def identity_element(kind: str, element: Attribute) -> int | float:
-    """The neutral element of a reduction kind on an element type."""
-    if kind in ("add", "or", "xor", "maxui"):
-        return 0
-    if kind == "mul":
-        return 1
-    if kind in ("and", "minui"):
-        return -1
-    if isinstance(element, AnyFloat):
-        return float("-inf") if kind.startswith("max") else float("inf")
-    bits = 64 if isinstance(element, IndexType) else element.width.data  # pyright: ignore
-    return -(1 << (bits - 1)) if kind == "maxsi" else (1 << (bits - 1)) - 1
-
-
-_COMBINE: dict[str, type[Operation]] = {
-    "minui": arith.MinUIOp,
-    "minsi": arith.MinSIOp,
-    "maxui": arith.MaxUIOp,
-    "maxsi": arith.MaxSIOp,
-    "and": arith.AndIOp,
-    "or": arith.OrIOp,
-    "xor": arith.XOrIOp,
-    "minnumf": arith.MinnumfOp,
-    "maxnumf": arith.MaxnumfOp,
-    "minimumf": arith.MinimumfOp,
-    "maximumf": arith.MaximumfOp,
-}
-
-
-def combine(b: Builder, kind: str, x: SSAValue, y: SSAValue) -> SSAValue:
-    """One step of a reduction."""
-    element = x.type.element_type if isinstance(x.type, VectorType) else x.type
-    floats = isinstance(element, AnyFloat)
-    if kind == "add":
-        return b.value(arith.AddfOp(x, y) if floats else arith.AddiOp(x, y))
-    if kind == "mul":
-        return b.value(arith.MulfOp(x, y) if floats else arith.MuliOp(x, y))
-    return b.value(_COMBINE[kind](x, y))  # pyright: ignore

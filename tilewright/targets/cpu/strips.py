@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from xdsl.dialects import arith
 from xdsl.ir import Operation, OpResult, SSAValue
 
+from tilewright.codegen.combine import identity_element
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.targets.cpu.atomics import emit_atomics
@@ -36,7 +37,6 @@ from tilewright.targets.cpu.memory import (
     rows_cols,
 )
 from tilewright.targets.cpu.reductions import Accumulator, emit_reductions, fold, power_of_two
-from tilewright.targets.cpu.rules import identity_element
 from tilewright.targets.cpu.streaming import emit_streamed, streamed_tile
 from tilewright.targets.cpu.strip_plan import (
     Plan,
