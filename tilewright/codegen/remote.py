@@ -50,6 +50,12 @@ def _helper() -> subprocess.Popen[bytes]:
     return helper
 
 
+def start_helper() -> None:
+    """Start this process's helper if it does not run yet: it loads LLVM while the caller works on."""
+    with _lock:
+        _helper()
+
+
 def _ask(text: str, target: LLVMTarget, kind: str, options: tuple[str, ...], limit: float) -> bytes:
     data = text.encode()
     request = {

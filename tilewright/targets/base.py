@@ -154,10 +154,13 @@ _loaded: dict[str, Target] = {}
 
 
 def split_name(name: str) -> tuple[str, str | None]:
-    """Target and machine of a user's target name: ``cpu`` -> (cpu, None), ``xe-pvc`` -> (xe, pvc).
+    """Target and machine of a user's target name: ``cpu`` -> (cpu, None), ``xe-pvc`` -> (xe, pvc),
+    ``sm_80`` and ``cuda-sm_80`` -> (cuda, sm_80).
 
     Raises UnsupportedError when no such target exists.
     """
+    if name.startswith("sm_"):
+        return "cuda", name
     family, _, machine = name.partition("-")
     if family not in TARGETS:
         known = ", ".join(TARGETS)

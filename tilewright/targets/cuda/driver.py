@@ -9,9 +9,10 @@ Source: CUDA Driver API reference (cuModuleLoadDataEx, cuLaunchKernel, cuTensorM
 
 from __future__ import annotations
 
+import contextlib
 import ctypes as C
 import functools
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -72,9 +73,27 @@ def call(name: str, *args: Any) -> None:
     library = _library()
     code = getattr(library, name)(*args)
     if code:
-        text = C.c_char_p()
-        library.cuGetErrorString(code, C.byref(text))
-        raise DriverError(name, code, (text.value or b"unknown error").decode())
+        raise error(name, code)
+
+
+NO_CONTEXT: Final = (3, 201, 400)
+"""CUresult of a thread that has no context, or another's: NOT_INITIALIZED, INVALID_CONTEXT, INVALID_HANDLE."""
+
+
+def error(name: str, code: int) -> DriverError:
+    """The exception for a driver call that returned `code`."""
+    text, symbol = C.c_char_p(), C.c_char_p()
+    library = _library()
+    library.cuGetErrorString(code, C.byref(text))
+    library.cuGetErrorName(code, C.byref(symbol))
+    words = f"{(symbol.value or b'').decode()}: {(text.value or b'unknown error').decode()}"
+    return DriverError(name, code, words)
+
+
+@functools.cache
+def launcher() -> Any:
+    """`cuLaunchKernel` itself, for calls whose arguments are ctypes objects already."""
+    return _library().cuLaunchKernel
 
 
 def available() -> bool:
@@ -114,6 +133,24 @@ class Device:
         """Bind the primary context to this thread: driver calls below act on this device."""
         call("cuCtxSetCurrent", C.c_void_p(self.context))
 
+    @contextlib.contextmanager
+    def current(self) -> Generator[None]:
+        """The primary context is this thread's inside; what was current before is again after it.
+
+        A thread that had none keeps this one.
+        """
+        before = C.c_void_p()
+        call("cuCtxGetCurrent", C.byref(before))
+        if before.value == self.context:
+            yield
+            return
+        self.make_current()
+        try:
+            yield
+        finally:
+            if before.value:
+                call("cuCtxSetCurrent", before)
+
 
 @functools.cache
 def device(ordinal: int) -> Device:
@@ -152,6 +189,17 @@ class Function:
     """The assembler's messages: register counts, spills, C75xx performance warnings."""
 
 
+@contextlib.contextmanager
+def _relaxed_capture() -> Generator[None]:
+    """Calls inside may allocate although another stream of this thread is captured for a graph."""
+    mode = C.c_int(2)  # CU_STREAM_CAPTURE_MODE_RELAXED
+    call("cuThreadExchangeStreamCaptureMode", C.byref(mode))
+    try:
+        yield
+    finally:
+        call("cuThreadExchangeStreamCaptureMode", C.byref(mode))
+
+
 def load_function(image: bytes, name: str, dynamic_shared: int = 0) -> Function:
     """Load PTX text or a cubin into the current context and look up the kernel `name`.
 
@@ -170,10 +218,11 @@ def load_function(image: bytes, name: str, dynamic_shared: int = 0) -> Function:
     values = (C.c_void_p * len(options))(*(value for _, value in options))
     module, function = C.c_void_p(), C.c_void_p()
     try:
-        call("cuModuleLoadDataEx", C.byref(module), image + b"\0", len(options), keys, values)
-    except DriverError as error:
+        with _relaxed_capture():
+            call("cuModuleLoadDataEx", C.byref(module), image + b"\0", len(options), keys, values)
+    except DriverError as failure:
         log = errors.value.decode(errors="replace").strip()
-        raise DriverError("cuModuleLoadDataEx", error.code, f"{error}\n{log}") from None
+        raise DriverError("cuModuleLoadDataEx", failure.code, f"{failure}\n{log}") from None
     call("cuModuleGetFunction", C.byref(function), module, name.encode())
 
     def attribute(which: int) -> int:
@@ -230,6 +279,19 @@ class TensorMap:
             l2_promotion,
             0,
         )
+
+
+@functools.lru_cache(maxsize=4096)
+def tensor_map(
+    base: int,
+    element: str,
+    extents: tuple[int, ...],
+    strides: tuple[int, ...],
+    box: tuple[int, ...],
+    swizzle: int,
+) -> TensorMap:
+    """A tensor map, encoded once for each array and box."""
+    return TensorMap(base, element, extents, strides, box, swizzle)
 
 
 def launch(

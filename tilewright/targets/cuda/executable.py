@@ -1,0 +1,328 @@
+"""A compiled CUDA kernel: code per device, and launches whose arguments are packed once.
+
+The first launch on arrays of new shapes makes a `_Call`: what of the parameters does not change
+between launches (extents, strides, the launched grid). For every set of addresses, scalars and grid
+it keeps the finished parameter block, tensor maps included, so that a launch seen before is one
+dictionary look-up and one driver call. The driver copies parameters while it enqueues: several
+threads share a block, and CUDA graphs capture launches as they are.
+"""
+
+from __future__ import annotations
+
+import ctypes as C
+import json
+import struct
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from tilewright.diagnostics import LaunchError, UnsupportedError
+from tilewright.runtime.arrays import ArrayArg
+from tilewright.targets.base import Argument, Grid, PreparedLaunch
+from tilewright.targets.cuda import driver
+from tilewright.targets.cuda.lowered import (
+    Extent,
+    LaunchPlan,
+    Pointer,
+    Programs,
+    Scalar,
+    Slot,
+    Stride,
+    TensorMapOf,
+)
+
+_MAX_BLOCKS = 512
+"""Parameter blocks kept per kernel and look of arguments; with more, they are made anew."""
+
+_GRID_LIMITS = ((1 << 31) - 1, 65535, 65535)
+
+_SCALAR_FORMATS = {
+    "index": "<q", "i64": "<q", "i32": "<i", "i16": "<h", "i8": "<b", "i1": "<?",
+    "f64": "<d", "f32": "<f", "f16": "<e",
+}  # fmt: skip
+
+
+def scalar_bytes(type: str, value: float) -> bytes:
+    """The bytes of a scalar parameter; LaunchError when the value does not fit the type."""
+    if type == "bf16":
+        import ml_dtypes
+        import numpy as np
+
+        return np.array(value, ml_dtypes.bfloat16).tobytes()
+    code = _SCALAR_FORMATS[type]
+    try:
+        if code[1] in "qihb":
+            bits = 8 * struct.calcsize(code)
+            value = int(value)
+            if value >= 1 << (bits - 1) and value < 1 << bits:
+                value -= 1 << bits  # an unsigned number of the same bits
+        return struct.pack(code, value)
+    except (struct.error, OverflowError):
+        raise LaunchError(f"{value} does not fit the kernel's {type} argument") from None
+
+
+def fits(capability: tuple[int, int], machine: str) -> bool:
+    """Does code for `machine` run there? sm_90a's only on 9.0, sm_80's from 8.0 on."""
+    return capability == (9, 0) if machine == "sm_90a" else capability >= (8, 0)
+
+
+class CudaExecutable:
+    """See `tilewright.targets.base.Executable`; also Preparable and Storable."""
+
+    def __init__(
+        self,
+        image: bytes,
+        plan: LaunchPlan,
+        machine: str,
+        ir: Mapping[str, str],
+        llvm: str,
+        ptx: str,
+        remarks: Sequence[str],
+    ):
+        self.ir = dict(ir)
+        self.asm = {"llvm": llvm, "ptx": ptx}
+        self.remarks = list(remarks)
+        self.plan = plan
+        self.machine = machine
+        self._image = image
+        self._functions: dict[int, driver.Function] = {}
+        self._guard = threading.Lock()
+
+    def artifacts(self) -> Mapping[str, bytes]:
+        texts = {
+            "ir": self.ir,
+            "llvm": self.asm["llvm"],
+            "ptx": self.asm["ptx"],
+            "remarks": self.remarks,
+            "plan": self.plan.to_json(),
+            "machine": self.machine,
+        }
+        return {"object": self._image, "texts": json.dumps(texts).encode()}
+
+    @staticmethod
+    def from_artifacts(artifacts: Mapping[str, bytes]) -> CudaExecutable:
+        texts = json.loads(artifacts["texts"])
+        try:
+            plan = LaunchPlan.from_json(texts["plan"])
+        except TypeError as error:
+            raise ValueError(str(error)) from None
+        return CudaExecutable(
+            artifacts["object"],
+            plan,
+            texts["machine"],
+            texts["ir"],
+            texts["llvm"],
+            texts["ptx"],
+            texts["remarks"],
+        )
+
+    # Code -----------------------------------------------------------------------------------------
+
+    def function(self, ordinal: int) -> driver.Function:
+        """The kernel loaded on a device, assembled by the driver on first use there.
+
+        UnsupportedError where the device is of another architecture; DriverError with the
+        assembler's log where it refuses the code.
+        """
+        found = self._functions.get(ordinal)
+        if found is None:
+            with self._guard:
+                found = self._functions.get(ordinal)
+                if found is None:
+                    device = driver.device(ordinal)
+                    if not fits(device.capability, self.machine):
+                        major, minor = device.capability
+                        raise UnsupportedError(
+                            f"this code is for {self.machine}, and cuda:{ordinal} ({device.name}) has"
+                            f" compute capability {major}.{minor}",
+                            hint="leave the machine out: it follows the device",
+                        )
+                    with device.current():
+                        found = driver.load_function(
+                            self._image, self.plan.entry, self.plan.shared_bytes
+                        )
+                    if found.local_bytes:
+                        self.remarks.append(
+                            f"{found.local_bytes} bytes per thread lie in local memory: registers"
+                            " were spilled"
+                        )
+                    self._functions[ordinal] = found
+        return found
+
+    # Launch ---------------------------------------------------------------------------------------
+
+    def launch(self, grid: Grid, args: Sequence[Argument]) -> None:
+        self.prepare(args)(grid, [a.pointer if isinstance(a, ArrayArg) else a for a in args])
+
+    def prepare(self, args: Sequence[Argument]) -> PreparedLaunch:
+        return _Call(self, args).launch
+
+
+def _ordinal(args: Sequence[Argument]) -> int:
+    """The device on which the arrays are; 0 for a kernel without arrays."""
+    for arg in args:
+        if isinstance(arg, ArrayArg) and arg.device.startswith("cuda"):
+            return int(arg.device.partition(":")[2] or 0)
+    return 0
+
+
+Stream = Callable[[int], int]
+
+
+def current_stream() -> Stream:
+    """The function that gives the current stream of a device: torch's or cupy's where they are
+    loaded, else the default stream.
+    """
+    torch = sys.modules.get("torch")
+    raw = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
+    if raw is not None:
+        return raw
+    cupy = sys.modules.get("cupy")
+    if cupy is not None:
+        return lambda ordinal: int(cupy.cuda.get_current_stream().ptr)
+    return lambda ordinal: 0
+
+
+class _Call:
+    """Launches of one kernel on arrays of the same shapes, strides and device."""
+
+    def __init__(self, executable: CudaExecutable, args: Sequence[Argument]):
+        self.plan = executable.plan
+        self.device = driver.device(_ordinal(args))
+        self.function = executable.function(self.device.ordinal)
+        # What an array was is all that is needed of it: its memory need not live on.
+        self.args = [replace(a, owner=None) if isinstance(a, ArrayArg) else None for a in args]
+        self._blocks: dict[Any, Callable[[int], int]] = {}
+        self._floats = tuple(
+            s.argument for s in self.plan.slots if isinstance(s, Scalar) and s.type[0] in "fb"
+        )
+        # One context per process and device: with one device it is current in every thread that
+        # has touched it, and a launch finds out by failing.
+        self._checks = driver.device_count() > 1
+        self._stream = current_stream()
+
+    def launch(self, grid: Grid, values: Sequence[int | float | bool]) -> None:
+        """Enqueue on the device's current stream. DriverError also tells of faults of earlier work."""
+        if self._floats:
+            # 0.0 and -0.0 are equal, and NaN is not: floats are told apart by their bits.
+            bits = struct.pack(f"<{len(self._floats)}d", *(values[i] for i in self._floats))
+            key: Any = (bits, grid, *values)
+        else:
+            key = (grid, *values)
+        enqueue = self._blocks.get(key)
+        if enqueue is None:
+            enqueue = self._block(key, grid, values)
+        if self._checks:
+            with self.device.current():
+                code = enqueue(self._stream(self.device.ordinal))
+        else:
+            code = enqueue(self._stream(self.device.ordinal))
+        if code:
+            self._failed(code, enqueue)
+
+    def _failed(self, code: int, enqueue: Callable[[int], int]) -> None:
+        """A thread without a context gets one and tries again; all else is an error."""
+        if code in driver.NO_CONTEXT:
+            self.device.make_current()
+            code = enqueue(self._stream(self.device.ordinal))
+        if code:
+            raise driver.error("cuLaunchKernel", code)
+
+    def _block(
+        self, key: Any, grid: Grid, values: Sequence[int | float | bool]
+    ) -> Callable[[int], int]:
+        """A driver call with everything in its place but the stream."""
+        plan = self.plan
+        launched = launch_grid(plan, grid, self.device.multiprocessors)
+        kept: list[Any] = []
+        addresses: list[int] = []
+        with self.device.current():
+            for slot in plan.slots:
+                data = self._parameter(slot, grid, values)
+                kept.append(data)
+                addresses.append(
+                    data.address if isinstance(data, driver.TensorMap) else C.addressof(data)
+                )
+        parameters = (C.c_void_p * max(1, len(addresses)))(*addresses)
+        x, y, z = launched
+        head = (C.c_void_p(self.function.handle), C.c_uint(x), C.c_uint(y), C.c_uint(z))
+        block = (C.c_uint(plan.threads), C.c_uint(1), C.c_uint(1), C.c_uint(plan.shared_bytes))
+        whole = partial(driver.launcher(), *head, *block)
+
+        def enqueue(stream: int, kept: Any = kept) -> int:
+            return whole(C.c_void_p(stream), parameters, None)
+
+        if len(self._blocks) >= _MAX_BLOCKS:
+            self._blocks.clear()
+        self._blocks[key] = enqueue
+        return enqueue
+
+    def _parameter(self, slot: Slot, grid: Grid, values: Sequence[int | float | bool]) -> Any:
+        """ctypes memory of one parameter, or its tensor map."""
+        match slot:
+            case Pointer(argument):
+                return C.c_uint64(int(values[argument]))
+            case Extent(argument, dimension, bits):
+                return _integer(self._array(argument).shape[dimension], bits)
+            case Stride(argument, dimension, bits):
+                return _integer(self._array(argument).strides[dimension], bits)
+            case Programs(axis, bits):
+                return _integer(grid[axis], bits)
+            case Scalar(argument, type):
+                data = scalar_bytes(type, values[argument])
+                return (C.c_uint8 * 8).from_buffer_copy(data + bytes(8 - len(data)))
+            case TensorMapOf():
+                return self._tensor_map(slot, int(values[slot.argument]))
+
+    def _array(self, argument: int) -> ArrayArg:
+        array = self.args[argument]
+        assert array is not None, "the slot is an array's"
+        return array
+
+    def _tensor_map(self, slot: TensorMapOf, pointer: int) -> driver.TensorMap:
+        array = self._array(slot.argument)
+        size = array.dtype.itemsize
+        extents = [array.shape[d] if d >= 0 else 1 for d in slot.dimensions]
+        strides = [
+            # A dimension of one element has any stride; the driver wants a legal one.
+            array.strides[d] * size if d >= 0 and array.shape[d] > 1 else 16 * -(-size // 16)
+            for d in slot.dimensions[1:]
+        ]
+        return driver.tensor_map(
+            pointer, slot.element, tuple(extents), tuple(strides), slot.box, slot.swizzle
+        )
+
+
+def _integer(value: int, bits: int) -> Any:
+    if bits == 64:
+        return C.c_int64(value)
+    if not -(1 << 31) <= value < 1 << 31:
+        raise LaunchError(
+            f"an extent or stride of {value} does not fit the 32 bits that this kernel reads"
+        )
+    return C.c_int32(value)
+
+
+def launch_grid(plan: LaunchPlan, grid: Grid, multiprocessors: int) -> Grid:
+    """The grid of workgroups that a launch over `grid` programs enqueues.
+
+    LaunchError beyond the machine's limits.
+    """
+    x, y, z = plan.cluster
+    if plan.persistent:
+        cluster = x * y * z
+        programs = grid[0] * grid[1] * grid[2]
+        most = max(1, plan.persistent * multiprocessors // cluster)
+        return min(most, -(-programs // cluster)) * cluster, 1, 1
+    rounded = (-(-grid[0] // x) * x, -(-grid[1] // y) * y, -(-grid[2] // z) * z)
+    for axis, (extent, limit) in enumerate(zip(rounded, _GRID_LIMITS, strict=True)):
+        if extent > limit:
+            raise LaunchError(
+                f"axis {axis} of the grid is {extent}",
+                rule=f"a CUDA grid has at most {limit} workgroups along axis {axis}",
+                hint="put the longest axis first",
+            )
+    return rounded

@@ -1,0 +1,119 @@
+"""The cuda target: kernels through the pipeline to PTX, checked against the machine's resources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+
+from tilewright import uarch
+from tilewright.codegen import emit_module, nvptx
+from tilewright.codegen.jit import toolchain_version
+from tilewright.codegen.remote import generate_ptx, start_helper
+from tilewright.codegen.target import LLVMTarget
+from tilewright.diagnostics import UnsupportedError
+from tilewright.passes.planner import GENERIC, Request, choose
+from tilewright.targets.base import CompileOptions, Observer, ignore, split_name
+from tilewright.targets.cuda import driver
+from tilewright.targets.cuda.executable import CudaExecutable
+from tilewright.targets.cuda.lowered import Lowered, plan_of
+
+REGISTER_FILE = 65536
+"""Registers of a multiprocessor (CUDA programming guide, compute capability 8.0 and 9.0)."""
+
+
+def machine_name(options: CompileOptions) -> str:
+    """The machine to compile for: the one asked for, else the device at hand, else sm_90a."""
+    _, named = split_name(options.target)
+    name = options.machine or named
+    if name is not None:
+        if name not in ("sm_80", "sm_90a"):
+            raise UnsupportedError(
+                f"target cuda has no machine {name!r}", hint="its machines are sm_80 and sm_90a"
+            )
+        return name
+    if not driver.available():
+        return "sm_90a"
+    capability = driver.device(0).capability
+    if capability < (8, 0):
+        raise UnsupportedError(
+            f"{driver.device(0).name} has compute capability {capability[0]}.{capability[1]}",
+            rule="target cuda needs 8.0 or later",
+        )
+    return "sm_90a" if capability == (9, 0) else "sm_80"
+
+
+def check_resources(lowered: Lowered, machine: uarch.Machine) -> None:
+    """The ledger of one workgroup against the machine; UnsupportedError names number and limit."""
+
+    def refuse(what: str, number: int, limit: int, unit: str, hint: str) -> None:
+        if number > limit:
+            raise UnsupportedError(
+                f"the kernel needs {number} {unit} {what}, and {machine.name} has {limit} for a"
+                " workgroup",
+                hint=hint,
+            )
+
+    refuse("of shared memory", lowered.shared_bytes, machine.memories["smem"].size, "bytes",
+           "smaller tiles or fewer stages need less")  # fmt: skip
+    refuse("in a workgroup", lowered.threads, 1024, "threads", "fewer subgroups: a smaller wg_map")
+    refuse("for roles", lowered.barriers, 16, "named barriers", "fewer roles")
+    total = sum(lowered.registers.values())
+    refuse("of all roles", total, REGISTER_FILE, "registers", "smaller tiles need fewer")
+
+
+def annotate(lowered: Lowered) -> None:
+    """Give the kernel function the launch bounds that the assembler needs."""
+    for op in lowered.module.body.block.ops:
+        if "mach.kernel" not in op.attributes:
+            continue
+        op.attributes["nvvm.reqntid"] = StringAttr(f"{lowered.threads},1,1")
+        least = lowered.minimum_per_multiprocessor
+        op.attributes["nvvm.minctasm"] = StringAttr(str(least))
+        if lowered.cluster != (1, 1, 1):
+            op.attributes["nvvm.cluster_dim"] = StringAttr(",".join(map(str, lowered.cluster)))
+
+
+def llvm_target(machine: str, ptx: int = 80) -> LLVMTarget:
+    return nvptx(machine, ptx)
+
+
+class CudaTarget:
+    """See `tilewright.targets.base.Target`."""
+
+    name = "cuda"
+
+    def build(
+        self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore
+    ) -> CudaExecutable:
+        from tilewright.targets.cuda.pipeline import run_pipeline
+
+        name = machine_name(options)
+        machine = uarch.machine(name)
+        start_helper()  # it starts while the passes run
+        ir: dict[str, str] = {}
+        remarks: list[str] = []
+        lowered = run_pipeline(module, machine, options, remarks, ir, observe)
+        check_resources(lowered, machine)
+        annotate(lowered)
+        target = llvm_target(name, lowered.ptx)
+        llvm = emit_module(lowered.module, target)
+        ptx = generate_ptx(llvm, target)
+        return CudaExecutable(ptx.encode(), plan_of(lowered), name, ir, llvm, ptx, remarks)
+
+    def resolve_auto(self, request: Request, options: CompileOptions) -> Mapping[str, Any]:
+        """Values for the constexprs that a launch leaves to the planner."""
+        machine_name(options)
+        cores = driver.device(0).multiprocessors if driver.available() else 132
+        return choose(request, replace(GENERIC, cores=cores))
+
+    def fingerprint(self, options: CompileOptions) -> str:
+        return f"{llvm_target(machine_name(options)).key()}|{toolchain_version()}"
+
+    def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> CudaExecutable:
+        return CudaExecutable.from_artifacts(artifacts)
+
+
+TARGET = CudaTarget()
