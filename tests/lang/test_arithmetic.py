@@ -13,13 +13,6 @@ SHAPE = (4, 8)
 INTEGERS = (tw.i8, tw.i16, tw.i32, tw.i64, tw.u8, tw.u16, tw.u32, tw.u64)
 
 
-@pytest.fixture
-def rng():
-    seed = np.random.SeedSequence().entropy
-    print("seed", seed)
-    return np.random.default_rng(seed)
-
-
 def integers(rng, dtype, shape=SHAPE, nonzero=False):
     info = np.iinfo(dtype.numpy)
     a = rng.integers(info.min, info.max, shape, dtype=dtype.numpy, endpoint=True)

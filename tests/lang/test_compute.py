@@ -8,13 +8,6 @@ import tilewright as tw
 from tests.lang.reference import poisoned, refused, run
 
 
-@pytest.fixture
-def rng():
-    seed = np.random.SeedSequence().entropy
-    print("seed", seed)
-    return np.random.default_rng(seed)
-
-
 @tw.kernel
 def gemm(
     A,

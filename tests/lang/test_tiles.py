@@ -7,13 +7,6 @@ import tilewright as tw
 from tests.lang.reference import ir, poisoned, refused, run
 
 
-@pytest.fixture
-def rng():
-    seed = np.random.SeedSequence().entropy
-    print("seed", seed)
-    return np.random.default_rng(seed)
-
-
 @tw.kernel
 def copy2(X, Y, BM: tw.constexpr = 4, BN: tw.constexpr = 8):
     at = [tw.program_id(0) * BM, tw.program_id(1) * BN]

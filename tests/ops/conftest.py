@@ -2,26 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import random
-import zlib
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-
-SEED = int(os.environ.get("TILEWRIGHT_TEST_SEED", random.SystemRandom().randrange(1 << 31)))
-
-
-def pytest_report_header() -> str:
-    return f"tests/ops: TILEWRIGHT_TEST_SEED={SEED}"
-
-
-@pytest.fixture
-def rng(request: pytest.FixtureRequest) -> np.random.Generator:
-    """A stream of its own for every test; a run is repeated with TILEWRIGHT_TEST_SEED."""
-    print(f"TILEWRIGHT_TEST_SEED={SEED}")
-    return np.random.default_rng([SEED, zlib.crc32(request.node.nodeid.encode())])
 
 
 @pytest.fixture(params=["reference", "cpu"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,6 @@ from tilewright.dialects.text import parse_module, print_module
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cpu.machine import machine
 from tilewright.targets.cpu.pipeline import run_pipeline
-
-
-@pytest.fixture
-def rng(request: pytest.FixtureRequest) -> np.random.Generator:
-    seed = int(os.environ.get("TILEWRIGHT_TEST_SEED", np.random.SeedSequence().entropy % 2**32))
-    print(f"seed {seed} (TILEWRIGHT_TEST_SEED={seed} repeats {request.node.name})")
-    return np.random.default_rng(seed)
 
 
 def f32(rng: np.random.Generator, *shape: int) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 from xdsl.dialects import gpu
@@ -14,15 +12,8 @@ from tilewright.dialects.xetile import TileMmaOp
 from tilewright.passes.idle_barriers import remove_idle_barriers
 from tilewright.runtime.program import kernels
 
-SEED = int(os.environ.get("TILEWRIGHT_TEST_SEED") or np.random.SeedSequence().entropy % (1 << 31))  # pyright: ignore
 GRID, BLOCK = (2, 2, 1), (64, 1, 1)
 SIZES = (64, 128, 96)
-
-
-@pytest.fixture
-def rng():
-    print(f"seed {SEED}")
-    return np.random.default_rng(SEED)
 
 
 @pytest.fixture

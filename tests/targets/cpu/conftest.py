@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
-import numpy as np
 import pytest
-
-
-@pytest.fixture
-def rng(request: pytest.FixtureRequest) -> np.random.Generator:
-    seed = int(os.environ.get("TILEWRIGHT_TEST_SEED", np.random.SeedSequence().entropy % 2**32))
-    print(f"seed {seed} (TILEWRIGHT_TEST_SEED={seed} repeats {request.node.name})")
-    return np.random.default_rng(seed)
 
 
 @pytest.fixture(autouse=True)
