@@ -1,0 +1,295 @@
+"""What the lowering of lane code builds with: numbers that fold, pointers, and private memory.
+
+An offset, extent or pitch is an `Index`: a Python integer where it is known, else an SSA value of type index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd
+
+from xdsl.dialects import arith, memref, vector
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    DenseArrayBase,
+    DenseIntOrFPElementsAttr,
+    FixedBitwidthType,
+    FloatAttr,
+    FloatTF32Type,
+    IndexType,
+    IntAttr,
+    IntegerAttr,
+    IntegerType,
+    MemRefType,
+    NoneAttr,
+    UnrealizedConversionCastOp,
+    VectorType,
+    i32,
+    i64,
+)
+from xdsl.dialects.llvm import LLVMPointerType
+from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
+
+from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
+from tilewright.dialects import mach
+
+Index = int | SSAValue
+
+index = IndexType()
+GLOBAL = LLVMPointerType(IntAttr(1))
+SHARED = LLVMPointerType(IntAttr(3))
+
+
+def bits_of(element: Attribute) -> int:
+    """Bits of one element in memory and in a register; tf32 takes 32."""
+    if isinstance(element, FloatTF32Type):
+        return 32
+    if isinstance(element, IndexType):
+        return 64
+    assert isinstance(element, FixedBitwidthType), element
+    return max(8, element.bitwidth)
+
+
+def element_of(type: Attribute) -> Attribute:
+    return type.element_type if isinstance(type, VectorType) else type
+
+
+def count_of(type: Attribute) -> int:
+    """Components of a fragment; 1 for a scalar."""
+    return type.element_count() if isinstance(type, VectorType) else 1
+
+
+def signless(element: Attribute) -> Attribute:
+    """The same integer without a sign: what registers hold."""
+    return IntegerType(element.width.data) if isinstance(element, IntegerType) else element
+
+
+def words(count: int, bits: int) -> VectorType:
+    """`vector<8xi16>`: a fragment as integers."""
+    return VectorType(IntegerType(bits), [count])
+
+
+@dataclass
+class Private:
+    """A fragment that lies in private memory: where, and the op behind which it is complete."""
+
+    pointer: SSAValue
+    offset: int
+    """In bytes."""
+    bytes: int
+    after: Operation
+
+
+class Builder:
+    """Adds ops before the op that is being lowered; constants stand at the head of the function."""
+
+    def __init__(self, entry: Block):
+        self.entry = entry
+        self.constants: dict[tuple[Attribute, int], SSAValue] = {}
+        self.op: Operation | None = None
+        self.private: dict[SSAValue, Private] = {}
+        self._read: dict[tuple[SSAValue, int, Attribute], SSAValue] = {}
+
+    def add(self, op: Operation) -> SSAValue:
+        return self.put(op).results[0]
+
+    def put(self, op: Operation) -> Operation:
+        assert self.op is not None and self.op.parent is not None
+        op.location = self.op.location
+        self.op.parent.insert_ops_before([op], self.op)
+        return op
+
+    def refuse(self, why: str, hint: str | None = None) -> TilewrightError:
+        assert self.op is not None
+        return error_at(self.op, f"{self.op.name}: {why}", hint=hint, kind=UnsupportedError)
+
+    # Numbers --------------------------------------------------------------------------------------------
+
+    def constant(self, value: int, type: Attribute = index) -> SSAValue:
+        key = (type, value)
+        found = self.constants.get(key)
+        if found is None:
+            op = arith.ConstantOp(IntegerAttr(value, type))  # pyright: ignore
+            if self.entry.first_op is None:
+                self.entry.add_op(op)
+            else:
+                self.entry.insert_ops_before([op], self.entry.first_op)
+            found = self.constants[key] = op.result
+        return found
+
+    def value(self, number: Index) -> SSAValue:
+        return self.constant(number) if isinstance(number, int) else number
+
+    def known(self, number: Index) -> Index:
+        """An integer where the value is a constant."""
+        if isinstance(number, OpResult) and isinstance(number.op, arith.ConstantOp):
+            held = number.op.value
+            if isinstance(held, IntegerAttr):
+                return held.value.data
+        return number
+
+    def plus(self, a: Index, b: Index) -> Index:
+        a, b = self.known(a), self.known(b)
+        if isinstance(a, int) and isinstance(b, int):
+            return a + b
+        if b == 0:
+            return a
+        if a == 0:
+            return b
+        return self.add(arith.AddiOp(self.value(a), self.value(b)))
+
+    def times(self, a: Index, b: Index) -> Index:
+        a, b = self.known(a), self.known(b)
+        if isinstance(a, int) and isinstance(b, int):
+            return a * b
+        if a == 0 or b == 0:
+            return 0
+        if b == 1:
+            return a
+        if a == 1:
+            return b
+        return self.add(arith.MuliOp(self.value(a), self.value(b)))
+
+    def divided(self, a: Index, b: int) -> Index:
+        """Quotient of a number that is not negative."""
+        a = self.known(a)
+        if isinstance(a, int):
+            return a // b
+        return a if b == 1 else self.add(arith.DivUIOp(a, self.constant(b)))
+
+    def rest(self, a: Index, b: int) -> Index:
+        a = self.known(a)
+        if isinstance(a, int):
+            return a % b
+        return 0 if b == 1 else self.add(arith.RemUIOp(a, self.constant(b)))
+
+    def word(self, number: Index) -> SSAValue:
+        """As i32."""
+        number = self.known(number)
+        if isinstance(number, int):
+            return self.constant(number, i32)
+        return self.add(arith.IndexCastOp(number, i32))
+
+    # Pointers -------------------------------------------------------------------------------------------
+
+    def base(self, source: SSAValue) -> SSAValue:
+        """Pointer to the first element of a memref's buffer, or to an integer address."""
+        kind = source.type
+        if not isinstance(kind, MemRefType):
+            return self.add(mach.PtrFromIntOp(source, GLOBAL))
+        space = kind.memory_space
+        shared = isinstance(space, IntegerAttr) and space.value.data == 3
+        if any(n < 0 for n in kind.get_shape()) or not _plain(kind):
+            source = self.put(memref.ExtractStridedMetaDataOp(source)).results[0]
+        pointer = SHARED if shared else GLOBAL
+        return self.add(UnrealizedConversionCastOp.get([source], [pointer]))
+
+    def address(self, pointer: SSAValue, offset: Index) -> SSAValue:
+        """`offset` bytes further on."""
+        offset = self.known(offset)
+        if offset == 0:
+            return pointer
+        return self.add(mach.PtrAddOp(pointer, self.value(offset)))
+
+    # Fragments ------------------------------------------------------------------------------------------
+
+    def scratch(self, bytes: int) -> SSAValue:
+        return self.add(mach.AllocaOp(bytes, alignment=64))
+
+    def call(
+        self, callee: str, arguments: Sequence[SSAValue], results: Sequence[Attribute] = ()
+    ) -> Operation:
+        return self.put(mach.CallOp(callee, arguments, results))
+
+    def read_private(self, held: Private, type: Attribute) -> SSAValue:
+        """A part of private memory in a register, read where it is complete."""
+        key = (held.pointer, held.offset, type)
+        if (found := self._read.get(key)) is not None:
+            return found
+        block = held.after.parent
+        assert block is not None
+        ops: list[Operation] = []
+        pointer = held.pointer
+        if held.offset:
+            step = mach.PtrAddOp(pointer, self.constant(held.offset))
+            ops.append(step)
+            pointer = step.result
+        align = held.offset & -held.offset if held.offset else 64
+        load = mach.LoadOp(pointer, type, alignment=min(64, align))
+        ops.append(load)
+        for op in ops:
+            op.location = held.after.location
+        block.insert_ops_after(ops, held.after)
+        self._read[key] = load.result
+        return load.result
+
+    def note_granules(self) -> None:
+        """Say on every message which part of its fragment is read at once: `xe.granule`, in bytes.
+
+        A compiler that cannot hold the fragment in one register array splits the message there.
+        """
+        found: dict[SSAValue, int] = {}
+        for (pointer, offset, type), load in self._read.items():
+            if load.first_use is None:
+                continue
+            size = count_of(type) * bits_of(element_of(type)) // 8
+            found[pointer] = gcd(found.get(pointer, 0), offset, size)
+        for pointer, size in found.items():
+            for use in pointer.uses:
+                if use.operation.name == "mach.call":
+                    use.operation.attributes["xe.granule"] = IntegerAttr(size, 64)
+
+    def as_words(self, value: SSAValue, count: int, bits: int) -> SSAValue:
+        """A fragment as `count` integers of `bits` bits, its components packed from the low bits."""
+        type = words(count, bits)
+        if (held := self.private.get(value)) is not None:
+            return self.read_private(held, type)
+        return self.add(vector.BitcastOp(value, type)) if value.type != type else value
+
+    def shuffled(self, value: SSAValue, order: Sequence[int], kind: VectorType) -> SSAValue:
+        mask = DenseArrayBase.from_list(i64, list(order))
+        return self.add(vector.ShuffleOp(value, value, mask, result_type=kind))
+
+    def component(self, value: SSAValue, i: int) -> SSAValue:
+        """One component of a 1-D fragment, or the scalar itself."""
+        kind = value.type
+        if not isinstance(kind, VectorType):
+            return value
+        return self.add(vector.ExtractOp(value, (i,), kind.element_type))
+
+    def gathered(self, scalars: Sequence[SSAValue], kind: Attribute) -> SSAValue:
+        """A fragment of scalars; a scalar for itself."""
+        if not isinstance(kind, VectorType):
+            return scalars[0]
+        value = self.zero(kind)
+        for i, scalar in enumerate(scalars):
+            value = self.add(vector.InsertOp(scalar, value, (i,)))
+        return value
+
+    def zero(self, kind: Attribute) -> SSAValue:
+        """0 in every component."""
+        element = element_of(kind)
+        number: Attribute = IntegerAttr(0, element)  # pyright: ignore
+        if isinstance(element, AnyFloat):
+            number = FloatAttr(0.0, element)
+        if not isinstance(kind, VectorType):
+            return self.add(arith.ConstantOp(number))  # pyright: ignore
+        values = DenseIntOrFPElementsAttr.from_list(kind, [0])  # pyright: ignore
+        return self.add(arith.ConstantOp(values))
+
+
+def _plain(type: MemRefType) -> bool:
+    """Is the memref's buffer all that its registers say?"""
+    return isinstance(type.layout, NoneAttr)
+
+
+def is_true(mask: SSAValue) -> bool:
+    """Is a mask a constant whose bits are all set?"""
+    if not isinstance(mask, OpResult) or not isinstance(mask.op, arith.ConstantOp):
+        return False
+    held = mask.op.value
+    if isinstance(held, IntegerAttr):
+        return bool(held.value.data)
+    values = getattr(held, "get_values", None)
+    return values is not None and all(bool(v) for v in values())

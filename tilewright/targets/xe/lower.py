@@ -1,0 +1,303 @@
+"""xe-lane-to-mach: a lane's XeGPU program -> ops of the emitter with neutral callees `@xe_*`.
+
+    gpu.func @k(%a: memref<4096x4096xf16>, ..) kernel {        func.func @k(%a: memref<4096x4096xf16>, ..)
+      %t = xegpu.create_nd_tdesc %a : ..                           attributes {mach.kernel, ..} {
+      %v = xegpu.load_nd %t[%m, %k] : .. -> vector<64xf16>       mach.call @xe_load2d_16b_32x16x2(..)
+      %s = vector.extract_strided_slice %v ..                    %s = mach.load %p : .. -> vector<8xi16>
+      %d = xegpu.dpas %s, ..                                     %d = mach.call @xe_dpas_f16_f16_f32_8x16x16(..)
+
+Requires: one gpu.func at lane level, values fragments of one dimension or scalars, descriptors made outside of
+control flow that would choose between them. Guarantees: no xegpu op is left; one message per block op unless a
+remark says otherwise; nothing is loaded, stored or multiplied that the lane program does not ask for. Raises
+UnsupportedError for what the machine lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import prod
+
+from xdsl.dialects import func, gpu, memref, vector
+from xdsl.dialects.builtin import (
+    DenseArrayBase,
+    IntegerAttr,
+    MemRefType,
+    ModuleOp,
+    StringAttr,
+    UnitAttr,
+    VectorType,
+    i32,
+)
+from xdsl.ir import Attribute, Block, Operation, SSAValue
+
+from tilewright.diagnostics import UnsupportedError, error_at, location_of
+from tilewright.dialects import xegpu
+from tilewright.dialects.upstream import vector as more
+from tilewright.passes import memory_objects
+from tilewright.passes.level import LEVEL
+from tilewright.targets.xe import barriers, matrices, scattered
+from tilewright.targets.xe.blocks import Blocks, load_nd, prefetch_nd, store_nd
+from tilewright.targets.xe.building import Builder, Private, bits_of, count_of, element_of
+from tilewright.targets.xe.products import dpas
+from tilewright.targets.xe.surfaces import Surface, surface_of
+from tilewright.uarch.xe import XeMachine
+
+Remark = Callable[[Operation, str], None]
+
+
+@dataclass
+class Lowered:
+    """A module of the emitter, and what a launch must know of its kernel."""
+
+    module: ModuleOp
+    name: str
+    lanes: int
+    subgroups: int
+    arguments: list[Attribute]
+    slm_bytes: int
+    named_barriers: int
+    remarks: list[str] = field(default_factory=list[str])
+
+
+def integer(op: Operation, name: str, default: int) -> int:
+    """An integer attribute of a kernel."""
+    found = op.attributes.get(name)
+    return found.value.data if isinstance(found, IntegerAttr) else default
+
+
+def lower(kernel: gpu.FuncOp, machine: XeMachine) -> Lowered:
+    """The kernel, which is consumed, as a module of the emitter."""
+    level = kernel.attributes.get(LEVEL)
+    if not isinstance(level, StringAttr) or level.data != "lane":
+        raise error_at(kernel, "the kernel is not at lane level", kind=UnsupportedError)
+    native = machine.matrix[0].n[0]
+    lanes = integer(kernel, "tilewright.lanes", native)
+    if lanes not in machine.subgroup_sizes:
+        raise error_at(
+            kernel,
+            f"subgroups of {lanes} lanes are not possible on {machine.name}: they have "
+            f"{' or '.join(map(str, machine.subgroup_sizes))}",
+            kind=UnsupportedError,
+        )
+    subgroups = integer(kernel, "tilewright.subgroups", 1)
+    machine.require("the kernel", "subgroups", subgroups)
+    body = kernel.body.blocks[0]
+    remarks: list[str] = []
+    seen: set[str] = set()
+
+    def remark(op: Operation, text: str) -> None:
+        where = location_of(op)
+        full = f"{where}: {text}" if where is not None else text
+        if full not in seen:
+            seen.add(full)
+            remarks.append(full)
+
+    lowering = _Lowering(Builder(body), machine, lanes, remark)
+    lowering.region(kernel)
+    lowering.b.note_granules()
+    slm = lowering.slm
+    if slm:
+        machine.require("the kernel", "slm", slm)
+    name = kernel.sym_name.data
+    arguments: list[Attribute] = [a.type for a in body.args]
+    region = kernel.detach_region(kernel.body)
+    function = func.FuncOp(name, (arguments, []), region)
+    function.attributes["mach.kernel"] = UnitAttr()
+    function.attributes["spirv.intel_reqd_sub_group_size"] = IntegerAttr(lanes, i32)
+    function.attributes["spirv.reqd_work_group_size"] = DenseArrayBase.from_list(
+        i32, [subgroups * lanes, 1, 1]
+    )
+    function.location = kernel.location
+    eliminate_dead(body)
+    return Lowered(
+        ModuleOp([function]),
+        name,
+        lanes,
+        subgroups,
+        arguments,
+        slm,
+        max((n.number for n in lowering.named.values()), default=0),
+        remarks,
+    )
+
+
+class _Lowering:
+    """Rewrites the ops of a kernel in program order."""
+
+    def __init__(self, b: Builder, machine: XeMachine, lanes: int, remark: Remark):
+        self.b = b
+        self.surfaces: dict[SSAValue, Surface] = {}
+        self.matrices: dict[SSAValue, matrices.Matrix] = {}
+        self.named: dict[SSAValue, barriers.Named] = {}
+        self.slm = 0
+        self.s = Blocks(b, machine, lanes, self.surface, remark)
+
+    def surface(self, value: SSAValue) -> Surface:
+        found = self.surfaces.get(value)
+        if found is None:
+            raise self.b.refuse(
+                "its tensor_desc is chosen by control flow",
+                "make the descriptor outside and give the op its offsets",
+            )
+        return found
+
+    def region(self, op: Operation) -> None:
+        for region in op.regions:
+            for block in region.blocks:
+                self.block(block)
+
+    def block(self, block: Block) -> None:
+        for op in list(block.ops):
+            self.b.op = op
+            if op.regions:
+                self.region(op)
+                continue
+            self.convert(op)
+
+    def become(self, op: Operation, value: SSAValue) -> None:
+        """The op's result is now `value`; it keeps its name."""
+        if value.name_hint is None:
+            value.name_hint = op.results[0].name_hint
+        if (held := self.b.private.pop(value, None)) is not None:
+            self.b.private[value] = held
+        op.results[0].replace_all_uses_with(value)
+        self.drop(op)
+
+    def drop(self, op: Operation) -> None:
+        op.detach()
+        op.erase()
+
+    def convert(self, op: Operation) -> None:
+        b, s = self.b, self.s
+        match op:
+            case xegpu.CreateNdDescOp():
+                self.surfaces[op.result] = surface_of(b, op)
+            case xegpu.UpdateNdOffsetOp():
+                self.surfaces[op.result] = self.surface(op.tensor_desc).moved(b, op.mixed_offsets)
+            case xegpu.LoadNdOp():
+                self.become(op, load_nd(s, op))
+            case xegpu.StoreNdOp():
+                store_nd(s, op)
+                self.drop(op)
+            case xegpu.PrefetchNdOp():
+                prefetch_nd(s, op)
+                self.drop(op)
+            case xegpu.DpasOp():
+                self.become(op, dpas(s, op))
+            case xegpu.LoadGatherOp():
+                self.become(op, scattered.load(s, op))
+            case xegpu.StoreScatterOp():
+                scattered.store(s, op)
+                self.drop(op)
+            case xegpu.PrefetchOp():
+                scattered.prefetch(s, op)
+                self.drop(op)
+            case xegpu.AtomicRMWOp():
+                self.become(op, scattered.atomic_rmw(s, op))
+            case xegpu.CreateMemDescOp():
+                self.matrices[op.mem_desc] = matrices.create(b, op)
+            case xegpu.LoadMatrixOp():
+                self.become(op, matrices.load(b, op, self.matrices[op.mem_desc]))
+            case xegpu.StoreMatrixOp():
+                matrices.store(b, op, self.matrices[op.mem_desc])
+                self.drop(op)
+            case xegpu.InitNbarrierOp():
+                self.named[op.result] = barriers.bind(s, op)
+            case xegpu.NbarrierArriveOp():
+                barriers.arrive(s, self.named[op.nbarrier])
+                self.drop(op)
+            case xegpu.NbarrierWaitOp():
+                barriers.wait(s, self.named[op.nbarrier])
+                self.drop(op)
+            case xegpu.FenceOp():
+                barriers.fence(s, op)
+                self.drop(op)
+            case xegpu.AllocNbarrierOp() | xegpu.CompileHintOp():
+                self.drop(op)
+            case xegpu.ConvertLayoutOp():
+                self.become(op, op.source)
+            case gpu.ReturnOp():
+                b.put(func.ReturnOp())
+                self.drop(op)
+            case memref.AllocOp() | memref.AllocaOp():
+                self.allocate(op)
+            case more.ExtractStridedSliceOp() | vector.ExtractOp() | more.ShapeCastOp():
+                self.part(op)
+            case _ if op.name.startswith("xegpu."):
+                raise b.refuse("has no lane form for this target")
+            case _:
+                pass
+
+    def allocate(self, op: Operation) -> None:
+        """Shared memory is counted; the emitter makes it a variable of the workgroup."""
+        kind = op.results[0].type
+        assert isinstance(kind, MemRefType)
+        space = kind.memory_space
+        if isinstance(space, IntegerAttr) and space.value.data == 3:
+            size = prod(kind.get_shape()) * bits_of(kind.element_type) // 8
+            self.slm += -(-size // 64) * 64
+
+    def part(self, op: Operation) -> None:
+        """A contiguous piece of a fragment in private memory is read from there, by itself."""
+        source, result = op.operands[0], op.results[0]
+        held = self.b.private.get(source)
+        if held is None or len(op.operands) != 1:
+            return
+        assert isinstance(source.type, VectorType)
+        start = _piece(op, source.type.get_shape())
+        if start is None:
+            return
+        size = bits_of(element_of(source.type)) // 8
+        piece = Private(
+            held.pointer,
+            held.offset + start * size,
+            count_of(result.type) * size,
+            held.after,
+        )
+        value = self.b.read_private(piece, result.type)
+        value.name_hint = result.name_hint
+        result.replace_all_uses_with(value)
+        self.b.private[value] = piece
+        self.drop(op)
+
+
+def _piece(op: Operation, shape: tuple[int, ...]) -> int | None:
+    """The first component of the contiguous part of a row-major vector that an op gives; None otherwise."""
+    match op:
+        case more.ShapeCastOp():
+            return 0
+        case more.ExtractStridedSliceOp():
+            if any(n != 1 for n in op.strides):
+                return None
+            offsets = [*op.offsets, *[0] * (len(shape) - len(op.offsets))]
+            sizes = [*op.sizes, *shape[len(op.sizes) :]]
+            # Contiguous: behind the first extent that is not 1, everything is whole.
+            whole = False
+            for have, size in zip(shape, sizes, strict=True):
+                if whole and size != have:
+                    return None
+                whole = whole or size != 1
+            return sum(o * prod(shape[i + 1 :]) for i, o in enumerate(offsets))
+        case vector.ExtractOp():
+            positions = op.static_position.get_values()
+            if any(int(p) < 0 for p in positions):
+                return None
+            return sum(int(p) * prod(shape[i + 1 :]) for i, p in enumerate(positions))
+        case _:
+            return None
+
+
+def eliminate_dead(block: Block) -> None:
+    """Remove ops without effect whose results nobody uses: descriptors, and fragments read piece by piece."""
+    for op in reversed(list(block.ops)):
+        for region in op.regions:
+            for inner in region.blocks:
+                eliminate_dead(inner)
+        if not op.results or op.regions or any(r.first_use is not None for r in op.results):
+            continue
+        quiet = op.name in ("mach.load", "mach.ptr_add", "xegpu.init_nbarrier", "gpu.lane_id")
+        known = ("xegpu.create_nd_tdesc", "xegpu.update_nd_offset", "xegpu.create_mem_desc")
+        if quiet or op.name in known or memory_objects.is_pure(op):
+            op.detach()
+            op.erase()

@@ -1,0 +1,97 @@
+"""load_matrix and store_matrix of a lane: shared local memory, addressed as the matrix' memory layout says.
+
+    %v = xegpu.load_matrix %m[%r, %c] : !xegpu.mem_desc<32x64xf16>, index, index -> vector<8xf16>
+    ->
+    %v = mach.load (slm + 2 * (64 * %r + %c)) : !llvm.ptr<3> -> vector<8xf16>
+
+A fragment lies in a row from the lane's own position; with `subgroup_block_io` it is a column, one row per
+component, of lane l at column + l. Components at consecutive addresses move together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects import gpu
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import SSAValue
+
+from tilewright.dialects import mach, xegpu
+from tilewright.dialects.xegpu import distribution
+from tilewright.layout import Axis
+from tilewright.targets.xe.building import Builder, Index, bits_of, count_of, element_of
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A shared matrix: the pointer to its first element."""
+
+    base: SSAValue
+
+
+def create(b: Builder, op: xegpu.CreateMemDescOp) -> Matrix:
+    return Matrix(b.base(op.source))
+
+
+def _offset(b: Builder, op: xegpu.MatrixAccess, at: list[Index]) -> Index:
+    """Elements from the start of the matrix to the element at the coordinates `at`."""
+    memory = distribution.memory(op.desc)
+    total: Index = 0
+    for digit in memory.digits:
+        if digit.axis is not Axis.MEMORY or digit.size == 1 or digit.dim is None:
+            continue
+        extent = op.desc.get_shape()[digit.dim]
+        part: Index = at[digit.dim]
+        part = b.divided(part, digit.stride)
+        if digit.stride * digit.size < extent:
+            part = b.rest(part, digit.size)
+        total = b.plus(total, b.times(part, digit.weight))
+    return total
+
+
+def _places(b: Builder, op: xegpu.MatrixAccess, count: int) -> tuple[list[Index], bool]:
+    """Offsets in elements of a fragment's components, and whether they are consecutive."""
+    at: list[Index] = list(op.mixed_offsets)
+    if op.subgroup_block_io is not None:
+        lane = b.add(gpu.LaneIdOp())
+        column = b.plus(at[-1], lane)
+        return [
+            _offset(b, op, [*at[:-2], b.plus(at[-2], i), column]) for i in range(count)
+        ], count == 1
+    desc = op.desc
+    row = desc.block[-1] if desc.block else desc.get_shape()[-1]
+    start = b.known(at[-1])
+    fits = desc.block is None or (isinstance(start, int) and start % row + count <= row)
+    if desc.stride[-1] == 1 and fits:
+        return [_offset(b, op, at)], True
+    return [_offset(b, op, [*at[:-1], b.plus(at[-1], i)]) for i in range(count)], count == 1
+
+
+def _check(b: Builder, type: object) -> None:
+    if isinstance(type, VectorType) and type.get_num_dims() > 1:
+        raise b.refuse(f"a lane's part of a matrix is a scalar or a vector, not {type}")
+
+
+def load(b: Builder, op: xegpu.LoadMatrixOp, matrix: Matrix) -> SSAValue:
+    kind = op.value.type
+    _check(b, kind)
+    element = element_of(kind)
+    size = bits_of(element) // 8
+    offsets, together = _places(b, op, count_of(kind))
+    pointers = [b.address(matrix.base, b.times(o, size)) for o in offsets]
+    if together:
+        return b.add(mach.LoadOp(pointers[0], kind, alignment=size))
+    return b.gathered([b.add(mach.LoadOp(p, element, alignment=size)) for p in pointers], kind)
+
+
+def store(b: Builder, op: xegpu.StoreMatrixOp, matrix: Matrix) -> None:
+    kind = op.value.type
+    _check(b, kind)
+    size = bits_of(element_of(kind)) // 8
+    offsets, together = _places(b, op, count_of(kind))
+    pointers = [b.address(matrix.base, b.times(o, size)) for o in offsets]
+    if together:
+        b.put(mach.StoreOp(op.value, pointers[0], alignment=size))
+        return
+    for i, pointer in enumerate(pointers):
+        b.put(mach.StoreOp(b.component(op.value, i), pointer, alignment=size))

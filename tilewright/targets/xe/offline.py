@@ -1,0 +1,124 @@
+"""The offline compiler of Intel's graphics driver: SPIR-V -> machine code of PVC or DG2 -> text.
+
+Needs `ocloc` and `iga64` (Debian: intel-opencl-icd, libigc-tools). Release 22.43 knows pvc and dg2, not bmg; it
+wants the modules of the `igc` table. It may fail, abort or loop: it runs with a limit of time in a process of its own.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.diagnostics import CompileError, UnsupportedError
+
+DEVICES = {"xe-pvc": ("pvc", "xehpc"), "xe-bmg": ("pvc", "xehpc"), "xe-dg2": ("dg2", "xehpg")}
+"""Machine -> (ocloc's device, iga64's platform). BMG has the matrix and block instructions of PVC."""
+
+LARGE_GRF = "-cl-intel-256-GRF-per-thread"
+HINT = "apt-get install intel-opencl-icd libigc-tools"
+
+
+class ToolMissing(UnsupportedError):
+    """ocloc or iga64 is not installed."""
+
+
+@dataclass(frozen=True)
+class Binary:
+    """Machine code of one kernel."""
+
+    device: str
+    asm: str
+    """iga64's text."""
+    info: str
+    """.ze_info, YAML."""
+    spilled: int
+    """Spill and fill operations that the compiler reports; 0 for none."""
+    scratch: int
+    """Bytes of scratch per thread."""
+    elf: bytes
+
+    def number(self, key: str) -> int:
+        """An entry of .ze_info; 0 where it is absent."""
+        found = re.search(rf"\b{key}:\s*(\d+)", self.info)
+        return int(found.group(1)) if found else 0
+
+
+def missing() -> list[str]:
+    """Tools that are not installed."""
+    return [tool for tool in ("ocloc", "iga64") if shutil.which(tool) is None]
+
+
+def _sections(elf: bytes) -> dict[str, bytes]:
+    (offset,) = struct.unpack_from("<Q", elf, 0x28)
+    size, count, names = struct.unpack_from("<HHH", elf, 0x3A)
+    table = [struct.unpack_from("<IIQQQQIIQQ", elf, offset + i * size) for i in range(count)]
+    start = table[names][4]
+
+    def name(at: int) -> str:
+        return elf[start + at : elf.index(b"\0", start + at)].decode()
+
+    return {name(row[0]): elf[row[4] : row[4] + row[5]] for row in table}
+
+
+def compile_offline(
+    spirv: bytes, kernel: str, machine: str, *, large_grf: bool = False, limit: float = 120.0
+) -> Binary:
+    """Machine code of a module of the `igc` table. `limit` in seconds.
+
+    Raises ToolMissing, or CompileError with the compiler's words.
+    """
+    if absent := missing():
+        raise ToolMissing(
+            f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not installed: there is no offline ISA",
+            hint=HINT,
+        )
+    device, platform = DEVICES[machine]
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "kernel.spv")
+        source.write_bytes(spirv)
+        command = ["ocloc", "compile", "-file", str(source), "-spirv_input", "-device", device]
+        command += ["-output", "kernel", "-out_dir", folder]
+        command += ["-internal_options", "-cl-allow-zebin"]
+        if large_grf:
+            command += ["-options", LARGE_GRF]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=limit, cwd=folder, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise CompileError(f"ocloc took longer than {limit:.0f} s for {device}") from None
+        said = (done.stdout + done.stderr).strip()
+        if done.returncode:
+            raise CompileError(
+                f"ocloc failed for {device} (status {done.returncode}): {said[:2000]}"
+            )
+        elf = next(Path(folder).glob("*.bin")).read_bytes()
+        found = _sections(elf)
+        code = found.get(f".text.{kernel}")
+        if code is None:
+            raise CompileError(f"ocloc made no code for {kernel}")
+        binary = Path(folder, "text.krn")
+        binary.write_bytes(code)
+        text = subprocess.run(
+            ["iga64", "-d", f"-p={platform}", str(binary)],
+            capture_output=True,
+            text=True,
+            timeout=limit,
+            check=False,
+        ).stdout
+        info = found.get(".ze_info", b"").decode(errors="replace")
+    spills = re.findall(rf"kernel {re.escape(kernel)} .*spilled around (\d+)", said)
+    scratch = re.search(r"type:\s*scratch\s*\n\s*usage:.*\n\s*size:\s*(\d+)", info)
+    return Binary(
+        device,
+        text,
+        info,
+        int(spills[0]) if spills else 0,
+        int(scratch.group(1)) if scratch else 0,
+        elf,
+    )

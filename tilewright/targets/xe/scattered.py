@@ -1,0 +1,206 @@
+"""load, store, prefetch and atomic_rmw of a lane: its own address, its own mask.
+
+    %v = xegpu.load %a[%i], %m <{chunk_size = 4}> : memref<1024xf32>, index, i1 -> vector<4xf32>
+    ->
+    %p = mach.ptr_add %base, %bytes ; %q = arith.select %m, %p, %base
+    %v = mach.load %q {alignment = 4 : i64} : !llvm.ptr<1> -> vector<4xf32>
+
+A lane that is masked off loads from the base instead and its value is unspecified, as XeGPU has it; a store or
+atomic of such a lane is skipped by a branch. Cache hints make the access a callee `@xe_lsc_*`, whose name says
+the pair of policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from xdsl.dialects import arith, scf, vector
+from xdsl.dialects.builtin import IndexType, IntegerType, MemRefType, VectorType
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+
+from tilewright.codegen.registers import DYNAMIC, strided_form
+from tilewright.dialects import mach, xegpu
+from tilewright.targets.xe.blocks import Blocks, hints_of
+from tilewright.targets.xe.building import (
+    GLOBAL,
+    Builder,
+    Index,
+    bits_of,
+    count_of,
+    element_of,
+    index,
+    is_true,
+    words,
+)
+
+
+def _scalar(b: Builder, value: SSAValue) -> SSAValue:
+    """The lane's own number of a vector of one element."""
+    if isinstance(value.type, VectorType):
+        if value.type.element_count() != 1:
+            raise b.refuse(f"a lane has one address, not {value.type}")
+        return b.component(value, 0)
+    return value
+
+
+def _address(s: Blocks, op: xegpu.ScatterAccess, element: Attribute) -> tuple[SSAValue, SSAValue]:
+    """(base, address) of a lane's first element."""
+    b = s.b
+    offsets = op.offsets_operand
+    if offsets is None:
+        raise b.refuse(
+            "a scattered descriptor has no lane form", "give base and offsets on the op itself"
+        )
+    source = op.source_operand
+    stride: Index = 1
+    start: Index = 0
+    if isinstance(source.type, MemRefType):
+        strides, start = strided_form(source.type)
+        if start == DYNAMIC or DYNAMIC in strides[-1:]:
+            raise b.refuse(f"{source.type} is not a plain array", "pass its address as an integer")
+        stride = strides[-1] if strides else 1
+    number = _scalar(b, offsets)
+    if isinstance(number.type, IntegerType):
+        number = b.add(arith.IndexCastOp(number, index))
+    size = bits_of(element) // 8
+    at = b.times(b.plus(b.times(number, stride), start), size)
+    base = b.base(source)
+    return base, b.address(base, at)
+
+
+def _guarded(s: Blocks, mask: SSAValue, base: SSAValue, address: SSAValue) -> SSAValue:
+    """An address that can be read whatever the mask says."""
+    mask = _mask(s.b, mask)
+    return address if is_true(mask) else s.b.add(arith.SelectOp(mask, address, base))
+
+
+def _mask(b: Builder, mask: SSAValue) -> SSAValue:
+    return mask if is_true(mask) else _scalar(b, mask)
+
+
+def _vector(type: Attribute) -> Attribute:
+    """Memory holds a lane's elements in a row, whatever the rank of the value."""
+    return VectorType(element_of(type), [count_of(type)]) if isinstance(type, VectorType) else type
+
+
+def load(s: Blocks, op: xegpu.LoadGatherOp) -> SSAValue:
+    b, kind = s.b, op.value.type
+    element = element_of(kind)
+    bits, count = bits_of(element), count_of(kind)
+    base, address = _address(s, op, element)
+    address = _guarded(s, op.mask, base, address)
+    hints = hints_of(op)
+    if hints and base.type == GLOBAL:
+        name = f"xe_lsc_load_{bits}b_x{count}{hints.suffix}"
+        loaded = b.call(name, [address], [words(count, bits)]).results[0]
+        return _from_words(b, loaded, kind)
+    return b.add(mach.LoadOp(address, _vector(kind), alignment=bits // 8))
+
+
+def store(s: Blocks, op: xegpu.StoreScatterOp) -> None:
+    b, kind = s.b, op.value.type
+    element = element_of(kind)
+    bits, count = bits_of(element), count_of(kind)
+    base, address = _address(s, op, element)
+    hints = hints_of(op)
+
+    def write(inner: Builder) -> None:
+        if hints and base.type == GLOBAL:
+            value = _to_words(inner, op.value, count, bits)
+            inner.call(f"xe_lsc_store_{bits}b_x{count}{hints.suffix}", [address, value])
+        else:
+            inner.put(mach.StoreOp(op.value, address, alignment=bits // 8))
+
+    mask = _mask(b, op.mask)
+    if is_true(mask):
+        write(b)
+        return
+    block = Block([scf.YieldOp()])
+    b.put(scf.IfOp(mask, [], Region(block)))
+    _inside(b, block, write)
+
+
+def _inside(b: Builder, block: Block, write: Callable[[Builder], None]) -> None:
+    """Build before the terminator of `block`."""
+    outer, b.op = b.op, block.last_op
+    write(b)
+    b.op = outer
+
+
+def _from_words(b: Builder, value: SSAValue, kind: Attribute) -> SSAValue:
+    if not isinstance(kind, VectorType):
+        scalar = b.component(value, 0)
+        if isinstance(kind, IntegerType):
+            return scalar
+        if isinstance(kind, IndexType):
+            return b.add(arith.IndexCastOp(scalar, kind))
+        return b.add(arith.BitcastOp(scalar, kind))
+    return b.add(vector.BitcastOp(value, kind)) if kind != value.type else value
+
+
+def _to_words(b: Builder, value: SSAValue, count: int, bits: int) -> SSAValue:
+    if not isinstance(value.type, VectorType):
+        value = b.gathered([value], VectorType(value.type, [1]))  # pyright: ignore
+    return b.as_words(value, count, bits)
+
+
+def prefetch(s: Blocks, op: xegpu.PrefetchOp) -> None:
+    """One line of the lane's address. From an integer address offsets count `offset_align_byte` bytes."""
+    b = s.b
+    if op.offsets is None or isinstance(op.source.type, MemRefType):
+        source = op.source.type
+        element: Attribute = (
+            source.element_type if isinstance(source, MemRefType) else IntegerType(8)
+        )
+        _, address = _address(s, op, element)
+    else:
+        unit = op.offset_align_byte.value.data if op.offset_align_byte is not None else 1
+        number = _scalar(b, op.offsets)
+        address = b.address(b.base(op.source), b.times(number, unit))
+    hints = hints_of(op)
+    suffix = hints.suffix or "_ca_ca"
+    b.call(f"xe_lsc_prefetch{suffix}", [address])
+
+
+def atomic_rmw(s: Blocks, op: xegpu.AtomicRMWOp) -> SSAValue:
+    """Component by component; a lane that is masked off gets 0."""
+    b, kind = s.b, op.value.type
+    element = element_of(kind)
+    if op.kind not in mach.ATOMIC_KINDS:
+        raise b.refuse(
+            f"{s.machine.name} has no atomic '{op.kind}'", f"it has {', '.join(mach.ATOMIC_KINDS)}"
+        )
+    base, address = _address(s, op, element)
+    size = bits_of(element) // 8
+    scope = "device" if base.type == GLOBAL else "workgroup"
+
+    def rmw(inner: Builder) -> SSAValue:
+        old = [
+            inner.add(
+                mach.AtomicRmwOp(
+                    op.kind,
+                    inner.component(op.value, i),
+                    inner.address(address, i * size),
+                    ordering="monotonic",
+                    scope=scope,
+                )
+            )
+            for i in range(count_of(kind))
+        ]
+        return inner.gathered(old, kind)
+
+    mask = _mask(b, op.mask)
+    if is_true(mask):
+        return rmw(b)
+    then, otherwise = Block(), Block()
+    done = b.put(scf.IfOp(mask, [kind], Region(then), Region(otherwise)))
+    for block, make in ((then, rmw), (otherwise, lambda inner: inner.zero(kind))):
+        end: Operation = scf.YieldOp()
+        block.add_op(end)
+        outer, b.op = b.op, end
+        value = make(b)
+        block.insert_ops_before([scf.YieldOp(value)], end)
+        end.detach()
+        end.erase()
+        b.op = outer
+    return done.results[0]

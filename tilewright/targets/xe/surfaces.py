@@ -1,0 +1,129 @@
+"""Block descriptors: a tensor_desc becomes the numbers that a 2D block message is told.
+
+    %t = xegpu.create_nd_tdesc %a : memref<4096x4096xf16> -> !xegpu.tensor_desc<32x16xf16, ..>
+      base = %a's address, width = 8192 bytes, height = 4096 rows, pitch = 8192 bytes, x = y = 0
+
+A base must be a multiple of 64 bytes: where it is not known to be, the misalignment moves into x and width
+(`base & ~63`), as SPV_INTEL_2d_block_io asks for. Dimensions beyond the block's two select a matrix: their
+offsets move the base.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects import arith, memref
+from xdsl.dialects.builtin import MemRefType
+from xdsl.ir import SSAValue
+
+from tilewright.codegen.registers import DYNAMIC, strided_form
+from tilewright.dialects import mach, xegpu
+from tilewright.targets.xe.building import GLOBAL, Builder, Index, bits_of
+
+ALIGNMENT = 64
+"""Bytes to which a 2D block message's base is aligned (SPV_INTEL_2d_block_io)."""
+
+
+@dataclass(frozen=True)
+class Surface:
+    """A base matrix and the position of a block in it; numbers count elements but for `element_bytes`."""
+
+    base: SSAValue
+    element_bytes: int
+    sizes: tuple[Index, ...]
+    strides: tuple[Index, ...]
+    offsets: tuple[Index, ...]
+    aligned: bool
+    """Is the base known to be a multiple of 64 bytes?"""
+
+    def moved(self, b: Builder, deltas: Sequence[Index]) -> Surface:
+        """At offsets that count the innermost dimensions."""
+        lead = len(self.offsets) - len(deltas)
+        inner = tuple(b.plus(o, d) for o, d in zip(self.offsets[lead:], deltas, strict=True))
+        return Surface(
+            self.base,
+            self.element_bytes,
+            self.sizes,
+            self.strides,
+            (*self.offsets[:lead], *inner),
+            self.aligned,
+        )
+
+
+@dataclass(frozen=True)
+class Message:
+    """Operands of a 2D block message: `base` aligned; width and pitch in bytes, x in elements."""
+
+    base: SSAValue
+    width: Index
+    height: Index
+    pitch: Index
+    x: Index
+    y: Index
+
+    def operands(self, b: Builder, x: Index = 0, y: Index = 0) -> list[SSAValue]:
+        """As the callees take them, moved by (x, y)."""
+        numbers = (self.width, self.height, self.pitch, b.plus(self.x, x), b.plus(self.y, y))
+        return [self.base, *(b.word(n) for n in numbers)]
+
+
+def surface_of(b: Builder, op: xegpu.CreateNdDescOp) -> Surface:
+    """The surface that a create_nd_tdesc describes."""
+    source = op.source
+    element_bytes = bits_of(op.tdesc.element_type) // 8
+    sizes: list[Index] = list(op.mixed_shape)
+    strides: list[Index] = list(op.mixed_strides)
+    start: Index = 0
+    kind = source.type
+    aligned = False
+    if isinstance(kind, MemRefType):
+        known, offset = strided_form(kind)
+        shape = kind.get_shape()
+        start = offset
+        if (
+            offset == DYNAMIC
+            or (not sizes and min(shape) < 0)
+            or (not strides and DYNAMIC in known)
+        ):
+            meta = b.put(memref.ExtractStridedMetaDataOp(source)).results
+            rank = len(shape)
+            start = meta[1] if offset == DYNAMIC else offset
+            sizes = sizes or [meta[2 + i] if n < 0 else n for i, n in enumerate(shape)]
+            strides = strides or [
+                meta[2 + rank + i] if n == DYNAMIC else n for i, n in enumerate(known)
+            ]
+        sizes, strides = sizes or list(shape), strides or list(known)
+        aligned = start == 0
+    sizes = [b.known(n) for n in (sizes or [1 << 24])]
+    strides = [b.known(n) for n in (strides or [1])]
+    base = b.address(b.base(source), b.times(start, element_bytes))
+    offsets: list[Index] = list(op.mixed_offsets)
+    offsets = [0] * (len(sizes) - len(offsets)) + offsets
+    return Surface(base, element_bytes, tuple(sizes), tuple(strides), tuple(offsets), aligned)
+
+
+def message(b: Builder, s: Surface) -> Message:
+    """The operands of a block message on a surface of at least two dimensions."""
+    size = s.element_bytes
+    if s.strides[-1] != 1:
+        raise b.refuse(
+            "rows of the base matrix are not contiguous: its innermost stride is "
+            + (str(s.strides[-1]) if isinstance(s.strides[-1], int) else "known at run time only"),
+            "load a column-major matrix as its transpose",
+        )
+    base, aligned = s.base, s.aligned
+    start: Index = 0
+    for offset, stride in zip(s.offsets[:-2], s.strides[:-2], strict=True):
+        start = b.plus(start, b.times(offset, b.times(stride, size)))
+    if start != 0:
+        base = b.address(base, start)
+        aligned = aligned and isinstance(start, int) and start % ALIGNMENT == 0
+    width, x = b.times(s.sizes[-1], size), s.offsets[-1]
+    if not aligned:
+        address = b.add(mach.IntFromPtrOp(base))
+        low = b.add(arith.AndIOp(address, b.constant(ALIGNMENT - 1)))
+        high = b.add(arith.AndIOp(address, b.constant(-ALIGNMENT)))
+        base = b.add(mach.PtrFromIntOp(high, GLOBAL))
+        width, x = b.plus(width, low), b.plus(x, b.divided(low, size))
+    return Message(base, width, s.sizes[-2], b.times(s.strides[-2], size), x, s.offsets[-2])

@@ -1,0 +1,141 @@
+"""A callee table, and printing a lowered module with one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+
+from xdsl.dialects.builtin import IntegerAttr, MemRefType, ModuleOp, SymbolRefAttr
+from xdsl.ir import Operation
+
+from tilewright.codegen import emit_module, spirv
+from tilewright.codegen.printer import COMMON, Arg, Printer, attribute, unsupported
+from tilewright.codegen.remote import generate_spirv
+from tilewright.codegen.target import LLVMTarget
+from tilewright.targets.xe import soft
+from tilewright.targets.xe.forms import Block2D, Form, is_soft, parse
+from tilewright.targets.xe.lane_handlers import lane_handlers
+
+Callee = Callable[[Printer, Operation, str, Form, list[Arg]], str]
+"""Prints what a neutral callee stands for: (printer, op, callee, form, arguments) -> its result ("" for none)."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """One meaning of the neutral callees."""
+
+    name: str
+    callee: Callee
+    extensions: tuple[str, ...] = ()
+    """SPIR-V extensions that its modules may use; they declare those that they do use."""
+    version: str = ""
+    """SPIR-V version, where a consumer needs an old one."""
+    finish: Callable[[bytes], bytes] = field(default=lambda data: data)
+    """Last change of the SPIR-V words."""
+
+
+def neutral(p: Printer, op: Operation, callee: str, form: Form, args: list[Arg]) -> str:
+    """The callee as it is, declared."""
+    types = [t for r in op.results for t in p.registers(r.type)]
+    return p.call(types[0] if types else "void", callee, args)
+
+
+def define(p: Printer, callee: str, body: Callable[[], str], apart: bool) -> None:
+    """Put a function of `soft` into the module, once; `apart` keeps it a function of its own."""
+    if callee in p.defined:
+        return
+    p.defined.add(callee)
+    # A driver inlines a block's few instructions; a CPU's runtime would inline products for minutes.
+    p.functions.append(body().replace("ATTRIBUTE", "noinline" if apart else "alwaysinline"))
+    for name, text in soft.declarations().items():
+        p.declarations.setdefault(name, text)
+
+
+def define_block(p: Printer, callee: str, form: Block2D, lanes: int, apart: bool) -> None:
+    define(p, callee, lambda: soft.block(callee, form, lanes), apart)
+
+
+def lanes_of(op: Operation) -> int:
+    """Lanes of the kernel that an op stands in."""
+    scope: Operation | None = op
+    while scope is not None:
+        size = scope.attributes.get("spirv.intel_reqd_sub_group_size")
+        if isinstance(size, IntegerAttr):
+            return size.value.data
+        scope = scope.parent_op()
+    return 16
+
+
+def _print_call(table: Table, p: Printer, op: Operation) -> None:
+    symbol = attribute(op, "callee")
+    assert isinstance(symbol, SymbolRefAttr)
+    name = symbol.string_value()
+    form = parse(name)
+    if form is None:
+        COMMON["mach.call"](p, op)
+        return
+    args = [pair for v in op.operands for pair in zip(p.registers(v.type), p.get(v), strict=True)]
+    if is_soft(name) and isinstance(form, Block2D) and table.name != "neutral":
+        define_block(p, name, form, lanes_of(op), table.name == "emu")
+        result = neutral(p, op, name, form, args)
+    else:
+        result = table.callee(p, op, name, form, args)
+    if op.results:
+        p.set(op.results[0], [result])
+
+
+def _print_shared(p: Printer, op: Operation) -> None:
+    """Shared memory is a variable of the workgroup; other allocations are as everywhere."""
+    kind = op.results[0].type
+    assert isinstance(kind, MemRefType)
+    space = kind.memory_space
+    if not (isinstance(space, IntegerAttr) and space.value.data == 3):
+        if op.name == "memref.alloc":
+            raise unsupported(op, "a kernel has no heap", "allocate in memory space 3")
+        COMMON[op.name](p, op)
+        return
+    layout = p.rep.memref(kind)
+    size = layout.element_bytes
+    for n in layout.sizes:
+        size *= n
+    name = f"slm{len(p.globals)}"
+    p.globals.append(f"@{name} = internal addrspace(3) global [{size} x i8] undef, align 64")
+    # A number only known at run time keeps the pointer one to bytes (notes: IGC resolves no other).
+    p.set(op.results[0], [f"@{name}"])
+
+
+def target_of(table: Table) -> LLVMTarget:
+    """The emitter's target that prints through a table."""
+    base = spirv(table.version)
+    return replace(
+        base,
+        handlers={
+            **base.handlers,
+            **lane_handlers(base.handlers),
+            "mach.call": lambda p, op: _print_call(table, p, op),
+            "memref.alloc": _print_shared,
+            "memref.alloca": _print_shared,
+            "memref.dealloc": lambda p, op: None,
+        },
+    )
+
+
+def table(name: str) -> Table:
+    """The table called `neutral`, `intel`, `igc` or `emu`."""
+    if name == "neutral":
+        return Table("neutral", neutral)
+    found = import_module(f"tilewright.targets.xe.tables.{name}").TABLE
+    assert isinstance(found, Table)
+    return found
+
+
+def emit(module: ModuleOp, name: str) -> str:
+    """LLVM IR text of a lowered module."""
+    return emit_module(module, target_of(table(name)))
+
+
+def emit_spirv(text: str, name: str) -> bytes:
+    """SPIR-V of the text that `emit` gave for the same table."""
+    chosen = table(name)
+    return chosen.finish(generate_spirv(text, target_of(chosen), chosen.extensions))

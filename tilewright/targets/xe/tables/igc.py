@@ -1,0 +1,324 @@
+"""What Debian's offline compiler accepts (ocloc 22.43, IGC 1.0.12504): the sibling of the product, for reading ISA.
+
+That compiler is older than the SPIR-V extensions of the product, but knows the instructions:
+
+| callee | stands for |
+|---|---|
+| load2d, vnni, transpose | `llvm.genx.GenISA.LSC2DBlockRead`, by name; at most 16 components at once |
+| the same with policies, store2d, prefetch2d | inline vISA: `lsc_load_block2d`, `lsc_store_block2d` |
+| dpas | OpenCL builtins `intel_sub_group_*_matrix_mad_*`; inline vISA for tf32 and fewer than 8 rows |
+| lsc load, store, prefetch | `__builtin_IB_lsc_*` |
+
+LLVM's SPIR-V backend passes no vector to inline assembly, so the text is put in afterwards: a call of an
+undefined `xe_*` function becomes OpAsmCallINTEL (`inject`). Limit: a load of more than 16 components per lane is
+several messages here and one in the product. (IGC's vISA documentation; seen to compile.)
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+
+from xdsl.ir import Operation
+
+from tilewright.codegen.printer import Arg, Printer, integer_attribute
+from tilewright.targets.xe.forms import Block2D, Dpas, Fence, Form, Hints, Lsc, NamedBarrier, parse
+from tilewright.targets.xe.tables.base import Table, lanes_of
+from tilewright.targets.xe.tables.intel import fence, named_barrier
+
+EXTENSIONS = (
+    "SPV_INTEL_inline_assembly",
+    "SPV_INTEL_split_barrier",
+    "SPV_INTEL_bfloat16_conversion",
+    "SPV_INTEL_subgroups",
+    "SPV_EXT_shader_atomic_float_add",
+    "SPV_EXT_shader_atomic_float_min_max",
+    "SPV_EXT_shader_atomic_float16_add",
+)
+MOST_COMPONENTS = 16
+
+
+# Blocks -------------------------------------------------------------------------------------------------
+
+
+def _surface(p: Printer, args: list[Arg]) -> list[Arg]:
+    """base as i64; width, height and pitch less one; x; y."""
+    base, width, height, pitch, x, y = args[:6]
+    address = p.emit(f"ptrtoint {base[0]} {base[1]} to i64")
+    less = [("i32", _less_one(p, a[1])) for a in (width, height, pitch)]
+    return [("i64", address), *less, x, y]
+
+
+def _less_one(p: Printer, text: str) -> str:
+    return str(int(text) - 1) if text.lstrip("-").isdigit() else p.emit(f"sub i32 {text}, 1")
+
+
+def _split(form: Block2D, lanes: int, most: int) -> list[tuple[Block2D, int, int]]:
+    """Messages of at most so many components each, in the order of the fragment: (form, x, y)."""
+    if form.components(lanes) <= most:
+        return [(form, 0, 0)]
+    if form.count > 1:
+        one = replace(form, count=1)
+        return [
+            (part, x + i * form.columns, y)
+            for i in range(form.count)
+            for part, x, y in _split(one, lanes, most)
+        ]
+    if form.kind == "transpose":
+        half = replace(form, columns=form.columns // 2)
+        second = [(part, x + half.columns, y) for part, x, y in _split(half, lanes, most)]
+    else:
+        half = replace(form, rows=form.rows // 2)
+        second = [(part, x, y + half.rows) for part, x, y in _split(half, lanes, most)]
+    return [*_split(half, lanes, most), *second]
+
+
+def _moved(p: Printer, arg: Arg, by: int) -> Arg:
+    if by == 0:
+        return arg
+    if arg[1].lstrip("-").isdigit():
+        return arg[0], str(int(arg[1]) + by)
+    return arg[0], p.emit(f"add i32 {arg[1]}, {by}")
+
+
+def _load(p: Printer, op: Operation, form: Block2D, args: list[Arg]) -> None:
+    lanes = lanes_of(op)
+    *surface, x, y = _surface(p, args)
+    _, data = args[6]
+    offset = 0
+    # Parts that are read at once: taking them out of a longer fragment would cost moves here.
+    granule = integer_attribute(op, "xe.granule", MOST_COMPONENTS * form.component_bits // 8)
+    most = max(1, min(MOST_COMPONENTS, granule * 8 // form.component_bits))
+    for part, dx, dy in _split(form, lanes, most):
+        n = part.components(lanes)
+        type = f"<{n} x i{part.component_bits}>" if n > 1 else f"i{part.component_bits}"
+        at = [*surface, _moved(p, x, dx), _moved(p, y, dy)]
+        if part.hints:
+            value = p.call(type, part.name, at)
+        else:
+            suffix = f"v{n}i{part.component_bits}" if n > 1 else f"i{part.component_bits}"
+            flags = [("i1", str(part.kind == kind).lower()) for kind in ("transpose", "vnni")]
+            sizes = [("i32", str(s)) for s in (part.bits, part.columns, part.rows, part.count)]
+            name = f"llvm.genx.GenISA.LSC2DBlockRead.{suffix}"
+            value = _genisa(p, type, name, [*at, *sizes, *flags])
+        place = data
+        if offset:
+            place = p.emit(f"getelementptr inbounds i8, ptr {data}, i64 {offset}")
+        p.line(f"store {type} {value}, ptr {place}, align {min(64, offset & -offset or 64)}")
+        offset += n * part.component_bits // 8
+
+
+def _genisa(p: Printer, result: str, name: str, args: list[Arg]) -> str:
+    """A call of IGC's own intrinsic: a function to LLVM, which must not take it for one of its own."""
+    p.declarations.setdefault(
+        name, f"declare spir_func {result} @{name}({', '.join(t for t, _ in args)})"
+    )
+    return p.emit(f"call spir_func {result} @{name}({', '.join(f'{t} {v}' for t, v in args)})")
+
+
+def _store(p: Printer, op: Operation, form: Block2D, args: list[Arg]) -> None:
+    n = form.components(lanes_of(op))
+    type = f"<{n} x i{form.bits}>" if n > 1 else f"i{form.bits}"
+    value = p.emit(f"load {type}, ptr {args[6][1]}, align 64")
+    p.call("void", form.name, [(type, value), *_surface(p, args)])
+
+
+# Products -----------------------------------------------------------------------------------------------
+
+_CODES = {"float": "f", "half": "Dh", "i16": "s", "i32": "i"}
+
+
+def mangle(name: str, types: list[tuple[str, bool]]) -> str:
+    """Itanium name of a builtin; every distinct vector type is a substitution. (type, unsigned) each."""
+    seen: list[str] = []
+    out: list[str] = []
+    for type, unsigned in types:
+        count, _, scalar = type.strip("<>").partition(" x ")
+        code = _CODES[scalar or count]
+        code = {"s": "t", "i": "j"}.get(code, code) if unsigned else code
+        if not scalar:
+            out.append(code)
+            continue
+        full = f"Dv{count}_{code}"
+        if full in seen:
+            i = seen.index(full)
+            out.append("S_" if i == 0 else f"S{i - 1}_")
+        else:
+            seen.append(full)
+            out.append(full)
+    return f"_Z{len(name)}{name}{''.join(out)}"
+
+
+def _dpas(p: Printer, op: Operation, form: Dpas, args: list[Arg]) -> str:
+    (result,) = (t for r in op.results for t in p.registers(r.type))
+    if form.a == "tf32" or form.a not in ("f16", "bf16", "i8", "u8") or form.m == 1:
+        return p.call(result, form.name, args)
+    name = f"intel_sub_group_{form.a}_{form.b}_matrix_mad_k{form.k}"
+    flags = [form.a.startswith("u"), form.b.startswith("u"), False]
+    types = [(t, u) for (t, _), u in zip(args, flags, strict=True)]
+    return p.call(result, mangle(name, types), args)
+
+
+_PRECISION = {
+    "f16": "hf",
+    "bf16": "bf",
+    "tf32": "tf32",
+    "i8": "s8",
+    "u8": "u8",
+    "i4": "s4",
+    "u4": "u4",
+}
+
+
+def visa(form: Form) -> tuple[str, str] | None:
+    """vISA text and constraints of an undefined callee; None where it has a name that IGC knows."""
+    match form:
+        case Block2D():
+            hints = form.hints or Hints("", "")
+            shape = f"d{form.bits}.{_blocks(form)}{form.columns}x{form.rows}"
+            first = 0 if form.kind == "prefetch" else 1
+            flat = f"flat[{','.join(f'${i}' for i in range(first, first + 6))}]"
+            where = ",".join(["rw.u"] * 6)
+            if form.kind == "store":
+                policies = hints.lsc(".") if hints else "uc.wb"
+                return (
+                    f"lsc_store_block2d.ugm.{policies} (M1, 1) {flat} $0:{shape}nn",
+                    f"rw,{where}",
+                )
+            policies = hints.lsc(".") if hints else "ca.ca"
+            if form.kind == "prefetch":
+                return f"lsc_load_block2d.ugm.{policies} (M1, 1) %null:{shape}nn {flat}", where
+            how = {"load": "nn", "vnni": "nt", "transpose": "tn"}[form.kind]
+            return f"lsc_load_block2d.ugm.{policies} (M1, 1) $0:{shape}{how} {flat}", f"=rw,{where}"
+        case Dpas():
+            types = f"{_PRECISION[form.b]}.{_PRECISION[form.a]}"
+            text = f"dpas.{types}.8.{form.m} (M1, {form.lanes}) $0.0 $3.0 $2.0 $1(0,0)"
+            return text, "=rw,rw,rw,rw"
+        case _:
+            return None
+
+
+def _blocks(form: Block2D) -> str:
+    return f"{form.count}x" if form.count > 1 else ""
+
+
+# A lane's own accesses ----------------------------------------------------------------------------------
+
+_POLICIES = {"uc_uc": 1, "uc_ca": 2, "ca_uc": 3, "ca_ca": 4, "st_uc": 5, "st_ca": 6, "ri_ca": 7}
+_WRITES = {"uc_uc": 1, "uc_wb": 2, "wt_uc": 3, "wt_wb": 4, "st_uc": 5, "st_wb": 6, "wb_wb": 7}
+
+
+def _lsc(p: Printer, op: Operation, form: Lsc, args: list[Arg]) -> str:
+    codes = _WRITES if form.kind == "store" else _POLICIES
+    policy = codes.get(form.hints.lsc(), 0)
+    pointer = args[0]
+    scalar = {32: "uint", 64: "ulong"}.get(form.bits)
+    if form.kind == "prefetch":
+        given = [pointer, ("i32", "0"), ("i32", str(policy))]
+        return p.call("void", "__builtin_IB_lsc_prefetch_global_uint", given)
+    if scalar is None or form.count not in (1, 2, 3, 4, 8):
+        align = form.bits // 8
+        if form.kind == "load":
+            (type,) = (t for r in op.results for t in p.registers(r.type))
+            return p.emit(f"load {type}, {pointer[0]} {pointer[1]}, align {align}")
+        p.line(f"store {args[1][0]} {args[1][1]}, {pointer[0]} {pointer[1]}, align {align}")
+        return ""
+    name = f"__builtin_IB_lsc_{form.kind}_global_{scalar}{form.count if form.count > 1 else ''}"
+    if form.kind == "load":
+        (type,) = (t for r in op.results for t in p.registers(r.type))
+        return p.call(type, name, [pointer, ("i32", "0"), ("i32", str(policy))])
+    return p.call("void", name, [pointer, ("i32", "0"), args[1], ("i32", str(policy))])
+
+
+def _callee(p: Printer, op: Operation, callee: str, form: Form, args: list[Arg]) -> str:
+    match form:
+        case Block2D(kind="prefetch"):
+            return p.call("void", form.name, _surface(p, args))
+        case Block2D(kind="store"):
+            _store(p, op, form, args)
+            return ""
+        case Block2D():
+            _load(p, op, form, args)
+            return ""
+        case Dpas():
+            return _dpas(p, op, form, args)
+        case Lsc():
+            return _lsc(p, op, form, args)
+        case NamedBarrier():
+            return named_barrier(p, form)
+        case Fence():
+            return fence(p, op, form)
+
+
+# Putting vISA into SPIR-V -------------------------------------------------------------------------------
+
+_CAPABILITY, _EXTENSION, _FUNCTION, _END, _CALL = 17, 10, 54, 56, 57
+_NAME, _DECORATE, _LINKAGE, _IMPORT = 5, 71, 41, 1
+_ASM_TARGET, _ASM, _ASM_CALL, _ASM_CAPABILITY = 5609, 5610, 5611, 5606
+
+Instruction = tuple[int, list[int]]
+
+
+def _literal(text: str) -> list[int]:
+    data = text.encode()
+    data += b"\0" * (4 - len(data) % 4)
+    return list(struct.unpack(f"<{len(data) // 4}I", data))
+
+
+def _string(words: list[int]) -> str:
+    data = struct.pack(f"<{len(words)}I", *words)
+    return data[: data.index(b"\0")].decode()
+
+
+def inject(data: bytes) -> bytes:
+    """Turn calls of undefined `xe_*` functions into inline vISA: same operands, OpAsmCallINTEL for OpFunctionCall."""
+    words = list(struct.unpack(f"<{len(data) // 4}I", data))
+    instructions: list[Instruction] = []
+    at = 5
+    while at < len(words):
+        size = words[at] >> 16
+        instructions.append((words[at] & 0xFFFF, words[at + 1 : at + size]))
+        at += size
+    texts: dict[int, tuple[str, str]] = {}
+    for opcode, a in instructions:
+        if opcode == _DECORATE and a[1] == _LINKAGE and a[-1] == _IMPORT:
+            form = parse(_string(a[2:-1]))
+            found = None if form is None else visa(form)
+            if found is not None:
+                texts[a[0]] = found
+    if not texts:
+        return data
+    target = words[3]
+    words[3] += 1
+    declared: dict[int, tuple[int, int]] = {}
+    body: list[Instruction] = []
+    skipping = False
+    for opcode, a in instructions:
+        if opcode == _FUNCTION and a[1] in texts:
+            declared[a[1]] = (a[0], a[3])
+            skipping = True
+        if skipping:
+            skipping = opcode != _END
+        elif opcode not in (_NAME, _DECORATE) or a[0] not in texts:
+            is_call = opcode == _CALL and a[2] in texts
+            body.append((_ASM_CALL if is_call else opcode, a))
+    asm: list[Instruction] = [(_ASM_TARGET, [target, *_literal("spirv64-unknown-unknown")])]
+    for number, (result, type) in declared.items():
+        text, constraints = texts[number]
+        asm.append((_ASM, [result, number, type, target, *_literal(text), *_literal(constraints)]))
+    first = next(i for i, (opcode, _) in enumerate(body) if opcode != _CAPABILITY)
+    function = next(i for i, (opcode, _) in enumerate(body) if opcode == _FUNCTION)
+    capability: list[Instruction] = []
+    if (_CAPABILITY, [_ASM_CAPABILITY]) not in body:
+        capability.append((_CAPABILITY, [_ASM_CAPABILITY]))
+    extension: list[Instruction] = [(_EXTENSION, _literal("SPV_INTEL_inline_assembly"))]
+    if extension[0] in body:
+        extension = []
+    final = [*body[:first], *capability, *extension, *body[first:function], *asm, *body[function:]]
+    out = words[:5]
+    for opcode, a in final:
+        out += [((len(a) + 1) << 16) | opcode, *a]
+    return struct.pack(f"<{len(out)}I", *out)
+
+
+TABLE = Table("igc", _callee, EXTENSIONS, finish=inject)

@@ -1,0 +1,175 @@
+"""The product: today's SPIR-V extensions of Intel, one op per callee.
+
+| callee | op | extension |
+|---|---|---|
+| load2d, vnni, transpose | OpSubgroup2DBlockLoad[Transform, Transpose]INTEL | SPV_INTEL_2d_block_io |
+| store2d, prefetch2d | OpSubgroup2DBlockStoreINTEL, ..PrefetchINTEL | the same |
+| dpas | OpSubgroupMatrixMultiplyAccumulateINTEL | SPV_INTEL_subgroup_matrix_multiply_accumulate |
+| cache policies | CacheControlLoadINTEL, CacheControlStoreINTEL on the pointer | SPV_INTEL_cache_controls |
+| named barriers | OpAsmCallINTEL of nbarrier.signal, nbarrier.wait | SPV_INTEL_inline_assembly |
+| fences | OpMemoryBarrier | |
+
+The backend finds these ops by the mangled names of their builtins. (Khronos and Intel SPIR-V registries.)
+"""
+
+from __future__ import annotations
+
+from xdsl.ir import Operation
+
+from tilewright.codegen.printer import Arg, Printer, unsupported
+from tilewright.targets.xe.forms import (
+    LOAD_CONTROLS,
+    STORE_CONTROLS,
+    Block2D,
+    Dpas,
+    Fence,
+    Form,
+    Hints,
+    Lsc,
+    NamedBarrier,
+)
+from tilewright.targets.xe.tables.base import Table
+
+EXTENSIONS = (
+    "SPV_INTEL_2d_block_io",
+    "SPV_INTEL_subgroup_matrix_multiply_accumulate",
+    "SPV_INTEL_cache_controls",
+    "SPV_INTEL_inline_assembly",
+    "SPV_INTEL_split_barrier",
+    "SPV_INTEL_bfloat16_conversion",
+    "SPV_INTEL_subgroups",
+    "SPV_EXT_shader_atomic_float_add",
+    "SPV_EXT_shader_atomic_float_min_max",
+    "SPV_EXT_shader_atomic_float16_add",
+)
+
+
+def mangled(name: str, suffix: str) -> str:
+    return f"_Z{len(name)}{name}{suffix}"
+
+
+_BLOCKS = {
+    "load": mangled("__spirv_Subgroup2DBlockLoadINTEL", "iiiiPU3AS1KviiiDv2_iPv"),
+    "vnni": mangled("__spirv_Subgroup2DBlockLoadTransformINTEL", "iiiiPU3AS1KviiiDv2_iPv"),
+    "transpose": mangled("__spirv_Subgroup2DBlockLoadTransposeINTEL", "iiiiPU3AS1KviiiDv2_iPv"),
+    "prefetch": mangled("__spirv_Subgroup2DBlockPrefetchINTEL", "iiiiPU3AS1KviiiDv2_i"),
+    "store": mangled("__spirv_Subgroup2DBlockStoreINTEL", "iiiiPvPU3AS1viiiDv2_i"),
+}
+_CODES = {"float": "f", "half": "Dh", "i16": "s", "i32": "i", "i64": "l", "i8": "c"}
+
+_A, _B = 0x1, 0x2
+_OPERANDS = {"f16": 0xC00, "bf16": 0x3000, "tf32": 0x300}
+_ACCUMULATOR_BF16 = 0xC
+
+
+def mma_flags(form: Dpas) -> int:
+    """Matrix multiply-accumulate operands mask: what the words of A, B, C and D hold."""
+    if form.a in _OPERANDS:
+        return _OPERANDS[form.a] | (_ACCUMULATOR_BF16 if form.c == "bf16" else 0)
+    bits = {"8": (0x10, 0x20), "4": (0x40, 0x80)}[form.a[1:]]
+    signed = (_A if form.a.startswith("i") else 0) | (_B if form.b.startswith("i") else 0)
+    return signed | bits[0] | bits[1]
+
+
+def decorated(p: Printer, pointer: str, hints: Hints, store: bool) -> str:
+    """The same address with the cache policies of an access through it."""
+    if not hints:
+        return pointer
+    controls, decoration = (STORE_CONTROLS, 6443) if store else (LOAD_CONTROLS, 6442)
+    nodes = [
+        p.metadata_node(f"!{{i32 {decoration}, i32 {level}, i32 {controls[policy]}}}")
+        for level, policy in enumerate(hints.full())
+    ]
+    both = p.metadata_node(f"!{{{', '.join(nodes)}}}")
+    return p.emit(
+        f"getelementptr inbounds i8, ptr addrspace(1) {pointer}, i64 0, !spirv.Decorations {both}"
+    )
+
+
+def position(p: Printer, x: Arg, y: Arg) -> Arg:
+    """`<2 x i32>` of element and row."""
+    value = p.emit(f"insertelement <2 x i32> poison, i32 {x[1]}, i32 0")
+    return "<2 x i32>", p.emit(f"insertelement <2 x i32> {value}, i32 {y[1]}, i32 1")
+
+
+def _block(p: Printer, form: Block2D, args: list[Arg]) -> str:
+    base, width, height, pitch, x, y, *data = args
+    base = (base[0], decorated(p, base[1], form.hints, form.kind == "store"))
+    sizes = [("i32", str(n)) for n in (form.bits // 8, form.columns, form.rows, form.count)]
+    at = position(p, x, y)
+    if form.kind == "store":
+        given = [*sizes, *data, base, width, height, pitch, at]
+    else:
+        given = [*sizes, base, width, height, pitch, at, *data]
+    return p.call("void", _BLOCKS[form.kind], given)
+
+
+def _dpas(p: Printer, op: Operation, form: Dpas, args: list[Arg]) -> str:
+    (result,) = (t for r in op.results for t in p.registers(r.type))
+    code = "".join(_code(t) for t, _ in args)
+    name = mangled("__spirv_SubgroupMatrixMultiplyAccumulateINTEL", f"i{code}i")
+    given = [("i32", str(form.k)), *args, ("i32", str(mma_flags(form)))]
+    return p.call(result, name, given)
+
+
+def _code(type: str) -> str:
+    """Itanium letters of a type."""
+    if not type.startswith("<"):
+        return _CODES[type]
+    count, _, scalar = type[1:-1].partition(" x ")
+    return f"Dv{count}_{_CODES[scalar]}"
+
+
+def lsc(p: Printer, op: Operation, form: Lsc, args: list[Arg]) -> str:
+    """A plain access through a pointer with policies."""
+    pointer = args[0]
+    at = decorated(p, pointer[1], form.hints, form.kind == "store")
+    align = form.bits // 8
+    if form.kind == "load":
+        (type,) = (t for r in op.results for t in p.registers(r.type))
+        return p.emit(f"load {type}, {pointer[0]} {at}, align {align}")
+    if form.kind == "store":
+        type, value = args[1]
+        p.line(f"store {type} {value}, {pointer[0]} {at}, align {align}")
+        return ""
+    return p.call("void", "_Z8prefetchPU3AS1Kcm", [(pointer[0], at), ("i64", "1")])
+
+
+def named_barrier(p: Printer, form: NamedBarrier) -> str:
+    """vISA text: SPIR-V has no named barrier whose halves are apart."""
+    text = (
+        f"nbarrier.signal 0x{form.number:x}:ub 0x{form.count:x}:ub"
+        if form.half == "arrive"
+        else f"nbarrier.wait 0x{form.number:x}:ub"
+    )
+    p.line(f'call void asm sideeffect "{text}", ""()')
+    return ""
+
+
+_SCOPES = {"workgroup": 2, "local": 2, "tile": 1, "gpu": 1, "system": 0}
+
+
+def fence(p: Printer, op: Operation, form: Fence) -> str:
+    """OpMemoryBarrier; SPIR-V cannot say what happens to cache lines."""
+    if form.flush != "none":
+        raise unsupported(op, f"flush '{form.flush}' has no SPIR-V form", "leave it out")
+    semantics = 0x10 | (0x200 if form.memory == "global" else 0x100)
+    args = [("i32", str(_SCOPES[form.scope])), ("i32", str(semantics))]
+    return p.call("void", "_Z21__spirv_MemoryBarrierii", args)
+
+
+def _callee(p: Printer, op: Operation, callee: str, form: Form, args: list[Arg]) -> str:
+    match form:
+        case Block2D():
+            return _block(p, form, args)
+        case Dpas():
+            return _dpas(p, op, form, args)
+        case Lsc():
+            return lsc(p, op, form, args)
+        case NamedBarrier():
+            return named_barrier(p, form)
+        case Fence():
+            return fence(p, op, form)
+
+
+TABLE = Table("intel", _callee, EXTENSIONS)
