@@ -14,6 +14,7 @@ from tilewright.dialects.stage.products import (
     ProductStartOp,
     ProductWaitOp,
 )
+from tilewright.dialects.stage.programs import ProgramsOp, WorkerOp
 from tilewright.dialects.stage.rings import (
     AdvanceOp,
     CopyIssueOp,
@@ -41,7 +42,7 @@ STAGE = Dialect(
     [
         *(YieldOp, StripOp, ContractOp, PackOp, PanelOp),
         *(RingOp, CursorOp, AdvanceOp, CopyIssueOp, CopyWaitOp, CopyReleaseOp, StoreOp),
-        *(ProductIssueOp, ProductStartOp, ProductWaitOp, RolesOp, RoleOp),
+        *(ProductIssueOp, ProductStartOp, ProductWaitOp, RolesOp, RoleOp, WorkerOp, ProgramsOp),
     ],
     [PanelsType, PartAttr, RingType, CursorType, PendingType],
 )
@@ -63,11 +64,13 @@ __all__ = [
     "ProductIssueOp",
     "ProductStartOp",
     "ProductWaitOp",
+    "ProgramsOp",
     "RingOp",
     "RingType",
     "RoleOp",
     "RolesOp",
     "StoreOp",
     "StripOp",
+    "WorkerOp",
     "YieldOp",
 ]

@@ -234,3 +234,15 @@ def roles(builder: Builder, op: stage.RolesOp) -> None:
 
         builder.end(join)
     builder.start(after)
+
+
+@meaning("stage.worker")
+def worker(site: Site, op: stage.WorkerOp) -> tuple[Index, Index]:
+    """The executor launches one workgroup per program: each runs the program of its own number."""
+    x, y, z = site.batch.grid
+    return site.workgroup, scalar(x * y * z)
+
+
+@meaning("stage.programs")
+def programs(site: Site, op: stage.ProgramsOp) -> Index:
+    return scalar(site.batch.grid[op.axis.value.data])

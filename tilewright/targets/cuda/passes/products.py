@@ -91,7 +91,8 @@ def _rewrite(op: xetile.TileMmaOp) -> None:
         place = staged(value)
         flips.append(place is not None and place[2])
         operands.append(through_transposes(value) if place is not None else value)
-    issue = stage.ProductIssueOp(*operands, op.c, op.result.type, *flips)
+    (a, b), (flip_a, flip_b) = operands, flips
+    issue = stage.ProductIssueOp(a, b, op.c, op.result.type, flip_a, flip_b)
     wait = stage.ProductWaitOp([issue.result])
     block.insert_ops_before([issue, wait], op)
     wait.values[0].name_hint = op.result.name_hint

@@ -6,7 +6,7 @@
                                                     stage.copy.release %r[%c]
                                                     %n = stage.advance %c     (carried by every loop around)
 
-Requires: XeTile at workgroup level, one block per region.
+Requires: XeTile at workgroup level, one block per region, tiles placed where they are loaded (`positions`).
 Guarantees: the same results; each ring is filled, read and released in one order, by one place of the program.
 
 A load takes part when a tile_mma uses it, as it is or transposed; when the copy engine can address its array (facts of
@@ -119,6 +119,8 @@ def _obstacle(load: xetile.LoadTileOp, analysis: AccessAnalysis) -> str | None:
     if access is None or access.scattered or len(load.values) != 1 or load.permutation is not None:
         return f"{what} is not of one tile of one array: it is loaded by threads"
     name = access.root.name_hint or "its array"
+    if not isinstance(load.tile.owner, xetile.InitTileOp):
+        return f"{what} of {name} is not at a known place: it is loaded by threads"
     if access.memory_space != 0 or padding_number(load.padding) != 0:
         return f"{what} is padded or in local memory: it is loaded by threads"
     if not analysis.read_only(access.root):
