@@ -35,6 +35,13 @@ def with_shape(type: Attribute, shape: Sequence[int]) -> VectorType:
     return VectorType(element_of(type), list(shape))
 
 
+def zero_of(type: VectorType) -> DenseIntOrFPElementsAttr:
+    """Zeros."""
+    if isinstance(type.element_type, AnyFloat):
+        return DenseIntOrFPElementsAttr.from_list(cast(VectorType[AnyFloat], type), [0.0])
+    return DenseIntOrFPElementsAttr.from_list(cast(VectorType[IntegerType], type), [0])
+
+
 class Before:
     """Inserts ops before an op, at its place in the source, and replaces it at last."""
 

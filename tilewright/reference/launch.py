@@ -125,6 +125,9 @@ def launch(
     function.attributes.setdefault(LEVEL, StringAttr(level))
     if level == "workgroup":
         block = (1, 1, 1)
+    elif "tilewright.subgroups" in function.attributes:
+        # A kernel that was distributed says how many run, whatever the host's text launches.
+        block = (instances_of(function), 1, 1)
     elif level == "subgroup":
         count = subgroups_of_launch(function, level, prod(block))
         if count != prod(block):  # one thread per lane: the program is that of their subgroups

@@ -1,0 +1,88 @@
+"""The passes that lower a workgroup's XeGPU to lanes, in the order in which they run.
+
+Every stage is text that the reference executor runs; `tilewright check --target xe-pvc` does. A stage's name
+is what `--emit` calls the program behind its last pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects import gpu
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+from tilewright.passes.cleanup import cleanup
+from tilewright.passes.outer_loops_to_grid import OuterLoopsToGrid
+from tilewright.passes.xegpu_exchange_slm import XeGPUExchangeThroughSlm
+from tilewright.passes.xegpu_from_xetile import XeTileToXeGPU
+from tilewright.passes.xegpu_modernize import XeGPUModernize
+from tilewright.passes.xegpu_place_barriers import XeGPUPlaceBarriers
+from tilewright.passes.xegpu_propagate_layout import XeGPUPropagateLayout
+from tilewright.passes.xegpu_wg_to_sg import XeGPUWgToSgDistribute
+
+Observer = Callable[[str, ModuleOp], None]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One pass: what it is for, and the stage whose text stands behind it."""
+
+    make: Callable[[str], ModulePass]
+    """The pass for a machine (`pvc`, `bmg`, `dg2`)."""
+    story: str
+    stage: str
+
+
+@dataclass(frozen=True)
+class Cleanup(ModulePass):
+    """Dead code, common subexpressions, loop-invariant scalars (tilewright.passes.cleanup)."""
+
+    name = "cleanup"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for kernel in [f for f in op.walk() if isinstance(f, gpu.FuncOp)]:
+            if len(kernel.body.blocks) == 1:
+                cleanup(kernel)
+
+
+WORKGROUP: Sequence[Entry] = (
+    Entry(lambda _: OuterLoopsToGrid(), "independent outer loops become the grid", "xetile"),
+    Entry(lambda _: XeTileToXeGPU(), "XeTile becomes XeGPU, op by op", "xegpu"),
+    Entry(lambda _: XeGPUModernize(), "older text in today's form: offsets on memory ops", "xegpu"),
+    Entry(
+        lambda chip: XeGPUPropagateLayout("subgroup", chip),
+        "every value learns which subgroup owns what",
+        "xegpu",
+    ),
+    Entry(
+        lambda chip: XeGPUExchangeThroughSlm(chip),
+        "what crosses subgroups goes through shared memory",
+        "xegpu",
+    ),
+    Entry(lambda _: XeGPUPlaceBarriers(), "program order of memory, by barriers", "xegpu"),
+    Entry(
+        lambda _: XeGPUWgToSgDistribute(), "one subgroup's program, values in pieces", "xegpu-sg"
+    ),
+    Entry(lambda _: Cleanup(), "index arithmetic said once, in front of the loops", "xegpu-sg"),
+)
+"""From a workgroup's program to that of a subgroup."""
+
+SUBGROUP: Sequence[Entry] = ()
+"""From a subgroup's program to that of a lane."""
+
+
+def lower(
+    module: ModuleOp,
+    context: Context,
+    chip: str = "pvc",
+    observe: Observer = lambda name, module: None,
+    entries: Sequence[Entry] = (*WORKGROUP, *SUBGROUP),
+) -> None:
+    """Runs the passes on a module, in place; `observe` is told of each."""
+    for entry in entries:
+        each = entry.make(chip)
+        each.apply(context, module)
+        observe(each.name, module)

@@ -1,0 +1,119 @@
+"""Layouts that nothing in a program asks for: how many subgroups, and who owns what.
+
+Chosen from shapes and the machine table: a product's accumulator fills half of a subgroup's registers at
+the most; other values are dealt so that a subgroup holds a few kilobytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from math import ceil, prod
+
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import Operation
+
+from tilewright.dialects import xegpu
+from tilewright.dialects.upstream.vector import MultiReductionOp
+from tilewright.dialects.xegpu.types import element_bits
+from tilewright.layout import Distribution
+from tilewright.passes import xegpu_layout_text as own
+from tilewright.uarch.base import MatrixInstruction
+from tilewright.uarch.xe import XeMachine
+
+ACCUMULATOR = 128
+"""Registers that the accumulator of one subgroup may fill, of the 256 in large mode."""
+VALUE = 32
+"""Registers that another value of one subgroup may fill."""
+LARGE_GRF_SUBGROUPS = 32
+
+
+def bytes_of(shape: Sequence[int], element: VectorType) -> int:
+    kind = element.element_type
+    bits = 64 if kind.name == "index" else element_bits(kind)
+    return max(1, prod(shape) * bits // 8)
+
+
+def choose_subgroups(kernel: Operation, machine: XeMachine) -> int:
+    """The number of subgroups of a kernel that does not say: a power of two."""
+    most = LARGE_GRF_SUBGROUPS
+    products = [op for op in kernel.walk() if isinstance(op, xegpu.DpasOp)]
+    if products:
+        wanted = 1
+        for op in products:
+            m, n = own.shape_of(op.result)
+            kind = op.result.type
+            assert isinstance(kind, VectorType)
+            room = ACCUMULATOR * machine.grf_bytes
+            by_size = ceil(bytes_of((m, n), kind) / room)
+            # Eight subgroups keep one core busy, as long as each has a few instructions of rows.
+            lanes = machine.subgroup_sizes[0]
+            useful = max(1, m // 16) * max(1, n // (2 * lanes))
+            wanted = max(wanted, by_size, min(8, useful))
+    else:
+        largest = 1
+        for op in kernel.walk():
+            for result in op.results:
+                if isinstance(result.type, VectorType):
+                    largest = max(largest, bytes_of(own.shape_of(result), result.type))
+        wanted = ceil(largest / (VALUE * machine.grf_bytes))
+    power = 1
+    while power < wanted:
+        power *= 2
+    return min(power, most)
+
+
+def product_layout(
+    shape: Sequence[int], subgroups: int, instruction: MatrixInstruction | None
+) -> Distribution:
+    """The grid of an accumulator [m, n] that needs the fewest elements of A and B per subgroup."""
+    m, n = shape
+    rows = instruction.m[-1] if instruction is not None else 8
+    columns = instruction.n[-1] if instruction is not None else 16
+    best: tuple[tuple[int, int, int], Distribution] | None = None
+    for down in _divisors(subgroups):
+        across = subgroups // down
+        pm, pn = _part(m, down), _part(n, across)
+        if pm is None or pn is None:
+            continue
+        ragged = int(pm % rows != 0) + int(pn % columns != 0)
+        shared = int(pm * down != m) + int(pn * across != n)
+        found = Distribution((down, across), (pm, pn))
+        cost = (shared + ragged, pm + pn, -pn)
+        if best is None or cost < best[0]:
+            best = cost, found
+    return best[1] if best is not None else spread(shape, subgroups)
+
+
+def _part(extent: int, groups: int) -> int | None:
+    """The block of each of some subgroups along an extent; a short extent is shared."""
+    if extent % groups == 0:
+        return extent // groups
+    return 1 if groups % extent == 0 else None
+
+
+def _divisors(number: int) -> list[int]:
+    return [d for d in range(1, number + 1) if number % d == 0]
+
+
+def spread(shape: Sequence[int], subgroups: int, whole: Collection[int] = ()) -> Distribution:
+    """A value dealt out along its outermost dimensions first, but for those in `whole`.
+
+    Where subgroups are left over they share.
+    """
+    grid, part, left = [1] * len(shape), list(shape), subgroups
+    for dim in range(len(shape)):
+        if dim in whole:
+            continue
+        while left > 1:
+            factor = next(f for f in range(2, left + 1) if left % f == 0)
+            if part[dim] % factor:
+                break
+            grid[dim] *= factor
+            part[dim] //= factor
+            left //= factor
+    grid[0] *= left
+    return Distribution(tuple(grid), tuple(part))
+
+
+def reduced_dims(op: Operation) -> list[int]:
+    return [int(x) for x in op.dims_attr.get_values()] if isinstance(op, MultiReductionOp) else []

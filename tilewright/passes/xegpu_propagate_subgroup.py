@@ -1,0 +1,311 @@
+"""xegpu-propagate-layout{kind=subgroup}: which subgroup owns what.
+
+Part of :mod:`tilewright.passes.xegpu_propagate_layout`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from xdsl.dialects import gpu, vector
+from xdsl.dialects.builtin import IntegerAttr, VectorType, i64
+from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from tilewright import dtypes
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects import xegpu
+from tilewright.dialects.upstream.vector import MultiReductionOp
+from tilewright.dialects.xegpu.types import TensorDescType
+from tilewright.layout import Distribution
+from tilewright.passes import xegpu_layout_text as own
+from tilewright.passes.xegpu_cooperative import cooperative
+from tilewright.passes.xegpu_layout_defaults import (
+    bytes_of,
+    choose_subgroups,
+    product_layout,
+    reduced_dims,
+    spread,
+)
+from tilewright.passes.xegpu_layout_relations import canonical, is_free, is_vector, relations
+from tilewright.passes.xegpu_layout_spread import Demand, Spread
+from tilewright.passes.xegpu_wg_to_sg import SUBGROUPS, subgroups_of
+from tilewright.uarch.base import MatrixInstruction
+from tilewright.uarch.xe import XeMachine
+
+
+def propagate_subgroup(kernel: gpu.FuncOp, machine: XeMachine) -> None:
+    """Writes a layout to every vector of a workgroup's kernel."""
+    _duplicate_free(kernel)
+    _sink_conversions(kernel)
+    subgroups = _count(kernel, machine)
+    kernel.attributes[SUBGROUPS] = IntegerAttr(subgroups, i64)
+    state = Spread(kernel)
+    _fix(state, subgroups)
+    state.run()
+    _defaults(state, subgroups, machine)
+    state.index_uses()
+    state.slide()
+    _write(state, subgroups)
+
+
+def _duplicate_free(kernel: Operation) -> None:
+    """Every use of a value that costs nothing gets its own."""
+    for op in list(kernel.walk()):
+        if not is_free(op) or not is_vector(op.results[0]):
+            continue
+        uses = list(op.results[0].uses)
+        for use in uses[1:]:
+            copy = op.clone()
+            copy.location = op.location
+            Rewriter.insert_op(copy, InsertPoint.after(op))
+            use.operation.operands[use.index] = copy.results[0]
+
+
+def _sink_conversions(kernel: Operation) -> None:
+    """convert_layout in front of a reduction goes behind it, where there is less to move."""
+    for op in list(kernel.walk()):
+        if not isinstance(op, xegpu.ConvertLayoutOp):
+            continue
+        uses = list(op.result.uses)
+        if len(uses) != 1 or not isinstance(reduction := uses[0].operation, MultiReductionOp):
+            continue
+        if uses[0].index != 0 or not is_vector(reduction.dest):
+            continue
+        target = own.from_attribute(op.target_layout)
+        if own.layout_of(reduction.dest) is None and target is not None:
+            from tilewright import layout as ly
+
+            own.set_layout(reduction.dest, ly.slice_(target, reduced_dims(reduction)))
+        op.result.replace_all_uses_with(op.source)
+        Rewriter.erase_op(op)
+
+
+def _count(kernel: gpu.FuncOp, machine: XeMachine) -> int:
+    """The number of subgroups that the text states, or a choice."""
+    found = {d.subgroups for d in _stated(kernel)}
+    if len(found) == 1:
+        return found.pop()
+    if found:
+        return subgroups_of(kernel) if not _ambiguous(kernel, found) else max(found)
+    stated = kernel.attributes.get(SUBGROUPS)
+    if isinstance(stated, IntegerAttr):
+        return stated.value.data
+    return choose_subgroups(kernel, machine)
+
+
+def _ambiguous(kernel: gpu.FuncOp, found: set[int]) -> bool:
+    listed = ", ".join(str(n) for n in sorted(found))
+    raise error_at(
+        kernel,
+        f"layouts of the kernel deal to different numbers of subgroups: {listed}",
+        hint="a workgroup has one number of subgroups: the product of sg_layout is the same everywhere",
+    )
+
+
+def _stated(kernel: Operation) -> list[Distribution]:
+    found: list[Distribution] = []
+    for op in kernel.walk():
+        values = [*op.properties.values(), *op.attributes.values()]
+        values += [v.type.ownership for v in op.results if isinstance(v.type, TensorDescType)]
+        for value in values:
+            d = own.from_attribute(value)
+            if d is not None and d.sg_layout is not None:
+                found.append(d)
+    return found
+
+
+def _fix(state: Spread, subgroups: int) -> None:
+    """What the text says, and the operands that stores and unknown ops want."""
+    for op in state.kernel.walk():
+        for result in op.results:
+            if not is_vector(result):
+                continue
+            d = own.layout_of(result)
+            if d is not None and d.sg_layout is not None:
+                _give_stated(state, result, d)
+        match op:
+            case xegpu.StoreNdOp():
+                _demand_stated(state, op, 0, op.ownership)
+            case xegpu.StoreMatrixOp() | xegpu.StoreScatterOp():
+                _demand_stated(state, op, 0, op.layout)
+            case xegpu.ConvertLayoutOp():
+                _demand_stated(state, op, 0, op.input_layout)
+            case xegpu.DpasOp():
+                _fix_product(state, op)
+            case _:
+                if not _is_known(op):
+                    _replicate(state, op, subgroups)
+
+
+def _give_stated(state: Spread, value: SSAValue, d: Distribution) -> None:
+    shape = own.shape_of(value)
+    if (fault := d.fault(shape)) is not None:
+        op = value.owner
+        assert isinstance(op, Operation)
+        raise error_at(op, f"{own.attribute(d)} does not deal out {[*shape]}: {fault}")
+    state.give(value, d, fixed=True)
+
+
+def _demand_stated(state: Spread, op: Operation, operand: int, text: object) -> None:
+    d = own.from_attribute(text)  # pyright: ignore[reportArgumentType]
+    if d is not None and d.sg_layout is not None and is_vector(op.operands[operand]):
+        state.offer(Demand(op, operand, d))
+
+
+def _fix_product(state: Spread, op: xegpu.DpasOp) -> None:
+    """The result's map follows from those of A and B where only they are given."""
+    a, b = (own.from_attribute(x) for x in (op.layout_a, op.layout_b))
+    if op.layout_cd is not None or a is None or b is None:
+        return
+    if a.sg_layout is None or b.sg_layout is None or a.sg_data is None or b.sg_data is None:
+        return
+    c = replace(
+        a, sg_data=(a.sg_data[0], b.sg_data[1]), inst_data=None, lane_data=None, lane_layout=None
+    )
+    state.give(op.result, c, fixed=True)
+
+
+def _is_known(op: Operation) -> bool:
+    """Whether the distribution knows the op under more than one layout."""
+    vectors = [v for v in (*op.operands, *op.results) if is_vector(v)]
+    if not vectors or is_free(op) or op.name.startswith(("scf.", "xegpu.", "arith.", "math.")):
+        return True
+    return any(True for _ in relations(op)) or isinstance(
+        op, (vector.BroadcastOp, MultiReductionOp)
+    )
+
+
+def _replicate(state: Spread, op: Operation, subgroups: int) -> None:
+    """Every subgroup does the whole of an op that nothing is known about."""
+    for n, operand in enumerate(op.operands):
+        if is_vector(operand):
+            shape = own.shape_of(operand)
+            state.offer(Demand(op, n, own.replicated(subgroups, len(shape), shape)))
+    for result in op.results:
+        if is_vector(result):
+            shape = own.shape_of(result)
+            state.give(result, own.replicated(subgroups, len(shape), shape), fixed=True)
+
+
+# --- Defaults --------------------------------------------------------------------------------
+
+
+def _defaults(state: Spread, subgroups: int, machine: XeMachine) -> None:
+    """Products first, then what is reduced, then the largest value; each spreads before the next."""
+    values = _open_values(state)
+    products = [v for v in values if isinstance(v.owner, xegpu.DpasOp)]
+    for value in sorted(products, key=_rank(state)):
+        op = value.owner
+        assert isinstance(op, xegpu.DpasOp)
+        d = product_layout(own.shape_of(value), subgroups, instruction_of(op, machine))
+        if state.give(value, d):
+            state.run()
+    reductions = [op for op in state.kernel.walk() if isinstance(op, MultiReductionOp)]
+    for op in sorted(reductions, key=lambda op: _rank(state)(op.source)):
+        shape = own.shape_of(op.source)
+        if state.give(op.source, spread(shape, subgroups, reduced_dims(op))):
+            state.run()
+    for value in sorted(_open_values(state), key=_rank(state)):
+        if state.give(value, spread(own.shape_of(value), subgroups)):
+            state.run()
+
+
+def _rank(state: Spread):
+    def rank(value: SSAValue) -> tuple[int, int]:
+        op = value.owner if isinstance(value.owner, Operation) else value.owner.parent_op()
+        kind = value.type
+        assert isinstance(kind, VectorType) and op is not None
+        return -state.depth(op), -bytes_of(own.shape_of(value), kind)
+
+    return rank
+
+
+def _open_values(state: Spread) -> list[SSAValue]:
+    """Vectors without a layout."""
+    found: dict[SSAValue, None] = {}
+    for op in state.kernel.walk():
+        values: list[SSAValue] = [*op.results]
+        for region in op.regions:
+            for block in region.blocks:
+                values += block.args
+        for value in values:
+            if is_vector(value) and canonical(value) not in state.layouts:
+                found[canonical(value)] = None
+    return list(found)
+
+
+def instruction_of(op: xegpu.DpasOp, machine: XeMachine) -> MatrixInstruction | None:
+    """The machine's instruction for the types of a product; None where it has none."""
+    types = [v.type for v in (op.lhs, op.rhs, op.result)]
+    names: list[str] = []
+    for type in types:
+        assert isinstance(type, VectorType)
+        name = dtypes.from_mlir(type.element_type).name
+        names.append(name)
+    try:
+        return machine.instruction(*names)
+    except UnsupportedError:
+        return None
+
+
+# --- Writing ---------------------------------------------------------------------------------
+
+
+def _write(state: Spread, subgroups: int) -> None:
+    """Conversions where needed, and every layout in the text."""
+    kernel = state.kernel
+    _convert(state)
+    for value, d in state.layouts.items():
+        own.set_layout(value, d)
+    for op in kernel.walk():
+        match op:
+            case xegpu.StoreNdOp() | xegpu.StoreMatrixOp() | xegpu.StoreScatterOp():
+                d = own.from_attribute(op.properties.get("layout"))
+                if isinstance(op, xegpu.StoreNdOp) and d is None:
+                    d = own.from_attribute(op.ownership)
+                if (d is None or d.sg_layout is None) and is_vector(op.operands[0]):
+                    d = state.layouts[canonical(op.operands[0])]
+                if d is not None:
+                    op.properties["layout"] = own.attribute(d)
+            case xegpu.PrefetchNdOp():
+                stated = own.from_attribute(op.ownership)
+                d = cooperative(op.tdesc.get_shape(), op.tdesc.element_type, subgroups, stated)
+                op.properties["layout"] = own.attribute(d)
+            case xegpu.ConvertLayoutOp():
+                d = state.layouts[canonical(op.source)]
+                op.properties["input_layout"] = own.attribute(d)
+            case xegpu.DpasOp():
+                for name, value in (("layout_a", op.lhs), ("layout_b", op.rhs)):
+                    op.properties[name] = own.attribute(state.layouts[canonical(value)])
+            case _:
+                pass
+
+
+def _convert(state: Spread) -> None:
+    """One convert_layout per value and wanted layout, behind the value."""
+    made: dict[tuple[SSAValue, Distribution], SSAValue] = {}
+    for need in state.needs():
+        value = need.value
+        if state.satisfied(value, need.layout):
+            continue
+        owner = value.owner
+        if isinstance(owner, Operation) and is_free(owner) and value not in state.fixed:
+            state.layouts[value] = need.layout
+            continue
+        key = (value, need.layout)
+        if key not in made:
+            have = state.layouts[canonical(value)]
+            new = xegpu.ConvertLayoutOp(value, own.attribute(need.layout), own.attribute(have))
+            if value.name_hint is not None:
+                new.result.name_hint = value.name_hint
+            point = (
+                InsertPoint.at_start(value.owner)
+                if isinstance(value, BlockArgument)
+                else InsertPoint.after(owner)  # pyright: ignore[reportArgumentType]
+            )
+            new.location = owner.location if isinstance(owner, Operation) else need.op.location
+            Rewriter.insert_op(new, point)
+            made[key] = new.result
+            state.layouts[new.result] = need.layout
+        need.op.operands[need.operand] = made[key]
