@@ -1,0 +1,513 @@
+"""xegpu-blocking{target=pvc|bmg|dg2}: every op becomes ops of the machine's size.
+
+Requires: today's XeGPU (xegpu-modernize) at subgroup level. `inst_data` and lanes on ops are wishes; what the text
+leaves open is chosen from the machine table.
+Guarantees: the same results. A dpas is one instruction; block loads are the largest messages that consist of
+whole pieces (height, array_length), stores and prefetches too; arithmetic is on pieces; loops carry pieces (1:N).
+Loads have the lane layout that their users want (`lane_data = [2, 1]`: rows packed for B). No `inst_data` is left.
+
+    %a = load_nd %t[%m, %k] : tensor_desc<32x32xf16> -> vector<32x32xf16>
+    %b = load_nd %u[%k, %n] : tensor_desc<32x64xf16> -> vector<32x64xf16>
+    %d = dpas %a, %b, %c : vector<32x32xf16>, vector<32x64xf16>, vector<32x64xf32> -> vector<32x64xf32>
+->
+    %a = load_nd %t2[%m, %k] : tensor_desc<32x16xf16, array_length = 2> -> vector<2x32x16xf16>
+    %b0 = load_nd %u2[%k, %n], %b1 = load_nd %u2[%k, %n + 32] : tensor_desc<32x16xf16, array_length = 2> -> ..
+    %a00 = slices of %a, %b0, %b1
+    %d00 = dpas %a00, %b00, %c00 : vector<8x16xf16>, vector<16x16xf16>, vector<8x16xf32> -> vector<8x16xf32>
+    ... 32 of them
+
+Slices between loads and dpas pick registers; distribution to lanes makes nothing of them.
+What 2D block messages cannot reach keeps `tilewright.scattered` and is cut into pieces only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from xdsl.context import Context
+from xdsl.dialects import arith, gpu, vector
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    DenseIntOrFPElementsAttr,
+    IndexType,
+    ModuleOp,
+    VectorType,
+)
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.passes import ModulePass
+
+from tilewright.dialects import xegpu
+from tilewright.dialects.upstream import vector as more
+from tilewright.passes.level import infer_level
+from tilewright.passes.xegpu_blocking_memory import BlockedMemory
+from tilewright.passes.xegpu_fragments import Free, dense, element_of
+from tilewright.passes.xegpu_lane_values import COMBINE
+from tilewright.passes.xegpu_ownership import (
+    OwnershipAnalysis,
+    dpas_fragments,
+    is_elementwise,
+    lane_attribute,
+    shape_of,
+    slice_attributes,
+    xe_machine,
+)
+from tilewright.passes.xegpu_pieces import Shape, grid_of, starts
+from tilewright.passes.xegpu_rebuild import floats_or_ints
+from tilewright.passes.xegpu_sg_maps import dpas_instruction
+from tilewright.uarch.xe import XeMachine
+
+
+@dataclass(frozen=True)
+class XeGPUBlocking(ModulePass):
+    """See the module's docstring. `target` is a machine's name, with or without `xe-`."""
+
+    name = "xegpu-blocking"
+
+    target: str = "pvc"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        xe = xe_machine(self.target)
+        for kernel in list(op.walk()):
+            if isinstance(kernel, gpu.FuncOp) and infer_level(kernel) == "subgroup":
+                block(kernel, xe)
+
+
+def block(kernel: gpu.FuncOp, xe: XeMachine) -> None:
+    """Rewrites a kernel of subgroup level to instruction-sized ops, in place."""
+    _Block(kernel, xe).kernel(kernel)
+
+
+class _Block(BlockedMemory):
+    def __init__(self, kernel: gpu.FuncOp, xe: XeMachine):
+        super().__init__()
+        self.owners = OwnershipAnalysis(kernel, xe, whole=False)
+
+    # --- Frame -----------------------------------------------------------------------------------
+
+    def part_types(self, like: SSAValue) -> list[Attribute]:
+        piece = self.owners.piece(like)
+        count = int(np.prod(grid_of(shape_of(like), piece)))
+        return [self.typed(like, piece)] * count
+
+    def parts(self, value: SSAValue, like: SSAValue) -> list[SSAValue]:
+        return self.cut(value, self.owners.piece(like))
+
+    def bind(self, value: SSAValue, parts: Sequence[SSAValue]) -> None:
+        self.hold(value, self.owners.piece(value), parts)
+
+    def convert(self, op: Operation) -> None:
+        handler = _HANDLERS.get(type(op))
+        vectors = any(isinstance(v.type, VectorType) for v in (*op.operands, *op.results))
+        if handler is not None and (vectors or handler in _SCALAR):
+            handler(self, op)
+        elif is_elementwise(op):
+            self.elementwise(op)
+        elif vectors:
+            self.unblocked(op)
+        else:
+            self.keep(op)
+
+    def unblocked(self, op: Operation) -> None:
+        """An op that has no form on pieces stays whole."""
+        operands = [
+            self.whole(v) if isinstance(v.type, VectorType) else self.env[v] for v in op.operands
+        ]
+        new = op.clone(dict(zip(op.operands, operands, strict=True)))
+        self.put(new)
+        for old, made in zip(op.results, new.results, strict=True):
+            if isinstance(old.type, VectorType):
+                self.hold(old, shape_of(old), [made])
+            else:
+                self.env[old] = made
+
+    # --- Arithmetic --------------------------------------------------------------------------------
+
+    def elementwise(self, op: Operation) -> None:
+        piece = self.owners.piece(op.results[0])
+        columns = [
+            self.cut(v, piece) if isinstance(v.type, VectorType) else None for v in op.operands
+        ]
+        count = int(np.prod(grid_of(shape_of(op.results[0]), piece)))
+        types = [self.typed(r, piece) for r in op.results]
+        attributes = self.piece_attributes(op)
+        made: list[list[SSAValue]] = [[] for _ in op.results]
+        for n in range(count):
+            operands = [
+                self.env[v] if column is None else column[n]
+                for v, column in zip(op.operands, columns, strict=True)
+            ]
+            new = self.put(
+                type(op).create(
+                    operands=operands,
+                    result_types=types,
+                    properties=dict(op.properties),
+                    attributes=dict(attributes),
+                )
+            )
+            for place, result in zip(made, new.results, strict=True):
+                place.append(result)
+        for old, values in zip(op.results, made, strict=True):
+            self.hold(old, piece, values)
+
+    def piece_attributes(self, op: Operation) -> dict[str, Attribute]:
+        """An op's discardable attributes; written layouts become those of a piece's lanes."""
+        kept = {k: v for k, v in op.attributes.items() if not k.startswith("layout_")}
+        if "layout_result_0" in op.attributes:
+            layout = lane_attribute(self.owners.layout(op.results[0]))
+            if layout is not None:
+                kept["layout_result_0"] = layout
+        return kept
+
+    def constant_op(self, op: arith.ConstantOp) -> None:
+        value = op.value
+        assert isinstance(value, DenseIntOrFPElementsAttr)
+        element, shape = element_of(op.result), shape_of(op.result)
+        if value.is_splat():
+            self.grids[op.result] = Free(element, value.data, None)
+            return
+        piece = self.owners.piece(op.result)
+        numbers = np.array(value.get_values(), dtype=object).reshape(shape)
+        kind = self.typed(op.result, piece)
+        pieces = [
+            self.constant(dense(kind, list(numbers[box(start, piece)].reshape(-1))))
+            for start in starts(shape, piece)
+        ]
+        self.hold(op.result, piece, pieces)
+
+    def step_op(self, op: more.StepOp) -> None:
+        piece = self.owners.piece(op.result)
+        kind = self.typed(op.result, piece)
+        first = self.once(("step", kind), more.StepOp(kind))
+        pieces = [
+            first
+            if start == (0,)
+            else self.binary(arith.AddiOp, first, self.constant(dense(kind, [start[0]])))
+            for start in starts(shape_of(op.result), piece)
+        ]
+        self.hold(op.result, piece, pieces)
+
+    def create_mask(self, op: vector.CreateMaskOp) -> None:
+        result = op.mask_vector
+        piece = self.owners.piece(result)
+        bounds = [self.env[v] for v in op.operands]
+        pieces = [
+            self.add(
+                vector.CreateMaskOp.create(
+                    operands=[
+                        self.index(self.plus(b, -s)) for b, s in zip(bounds, start, strict=True)
+                    ],
+                    result_types=[self.typed(result, piece)],
+                )
+            )
+            for start in starts(shape_of(result), piece)
+        ]
+        self.hold(result, piece, pieces)
+
+    def constant_mask(self, op: more.ConstantMaskOp) -> None:
+        piece = self.owners.piece(op.result)
+        pieces: list[SSAValue] = []
+        for start in starts(shape_of(op.result), piece):
+            sizes = [min(max(n - s, 0), p) for n, s, p in zip(op.sizes, start, piece, strict=True)]
+            pieces.append(self.add(more.ConstantMaskOp(sizes, self.typed(op.result, piece))))
+        self.hold(op.result, piece, pieces)
+
+    def dpas(self, op: xegpu.DpasOp) -> None:
+        xe = self.owners.xe
+        fragments = dpas_fragments(xe, op)
+        assert fragments.a is not None and fragments.b is not None
+        m, k = fragments.a.shape
+        n = fragments.c.shape[1]
+        dims = op.dims()
+        assert dims is not None
+        for what, extent, size in (("N", dims[1], n), ("K", dims[2], k)):
+            if extent % size:
+                types = " x ".join(dpas_instruction(xe, op).types[:2])
+                raise self.refuse(
+                    f"{what} = {extent} is no multiple of {size}, which a dpas of {types} takes on {xe.name}",
+                    "choose a tile that is",
+                )
+        a, b = self.cut(op.lhs, (m, k)), self.cut(op.rhs, (k, n))
+        rows, columns, depth = dims[0] // m, dims[1] // n, dims[2] // k
+        sums: list[SSAValue | None] = (
+            [None] * (rows * columns) if op.acc is None else [*self.cut(op.acc, (m, n))]
+        )
+        kind = self.typed(op.result, (m, n))
+        for step, i, j in product(range(depth), range(rows), range(columns)):
+            acc = sums[i * columns + j]
+            operands = [a[i * depth + step], b[step * columns + j]]
+            if acc is not None:
+                operands.append(acc)
+            new = xegpu.DpasOp.create(operands=operands, result_types=[kind])
+            sums[i * columns + j] = self.add(new)
+        self.hold(op.result, (m, n), [s for s in sums if s is not None])
+
+    # --- Reductions ----------------------------------------------------------------------------------
+
+    def multi_reduction(self, op: more.MultiReductionOp) -> None:
+        piece = self.owners.piece(op.source)
+        shape = shape_of(op.source)
+        kept = [d for d in range(len(shape)) if d not in op.dims]
+        groups: dict[Shape, SSAValue] = {}
+        for start, value in zip(starts(shape, piece), self.cut(op.source, piece), strict=True):
+            key = tuple(start[d] for d in kept)
+            groups[key] = self.combine(op.kind, groups[key], value) if key in groups else value
+        if not isinstance(op.dest.type, VectorType) or not kept:
+            (total,) = groups.values()
+            acc = self.env[op.acc]
+            self.env[op.dest] = self.add(more.MultiReductionOp(op.kind, total, acc, op.dims))
+            return
+        part = tuple(piece[d] for d in kept)
+        made: list[SSAValue] = []
+        for key, total in groups.items():
+            acc = self.box(op.acc, key, part)
+            made.append(self.add(more.MultiReductionOp(op.kind, total, acc, op.dims)))
+        self.hold(op.dest, part, made)
+
+    def reduction(self, op: vector.ReductionOp) -> None:
+        kind = op.properties["kind"].data.value  # pyright: ignore
+        piece = self.owners.piece(op.vector)
+        first, *rest = self.cut(op.vector, piece)
+        for value in rest:
+            first = self.combine(kind, first, value)
+        operands = [first] if op.acc is None else [first, self.env[op.acc]]
+        new = vector.ReductionOp.create(
+            operands=operands, properties=dict(op.properties), result_types=[op.dest.type]
+        )
+        self.env[op.dest] = self.add(new)
+
+    def combine(self, kind: str, a: SSAValue, b: SSAValue) -> SSAValue:
+        found = COMBINE.get((kind, floats_or_ints(element_of(a))))
+        if found is None:
+            raise self.refuse(f"a reduction <{kind}> of {element_of(a)}")
+        return self.binary(found, a, b)
+
+    # --- Shapes ------------------------------------------------------------------------------------------
+
+    def broadcast(self, op: vector.BroadcastOp) -> None:
+        source, result = op.source, op.vector
+        if not isinstance(source.type, VectorType):
+            self.grids[result] = Free(source.type, None, self.env[source])
+            return
+        held = self.grids[source]
+        if isinstance(held, Free):
+            self.grids[result] = held
+            return
+        piece, shape = self.owners.piece(result), shape_of(source)
+        lead = len(piece) - len(shape)
+        part = tuple(1 if n == 1 else p for n, p in zip(shape, piece[lead:], strict=True))
+        made: list[SSAValue] = []
+        for start in starts(shape_of(result), piece):
+            where = tuple(0 if n == 1 else s for n, s in zip(shape, start[lead:], strict=True))
+            value = self.box(source, where, part)
+            if part != piece:
+                kind = self.typed(result, piece)
+                value = self.once(("broadcast", value, kind), vector.BroadcastOp(value, kind))
+            made.append(value)
+        self.hold(result, piece, made)
+
+    def transpose(self, op: more.TransposeOp) -> None:
+        p = op.permutation
+        piece = self.owners.piece(op.result)
+        part = tuple(piece[p.index(d)] for d in range(len(p)))
+        made: list[SSAValue] = []
+        for start in starts(shape_of(op.result), piece):
+            where = tuple(start[p.index(d)] for d in range(len(p)))
+            made.append(self.add(more.TransposeOp(self.box(op.vector, where, part), p)))
+        self.hold(op.result, piece, made)
+
+    def shape_cast(self, op: more.ShapeCastOp) -> None:
+        before, after = shape_of(op.source), shape_of(op.result)
+        held = self.grids[op.source]
+        if isinstance(held, Free):
+            self.grids[op.result] = held
+            return
+        piece = self.owners.piece(op.result)
+        if [n for n in before if n != 1] != [n for n in after if n != 1]:
+            self.hold(op.result, after, [self.cast(self.whole(op.source), after)])
+            return
+        long = [d for d, n in enumerate(after) if n != 1]
+
+        def back(values: Shape, otherwise: int) -> Shape:
+            inner = iter(values[d] for d in long)
+            return tuple(otherwise if n == 1 else next(inner) for n in before)
+
+        part = back(piece, 1)
+        made = [
+            self.cast(self.box(op.source, back(start, 0), part), piece)
+            for start in starts(after, piece)
+        ]
+        self.hold(op.result, piece, made)
+
+    def bitcast(self, op: vector.BitcastOp) -> None:
+        before, after = shape_of(op.source)[-1], shape_of(op.result)[-1]
+        piece = self.owners.piece(op.result)
+        last = piece[-1] * before
+        if last % after or last < after:
+            self.unblocked(op)
+            return
+        part = (*piece[:-1], last // after)
+        values = self.cut(op.source, part)
+        kind = self.typed(op.result, piece)
+        made = [self.add(vector.BitcastOp(v, kind)) for v in values]
+        self.hold(op.result, piece, made)
+
+    def extract_strided_slice(self, op: more.ExtractStridedSliceOp) -> None:
+        offsets, _ = slice_attributes(op)
+        held = self.grids[op.source]
+        if isinstance(held, Free):
+            self.grids[op.result] = held
+            return
+        piece = self.owners.piece(op.result)
+        made = [
+            self.box(op.source, tuple(o + s for o, s in zip(offsets, start, strict=True)), piece)
+            for start in starts(shape_of(op.result), piece)
+        ]
+        self.hold(op.result, piece, made)
+
+    def extract(self, op: vector.ExtractOp) -> None:
+        position = [int(n) for n in op.static_position.get_values()]
+        if DYNAMIC_INDEX in position:
+            raise self.refuse("a position that is known at run time only")
+        shape = shape_of(op.vector)
+        rest = shape[len(position) :]
+        ones = (1,) * len(position)
+        if isinstance(op.result.type, VectorType):
+            piece = self.owners.piece(op.result)
+            made = [
+                self.cast(self.box(op.vector, (*position, *start), (*ones, *piece)), piece)
+                for start in starts(rest, piece)
+            ]
+            self.hold(op.result, piece, made)
+            return
+        held = self.grids[op.vector]
+        if isinstance(held, Free):
+            self.env[op.result] = self.element_at(self.splat(held, (1,)), [0])
+            return
+        index = tuple(p // n for p, n in zip(position, held.piece, strict=True))
+        local = [p % n for p, n in zip(position, held.piece, strict=True)]
+        number = 0
+        for i, n in zip(index, grid_of(held.shape, held.piece), strict=True):
+            number = number * n + i
+        self.env[op.result] = self.element_at(held.values[number], local)
+
+    def insert_strided_slice(self, op: more.InsertStridedSliceOp) -> None:
+        part = shape_of(op.source)
+        lead = len(op.offsets) - len(part)
+        self._inserted(op.result, op.source, op.dest, op.offsets, (*[1] * lead, *part), lead)
+
+    def insert(self, op: vector.InsertOp) -> None:
+        position = [int(n) for n in op.static_position.get_values()]
+        if DYNAMIC_INDEX in position:
+            raise self.refuse("a position that is known at run time only")
+        full = shape_of(op.dest)
+        if not isinstance(op.source.type, VectorType):
+            self.grids[op.source] = Free(op.source.type, None, self.env[op.source])
+        inner = full[len(position) :]
+        offsets = [*position, *[0] * len(inner)]
+        self._inserted(
+            op.result, op.source, op.dest, offsets, (*[1] * len(position), *inner), len(position)
+        )
+
+    def _inserted(
+        self,
+        result: SSAValue,
+        source: SSAValue,
+        dest: SSAValue,
+        offsets: Sequence[int],
+        size: Shape,
+        lead: int,
+    ) -> None:
+        """`dest` with `source` in the box of `size` at `offsets`; `lead` outer dimensions are its 1s."""
+        piece = self.owners.piece(result)
+        made: list[SSAValue] = []
+        for start in starts(shape_of(result), piece):
+            low = [max(a, b) for a, b in zip(start, offsets, strict=True)]
+            high = [
+                min(a + p, b + n) for a, p, b, n in zip(start, piece, offsets, size, strict=True)
+            ]
+            if any(a >= b for a, b in zip(low, high, strict=True)):
+                made.append(self.box(dest, start, piece))
+                continue
+            extent = tuple(b - a for a, b in zip(low, high, strict=True))
+            where = tuple(a - b for a, b in zip(low, offsets, strict=True))
+            part = (
+                self.cast(self.box(source, where[lead:], extent[lead:]), extent)
+                if extent[lead:]
+                else (self.splat(self._free(source), extent))
+            )
+            if extent != piece:
+                local = [a - b for a, b in zip(low, start, strict=True)]
+                part = self.add(
+                    more.InsertStridedSliceOp(part, self.box(dest, start, piece), local)
+                )
+            made.append(part)
+        self.hold(result, piece, made)
+
+    def _free(self, value: SSAValue) -> Free:
+        held = self.grids[value]
+        assert isinstance(held, Free)
+        return held
+
+    def convert_layout(self, op: xegpu.ConvertLayoutOp) -> None:
+        if not isinstance(op.source.type, VectorType):
+            self.env[op.result] = self.env[op.source]
+            return
+        held = self.grids[op.source]
+        if isinstance(held, Free):
+            self.grids[op.result] = held
+            return
+        layout = self.owners.layout(op.result)
+        target = lane_attribute(layout)
+        values = self.cut(op.source, layout.shape)
+        if target is not None:
+            values = [self.add(xegpu.ConvertLayoutOp(v, target)) for v in values]
+        self.hold(op.result, layout.shape, values)
+
+    def older(self, op: Operation) -> None:
+        raise self.refuse("a descriptor of the older text", "run xegpu-modernize first")
+
+
+def box(start: Shape, size: Shape) -> tuple[slice, ...]:
+    return tuple(slice(s, s + n) for s, n in zip(start, size, strict=True))
+
+
+_HANDLERS: dict[type[Operation], Callable[[Any, Any], None]] = {
+    arith.ConstantOp: _Block.constant_op,
+    more.StepOp: _Block.step_op,
+    vector.CreateMaskOp: _Block.create_mask,
+    more.ConstantMaskOp: _Block.constant_mask,
+    more.MultiReductionOp: _Block.multi_reduction,
+    vector.ReductionOp: _Block.reduction,
+    vector.BroadcastOp: _Block.broadcast,
+    more.TransposeOp: _Block.transpose,
+    more.ShapeCastOp: _Block.shape_cast,
+    vector.BitcastOp: _Block.bitcast,
+    more.ExtractStridedSliceOp: _Block.extract_strided_slice,
+    vector.ExtractOp: _Block.extract,
+    more.InsertStridedSliceOp: _Block.insert_strided_slice,
+    vector.InsertOp: _Block.insert,
+    xegpu.ConvertLayoutOp: _Block.convert_layout,
+    xegpu.DpasOp: _Block.dpas,
+    xegpu.CreateNdDescOp: _Block.create_nd_tdesc,
+    xegpu.LoadNdOp: _Block.load_nd,
+    xegpu.StoreNdOp: _Block.store_nd,
+    xegpu.PrefetchNdOp: _Block.prefetch_nd,
+    xegpu.LoadGatherOp: _Block.load_gather,
+    xegpu.StoreScatterOp: _Block.store_scatter,
+    xegpu.AtomicRMWOp: _Block.atomic_rmw,
+    xegpu.PrefetchOp: _Block.prefetch,
+    xegpu.LoadMatrixOp: _Block.load_matrix,
+    xegpu.StoreMatrixOp: _Block.store_matrix,
+    xegpu.UpdateNdOffsetOp: _Block.older,
+    xegpu.CreateDescOp: _Block.older,
+    xegpu.UpdateOffsetOp: _Block.older,
+}
+
+_SCALAR = (_Block.create_nd_tdesc, _Block.prefetch_nd, _Block.older)
+"""Handlers of ops that have no vector among operands and results."""
+
+__all__ = ["IndexType", "XeGPUBlocking", "block"]

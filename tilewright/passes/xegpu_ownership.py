@@ -1,0 +1,556 @@
+"""Who owns the elements of every vector below workgroup level: pieces and lanes, decided per class of values.
+
+Values that an op relates element by element (operands and result of `arith.addf`, what a loop carries, the
+accumulator and result of a dpas) form a *class* and are dealt alike. A class takes its ownership, a
+:class:`~tilewright.layout.Layout` over one instruction-sized piece, from the first of
+
+1. the dpas that makes or takes it: C, then B, then A, from the machine's table;
+2. a layout written on an op (`layout`, `layout_result_0`) or on a descriptor;
+3. a class that it is computed from or into (reduction, broadcast, transpose, shape_cast, bitcast);
+4. the machine's natural deal: lanes along the rows.
+
+Nothing depends on the choice but speed: a use that wants another ownership converts. Splat constants and
+broadcast scalars belong to no class, they are made wherever they are used. Linear in the number of ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import gcd, prod
+
+from xdsl.dialects import arith, gpu, scf, vector
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, VectorType
+from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
+
+from tilewright import layout as ly
+from tilewright.diagnostics import UnsupportedError
+from tilewright.dialects import xegpu
+from tilewright.dialects.upstream import vector as more
+from tilewright.dialects.xegpu import distribution
+from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership, SliceAttr
+from tilewright.dialects.xegpu.types import element_bits
+from tilewright.layout.blocks import lane_map
+from tilewright.passes.xegpu_sg_maps import dpas_instruction
+from tilewright.uarch import machine
+from tilewright.uarch.base import Fragments
+from tilewright.uarch.xe import XeMachine
+
+Shape = tuple[int, ...]
+Change = Callable[[ly.Layout], ly.Layout]
+
+
+def xe_machine(target: str) -> XeMachine:
+    """The table of an Xe machine, by its name with or without `xe-`."""
+    found = machine(target if target.startswith("xe-") else f"xe-{target}")
+    if not isinstance(found, XeMachine):
+        raise UnsupportedError(f"{found.name} is no Xe machine")
+    return found
+
+
+def lanes_of(xe: XeMachine) -> int:
+    """Lanes of a subgroup: as many as dpas has columns."""
+    return xe.matrix[0].n[0]
+
+
+def shape_of(value: SSAValue) -> Shape:
+    """The shape of a vector, () of a scalar."""
+    return value.type.get_shape() if isinstance(value.type, VectorType) else ()
+
+
+def is_vector(value: SSAValue) -> bool:
+    return isinstance(value.type, VectorType)
+
+
+def bits_of(value: SSAValue) -> int:
+    kind = value.type.element_type if isinstance(value.type, VectorType) else value.type
+    return element_bits(kind)
+
+
+def is_elementwise(op: Operation) -> bool:
+    """Does element i of every result depend on the elements i of the operands alone?"""
+    if op.regions or not op.results or isinstance(op, arith.ConstantOp):
+        return False
+    elementwise = op.name.startswith(("arith.", "math.", "index.")) or op.name in (
+        "vector.fma",
+        "xegpu.truncf",
+    )
+    return elementwise and isinstance(op.results[0].type, VectorType)
+
+
+def is_free(value: SSAValue) -> bool:
+    """A vector of one number, made wherever it is used: a splat constant or a broadcast scalar."""
+    if not isinstance(value, OpResult):
+        return False
+    op = value.op
+    if isinstance(op, arith.ConstantOp):
+        return isinstance(op.value, DenseIntOrFPElementsAttr) and op.value.is_splat()
+    return isinstance(op, vector.BroadcastOp) and prod(shape_of(op.source)) == 1
+
+
+def slice_attributes(op: Operation) -> tuple[Shape, Shape]:
+    """(offsets, sizes) of an extract_strided_slice, of full rank."""
+    assert isinstance(op, more.ExtractStridedSliceOp)
+    shape = shape_of(op.source)
+    lead = len(op.offsets)
+    return (
+        (*op.offsets, *[0] * (len(shape) - lead)),
+        (*op.sizes, *shape[lead:]),
+    )
+
+
+def power_of_two(number: int, most: int) -> int:
+    """The largest power of two that divides `number` and is at most `most`."""
+    part = number & -number
+    while part > most:
+        part //= 2
+    return part
+
+
+def group_of(bits: int, lanes: int) -> int:
+    """Elements that a lane holds side by side: 16 bits with 16 lanes, 32 with 8."""
+    return max(1, (16 if lanes >= 16 else 32) // bits)
+
+
+def default_piece(shape: Shape, bits: int, lanes: int) -> Shape:
+    """A piece of a tile that no instruction asks for: as wide as the subgroup, at most eight registers."""
+    if not shape:
+        return ()
+    wide = power_of_two(shape[-1], lanes * group_of(bits, lanes))
+    if len(shape) == 1:
+        return (wide,)
+    rows = power_of_two(shape[-2], max(1, 8 * lanes // wide))
+    return (*[1] * (len(shape) - 2), rows, wide)
+
+
+def natural(shape: Shape, bits: int, lanes: int) -> ly.Layout:
+    """Lanes along the rows as block messages deal them; lanes that are left hold replicas."""
+    try:
+        lane_layout, lane_data = lane_map(shape, bits, lanes)
+        return ly.layout(lane_layout=lane_layout, lane_data=lane_data).over(shape)
+    except (ly.LayoutError, IndexError):
+        pass
+    rest = lanes
+    lane: list[tuple[int, int | None, int]] = []
+    register: list[tuple[int, int | None, int]] = []
+    for dim in reversed(range(len(shape))):
+        count = gcd(power_of_two(shape[dim], rest), rest)
+        lane.append((count, dim, 1))
+        register.append((shape[dim] // count, dim, count))
+        rest //= count
+    lane.append((rest, None, 0))
+    digits = ly.number(ly.Axis.LANE, lane) + ly.number(ly.Axis.REGISTER, register)
+    return ly.Layout.of(shape, digits)
+
+
+def restricted(layout: ly.Layout, sizes: Sequence[int]) -> ly.Layout:
+    """The ownership of an aligned box of `sizes`. LayoutError where it cuts through the lanes."""
+    registers: list[tuple[int, int | None, int]] = []
+    others: list[ly.Digit] = []
+    for digit in layout.digits:
+        inner: ly.Digit | None = digit
+        if digit.dim is not None:
+            inner, outer = ly.digits.split_at(digit, sizes[digit.dim])
+            if outer is not None and digit.axis is not ly.Axis.REGISTER:
+                raise ly.LayoutError("the slice has a part of the lanes only")
+        if inner is None:
+            continue
+        if inner.axis is ly.Axis.REGISTER:
+            registers.append((inner.size, inner.dim, inner.stride))
+        else:
+            others.append(inner)
+    return ly.Layout.of(sizes, others + ly.number(ly.Axis.REGISTER, registers))
+
+
+def dpas_fragments(xe: XeMachine, op: xegpu.DpasOp) -> Fragments:
+    """Ownership of A, B and C of the largest instruction that divides M (and M itself below it)."""
+    instruction = dpas_instruction(xe, op)
+    rows = shape_of(op.result)[0]
+    m = max((n for n in instruction.m if rows % n == 0), default=1)
+    return instruction.fragments(m)
+
+
+class Classes:
+    """Union-find over the vectors of a function."""
+
+    def __init__(self) -> None:
+        self._parent: dict[SSAValue, SSAValue] = {}
+
+    def find(self, value: SSAValue) -> SSAValue:
+        root = value
+        while (above := self._parent.get(root, root)) is not root:
+            root = above
+        while (above := self._parent.get(value, value)) is not root:
+            self._parent[value] = root
+            value = above
+        return root
+
+    def unite(self, values: Iterable[SSAValue]) -> None:
+        first: SSAValue | None = None
+        for value in values:
+            if not isinstance(value.type, VectorType) or is_free(value):
+                continue
+            if first is None:
+                first = value
+            elif shape_of(first) == shape_of(value):
+                a, b = self.find(first), self.find(value)
+                if a is not b:
+                    self._parent[b] = a
+
+
+class OwnershipAnalysis:
+    """Decides the piece and its lanes for every vector of a function.
+
+    With `whole` every value is one piece (instruction level), otherwise pieces divide values.
+    """
+
+    def __init__(self, function: gpu.FuncOp, xe: XeMachine, *, whole: bool):
+        self.xe, self.lanes, self.whole = xe, lanes_of(xe), whole
+        self.classes = Classes()
+        self._decided: dict[SSAValue, ly.Layout] = {}
+        self._edges: dict[SSAValue, list[tuple[SSAValue, Change]]] = {}
+        self._natural: dict[tuple[Shape, int], ly.Layout] = {}
+        self._packed: set[SSAValue] = set()
+        ops = list(function.walk())
+        for op in ops:
+            self._unite(op)
+        for op in ops:
+            self._relate(op)
+        for anchors in (self._dpas_c, self._dpas_b, self._dpas_a, self._written):
+            self._spread([root for op in ops for root in anchors(op)])
+
+    # --- Answers -----------------------------------------------------------------------------
+
+    def layout(self, value: SSAValue) -> ly.Layout:
+        """Ownership over one piece of the value; `.shape` is the piece."""
+        root = self.classes.find(value)
+        found = self._decided.get(root)
+        if found is None:
+            bits = bits_of(root)
+            shape = shape_of(root)
+            piece = shape if self.whole else default_piece(shape, bits, self.lanes)
+            found = self.natural(piece, bits)
+            self._decided[root] = found
+            self._spread([root])
+        return found
+
+    def piece(self, value: SSAValue) -> Shape:
+        return self.layout(value).shape
+
+    def natural(self, shape: Shape, bits: int) -> ly.Layout:
+        if (shape, bits) not in self._natural:
+            self._natural[shape, bits] = natural(shape, bits, self.lanes)
+        return self._natural[shape, bits]
+
+    def is_right_operand(self, value: SSAValue) -> bool:
+        """Does a dpas take it (or a slice of it) as B? Then its rows are packed to 32 bits."""
+        return self.classes.find(value) in self._packed
+
+    # --- Classes -----------------------------------------------------------------------------
+
+    def _unite(self, op: Operation) -> None:
+        unite = self.classes.unite
+        if is_elementwise(op):
+            unite((*op.results, *op.operands))
+            return
+        match op:
+            case xegpu.DpasOp() if op.acc is not None:
+                unite((op.result, op.acc))
+            case more.MultiReductionOp():
+                unite((op.dest, op.acc))
+            case more.InsertStridedSliceOp():
+                unite((op.results[0], op.operands[1]))
+            case vector.InsertOp():
+                unite((op.result, op.dest))
+            case scf.ForOp():
+                inner = op.body.block
+                yielded = inner.last_op
+                assert yielded is not None
+                for n, result in enumerate(op.results):
+                    unite((result, op.iter_args[n], inner.args[n + 1], yielded.operands[n]))
+            case scf.IfOp():
+                for region in op.regions:
+                    if region.blocks and isinstance(end := region.block.last_op, scf.YieldOp):
+                        for result, value in zip(op.results, end.operands, strict=True):
+                            unite((result, value))
+            case scf.WhileOp():
+                before, after = op.before_region.block, op.after_region.block
+                ends = before.last_op, after.last_op
+                assert isinstance(ends[0], scf.ConditionOp) and ends[1] is not None
+                for group in zip(op.arguments, before.args, ends[1].operands, strict=True):
+                    unite(group)
+                for group in zip(op.results, after.args, ends[0].args, strict=True):
+                    unite(group)
+            case xegpu.LoadGatherOp() | xegpu.StoreScatterOp() | xegpu.AtomicRMWOp():
+                values = (*op.results, *op.operands)
+                if op.chunk > 1:
+                    unite(v for v in (op.mask, op.offsets_operand) if v is not None)
+                else:
+                    unite(values)
+            case _:
+                pass
+
+    def _relate(self, op: Operation) -> None:
+        match op:
+            case more.MultiReductionOp() if is_vector(op.dest):
+                dims = op.dims
+                self._edge(op.source, op.dest, lambda l: l.sliced(*dims))
+            case vector.BroadcastOp() if is_vector(op.source) and not is_free(op.vector):
+                shape = shape_of(op.source)
+                self._edge(op.vector, op.source, lambda l: broadcast_source(l, shape))
+            case more.TransposeOp():
+                p = op.permutation
+                inverse = [p.index(d) for d in range(len(p))]
+                self._edge(op.vector, op.result, lambda l: l.permuted(p))
+                self._edge(op.result, op.vector, lambda l: l.permuted(inverse))
+            case more.ShapeCastOp():
+                a, b = shape_of(op.source), shape_of(op.result)
+                self._edge(op.source, op.result, lambda l: reshaped_piece(l, a, b))
+                self._edge(op.result, op.source, lambda l: reshaped_piece(l, b, a))
+            case vector.BitcastOp():
+                self._relate_bitcast(op)
+            case more.ExtractStridedSliceOp():
+                sizes = shape_of(op.result)
+                if self.whole:
+                    self._edge(op.source, op.result, lambda l: restricted(l, sizes))
+                else:
+                    self._edge(op.source, op.result, lambda l: l)
+                    self._edge(op.result, op.source, lambda l: l)
+            case vector.ExtractOp() if is_vector(op.result):
+                n = len(op.static_position)
+                sizes = (*[1] * n, *shape_of(op.result))
+                dims = tuple(range(n))
+                self._edge(op.vector, op.result, lambda l: restricted(l, sizes).dropped(*dims))
+            case xegpu.LoadGatherOp() | xegpu.StoreScatterOp() | xegpu.AtomicRMWOp():
+                offsets = op.offsets_operand
+                if op.chunk > 1 and offsets is not None:
+                    last = len(shape_of(offsets))
+                    self._edge(op.value, offsets, lambda l: l.sliced(last))
+                    chunk = op.chunk
+                    self._edge(offsets, op.value, lambda l: with_chunk(l, chunk))
+            case _:
+                pass
+
+    def _relate_bitcast(self, op: vector.BitcastOp) -> None:
+        wide, narrow = bits_of(op.source), bits_of(op.result)
+        last = len(shape_of(op.source)) - 1
+        if wide >= narrow:
+            factor = wide // narrow
+            self._edge(op.source, op.result, lambda l: l.expanded(last, factor))
+            self._edge(op.result, op.source, lambda l: joined(l, last, factor))
+        else:
+            factor = narrow // wide
+            self._edge(op.source, op.result, lambda l: joined(l, last, factor))
+            self._edge(op.result, op.source, lambda l: l.expanded(last, factor))
+
+    def _edge(self, source: SSAValue, target: SSAValue, change: Change) -> None:
+        if is_free(source) or is_free(target):
+            return
+        a, b = self.classes.find(source), self.classes.find(target)
+        self._edges.setdefault(a, []).append((b, change))
+
+    # --- Anchors -----------------------------------------------------------------------------
+
+    def _set(self, value: SSAValue | None, layout: ly.Layout | None) -> list[SSAValue]:
+        """Decides the class of a value unless that is done or the layout does not fit."""
+        if value is None or layout is None or not is_vector(value) or is_free(value):
+            return []
+        root = self.classes.find(value)
+        if root in self._decided or not self._fits(layout, shape_of(value)):
+            return []
+        self._decided[root] = layout
+        return [root]
+
+    def _fits(self, layout: ly.Layout, shape: Shape) -> bool:
+        if layout.rank != len(shape) or layout.lanes != self.lanes:
+            return False
+        if self.whole:
+            return layout.shape == shape
+        return all(extent % size == 0 for extent, size in zip(shape, layout.shape, strict=True))
+
+    def _spread(self, roots: list[SSAValue]) -> None:
+        """Carries decisions along the edges, breadth first."""
+        queue = list(roots)
+        for root in queue:
+            layout = self._decided[root]
+            for other, change in self._edges.get(root, ()):
+                if other in self._decided:
+                    continue
+                try:
+                    derived = change(layout)
+                except (ly.LayoutError, IndexError):
+                    continue
+                queue += self._set(other, derived)
+
+    def _dpas_c(self, op: Operation) -> list[SSAValue]:
+        return self._set(op.result, self._fragments(op).c) if isinstance(op, xegpu.DpasOp) else []
+
+    def _dpas_b(self, op: Operation) -> list[SSAValue]:
+        if not isinstance(op, xegpu.DpasOp):
+            return []
+        self._packed.add(self.classes.find(op.rhs))
+        return self._set(op.rhs, self._fragments(op).b)
+
+    def _dpas_a(self, op: Operation) -> list[SSAValue]:
+        return self._set(op.lhs, self._fragments(op).a) if isinstance(op, xegpu.DpasOp) else []
+
+    def _fragments(self, op: xegpu.DpasOp) -> Fragments:
+        if len(shape_of(op.lhs)) != 2 or len(shape_of(op.rhs)) != 2:
+            raise UnsupportedError("dpas on packed operands: run xegpu-modernize first")
+        return dpas_fragments(self.xe, op)
+
+    def _written(self, op: Operation) -> list[SSAValue]:
+        """Layouts that the text has."""
+        found: list[SSAValue] = []
+        for n, result in enumerate(op.results):
+            found += self._set(result, self._bound(op.attributes.get(f"layout_result_{n}"), result))
+        match op:
+            case xegpu.LoadNdOp():
+                found += self._set(op.value, self._bound(op.ownership, op.value))
+            case xegpu.StoreNdOp():
+                found += self._set(op.value, self._bound(op.ownership, op.value))
+            case xegpu.LoadMatrixOp() | xegpu.StoreMatrixOp():
+                found += self._set(op.value, self._bound(op.ownership, op.value))
+            case xegpu.ConvertLayoutOp():
+                found += self._set(op.source, self._bound(op.input_layout, op.source))
+                found += self._set(op.result, self._bound(op.target_layout, op.result))
+            case xegpu.LoadGatherOp() | xegpu.StoreScatterOp():
+                found += self._set(op.value, self._bound(op.layout, op.value))
+            case _:
+                pass
+        return found
+
+    def _bound(self, attribute: Attribute | None, value: SSAValue) -> ly.Layout | None:
+        """A written layout over a piece of the value; None where it says nothing about lanes."""
+        if not isinstance(attribute, (LayoutAttr, SliceAttr)) or not is_vector(value):
+            return None
+        return bind(attribute, shape_of(value), bits_of(value), self.lanes, whole=self.whole)
+
+
+def bind(
+    attribute: Ownership, shape: Shape, bits: int, lanes: int, *, whole: bool
+) -> ly.Layout | None:
+    """The ownership that an attribute gives to a piece (`whole`: all) of a value; None if it cannot."""
+    if isinstance(attribute, SliceAttr):
+        root, dropped = attribute.flatten()
+        inst = root.field("inst_data")
+        spread = root.field("lane_layout")
+        data = root.field("lane_data") or (1,) * root.rank
+        if spread is None:
+            return None
+        lead = root.rank
+        inner = iter(shape if whole else (inst and _kept(inst, dropped)) or shape)
+        # A sliced dimension was reduced: what the lanes and the instruction cover of it.
+        full = tuple(
+            max(spread[d] * data[d], (inst or (1,) * lead)[d]) if d in dropped else next(inner)
+            for d in range(lead)
+        )
+        try:
+            return ly.layout(lane_layout=spread, lane_data=data).over(full).sliced(*dropped)
+        except ly.LayoutError:
+            return None
+    assert isinstance(attribute, LayoutAttr)
+    inst, spread = attribute.field("inst_data"), attribute.field("lane_layout")
+    lead = len(shape) - attribute.rank
+    if lead < 0 or (lead and not whole):
+        return None
+    if spread is None:
+        if whole or inst is None:
+            return None
+        return natural(inst, bits, lanes)
+    data = attribute.field("lane_data") or (1,) * attribute.rank
+    piece = shape if whole else inst
+    if piece is None:
+        usual = default_piece(shape, bits, lanes)
+        piece = tuple(
+            max(n, s * d) if extent % max(n, s * d) == 0 else s * d
+            for n, s, d, extent in zip(usual, spread, data, shape, strict=True)
+        )
+    ones = (1,) * lead
+    order = attribute.field("order")
+    try:
+        return ly.layout(
+            lane_layout=(*ones, *spread),
+            lane_data=(*ones, *data),
+            order=order if not lead else None,
+        ).over(piece)
+    except ly.LayoutError:
+        return None
+
+
+def _kept(values: Shape, dropped: Sequence[int]) -> Shape:
+    return tuple(v for d, v in enumerate(values) if d not in dropped)
+
+
+# --- Layouts of related values -------------------------------------------------------------------
+
+
+def broadcast_source(result: ly.Layout, shape: Shape) -> ly.Layout:
+    """Ownership of a broadcast's source of `shape`, from that of its result."""
+    lead = result.rank - len(shape)
+    layout = result.sliced(*range(lead)) if lead else result
+    for dim, extent in enumerate(shape):
+        if extent == 1 and layout.shape[dim] != 1:
+            layout = layout.contracted(dim)
+    return layout
+
+
+def reshaped_piece(layout: ly.Layout, source: Shape, result: Shape) -> ly.Layout:
+    """A shape_cast's effect on a piece: all of the value, or dimensions of extent 1 come and go."""
+    if layout.shape == source:
+        return layout.reshaped(result)
+    sizes = iter(n for n, extent in zip(layout.shape, source, strict=True) if extent != 1)
+    if [e for e in source if e != 1] != [e for e in result if e != 1]:
+        raise ly.LayoutError("a reshape of a piece")
+    return layout.reshaped([1 if extent == 1 else next(sizes) for extent in result])
+
+
+def joined(layout: ly.Layout, dim: int, factor: int) -> ly.Layout:
+    """The inverse of `expanded`. LayoutError where the parts of one element are not side by side."""
+    found = layout.contracted(dim, factor)
+    if found.expanded(dim, factor) != layout:
+        raise ly.LayoutError("the parts of one element lie in different lanes or registers")
+    return found
+
+
+def with_chunk(lanes: ly.Layout, chunk: int) -> ly.Layout:
+    """Each element becomes `chunk` along a new last dimension, in registers side by side."""
+    return lanes.reshaped((*lanes.shape, 1)).expanded(lanes.rank, chunk)
+
+
+def lane_attribute(layout: ly.Layout, *, packed: int = 1) -> LayoutAttr | None:
+    """`#xegpu.layout<lane_layout, lane_data>` of an ownership; None where none says it.
+
+    `packed` rows are one unit of a lane: the same ownership, other registers of the hardware.
+    """
+    spread, data = [1] * layout.rank, [1] * layout.rank
+    for digit in layout.on(ly.Axis.LANE):
+        if digit.dim is None:
+            return None
+        if spread[digit.dim] == 1:
+            data[digit.dim] = digit.stride
+        spread[digit.dim] *= digit.size
+    if packed > 1:
+        data = [*[1] * (layout.rank - 2), packed, 1]
+    try:
+        same = ly.layout(lane_layout=spread, lane_data=data).over(layout.shape) == layout
+    except ly.LayoutError:
+        return None
+    return LayoutAttr(lane_layout=spread, lane_data=data) if same else None
+
+
+def owner_op(value: SSAValue) -> Operation | None:
+    return None if isinstance(value, BlockArgument) else value.owner  # pyright: ignore
+
+
+__all__ = [
+    "Classes",
+    "OwnershipAnalysis",
+    "bind",
+    "broadcast_source",
+    "default_piece",
+    "distribution",
+    "lane_attribute",
+    "natural",
+    "restricted",
+    "xe_machine",
+]
