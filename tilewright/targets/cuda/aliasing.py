@@ -82,9 +82,11 @@ def written_roots(region: Operation) -> list[SSAValue | None]:
     return found
 
 
-def is_read_only(kernel: gpu.FuncOp, tile: SSAValue) -> bool:
+def is_read_only(tile: SSAValue) -> bool:
     """Does nothing in the kernel write what a tile lies in?"""
     root = root_of(tile)
     if root is None or not is_array_argument(root):
         return False
+    kernel = root.owner.parent_op()  # pyright: ignore
+    assert isinstance(kernel, Operation)
     return not any(w is None or may_alias(w, root) for w in written_roots(kernel))

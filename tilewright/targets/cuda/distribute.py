@@ -47,7 +47,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.dialects import arith, gpu
-from xdsl.dialects.builtin import IntAttr, VectorType, i32
+from xdsl.dialects.builtin import IntAttr, IntegerAttr, VectorType, i1, i32
 from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 
@@ -58,7 +58,7 @@ from tilewright.dialects import mach
 from tilewright.dialects.upstream.gpu.lanes import ShuffleOp
 from tilewright.dialects.upstream.vector import ExtractStridedSliceOp
 from tilewright.layout import Axis, Layout
-from tilewright.targets.cuda.ownership import Ownership
+from tilewright.targets.cuda.ownership import Ownership, is_elementwise
 from tilewright.targets.cuda.smem import SharedMemory
 from tilewright.targets.cuda.sync import Hazards
 from tilewright.uarch.base import Machine
@@ -67,8 +67,6 @@ LANES = 32
 SHARED = 3
 """Address space of shared memory."""
 GLOBAL = 1
-SHARED_SYMBOL = "tw_shared"
-"""The dynamic shared memory of the kernel: an external array in address space 3."""
 
 Table = NDArray[np.intp]
 
@@ -134,6 +132,27 @@ def producer(*names: str) -> Callable[[Producer], Producer]:
     return register
 
 
+FALLBACKS: list[Callable[[Operation], Rule | None]] = []
+"""Rules of whole families of ops, asked when none is registered by name."""
+
+ELEMENTWISE: list[Producer] = []
+"""The producer of elementwise ops (one; a list so that its module registers it)."""
+
+
+def producer_of(op: Operation) -> Producer | None:
+    """What makes the tile-shaped results of `op` in a layout that is asked for."""
+    if op.name in PRODUCERS:
+        return PRODUCERS[op.name]
+    return ELEMENTWISE[0] if is_elementwise(op) else None
+
+
+def _plain_rule(op: Operation) -> Rule | None:
+    for family in FALLBACKS:
+        if (found := family(op)) is not None:
+            return found
+    return None
+
+
 def is_tile_shaped(value: SSAValue) -> bool:
     """Whether a value is dealt out to threads."""
     return isinstance(value.type, VectorType)
@@ -165,6 +184,8 @@ class Distributor:
         self.shared = shared
         self.team = team
         self.hazards = Hazards()
+        self.result_number = 0
+        """Which result of an op with several its producer is asked for."""
         self._scopes = [_Scope()]
         # Everything that depends on the thread's number alone stands before this op.
         self._marker = b.value(arith.ConstantOp.from_int_and_width(0, 1)).owner
@@ -178,9 +199,8 @@ class Distributor:
             b.nonnegative.add(self.thread)
             self.lane: SSAValue = b.idx(b.rem(self.thread, LANES))
             self.warp: SSAValue = b.idx(b.div(self.thread, LANES))
-            self._shared_base: SSAValue = b.value(
-                mach.AddressOfOp(SHARED_SYMBOL, pointer_in(SHARED))
-            )
+            self._shared_base: SSAValue = b.value(mach.SharedBaseOp())
+            self._programs: dict[tuple[str, str], SSAValue] = {}
         self._linear: dict[tuple[tuple[int, ...], str], Idx] = {}
         self._first: dict[int, SSAValue] = {}
 
@@ -219,19 +239,49 @@ class Distributor:
 
     def lower(self, op: Operation) -> None:
         """One op: its rule, or nothing now if its results are made on demand."""
-        if op.name in RULES:
-            on_demand = op.name in PRODUCERS and all(self.is_free(r) for r in op.results)
-            if not on_demand:
-                RULES[op.name](self, op)
-            return
-        tiles = [v for v in op.results if is_tile_shaped(v)]
-        if tiles and op.name in PRODUCERS:
-            for result in tiles:
+        results = [r for r in op.results if is_tile_shaped(r)]
+        make = producer_of(op)
+        if make is not None and results:
+            for result in results:
                 layout = self.home(result)
                 if layout is not None:
-                    self.set_fragment(result, PRODUCERS[op.name](self, op, layout), layout)
+                    self.result_number = results.index(result)
+                    self.set_fragment(result, make(self, op, layout), layout)
+                    self.result_number = 0
             return
-        raise self.error(op, f"{op.name} is not supported by the cuda target")
+        found = RULES.get(op.name)
+        if found is None:
+            found = _plain_rule(op)
+        if found is None:
+            raise self.error(op, f"{op.name} is not supported by the cuda target")
+        found(self, op)
+
+    def program(self, name: str, axis: str) -> SSAValue:
+        """This program's id (`gpu.block_id`) or the number of programs (`gpu.grid_dim`) along x, y, z."""
+        if (name, axis) not in self._programs:
+            make = gpu.BlockIdOp if name == "gpu.block_id" else gpu.GridDimOp
+            with self.preamble():
+                made = self.b.value(make(gpu.DimensionAttr(gpu.DimensionEnum(axis))))
+            self.b.nonnegative.add(made)
+            self._programs[name, axis] = made
+        return self._programs[name, axis]
+
+    def fail_unless(self, condition: SSAValue, op: Operation) -> None:
+        """An assertion: the launch fails where it does not hold."""
+        b = self.b
+        failed = b.value(arith.XOrIOp(condition, b.constant(i1, 1)))
+        with b.when(failed):
+            b.op(mach.InstrOp("nvptx.trap"))
+
+    def finish(self) -> None:
+        """The last word: what is known only at the end goes to where it is needed."""
+        owner = self._shared_base.owner
+        assert isinstance(owner, mach.SharedBaseOp)
+        if self._shared_base.first_use is None:
+            owner.detach()
+            owner.erase()
+            return
+        owner.properties["alignment"] = IntegerAttr(self.shared.alignment, 64)
 
     # Scalars, tiles, arrays ---------------------------------------------------------------------
 
@@ -286,7 +336,7 @@ class Distributor:
         if (found := known.get(layout)) is not None:
             return Fragment(found, layout)
         if self.is_free(value) and isinstance(value, OpResult):
-            make = PRODUCERS.get(value.op.name)
+            make = producer_of(value.op)
             if make is not None:
                 made = make(self, value.op, layout)
                 self._scopes[-1].fragments.setdefault(value, {})[layout] = made
@@ -408,17 +458,13 @@ class Distributor:
 
     def barrier(self) -> None:
         """All threads of the team meet; what they wrote before is seen by all after."""
+        b = self.b
         if self.team.barrier is None:
-            self.b.op(gpu.BarrierOp())
+            b.op(gpu.BarrierOp())
         else:
-            self.b.op(
-                mach.InstrOp(
-                    "nvptx.barrier.sync",
-                    [],
-                    [],
-                    {"id": self.team.barrier, "threads": self.team.threads},
-                )
-            )
+            which = b.constant(i32, self.team.barrier)
+            count = b.constant(i32, self.team.threads)
+            b.op(mach.InstrOp("nvptx.bar.sync", [which, count]))
         self.hazards.met()
 
     def shuffle_xor(self, value: SSAValue, mask: int) -> SSAValue:

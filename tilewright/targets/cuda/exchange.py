@@ -186,3 +186,41 @@ def pointers_of(d: Distributor, at: Addresses, base: Idx) -> Sequence[SSAValue]:
         start = d.shared_pointer(b.add(d.from_thread(at.thread), base))
         return [b.ptr(start, c) for c in at.constants]
     return [d.shared_pointer(x) for x in places(d, at, base)]
+
+
+def reshape_through_shared(d: Distributor, fragment: Fragment, layout: Layout) -> SSAValue:
+    """Elements in row-major order in one layout, read as another shape in another."""
+    size = itemsize(fragment.element)
+    memory = row_major(fragment.layout.shape)
+    need = extent_bytes(memory, size)
+    offset = d.shared.allocate(need, "a change of shape")
+    place = Place(offset, offset + need)
+    d.hazards.write(d, place)
+    store_fragment(d, fragment, memory, offset)
+    d.hazards.read(d, place)
+    value = load_fragment(d, layout, row_major(layout.shape), offset, fragment.element)
+    d.shared.release(offset)
+    return value
+
+
+def element_for_all(d: Distributor, source: SSAValue, at: Sequence[Idx]) -> SSAValue:
+    """One element of a tile as a scalar of every thread."""
+    fragment = d.fragment_of(source)
+    layout = fragment.layout
+    if layout.size == 1:
+        return d.b.extract(fragment.value, 0)
+    size = itemsize(fragment.element)
+    memory = row_major(layout.shape)
+    need = extent_bytes(memory, size)
+    offset = d.shared.allocate(need, "a tile of which one element is read")
+    place = Place(offset, offset + need)
+    d.hazards.write(d, place)
+    store_fragment(d, fragment, memory, offset)
+    d.hazards.read(d, place)
+    number: Idx = 0
+    for n, x in zip(layout.shape, at, strict=True):
+        number = d.b.add(d.b.mul(number, n), x)
+    pointer = d.shared_pointer(d.b.add(d.b.mul(number, size), offset))
+    value = d.b.load(pointer, fragment.element)
+    d.shared.release(offset)
+    return value

@@ -110,7 +110,7 @@ def contiguous_dimension(tile: SSAValue) -> int:
     strides: list[object] = list(origin.mixed_strides)
     if not strides and isinstance(origin.source.type, MemRefType):
         strides = list(strided_form(origin.source.type)[0])
-    known = [s for s in strides[-2:]]
+    known = list(strides[-2:])
     if len(known) == 2 and known[0] == 1 and known[1] != 1:
         return 0
     return len(kind.get_shape()) - 1
@@ -218,8 +218,8 @@ class _Link:
 
 
 class _Planner:
-    def __init__(self, kernel: gpu.FuncOp, warps: int, use_mma: bool):
-        self.kernel = kernel
+    def __init__(self, body: Block, warps: int, use_mma: bool):
+        self.body = body
         self.out = Ownership(warps)
         self.use_mma = use_mma
         self.kind: dict[SSAValue, str] = {}
@@ -230,9 +230,8 @@ class _Planner:
         """(value, contiguous dimension, element size) of accesses."""
 
     def run(self) -> Ownership:
-        body = self.kernel.body.block
-        self.block(body)
-        for op in self.kernel.walk():
+        self.block(self.body)
+        for op in self.body.walk():
             self.link(op)
         self.resolve()
         return self.out
@@ -279,7 +278,7 @@ class _Planner:
             return False
         from tilewright.targets.cuda.aliasing import is_read_only
 
-        return is_read_only(self.kernel, op.tile)
+        return is_read_only(op.tile)
 
     def fixed(self, v: SSAValue) -> bool:
         return is_tile(v) and self.kind.get(v, FIXED) == FIXED
@@ -474,6 +473,6 @@ def is_splat(op: arith.ConstantOp) -> bool:
     return isinstance(op.value, DenseIntOrFPElementsAttr) and op.value.is_splat()
 
 
-def plan_ownership(kernel: gpu.FuncOp, warps: int, *, use_mma: bool = True) -> Ownership:
-    """Layouts of all values of `kernel` over `warps` warps."""
-    return _Planner(kernel, warps, use_mma).run()
+def plan_ownership(body: Block, warps: int, *, use_mma: bool = True) -> Ownership:
+    """Layouts of all values of a kernel's body, or of one role's, over `warps` warps."""
+    return _Planner(body, warps, use_mma).run()

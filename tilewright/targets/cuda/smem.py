@@ -24,6 +24,8 @@ class SharedMemory:
         self.machine = machine
         self.peak = 0
         """Bytes that the kernel needs."""
+        self.alignment = 16
+        """Bytes: what the base must be aligned to for the offsets to be aligned as they were asked for."""
         self._taken: dict[int, int] = {}
         self._for: dict[int, str] = {}
 
@@ -47,10 +49,17 @@ class SharedMemory:
                 hint="smaller tiles need less",
                 rule=self.machine.limits["smem"].source,
             )
+        if align > ALIGNMENT:
+            self.alignment = max(self.alignment, align)
         self._taken[at] = max(size, 1)
         self._for[at] = what
         self.peak = max(self.peak, at + size)
         return at
+
+    @property
+    def bytes(self) -> int:
+        """What a launch must ask for: the peak, and what rounding the base up may cost."""
+        return self.peak + (self.alignment if self.alignment > 16 else 0)
 
     def release(self, offset: int) -> None:
         """Give back what `allocate` gave."""

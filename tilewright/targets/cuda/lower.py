@@ -1,0 +1,134 @@
+"""A kernel at workgroup level, with its layouts chosen, becomes the function of one thread.
+
+The function's parameters are, per array, its address and every extent and stride that its type does
+not fix, and the scalars; then what rules asked for (tensor maps, numbers of programs). Parameters that
+nothing reads are left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects import func, gpu
+from xdsl.dialects.builtin import MemRefType, ModuleOp, UnitAttr
+from xdsl.ir import Attribute, SSAValue
+
+from tilewright.codegen.builder import Idx, function, index
+from tilewright.codegen.registers import DYNAMIC, strided_form
+from tilewright.codegen.tiles import matrix_of_memref, plain
+from tilewright.targets.cuda import (
+    rules_control,
+    rules_memory,
+    rules_product,
+    rules_reduce,
+    rules_scalar,
+    rules_scattered,
+    rules_values,
+)
+from tilewright.targets.cuda.aliasing import may_alias
+from tilewright.targets.cuda.distribute import GLOBAL, Distributor, Team, pointer_in
+from tilewright.targets.cuda.lowered import Extent, Lowered, Pointer, Scalar, Slot, Stride
+from tilewright.targets.cuda.ownership import Ownership
+from tilewright.targets.cuda.smem import SharedMemory
+from tilewright.uarch.base import Machine
+
+RULE_FILES = (
+    rules_control,
+    rules_memory,
+    rules_product,
+    rules_reduce,
+    rules_scalar,
+    rules_scattered,
+    rules_values,
+)
+"""Imported for the rules that they register."""
+
+
+@dataclass
+class _Parameters:
+    """Slots of the function's parameters with their types, per argument of the kernel."""
+
+    slots: list[Slot]
+    types: list[Attribute]
+
+    @classmethod
+    def of(cls, types: list[Attribute]) -> _Parameters:
+        self = cls([], [])
+        for number, type in enumerate(types):
+            if not isinstance(type, MemRefType):
+                self.add(Scalar(number, str(plain(type))), plain(type))
+                continue
+            self.add(Pointer(number), pointer_in(GLOBAL))
+            strides, _ = strided_form(type)
+            for dim, n in enumerate(type.get_shape()):
+                if n < 0:
+                    self.add(Extent(number, dim), index)
+            for dim, s in enumerate(strides):
+                if s == DYNAMIC:
+                    self.add(Stride(number, dim), index)
+        return self
+
+    def add(self, slot: Slot, type: Attribute) -> None:
+        self.slots.append(slot)
+        self.types.append(type)
+
+
+def lower_kernel(kernel: gpu.FuncOp, ownership: Ownership, machine: Machine) -> Lowered:
+    """The thread's function and how to launch it."""
+    body = kernel.body.block
+    name = kernel.sym_name.data
+    parameters = _Parameters.of([a.type for a in body.args])
+    op, b = function(name, parameters.types)
+    op.attributes["mach.kernel"] = UnitAttr()
+    shared = SharedMemory(machine)
+    team = Team(ownership.warps)
+    d = Distributor(b, ownership, machine, shared, team)
+    d.hazards.may_alias = may_alias
+    _bind_arguments(d, kernel, parameters)
+    d.lower_block(body)
+    b.op(func.ReturnOp())
+    d.finish()
+    slots = list(parameters.slots)
+    from tilewright.targets.cuda import staged as st
+
+    facts = st.facts_of(b)
+    slots += [slot for slot, _ in facts.slots]
+    kept: list[Slot] = []
+    for arg, slot in list(zip(b.entry.args, slots, strict=True)):
+        if arg.first_use is None:
+            b.entry.erase_arg(arg)
+        else:
+            kept.append(slot)
+    op.update_function_type()
+    return Lowered(
+        ModuleOp([op]),
+        name,
+        kept,
+        team.threads,
+        shared.bytes,
+        persistent=1 if facts.persistent else 0,
+        barriers=facts.barriers,
+        registers=facts.registers,
+    )
+
+
+def _bind_arguments(d: Distributor, kernel: gpu.FuncOp, parameters: _Parameters) -> None:
+    b = d.b
+    known: dict[Slot, SSAValue] = dict(zip(parameters.slots, b.entry.args, strict=True))
+    for number, arg in enumerate(kernel.body.block.args):
+        type = arg.type
+        if not isinstance(type, MemRefType):
+            d.set_scalar(arg, known[Scalar(number, str(plain(type)))])
+            continue
+        rank = len(type.get_shape())
+        sizes: list[Idx] = []
+        strides: list[Idx] = []
+        for dim in range(rank):
+            size = known.get(Extent(number, dim))
+            if size is not None:
+                b.nonnegative.add(size)
+            sizes.append(0 if size is None else size)
+            stride = known.get(Stride(number, dim))
+            strides.append(0 if stride is None else stride)
+        pointer = known[Pointer(number)]
+        d.set_matrix(arg, matrix_of_memref(b, pointer, type, sizes, strides))

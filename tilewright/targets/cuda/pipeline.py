@@ -1,0 +1,87 @@
+"""The passes of the cuda target, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from xdsl.dialects import gpu
+from xdsl.dialects.builtin import ModuleOp
+
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects.text import print_module
+from tilewright.dialects.xetile import TileType
+from tilewright.passes.cleanup import cleanup
+from tilewright.passes.neutral import remove_neutral
+from tilewright.passes.reciprocal import use_reciprocals
+from tilewright.passes.while_to_for import while_to_for
+from tilewright.passes.widen_accumulators import widen_accumulators
+from tilewright.targets.base import CompileOptions, Observer, ignore
+from tilewright.targets.cuda.lower import lower_kernel
+from tilewright.targets.cuda.lowered import Lowered
+from tilewright.targets.cuda.ownership import choose_warps, plan_ownership
+from tilewright.uarch.base import Machine
+
+ABLATIONS = ("reciprocal", "mma")
+"""Optimisations that `options.disable` can switch off; results stay right.
+
+mma: matrix instructions instead of multiply-add element by element."""
+
+
+def kernel_of(module: ModuleOp) -> gpu.FuncOp:
+    """The module's kernel."""
+    for op in module.walk():
+        if isinstance(op, gpu.FuncOp):
+            return op
+    raise AssertionError("no kernel")
+
+
+def note_maps(kernel: gpu.FuncOp, options: CompileOptions, remarks: list[str]) -> None:
+    """The compiler deals out tiles as its instructions want them; a map of the user's is left out."""
+    for op in kernel.walk():
+        maps = any(name.startswith("wg_map") and op.properties[name] for name in op.properties)
+        tiles = [r.type for r in op.results if isinstance(r.type, TileType)]
+        if not maps and not any(t.wg_map is not None or t.sg_map is not None for t in tiles):
+            continue
+        if options.maps == "strict":
+            raise error_at(
+                op,
+                f"{op.name} has a map, and the cuda target deals out tiles as its instructions want",
+                kind=UnsupportedError,
+                hint="without options(maps='strict') the map is left out, with a remark",
+            )
+        remarks.append(f"{op.name}: its map is not used, warps own what the instructions give them")
+        return
+
+
+def run_pipeline(
+    module: ModuleOp,
+    machine: Machine,
+    options: CompileOptions,
+    remarks: list[str],
+    ir: dict[str, str],
+    observe: Observer = ignore,
+) -> Lowered:
+    """From XeTile at workgroup level to the last stage; `ir` receives the text of every stage.
+
+    `observe` sees the module after every pass, by the pass's name.
+    """
+    kernel = kernel_of(module)
+    ir["xetile"] = print_module(module, readable=True)
+
+    def run(name: str, action: Callable[[], object]) -> None:
+        action()
+        observe(name, module)
+
+    off = options.disable
+    note_maps(kernel, options, remarks)
+    run("widen-accumulators", lambda: widen_accumulators(kernel))
+    run("cleanup", lambda: cleanup(kernel))
+    run("while-to-for", lambda: while_to_for(kernel))
+    run("neutral", lambda: remove_neutral(kernel))
+    if "reciprocal" not in off:
+        run("reciprocal", lambda: use_reciprocals(kernel))
+    run("cleanup", lambda: cleanup(kernel))
+    ownership = plan_ownership(kernel.body.block, choose_warps(kernel), use_mma="mma" not in off)
+    lowered = lower_kernel(kernel, ownership, machine)
+    ir["mach"] = str(lowered.module)
+    return lowered

@@ -1,0 +1,219 @@
+"""load_tile, store_tile, prefetch_tile: arrays of any strides and bounds, and arrays in shared memory.
+
+Vectors of up to 16 bytes where memory is contiguous and aligned (by the argument facts and by what
+divides the tile's offsets), single elements otherwise. Where the extent is not known to be a multiple
+of the vector, one branch that all threads take alike chooses between vectors and elements. Masks stand
+where an element may be outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import Block, Operation, SSAValue
+
+from tilewright.codegen.tiles import ScatteredTile, Tile, itemsize
+from tilewright.dialects import mach
+from tilewright.dialects import xetile as xt
+from tilewright.layout import Layout
+from tilewright.targets.cuda import access as ac
+from tilewright.targets.cuda import blocked as bl
+from tilewright.targets.cuda.aliasing import root_of
+from tilewright.targets.cuda.distribute import Distributor, producer, rule
+from tilewright.targets.cuda.sync import Place
+
+UNKNOWN = object()
+"""The root of memory that nothing is known of."""
+
+
+def place_of(tile: SSAValue, layout: Layout | None) -> Place:
+    """The array of a tile for the hazard tracker; `layout` says who touches which element."""
+    root = root_of(tile)
+    return Place(
+        root=UNKNOWN if root is None else root, owner=None if layout is None else (tile, layout)
+    )
+
+
+def block_tile(d: Distributor, op: Operation, value: SSAValue) -> Tile:
+    tile = d.tile(value)
+    if isinstance(tile, ScatteredTile):
+        raise d.error(op, f"{op.name} takes a tile that is no list of offsets")
+    return tile
+
+
+@producer("xetile.load_tile")
+def load(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
+    """Each result in its turn: with `array_length` they are tiles side by side."""
+    return load_result(d, op, d.result_number, layout)
+
+
+def load_result(d: Distributor, op: Operation, number: int, layout: Layout) -> SSAValue:
+    assert isinstance(op, xt.LoadTileOp)
+    tile = block_tile(d, op, op.tile)
+    if op.permutation is not None:
+        order = op.permutation
+        layout = layout.permuted(tuple(order.index(i) for i in range(len(order))))
+    if number:
+        rows, cols = tile.shape
+        along_rows = op.tile_type.order == (0, 1)
+        tile = tile.moved(
+            d.b, rows * number if along_rows else 0, 0 if along_rows else cols * number
+        )
+    d.hazards.read(d, place_of(op.tile, layout if op.permutation is None else None))
+    return load_fragment(d, op.tile, tile, layout, op.padding_value)
+
+
+def load_fragment(
+    d: Distributor, tile_value: SSAValue, tile: Tile, layout: Layout, padding: int | float
+) -> SSAValue:
+    """A fragment of a tile in `layout`; what lies outside is `padding`."""
+    facts = ac.facts_of(tile_value, tile)
+    dim, width = ac.vector_width(layout, tile, facts)
+    type = VectorType(tile.element, [layout.registers])  # pyright: ignore
+
+    def by(width: int) -> SSAValue:
+        return _load_chunks(d, tile, layout, facts, width, padding)
+
+    extent = ac.straddles(layout, tile, facts, dim, width)
+    if extent is None:
+        return by(width)
+    b = d.b
+    whole = b.cmp("eq", b.rem(extent, width), 0)
+    if (known := b.known_bool(whole)) is not None:
+        return by(width if known else 1)
+    blocks: list[Block] = []
+    for n in (width, 1):
+        block = Block()
+        with b.inside(block), d.scope():
+            b.op(scf.YieldOp(by(n)))
+        blocks.append(block)
+    return b.if_else(whole, blocks[0], blocks[1], [type])[0]
+
+
+def _load_chunks(
+    d: Distributor, tile: Tile, layout: Layout, facts: ac.Facts, width: int, padding: int | float
+) -> SSAValue:
+    b = d.b
+    type = VectorType(tile.element, [width])  # pyright: ignore
+    align = width * itemsize(tile.element)
+    if facts.alignment < itemsize(tile.element):
+        align = facts.alignment
+    parts: list[SSAValue] = []
+    for chunk in ac.chunks(d, tile, layout, facts, width):
+        if chunk.inside is None:
+            parts.append(b.load(chunk.pointer, type, align=align))
+            continue
+        passthru = b.constant(type, padding)
+        mask = ac.splat_mask(d, chunk.inside, width)
+        parts.append(b.value(mach.MaskedLoadOp(chunk.pointer, mask, passthru, alignment=align)))
+    return d.concatenate(parts)
+
+
+@rule("xetile.store_tile")
+def store(d: Distributor, op: Operation) -> None:
+    assert isinstance(op, xt.StoreTileOp)
+    tile = block_tile(d, op, op.tile)
+    fragment = d.fragment_of(op.value)
+    d.hazards.write(d, place_of(op.tile, fragment.layout))
+    store_value(d, op.tile, tile, fragment.value, fragment.layout)
+
+
+def store_value(
+    d: Distributor, tile_value: SSAValue, tile: Tile, value: SSAValue, layout: Layout
+) -> None:
+    """Writes a fragment to a tile; of replicas the first writes."""
+    facts = ac.facts_of(tile_value, tile)
+    dim, width = ac.vector_width(layout, tile, facts)
+    first = d.first_replica(layout)
+
+    def by(width: int) -> None:
+        _store_chunks(d, tile, value, layout, facts, width, first)
+
+    extent = ac.straddles(layout, tile, facts, dim, width)
+    _choose(d, extent, width, by)
+
+
+def _choose(
+    d: Distributor, extent: SSAValue | int | None, width: int, by: Callable[[int], None]
+) -> None:
+    """Vectors where the extent is a multiple of them, elements where it is not."""
+    if extent is None:
+        by(width)
+        return
+    b = d.b
+    whole = b.cmp("eq", b.rem(extent, width), 0)
+    if (known := b.known_bool(whole)) is not None:
+        by(width if known else 1)
+        return
+    blocks: list[Block] = []
+    for n in (width, 1):
+        block = Block()
+        with b.inside(block), d.scope():
+            by(n)
+            b.op(scf.YieldOp())
+        blocks.append(block)
+    b.if_else(whole, blocks[0], blocks[1], [])
+
+
+def _store_chunks(
+    d: Distributor,
+    tile: Tile,
+    value: SSAValue,
+    layout: Layout,
+    facts: ac.Facts,
+    width: int,
+    first: SSAValue | None,
+) -> None:
+    b = d.b
+    align = width * itemsize(tile.element)
+    if facts.alignment < itemsize(tile.element):
+        align = facts.alignment
+    for chunk in ac.chunks(d, tile, layout, facts, width):
+        part = d.pick(value, range(chunk.first, chunk.first + width))
+        mask = b.both(chunk.inside, first)
+        if mask is None:
+            b.store(part, chunk.pointer, align=align)
+        else:
+            splat = ac.splat_mask(d, mask, width)
+            b.op(mach.MaskedStoreOp(part, chunk.pointer, splat, alignment=align))
+
+
+LINE = 128
+"""Bytes of a cache line."""
+
+
+@rule("xetile.prefetch_tile")
+def prefetch(d: Distributor, op: Operation) -> None:
+    """One prefetch per cache line of the tile, dealt to the threads; lines outside do nothing."""
+    assert isinstance(op, xt.PrefetchTileOp)
+    tile = d.tile(op.tile)
+    locality = 3 if op.locality is None else op.locality
+    if not isinstance(tile, Tile) or op.tile_type.memory_space == 3 or locality == 0:
+        return
+    b = d.b
+    size = itemsize(tile.element)
+    facts = ac.facts_of(op.tile, tile)
+    fast = 1 if facts.unit[1] else 0 if facts.unit[0] else None
+    if fast is None:
+        return
+    per_line = max(1, LINE // size)
+    shape = list(tile.shape)
+    shape[fast] = -(-shape[fast] // per_line)
+    layout = bl.blocked((shape[0], shape[1]), fast, 1, d.team.warps)
+    starts = d.coordinates(layout)
+    at = d.registers_at(layout)
+    first = d.first_replica(layout)
+    for r in range(layout.registers):
+        place = [b.add(starts[i], int(at[i][r])) for i in range(2)]
+        place[fast] = b.mul(place[fast], per_line)
+        pointer, inside = tile.pointer, first
+        for i in range(2):
+            element = b.add(tile.offsets[i], place[i])
+            inside = b.both(inside, b.cmp("slt", element, tile.extents[i]))
+            if not b.is_nonnegative(element):
+                inside = b.both(inside, b.cmp("sge", element, 0))
+            pointer = b.ptr(pointer, b.mul(b.mul(element, tile.strides[i]), size))
+        with ac.guarded(d, inside):
+            b.prefetch(pointer, locality=locality)

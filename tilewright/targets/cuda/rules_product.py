@@ -1,0 +1,383 @@
+"""tile_mma: operands through shared memory, ldmatrix, mma.sync; or multiply-add element by element.
+
+The simple path, right for every product: what the operands' fragments hold is written to shared memory
+in the order in which they hold it, all threads meet, and each warp reads the fragments that its
+instructions want. An operand that is already held as its fragment wants it (the result of another
+product of the same rows) stays in registers. Stages in flight are `stage` passes of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import gcd
+
+import numpy as np
+from xdsl.dialects import arith, math, vector
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    Float64Type,
+    FloatTF32Type,
+    IntegerType,
+    VectorType,
+    f16,
+    f32,
+    i8,
+    i32,
+)
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from tilewright.codegen.builder import Builder
+from tilewright.codegen.tiles import itemsize
+from tilewright.dialects import mach
+from tilewright.dialects import xetile as xt
+from tilewright.layout import Axis, Layout, LayoutError, Swizzle
+from tilewright.layout.memory import strided
+from tilewright.targets.cuda.access import run_along
+from tilewright.targets.cuda.distribute import LANES, Distributor, Fragment, rule
+from tilewright.targets.cuda.exchange import (
+    addresses,
+    conversion,
+    extent_bytes,
+    is_linear,
+    load_fragment,
+    pointers_of,
+    store_fragment,
+)
+from tilewright.targets.cuda.products import Product, source_element
+from tilewright.targets.cuda.sync import Place
+
+ELEMENTS: dict[str, Attribute] = {
+    "f16": f16,
+    "tf32": FloatTF32Type(),
+    "i8": i8,
+    "f64": Float64Type(),
+}
+ROW_BYTES = 16
+
+
+@dataclass
+class Staged:
+    """An operand in shared memory."""
+
+    offset: int
+    memory: Layout
+    element: Attribute
+
+
+@rule("xetile.tile_mma")
+def tile_mma(d: Distributor, op: Operation) -> None:
+    assert isinstance(op, xt.TileMmaOp)
+    plan = d.ownership.products[op]
+    if plan.instruction is None:
+        by_elements(d, op, plan)
+        return
+    assert plan.a is not None and plan.b is not None
+    sides = [_prepared(d, op.a, plan.a), _prepared(d, op.b, plan.b)]
+    staged: list[Staged | None] = []
+    for fragment, want in zip(sides, (plan.a, plan.b), strict=True):
+        # What is held by the right lanes needs no memory.
+        inside = conversion(fragment.layout, want)[1] is not None
+        staged.append(None if inside else stage(d, fragment, op))
+    parts: list[SSAValue] = []
+    for fragment, place, want in zip(sides, staged, (plan.a, plan.b), strict=True):
+        if place is None:
+            parts.append(words(d, d.convert(fragment, want).value, plan))
+        else:
+            parts.append(read_operand(d, place, want, plan))
+    for place in staged:
+        if place is not None:
+            d.shared.release(place.offset)
+    accumulator = (
+        d.fragment_of(op.c, plan.c).value
+        if op.c is not None
+        else d.b.constant(d.fragment_type(op.result.type, plan.c), 0)
+    )
+    d.set_fragment(op.result, multiply(d, plan, parts[0], parts[1], accumulator), plan.c)
+
+
+def _prepared(d: Distributor, value: SSAValue, want: Layout) -> Fragment:
+    """An operand in the element type that the instruction takes, in registers."""
+    fragment = d.fragment_of(value) if d.home(value) is not None else d.fragment_of(value, want)
+    element = fragment.element
+    if element.name.startswith("f8"):
+        wide = VectorType(f16, [fragment.layout.registers])
+        return Fragment(d.b.value(arith.ExtFOp(fragment.value, wide)), fragment.layout)
+    return fragment
+
+
+def stage(d: Distributor, fragment: Fragment, op: Operation) -> Staged:
+    """Write an operand to shared memory; it may be read after the next `hazards.read`."""
+    size = itemsize(fragment.element)
+    memory = operand_memory(fragment.layout, size)
+    need = extent_bytes(memory, size)
+    offset = d.shared.allocate(need, "an operand of a product", op=op)
+    d.hazards.write(d, Place(offset, offset + need))
+    store_fragment(d, fragment, memory, offset)
+    return Staged(offset, memory, fragment.element)
+
+
+@lru_cache(maxsize=512)
+def operand_memory(layout: Layout, size: int) -> Layout:
+    """Contiguous along the dimension that a lane holds runs of; rows swizzled in chunks of 16 bytes,
+    or padded by 16 bytes where they are no power of two."""
+    fast, _ = run_along(layout)
+    other = 1 - fast
+    row = layout.shape[fast] * size
+    steps = [0, 0]
+    steps[fast], steps[other] = 1, layout.shape[fast]
+    for width in (128, 64, 32):
+        if row % width == 0 and row & (row - 1) == 0 and (row == width or width == 128):
+            # Rows longer than the swizzle's span XOR the chunk with the row all the same.
+            shift = max(3, (row // 16).bit_length() - 1) if row >= 128 else 3
+            base = (16 // size).bit_length() - 1
+            bits = (width // 16).bit_length() - 1
+            memory = strided(layout.shape, steps, Swizzle(bits, base, shift))
+            try:
+                addresses(layout, memory, size)
+            except LayoutError:
+                continue
+            return memory
+    pad = max(1, ROW_BYTES // size)
+    steps[other] = -(-layout.shape[fast] // pad) * pad + pad
+    return strided(layout.shape, steps)
+
+
+def words(d: Distributor, value: SSAValue, plan: Product) -> SSAValue:
+    """A fragment as the 32-bit words that instructions take (f64 stays)."""
+    assert isinstance(value.type, VectorType)
+    (count,) = value.type.get_shape()
+    if isinstance(value.type.element_type, Float64Type):
+        return value
+    return d.b.value(vector.BitcastOp(value, VectorType(i32, [count // plan.pack])))
+
+
+# Reading fragments ------------------------------------------------------------------------------
+
+
+def read_operand(d: Distributor, staged: Staged, want: Layout, plan: Product) -> SSAValue:
+    """The fragment of one operand as words: by ldmatrix where its rows lie so, else by plain loads."""
+    size = itemsize(staged.element)
+    need = extent_bytes(staged.memory, size)
+    d.hazards.read(d, Place(staged.offset, staged.offset + need))
+    found = matrices(want, staged.memory, size, plan.pack, d.team.warps)
+    if found is None:
+        return words(d, load_fragment(d, want, staged.memory, staged.offset, staged.element), plan)
+    parts: list[SSAValue] = []
+    for group in found.groups:
+        count = group.count
+        for pointer in pointers_of(d, group.at, staged.offset):
+            name = f"nvptx.ldmatrix.x{count}{'.trans' if found.transposed else ''}"
+            op = mach.InstrOp(name, [pointer], [VectorType(i32, [count])])
+            parts.append(d.b.value(op))
+    return d.concatenate(parts)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Loads of `count` matrices each, at these addresses (of the row that each lane names)."""
+
+    count: int
+    at: object
+
+
+@dataclass(frozen=True)
+class Matrices:
+    groups: tuple[Group, ...]
+    transposed: bool
+
+
+@lru_cache(maxsize=512)
+def matrices(want: Layout, memory: Layout, size: int, pack: int, warps: int) -> Matrices | None:
+    """A fragment as 8 x 8 matrices of 16 bits for ldmatrix, in the order of its words; None where its
+    rows of 16 bytes do not lie in one piece.
+
+    Word w of lane l holds elements `pack` w ...: matrix w has row l / 4 there. The row that lane 8 i + r
+    names is row r of matrix i: its first element is what lane 4 r holds first (or, transposed, the
+    elements that lanes r hold first along the other dimension).
+    """
+    from tilewright.targets.cuda.exchange import Addresses
+
+    if pack * size != 4 or size == 8:
+        return None
+    total = want.registers // pack
+    count = next((n for n in (4, 2, 1) if total % n == 0), 1)
+    table = memory.address(*want.table()) * size
+    table = table.reshape(warps, LANES, total, pack)
+    for transposed in (False, True):
+        if transposed and size != 2:
+            continue
+        rows = np.empty((warps, LANES, total), np.int64)
+        if not _rows(table, rows, transposed, size):
+            continue
+        thread = np.empty((warps, LANES, total // count), np.int64)
+        for lane in range(LANES):
+            matrix, row = (lane // 8) % count, lane % 8
+            thread[:, lane, :] = rows[:, row, matrix::count]
+        flat = thread.reshape(warps * LANES, -1)
+        base, constants = flat[:, 0], flat[0]
+        if constants[0] != 0:
+            continue
+        for join in ("add", "xor"):
+            made = base[:, None] + constants if join == "add" else base[:, None] ^ constants
+            if np.array_equal(made, flat) and is_linear(base, join):
+                at = Addresses(tuple(map(int, base)), tuple(map(int, constants)), join, 16 // size)
+                return Matrices((Group(count, at),), transposed)
+    return None
+
+
+def _rows(table: np.ndarray, rows: np.ndarray, transposed: bool, size: int) -> bool:
+    """Fill rows[w, r, word] with the address of row r of each matrix; False where it is in pieces."""
+    warps, _, total, pack = table.shape
+    for r in range(8):
+        if not transposed:
+            start = table[:, 4 * r, :, 0]
+            for lane in range(4):
+                for i in range(pack):
+                    step = (lane * pack + i) * size
+                    if not np.array_equal(table[:, 4 * r + lane, :, i], start + step):
+                        return False
+        else:
+            # Row r of the stored matrix is element r along k: lane r / 2, its element r % 2.
+            start = table[:, r // 2, :, r % 2]
+            for other in range(8):
+                if not np.array_equal(table[:, 4 * other + r // 2, :, r % 2], start + other * size):
+                    return False
+        if np.any(start % 16):
+            return False
+        rows[:, r, :] = start
+    del warps, total
+    return True
+
+
+# Multiplying ------------------------------------------------------------------------------------
+
+
+def multiply(d: Distributor, plan: Product, a: SSAValue, b: SSAValue, c: SSAValue) -> SSAValue:
+    """All instructions of one product: k outermost, so that accumulators rest between two uses."""
+    assert plan.instruction is not None and plan.a is not None and plan.b is not None
+    element = c.type.element_type  # pyright: ignore
+    rows = plan.rows
+    wm, wn = plan.grid
+    m, n = plan.c.shape
+    k = plan.a.shape[1]
+    tiles_m, tiles_n, tiles_k = m // (rows * wm), n // (8 * wn), k // plan.k
+    na = rows * plan.k // LANES // plan.pack
+    nb = 8 * plan.k // LANES // plan.pack
+    nc = rows * 8 // LANES
+    parts = [d.pick(c, range(i * nc, (i + 1) * nc)) for i in range(tiles_m * tiles_n)]
+    left = [d.pick(a, range(i * na, (i + 1) * na)) for i in range(tiles_m * tiles_k)]
+    right = [d.pick(b, range(i * nb, (i + 1) * nb)) for i in range(tiles_n * tiles_k)]
+    type = VectorType(element, [nc])
+    for step in range(tiles_k):
+        for i in range(tiles_m):
+            # Back and forth along n: the last B is the next first.
+            for j in range(tiles_n) if i % 2 == 0 else reversed(range(tiles_n)):
+                at = i * tiles_n + j
+                op = mach.InstrOp(
+                    plan.instruction,
+                    [left[i * tiles_k + step], right[j * tiles_k + step], parts[at]],
+                    [type],
+                )
+                parts[at] = d.b.value(op)
+    return d.concatenate(parts)
+
+
+# Element by element -----------------------------------------------------------------------------
+
+
+def by_elements(d: Distributor, op: xt.TileMmaOp, plan: Product) -> None:
+    """Any types and extents: both operands in shared memory, one step of k after the other."""
+    b = d.b
+    c_type = d.fragment_type(op.result.type, plan.c)
+    element = c_type.element_type
+    compute = _compute_type(element)
+    (m, k), (_, n) = op.a.type.get_shape(), op.b.type.get_shape()  # pyright: ignore
+    signs = [source_element(v) for v in (op.a, op.b)]
+    staged: list[Staged] = []
+    for value in (op.a, op.b):
+        fragment = d.fragment_of(value)
+        size = itemsize(fragment.element)
+        steps = [fragment.layout.shape[1] + max(1, 4 // size), 1]
+        memory = strided(fragment.layout.shape, steps)
+        need = extent_bytes(memory, size)
+        offset = d.shared.allocate(need, "an operand of a product", op=op)
+        d.hazards.write(d, Place(offset, offset + need))
+        store_fragment(d, fragment, memory, offset)
+        staged.append(Staged(offset, memory, fragment.element))
+    for place in staged:
+        need = extent_bytes(place.memory, itemsize(place.element))
+        d.hazards.read(d, Place(place.offset, place.offset + need))
+    start = d.fragment_of(op.c, plan.c).value if op.c is not None else b.constant(c_type, 0)
+    wide = VectorType(compute, [plan.c.registers])
+    start = _extended(b, start, wide, True)
+    rows, cols = plan.c.contracted(1), plan.c.contracted(0)
+    coords = plan.c.at(register=np.arange(plan.c.registers))
+    zero = np.zeros_like(coords[0])
+    pick_a = [int(r) for r in rows.index(Axis.REGISTER, (coords[0], zero))]
+    pick_b = [int(r) for r in cols.index(Axis.REGISTER, (zero, coords[1]))]
+    with b.loop(0, k, 1, [start], nonempty=True) as loop:
+        x = _column(d, staged[0], rows, loop.iv, 0)
+        y = _column(d, staged[1], cols, loop.iv, 1)
+        x = d.pick(_extended(b, x, compute, signs[0].is_signed), pick_a)
+        y = d.pick(_extended(b, y, compute, signs[1].is_signed), pick_b)
+        if isinstance(compute, AnyFloat):
+            loop.out = [b.value(math.FmaOp(x, y, loop.carried[0]))]
+        else:
+            loop.out = [b.value(arith.AddiOp(loop.carried[0], b.value(arith.MuliOp(x, y))))]
+    for place in staged:
+        d.shared.release(place.offset)
+    result = loop.results[0]
+    if compute != element:
+        result = b.value(arith.TruncFOp(result, c_type))
+    d.set_fragment(op.result, result, plan.c)
+
+
+def _compute_type(element: Attribute) -> Attribute:
+    if isinstance(element, AnyFloat):
+        return element if isinstance(element, Float64Type) else f32
+    return element
+
+
+def _extended(b: Builder, x: SSAValue, wanted: Attribute, signed: bool) -> SSAValue:
+    """A fragment in a wider element type."""
+    assert isinstance(x.type, VectorType)
+    element = wanted.element_type if isinstance(wanted, VectorType) else wanted
+    have = x.type.element_type
+    if have == element:
+        return x
+    type = VectorType(element, x.type.get_shape())  # pyright: ignore
+    if isinstance(element, AnyFloat):
+        if isinstance(have, FloatTF32Type):
+            return b.value(arith.BitcastOp(x, type))
+        return b.value(arith.ExtFOp(x, type))
+    assert isinstance(have, IntegerType)
+    return b.value(arith.ExtSIOp(x, type) if signed else arith.ExtUIOp(x, type))
+
+
+def _column(d: Distributor, staged: Staged, layout: Layout, k: SSAValue, k_is_row: int) -> SSAValue:
+    """What a thread needs of column k of A (`layout`: rows x 1), or of row k of B (1 x columns)."""
+    b = d.b
+    size = itemsize(staged.element)
+    (outer,) = [x.weight for x in staged.memory.on(Axis.MEMORY) if x.dim == 0][:1] or [1]
+    step = outer if k_is_row else 1
+    other = 1 if k_is_row else outer
+    dim = 1 if k_is_row else 0
+    start = d.coordinates(layout)[dim]
+    constants = d.registers_at(layout)[dim]
+    pointer = d.shared_pointer(
+        b.add(b.add(b.mul(k, step * size), b.mul(start, other * size)), staged.offset)
+    )
+    run = 1
+    if k_is_row:
+        along, length = run_along(layout)
+        if along == 1:
+            run = gcd(length, gcd(max(1, 16 // size), outer))
+            if (outer * size) % (run * size):
+                run = 1
+    type = VectorType(staged.element, [run])  # pyright: ignore
+    parts = [
+        b.load(b.ptr(pointer, int(constants[i]) * other * size), type, align=run * size)
+        for i in range(0, len(constants), run)
+    ]
+    return d.concatenate(parts)

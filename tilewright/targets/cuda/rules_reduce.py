@@ -1,0 +1,148 @@
+"""Reductions: registers, then lanes by butterflies, then warps through shared memory.
+
+The plan is `tilewright.layout.plan.reduce`; sums of narrow floats are taken in f32.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import AnyFloat, Float32Type, Float64Type, VectorType, f32
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from tilewright import layout as ly
+from tilewright.codegen.combine import combine
+from tilewright.codegen.reductions import kind_of
+from tilewright.dialects import xetile as xt
+from tilewright.layout import Axis, Digit, Layout
+from tilewright.targets.cuda.distribute import Distributor, Fragment, is_tile_shaped, rule
+from tilewright.targets.cuda.exchange import through_shared
+from tilewright.targets.cuda.ownership import reduced_dims
+
+
+@rule("xetile.reduction")
+def reduction(d: Distributor, op: Operation) -> None:
+    assert isinstance(op, xt.ReductionOp)
+    fragment = d.fragment_of(op.source)
+    narrow = fragment.element
+    fragment = _widened(d, fragment)
+    for dim in op.dims:
+        fragment = reduce_dimension(d, fragment, op.kind, dim, op.reduction_size)
+    d.set_fragment(op.result, _narrowed(d, fragment, narrow).value, fragment.layout)
+
+
+@rule("vector.multi_reduction")
+def multi_reduction(d: Distributor, op: Operation) -> None:
+    """The reduced dimensions vanish; the second operand is combined with the result."""
+    source, start = op.operands
+    kind = kind_of(op)
+    fragment = d.fragment_of(source)
+    narrow = fragment.element
+    fragment = _widened(d, fragment)
+    dims = reduced_dims(op)
+    for dim in dims:
+        fragment = reduce_dimension(d, fragment, kind, dim, None)
+    (result,) = op.results
+    if not is_tile_shaped(result):
+        one = d.b.extract(_narrowed(d, fragment, narrow).value, 0)
+        d.set_scalar(result, combine(d.b, kind, one, d.scalar(start)))
+        return
+    layout = fragment.layout.dropped(*dims)
+    value = _narrowed(d, fragment, narrow).value
+    d.set_fragment(result, combine(d.b, kind, value, d.fragment_of(start, layout).value), layout)
+
+
+@rule("vector.reduction")
+def vector_reduction(d: Distributor, op: Operation) -> None:
+    """A 1-D tile to a scalar, which every thread gets."""
+    kind = kind_of(op)
+    fragment = d.fragment_of(op.operands[0])
+    narrow = fragment.element
+    fragment = reduce_dimension(d, _widened(d, fragment), kind, 0, None)
+    value = d.b.extract(_narrowed(d, fragment, narrow).value, 0)
+    for start in op.operands[1:]:
+        value = combine(d.b, kind, value, d.scalar(start))
+    d.set_scalar(op.results[0], value)
+
+
+def _widened(d: Distributor, fragment: Fragment) -> Fragment:
+    element = fragment.element
+    if not isinstance(element, AnyFloat) or isinstance(element, Float32Type | Float64Type):
+        return fragment
+    if element.name == "tf32":
+        return fragment
+    wide = VectorType(f32, [fragment.layout.registers])
+    return Fragment(d.b.value(arith.ExtFOp(fragment.value, wide)), fragment.layout)
+
+
+def _narrowed(d: Distributor, fragment: Fragment, element: Attribute) -> Fragment:
+    if fragment.element == element:
+        return fragment
+    type = VectorType(element, [fragment.layout.registers])  # pyright: ignore
+    return Fragment(d.b.value(arith.TruncFOp(fragment.value, type)), fragment.layout)
+
+
+def reduce_dimension(
+    d: Distributor, fragment: Fragment, kind: str, dim: int, run: int | None
+) -> Fragment:
+    """Runs along one dimension combined; every owner of a part holds the result."""
+    plan = ly.plan.reduce(fragment.layout, dim, run)
+    value = fold_registers(d, fragment.value, kind, plan.fold, plan.result.registers)
+    for mask in plan.butterfly():
+        value = combine(d.b, kind, value, d.shuffle_xor(value, mask))
+    result = Fragment(value, plan.result)
+    if not plan.subgroup:
+        return result
+    source, target = across_warps(fragment.layout, plan.result, plan.subgroup)
+    spread = through_shared(d, Fragment(value, source), target)
+    coords = target.at(register=np.arange(target.registers))
+    fold = plan.result.index(Axis.REGISTER, coords[1:])
+    return Fragment(fold_registers(d, spread.value, kind, fold, plan.result.registers), plan.result)
+
+
+def fold_registers(
+    d: Distributor, value: SSAValue, kind: str, fold: np.ndarray, count: int
+) -> SSAValue:
+    """Registers with the same number in `fold` combined: halves of the groups at a time."""
+    groups: list[list[int]] = [[] for _ in range(count)]
+    for register, number in enumerate(fold):
+        groups[int(number)].append(register)
+    members = len(groups[0])
+    if members == 1:
+        return d.pick(value, [g[0] for g in groups])
+    ordered = d.pick(value, [g[i] for i in range(members) for g in groups])
+    while members > 1:
+        half = members // 2
+        low = d.pick(ordered, range(half * count))
+        high = d.pick(ordered, range(half * count, 2 * half * count))
+        joined = combine(d.b, kind, low, high)
+        if members % 2:
+            rest = d.pick(ordered, range(2 * half * count, members * count))
+            joined = d.concatenate([joined, rest])
+        members = half + members % 2
+        ordered = joined
+    return ordered
+
+
+@lru_cache(maxsize=512)
+def across_warps(source: Layout, result: Layout, warps: tuple[Digit, ...]) -> tuple[Layout, Layout]:
+    """Layouts of the partial results as a tile with one dimension more in front: one entry per warp
+    that holds a part. First as they are held, then as every warp needs them: all of them."""
+    parts = int(np.prod([w.size for w in warps]))
+    moved = [d._replace(dim=d.dim + 1) for d in result.digits if d.dim is not None]
+    lanes = [d for d in result.on(Axis.LANE) if d.dim is None]
+    own = [d for d in source.on(Axis.SUBGROUP) if d.dim is None]
+    step = 1
+    split: list[Digit] = []
+    for w in warps:
+        split.append(Digit(Axis.SUBGROUP, w.weight, w.size, 0, step))
+        step *= w.size
+    shape = (parts, *result.shape)
+    held = Layout.of(shape, [*moved, *lanes, *own, *split])
+    all_warps = [d for d in result.on(Axis.SUBGROUP) if d.dim is None]
+    inner = result.registers
+    every = [Digit(Axis.REGISTER, inner, parts, 0, 1)]
+    wanted = Layout.of(shape, [*moved, *lanes, *all_warps, *every])
+    return held, wanted

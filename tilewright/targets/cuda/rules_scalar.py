@@ -1,0 +1,222 @@
+"""Scalars, ids, arrays, tiles as values, barriers, assertions: what every thread does alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects import arith, cf, gpu, memref
+from xdsl.dialects.builtin import MemRefType
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.codegen.builder import Idx
+from tilewright.codegen.tiles import (
+    Matrix,
+    ScatteredTile,
+    Tile,
+    init_tile,
+    itemsize,
+    matrix_of_memref,
+    plain,
+)
+from tilewright.dialects import mach
+from tilewright.dialects import xetile as xt
+from tilewright.passes.memory_objects import memory_space
+from tilewright.targets.cuda.distribute import (
+    FALLBACKS,
+    GLOBAL,
+    Distributor,
+    Rule,
+    is_tile_shaped,
+    pointer_in,
+    rule,
+)
+
+_NONNEGATIVE = (
+    arith.AddiOp,
+    arith.MuliOp,
+    arith.MinSIOp,
+    arith.RemUIOp,
+    arith.DivUIOp,
+    arith.DivSIOp,
+    arith.RemSIOp,
+)
+"""Ops whose result is not negative if no operand is."""
+
+
+def clone_scalar(d: Distributor, op: Operation) -> None:
+    """An op on scalars, as it is."""
+    b = d.b
+    if isinstance(op, arith.ConstantOp):
+        data = getattr(getattr(op.value, "value", None), "data", None)
+        if data is not None:
+            d.set_scalar(op.result, b.constant(plain(op.result.type), data))
+            return
+    operands = [d.scalar(v) for v in op.operands]
+    new = type(op).create(
+        operands=operands,
+        result_types=[plain(r.type) for r in op.results],
+        properties=op.properties,
+        attributes=op.attributes,
+    )
+    new.location = op.location
+    b.op(new)
+    for old, value in zip(op.results, new.results, strict=True):
+        d.set_scalar(old, value)
+    if isinstance(op, _NONNEGATIVE) and all(b.is_nonnegative(d.idx(v)) for v in op.operands):
+        b.nonnegative |= set(new.results)
+    if isinstance(op, arith.MaxSIOp) and any(b.is_nonnegative(d.idx(v)) for v in op.operands):
+        b.nonnegative |= set(new.results)
+
+
+def _scalar_family(op: Operation) -> Rule | None:
+    if op.regions or not op.name.startswith(("arith.", "math.", "index.")):
+        return None
+    values = (*op.operands, *op.results)
+    if any(is_tile_shaped(v) or isinstance(v.type, MemRefType | xt.TileType) for v in values):
+        return None
+    return clone_scalar
+
+
+FALLBACKS.append(_scalar_family)
+
+
+@rule("gpu.block_id", "gpu.grid_dim")
+def ids(d: Distributor, op: Operation) -> None:
+    assert isinstance(op, gpu.BlockIdOp | gpu.GridDimOp)
+    d.set_scalar(op.result, d.program(op.name, str(op.dimension.data)))
+
+
+@rule("gpu.barrier")
+def barrier(d: Distributor, op: Operation) -> None:
+    d.barrier()
+
+
+@rule(
+    "gpu.return",
+    "func.return",
+    "scf.yield",
+    "scf.condition",
+    "memref.dealloc",
+    "memref.assume_alignment",
+)
+def nothing(d: Distributor, op: Operation) -> None:
+    """Terminators are printed by what contains them."""
+
+
+@rule("memref.dim")
+def dim(d: Distributor, op: Operation) -> None:
+    assert isinstance(op, memref.DimOp)
+    at = d.idx(op.index)
+    matrix = d.matrix(op.source)
+    if not isinstance(at, int) or matrix is None:
+        raise d.error(op, "memref.dim needs a constant dimension of an array argument")
+    d.set_scalar(op.result, d.b.idx(matrix.sizes[at]))
+
+
+@rule("memref.extract_strided_metadata")
+def metadata(d: Distributor, op: Operation) -> None:
+    matrix = _array(d, op, op.operands[0])
+    d.set_matrix(op.results[0], matrix)
+    values = [0, *matrix.sizes, *matrix.strides]
+    for result, value in zip(op.results[1:], values, strict=True):
+        d.set_scalar(result, d.b.idx(value))
+
+
+@rule("memref.reinterpret_cast")
+def reinterpret(d: Distributor, op: Operation) -> None:
+    """A view of the same memory with the sizes and strides that it names."""
+    assert isinstance(op, memref.ReinterpretCastOp)
+    base = _array(d, op, op.source)
+
+    def mixed(static: Sequence[int], dynamic: Sequence[SSAValue]) -> list[Idx]:
+        rest = [d.idx(v) for v in dynamic]
+        return [rest.pop(0) if n in (-(2**63), -1) else n for n in static]
+
+    (offset,) = mixed(op.static_offsets.get_values(), op.offsets)
+    sizes = mixed(op.static_sizes.get_values(), op.sizes)
+    strides = mixed(op.static_strides.get_values(), op.strides)
+    pointer = d.b.ptr(base.pointer, d.b.mul(offset, itemsize(base.element)))
+    d.set_matrix(op.result, Matrix(pointer, base.element, tuple(sizes), tuple(strides)))
+
+
+@rule("memref.cast", "memref.memory_space_cast")
+def cast(d: Distributor, op: Operation) -> None:
+    d.set_matrix(op.results[0], _array(d, op, op.operands[0]))
+
+
+@rule("memref.extract_aligned_pointer_as_index")
+def address(d: Distributor, op: Operation) -> None:
+    pointer = _array(d, op, op.operands[0]).pointer
+    d.set_scalar(op.results[0], d.b.value(mach.IntFromPtrOp(pointer)))
+
+
+@rule("memref.alloc", "memref.alloca")
+def allocate(d: Distributor, op: Operation) -> None:
+    """Memory shared by the workgroup: it lives to the end of the kernel."""
+    (result,) = op.results
+    type = result.type
+    assert isinstance(type, MemRefType)
+    shape = type.get_shape()
+    if any(n < 0 for n in shape):
+        raise d.error(op, "memory shared by the workgroup has a static shape")
+    count = itemsize(plain(type.element_type))
+    for n in shape:
+        count *= n
+    if memory_space(result) not in (0, 3, None):
+        raise d.error(op, f"there is no memory space {memory_space(result)} on {d.machine.name}")
+    offset = d.shared.allocate(count, "an array of the workgroup", op=op)
+    pointer = d.shared_pointer(offset)
+    d.set_matrix(result, matrix_of_memref(d.b, pointer, type, [], []))
+
+
+def _array(d: Distributor, op: Operation, value: SSAValue) -> Matrix:
+    found = d.matrix(value)
+    if found is None:
+        raise d.error(op, f"{op.name}: this array comes from nowhere that the cuda target knows")
+    return found
+
+
+# Tiles as values --------------------------------------------------------------------------------
+
+
+@rule("xetile.init_tile")
+def make_tile(d: Distributor, op: Operation) -> None:
+    assert isinstance(op, xt.InitTileOp)
+    source: Matrix | SSAValue | None = d.matrix(op.source)
+    if source is None:
+        source = d.b.value(mach.PtrFromIntOp(d.scalar(op.source), pointer_in(GLOBAL)))
+    known = {v: d.scalar(v) for v in (*op.offsets, *op.sizes, *op.strides)}
+    d.set_tile(op.result, init_tile(d.b, op, source, known))
+
+
+@rule("xetile.update_tile_offset")
+def move_tile(d: Distributor, op: Operation) -> None:
+    assert isinstance(op, xt.UpdateTileOffsetOp)
+    tile = d.tile(op.tile)
+    if isinstance(tile, ScatteredTile):
+        from dataclasses import replace
+
+        assert op.offset_vector is not None
+        d.set_tile(op.result, replace(tile, offsets=(*tile.offsets, op.offset_vector)))
+        return
+    assert isinstance(tile, Tile)
+    rows, cols = (x if isinstance(x, int) else d.idx(x) for x in op.mixed_offsets)
+    d.set_tile(op.result, tile.moved(d.b, rows, cols))
+
+
+# Diagnostics ------------------------------------------------------------------------------------
+
+
+@rule("cf.assert")
+def check(d: Distributor, op: Operation) -> None:
+    assert isinstance(op, cf.AssertOp)
+    d.fail_unless(d.scalar(op.arg), op)
+
+
+@rule("tw.print", "tw.breakpoint")
+def refuse(d: Distributor, op: Operation) -> None:
+    raise d.error(
+        op,
+        "compiled code on a GPU does not print",
+        hint="run the kernel with kernel.options(target='reference'): there print and breakpoint work",
+    )

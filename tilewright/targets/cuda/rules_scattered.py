@@ -1,0 +1,145 @@
+"""Gather, scatter and atomics: element by element, each under its own mask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import VectorType
+from xdsl.dialects.vector import BroadcastOp
+from xdsl.ir import Block, Operation, SSAValue
+
+from tilewright.codegen.builder import index
+from tilewright.codegen.combine import rmw
+from tilewright.codegen.tiles import ScatteredTile, itemsize
+from tilewright.dialects import mach
+from tilewright.dialects import xetile as xt
+from tilewright.layout import Layout
+from tilewright.targets.cuda import access as ac
+from tilewright.targets.cuda.distribute import Distributor, Fragment, producer, rule
+from tilewright.targets.cuda.exchange import through_shared
+from tilewright.targets.cuda.rules_memory import place_of
+
+
+@dataclass(frozen=True)
+class Elements:
+    """Byte offsets from `pointer` of a fragment's elements, and which of them take part."""
+
+    pointer: SSAValue
+    offsets: SSAValue
+    mask: SSAValue
+
+
+def scattered(
+    d: Distributor, tile: ScatteredTile, mask: SSAValue | None, layout: Layout, *, once: bool
+) -> Elements:
+    """The elements of a scattered tile in `layout`. `once`: of replicas the first takes part only."""
+    b = d.b
+    total: SSAValue | None = None
+    for vector in tile.offsets:
+        part = d.fragment_of(vector, layout).value
+        total = part if total is None else b.value(arith.AddiOp(total, part))
+    assert total is not None
+    type = total.type
+    assert isinstance(type, VectorType)
+    if type.element_type != index:
+        type = VectorType(index, type.get_shape())
+        total = b.value(arith.IndexCastOp(total, type))
+    on = b.value(arith.CmpiOp(total, b.constant(type, 0), "sge"))
+    limit = b.idx(tile.count)
+    limits = b.value(BroadcastOp(limit, type))
+    on = b.value(arith.AndIOp(on, b.value(arith.CmpiOp(total, limits, "slt"))))
+    if mask is not None:
+        on = b.value(arith.AndIOp(on, d.fragment_of(mask, layout).value))
+    if once and (first := d.first_replica(layout)) is not None:
+        on = b.value(arith.AndIOp(on, ac.splat_mask(d, first, layout.registers)))
+    size = itemsize(tile.element)
+    bytes_ = b.value(arith.MuliOp(total, b.constant(type, size))) if size > 1 else total
+    return Elements(tile.pointer, bytes_, on)
+
+
+def _list_of_offsets(d: Distributor, op: Operation, value: SSAValue) -> ScatteredTile:
+    tile = d.tile(value)
+    if not isinstance(tile, ScatteredTile):
+        raise d.error(op, f"{op.name} takes a tile made of a vector of offsets")
+    return tile
+
+
+@producer("xetile.load")
+def gather(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
+    assert isinstance(op, xt.LoadGatherOp)
+    tile = _list_of_offsets(d, op, op.tile)
+    at = scattered(d, tile, op.mask, layout, once=False)
+    d.hazards.read(d, place_of(op.tile, None))
+    type = d.fragment_type(op.result.type, layout)
+    passthru = d.b.constant(type, op.padding_value)
+    return d.b.value(mach.GatherOp(at.pointer, at.offsets, at.mask, passthru))
+
+
+@rule("xetile.store")
+def scatter(d: Distributor, op: Operation) -> None:
+    assert isinstance(op, xt.StoreScatterOp)
+    tile = _list_of_offsets(d, op, op.tile)
+    fragment = d.fragment_of(op.value)
+    at = scattered(d, tile, op.mask, fragment.layout, once=True)
+    d.hazards.write(d, place_of(op.tile, None))
+    d.b.op(mach.ScatterOp(fragment.value, at.pointer, at.offsets, at.mask))
+
+
+@rule("xetile.atomic_rmw")
+def atomic(d: Distributor, op: Operation) -> None:
+    """One atomic per element; the old values, where they are used, reach all that hold replicas."""
+    assert isinstance(op, xt.AtomicRmwOp)
+    b = d.b
+    fragment = d.fragment_of(op.value)
+    layout = fragment.layout
+    tile = d.tile(op.tile)
+    pointers: list[SSAValue] = []
+    masks: list[SSAValue | None] = []
+    if isinstance(tile, ScatteredTile):
+        at = scattered(d, tile, op.mask, layout, once=True)
+        for r in range(layout.registers):
+            pointers.append(b.ptr(at.pointer, b.extract(at.offsets, r)))
+            masks.append(b.extract(at.mask, r))
+    else:
+        first = d.first_replica(layout)
+        mask = d.fragment_of(op.mask, layout).value if op.mask is not None else None
+        facts = ac.facts_of(op.tile, tile)
+        for chunk in ac.chunks(d, tile, layout, facts, 1):
+            inside = b.both(chunk.inside, first)
+            if mask is not None:
+                inside = b.both(inside, b.extract(mask, chunk.first))
+            pointers.append(chunk.pointer)
+            masks.append(inside)
+    # Atomics on one array order among themselves; plain accesses of it stay outside.
+    d.hazards.write(d, place_of(op.tile, layout))
+    used = op.result.first_use is not None
+    olds: list[SSAValue] = []
+    for r, (pointer, mask) in enumerate(zip(pointers, masks, strict=True)):
+        value = b.extract(fragment.value, r)
+        olds.append(_one(d, op.kind, value, pointer, mask))
+    if used:
+        old = d.concatenate([_as_vector(d, x) for x in olds])
+        held = Fragment(old, layout)
+        if d.first_replica(layout) is not None:
+            held = through_shared(d, held, layout, first_only=True)
+        d.set_fragment(op.result, held.value, layout)
+
+
+def _as_vector(d: Distributor, x: SSAValue) -> SSAValue:
+    return d.b.value(BroadcastOp(x, VectorType(x.type, [1])))  # pyright: ignore
+
+
+def _one(
+    d: Distributor, kind: str, value: SSAValue, pointer: SSAValue, mask: SSAValue | None
+) -> SSAValue:
+    """One element; 0 where nothing was done."""
+    b = d.b
+    if mask is None:
+        return rmw(b, kind, value, pointer, "device")
+    then, other = Block(), Block()
+    with b.inside(then):
+        b.op(scf.YieldOp(rmw(b, kind, value, pointer, "device")))
+    with b.inside(other):
+        b.op(scf.YieldOp(b.constant(value.type, 0)))
+    return b.if_else(mask, then, other, [value.type])[0]
