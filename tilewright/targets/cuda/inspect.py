@@ -117,32 +117,91 @@ def disassemble(cubin: bytes) -> str:
     return done.stdout
 
 
-_INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)([^;]*);")
+_INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(@!?U?P\w+\s+)?([A-Z][\w.]*)([^;]*);")
 _LABEL = re.compile(r"^(\.L_x?_?\d+):")
+_GOAL = re.compile(r"\.L_x?_?\d+")
 
 
-def instructions(sass: str) -> list[tuple[str, str]]:
-    """(name with modifiers, operands) of every instruction in order; labels as ("label", name)."""
-    out: list[tuple[str, str]] = []
+@dataclass(frozen=True)
+class Sass:
+    """One instruction: its name with modifiers, its operands, whether a predicate guards it."""
+
+    name: str
+    operands: str
+    guarded: bool
+
+
+def instructions(sass: str) -> tuple[list[Sass], dict[str, int]]:
+    """Every instruction in order, and the position at which each label stands."""
+    out: list[Sass] = []
+    labels: dict[str, int] = {}
     for line in sass.splitlines():
         if (label := _LABEL.match(line.strip())) is not None:
-            out.append(("label", label[1]))
+            labels[label[1]] = len(out)
         elif (found := _INSTRUCTION.search(line)) is not None:
-            out.append((found[1], found[2].strip()))
-    return out
+            operands = found[3].strip()
+            guarded = found[1] is not None or bool(re.match(r"!?U?P\d", operands))
+            out.append(Sass(found[2], operands, guarded))
+    return out, labels
 
 
-def loops(sass: str) -> list[tuple[int, int]]:
-    """(first, last) positions in `instructions` of every loop: a branch back to a label."""
-    code = instructions(sass)
-    at = {operand: i for i, (name, operand) in enumerate(code) if name == "label"}
-    out: list[tuple[int, int]] = []
-    for i, (name, operand) in enumerate(code):
-        if name.startswith("BRA"):
-            goal = re.search(r"\.L_x?_?\d+", operand)
-            if goal is not None and at.get(goal[0], i) < i:
-                out.append((at[goal[0]], i))
-    return out
+def _successors(code: list[Sass], labels: dict[str, int], at: int) -> list[int]:
+    op = code[at]
+    following = [at + 1] if at + 1 < len(code) else []
+    if op.name.startswith("BRA"):
+        goal = _GOAL.search(op.operands)
+        there = [labels[goal[0]]] if goal is not None and goal[0] in labels else []
+        return there + (following if op.guarded else [])
+    if op.name.startswith(("EXIT", "RET")) and not op.guarded:
+        return []
+    return following
+
+
+def in_loops(code: list[Sass], labels: dict[str, int]) -> set[int]:
+    """Positions of the instructions that stand in a natural loop.
+
+    The assembler puts waits out of line and jumps back, so that a branch to an earlier place is not
+    yet a loop: its goal must lie on every way to it (dominate it).
+    """
+    starts = sorted({0, *labels.values()} | {
+        i + 1 for i, op in enumerate(code) if op.name.startswith(("BRA", "EXIT", "RET"))
+    })  # fmt: skip
+    starts = [s for s in starts if s < len(code)]
+    block_of = {s: i for i, s in enumerate(starts)}
+    ends = [*starts[1:], len(code)]
+    after = [
+        [block_of[s] for s in _successors(code, labels, end - 1) if s in block_of] for end in ends
+    ]
+    before: list[list[int]] = [[] for _ in starts]
+    for b, goals in enumerate(after):
+        for goal in goals:
+            before[goal].append(b)
+    everything = (1 << len(starts)) - 1
+    dominators = [1] + [everything] * (len(starts) - 1)
+    changed = True
+    while changed:
+        changed = False
+        for b in range(1, len(starts)):
+            common = everything
+            for source in before[b]:
+                common &= dominators[source]
+            common |= 1 << b
+            if common != dominators[b]:
+                dominators[b], changed = common, True
+    inside: set[int] = set()
+    for b, goals in enumerate(after):
+        for goal in goals:
+            if not dominators[b] >> goal & 1:
+                continue
+            body, pending = {goal}, [b]
+            while pending:
+                here = pending.pop()
+                if here not in body:
+                    body.add(here)
+                    pending += before[here]
+            for block in body:
+                inside.update(range(starts[block], ends[block]))
+    return inside
 
 
 def breakers(ptx: str, machine: str) -> list[str]:
@@ -151,16 +210,15 @@ def breakers(ptx: str, machine: str) -> list[str]:
     found = [line.strip() for line in assembly.log.splitlines() if re.search(r"\(C75\d\d\)", line)]
     if assembly.spill_store_bytes or assembly.spill_load_bytes:
         found.append(f"registers are spilled: {assembly.summary()}")
-    sass = disassemble(assembly.cubin)
-    code = instructions(sass)
-    local = [name for name, _ in code if name.startswith(("STL", "LDL"))]
+    code, labels = instructions(disassemble(assembly.cubin))
+    local = [op.name for op in code if op.name.startswith(("STL", "LDL"))]
     if local:
         found.append(f"{len(local)} accesses of local memory")
-    inside = {i for first, last in loops(sass) for i in range(first, last)}
+    inside = in_loops(code, labels)
     barriers = [
-        name
-        for i, (name, _) in enumerate(code)
-        if i in inside and name.startswith("MEMBAR") and ".GPU" in name
+        op.name
+        for i, op in enumerate(code)
+        if i in inside and op.name.startswith("MEMBAR") and ".GPU" in op.name
     ]
     if barriers:
         found.append(f"{len(barriers)} memory barriers of device scope ({barriers[0]}) in a loop")
