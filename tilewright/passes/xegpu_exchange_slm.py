@@ -123,7 +123,7 @@ class _Exchange:
         assert isinstance(kind, VectorType)
         shape = kind.get_shape()
         if isinstance(kind.element_type, IndexType):
-            wide = arith.IndexCastOp(value, VectorType(i64, shape))
+            wide = arith.IndexCastOp(value, VectorType(i64, shape))  # pyright: ignore
             back = arith.IndexCastOp
         elif isinstance(kind.element_type, IntegerType) and kind.element_type.width.data < 8:
             wide = arith.ExtUIOp(value, VectorType(i8, shape))  # pyright: ignore

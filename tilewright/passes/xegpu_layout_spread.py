@@ -131,10 +131,9 @@ class Spread:
                 if canonical(other) in self.layouts:
                     continue
                 found = attempt(derive, d)
-                if found is None or not self.give(other, found):
-                    if guess is not None:
-                        key = (-self.depth(relation.op), next(self._number), relation, value)
-                        heappush(self._guesses, key)
+                if (found is None or not self.give(other, found)) and guess is not None:
+                    key = (-self.depth(relation.op), next(self._number), relation, value)
+                    heappush(self._guesses, key)
 
     def _sides(
         self, relation: Relation, value: SSAValue

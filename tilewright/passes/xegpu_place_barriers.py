@@ -157,9 +157,9 @@ class _Placer:
         y = p.touch
         if not (x.writes or y.writes) or (x.atomic and y.atomic):
             return False
-        if x.root is not None and y.root is not None:
-            if not self.analysis.may_alias(x.root, y.root):
-                return False
+        known = x.root is not None and y.root is not None
+        if known and not self.analysis.may_alias(x.root, y.root):  # pyright: ignore
+            return False
         if x.offsets is None or y.offsets is None or x.base is not y.base:
             return True
         if len(x.offsets) != len(y.offsets):

@@ -100,8 +100,8 @@ def _region(
     to.op = terminator
     match terminator:
         case scf.ConditionOp():
-            values = _expanded(to, terminator.arguments, ends)
-            to.put(scf.ConditionOp(to.one(terminator.cond), *values))
+            values = _expanded(to, terminator.args, ends)
+            to.put(scf.ConditionOp(to.one(terminator.condition), *values))
         case _:
             to.put(scf.YieldOp(*_expanded(to, terminator.operands, ends)))
     to.out = outer

@@ -143,8 +143,10 @@ def store_nd(to: Distributor, op: Operation) -> None:
 
     def store() -> None:
         for piece, place in zip(pieces, _places(to, _offsets(to, op), d, shape), strict=True):
-            hints = {"l1_hint": op.l1_hint, "l2_hint": op.l2_hint, "l3_hint": op.l3_hint}
-            to.put(xegpu.StoreNdOp(piece, tdesc, place, **hints))
+            new = xegpu.StoreNdOp(
+                piece, tdesc, place, l1_hint=op.l1_hint, l2_hint=op.l2_hint, l3_hint=op.l3_hint
+            )
+            to.put(new)
 
     once(to, d, shape, store)
 

@@ -13,6 +13,8 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
+from tilewright.dialects.xegpu.block import HINTS
+from tilewright.dialects.xegpu.layouts import Ownership
 from tilewright.layout import Distribution
 from tilewright.passes import xegpu_layout_text as own
 from tilewright.passes.xegpu_wg_to_sg import Distributor, handles
@@ -49,12 +51,15 @@ def _chunk(op: xegpu.LoadGatherOp | xegpu.StoreScatterOp | xegpu.AtomicRMWOp) ->
     return size.value.data if isinstance(size, IntegerAttr) else None
 
 
-def _hints(op: Operation) -> dict[str, xegpu.CacheHintAttr | None]:
-    names = ("l1_hint", "l2_hint", "l3_hint")
-    return {name: getattr(op, name, None) for name in names}
+def _with_hints(new: Operation, op: Operation) -> Operation:
+    """The op with the cache hints of the one that it is a part of."""
+    for name in HINTS:
+        if (hint := op.properties.get(name)) is not None:
+            new.properties[name] = hint
+    return new
 
 
-def _text(d: Distribution):
+def _text(d: Distribution) -> Ownership | None:
     left = own.remainder(d)
     return None if left is None else own.attribute(left)
 
@@ -72,14 +77,9 @@ def load(to: Distributor, op: Operation) -> None:
     offsets, masks = _operands(to, op, d, shape, "mask")
     pieces = [
         to.add(
-            xegpu.LoadGatherOp(
-                to.one(op.source),
-                mask,
-                kind,
-                offsets=at,
-                chunk_size=_chunk(op),
-                layout=_text(d),
-                **_hints(op),
+            _with_hints(
+                xegpu.LoadGatherOp(to.one(op.source), mask, kind, at, _chunk(op), layout=_text(d)),
+                op,
             )
         )
         for at, mask in zip(offsets, masks, strict=True)
@@ -98,17 +98,10 @@ def store(to: Distributor, op: Operation) -> None:
 
     def body() -> None:
         for at, mask, value in zip(offsets, masks, values, strict=True):
-            to.put(
-                xegpu.StoreScatterOp(
-                    value,
-                    to.one(op.source),
-                    mask,
-                    offsets=at,
-                    chunk_size=_chunk(op),
-                    layout=_text(d),
-                    **_hints(op),
-                )
+            new = xegpu.StoreScatterOp(
+                value, to.one(op.source), mask, at, _chunk(op), layout=_text(d)
             )
+            to.put(_with_hints(new, op))
 
     once(to, d, shape, body)
 
@@ -152,6 +145,5 @@ def prefetch(to: Distributor, op: Operation) -> None:
             at,
             None if align is None else align.value.data,
             layout=_text(d),
-            **_hints(op),
         )
-        to.put(new)
+        to.put(_with_hints(new, op))

@@ -1,0 +1,167 @@
+"""Random workgroup programs for the lowering to Xe: those of tests/fuzz, with maps that deal to subgroups.
+
+All maps of a program deal to one number of subgroups; extents are such that tiles divide in rounds, wrap,
+or are shared. `lowered(..)` runs passes and compares what is left with the program as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Attribute, Operation
+
+from tests.fuzz.programs import DTYPES, Program, Shape, _Drawing  # pyright: ignore[reportPrivateUsage]
+from tilewright import reference
+from tilewright.dialects import make_context
+from tilewright.dialects.text import parse_module, print_module, verify_module
+from tilewright.dialects.xegpu import LayoutAttr, SliceAttr
+from tilewright.dialects.xegpu.types import TensorDescType
+from tilewright.passes.xe_pipeline import WORKGROUP, Entry
+from tilewright.tools.check import difference
+
+SIZES = (1, 2, 4, 8, 8, 16, 16, 32, 32, 64, 3, 12, 24)
+SUBGROUPS = (1, 2, 4, 4, 8)
+
+
+class _Lowering(_Drawing):
+    def __init__(self, draw: st.DrawFn):
+        super().__init__(draw)
+        self.subgroups = self.pick(SUBGROUPS)
+
+    def shape(self) -> Shape:
+        return self.pick(SIZES), self.pick(SIZES)
+
+    def map(self, shape: Shape) -> tuple[Shape, Shape]:
+        """A grid of all subgroups; blocks that make rounds, one round, or less than one."""
+        ways = [d for d in range(1, self.subgroups + 1) if self.subgroups % d == 0]
+        down = self.pick(ways)
+        grid = down, self.subgroups // down
+
+        def block(extent: int, groups: int) -> int:
+            legal = [
+                d
+                for d in range(1, extent + 1)
+                if extent % d == 0 and (extent % (d * groups) == 0 or (d * groups) % extent == 0)
+            ]
+            return self.pick(legal)
+
+        return grid, (block(shape[0], grid[0]), block(shape[1], grid[1]))
+
+
+@st.composite
+def programs(draw: st.DrawFn, steps: int = 7) -> Program:
+    """A program of a workgroup of one to eight subgroups."""
+    drawing = _Lowering(draw)
+    drawing.load(drawing.shape(), drawing.pick(DTYPES))
+    for _ in range(draw(st.integers(0, steps))):
+        drawing.step()
+    last = len(drawing.steps) - 1
+    stores = sorted({last, draw(st.integers(0, last))})
+    ways: list[str] = []
+    for position in stores:
+        integer = drawing.steps[position].result.dtype == "i32"
+        ways.append(drawing.pick(("tile", "tile", "scatter", *(["add"] if integer else []))))
+    return Program((2, draw(st.integers(1, 2))), drawing.arrays, drawing.steps, stores, ways)
+
+
+def reorder(module: ModuleOp, orders: Sequence[bool]) -> None:
+    """Lets the layouts of a module linearise ids column-major here and there."""
+    flips = iter(orders)
+    known: dict[Attribute, Attribute] = {}
+
+    def changed(attribute: Attribute) -> Attribute:
+        match attribute:
+            case LayoutAttr():
+                if attribute not in known:
+                    flip = attribute.field("order") is None and next(flips, False)
+                    rank = attribute.rank
+                    known[attribute] = attribute.replace(order=range(rank)) if flip else attribute
+                return known[attribute]
+            case SliceAttr():
+                parent = changed(attribute.parent)
+                assert isinstance(parent, (LayoutAttr, SliceAttr))
+                return SliceAttr(parent, attribute.get_dims())
+            case TensorDescType() if attribute.ownership is not None:
+                layout = changed(attribute.ownership)
+                return TensorDescType(
+                    attribute.get_shape(),
+                    attribute.element_type,
+                    None if not hasattr(attribute.encoding, "length") else attribute.encoding,
+                    layout,  # pyright: ignore
+                )
+            case _:
+                return attribute
+
+    for op in module.walk():
+        for table in (op.attributes, op.properties):
+            for name, value in table.items():
+                table[name] = changed(value)
+        for result in op.results:
+            if (new := changed(result.type)) != result.type:
+                result._type = new  # pyright: ignore
+
+
+Grid = tuple[int, int, int]
+
+
+def run(
+    module: ModuleOp, grid: Grid, args: Sequence[Any], check: bool = False, seed: int = 0
+) -> list[Any]:
+    """The arguments after a run; errors of checking mode fail."""
+    copies = [a.copy() if isinstance(a, np.ndarray) else a for a in args]
+    report = reference.run(module, grid, copies, check=check, seed=seed)
+    errors = [f for f in report.findings if f.severity == "error"]
+    assert not errors, str(errors[0])
+    return copies
+
+
+def wrong(expected: Sequence[Any], found: Sequence[Any]) -> str | None:
+    """How the first argument that differs does."""
+    for position, (right, given) in enumerate(zip(expected, found, strict=True)):
+        if isinstance(right, np.ndarray) and (message := difference(right, given)):
+            return f"argument {position} {message}"
+    return None
+
+
+def lowered(
+    module: ModuleOp,
+    grid: Grid,
+    args: Sequence[Any],
+    entries: Sequence[Entry] = WORKGROUP,
+    chip: str = "pvc",
+    check: bool = True,
+) -> ModuleOp:
+    """The module after the passes; the first of them that changes a result fails by its name."""
+    context = make_context()
+    expected = run(module, grid, args)
+    final = module.clone()
+    for entry in entries:
+        entry.make(chip).apply(context, final)
+    verify_module(final)
+    try:
+        message = wrong(expected, run(final, grid, args, check))
+    except Exception as error:
+        message = str(error)
+    if message is None:
+        return final
+    stages = module.clone()
+    for entry in entries:
+        each = entry.make(chip)
+        each.apply(context, stages)
+        verify_module(stages)
+        read_back = parse_module(print_module(stages), each.name)
+        try:
+            here = wrong(expected, run(read_back, grid, args, check))
+        except Exception as error:
+            here = str(error)
+        assert here is None, f"{each.name}: {here}\n{print_module(stages)}"
+    raise AssertionError(f"only the whole differs: {message}\n{print_module(final)}")
+
+
+def ops(module: ModuleOp, name: str) -> list[Operation]:
+    """The ops of a name."""
+    return [op for op in module.walk() if op.name == name]
