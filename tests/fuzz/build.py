@@ -8,6 +8,7 @@ from typing import Any
 from xdsl.builder import ImplicitBuilder
 from xdsl.dialects import arith, gpu, math, memref, scf, vector
 from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
     AnyFloat,
     BFloat16Type,
     Float16Type,
@@ -17,7 +18,9 @@ from xdsl.dialects.builtin import (
     IndexType,
     IntegerAttr,
     IntegerType,
+    MemRefType,
     ModuleOp,
+    StridedLayoutAttr,
     StringAttr,
     VectorType,
     i1,
@@ -27,8 +30,9 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Block, OpResult, Region, SSAValue
 
-from tests.fuzz.programs import Place, Program, Step, Value, family
+from tests.fuzz.programs import Place, Program, Scatter, Step, Value, family
 from tilewright.dialects import xetile
+from tilewright.dialects.upstream.vector import ShapeCastOp, StepOp
 from tilewright.runtime.key import ArrayType, mlir_facts
 
 MLIR: dict[str, Attribute] = {
@@ -71,10 +75,57 @@ class Kernel:
             inputs = len(program.arrays)
             for output, position in enumerate(program.stores):
                 value = program.steps[position].result
+                if program.way(output) != "tile":
+                    self.scatter(inputs + output, position, program.scatter(output))
+                    continue
                 at = tuple(Place(axis, n, 0) for axis, n in enumerate(value.shape))
                 tile = self.tile(inputs + output, value, at)
                 xetile.StoreTileOp(self.values[position], tile)
             gpu.ReturnOp([])
+
+    def scatter(self, array: int, position: int, at: Scatter) -> None:
+        tile, mask = self.scattered(array, self.program.steps[position].result, at)
+        if self.program.way(array - len(self.program.arrays)) == "add":
+            xetile.AtomicRmwOp("addi", self.values[position], tile, mask)
+        else:
+            xetile.StoreScatterOp(self.values[position], tile, mask)
+
+    def scattered(self, array: int, value: Value, at: Scatter) -> tuple[SSAValue, SSAValue]:
+        """A scattered tile and its mask."""
+        argument, shape = self.block.args[array], value.shape
+        sizes, _, _ = self.views[array]
+        type_ = MemRefType(MLIR[value.dtype], [DYNAMIC_INDEX], StridedLayoutAttr([1], 0))
+        size = arith.MuliOp(*sizes).result
+        flat = memref.ReinterpretCastOp.from_dynamic(argument, [0], [size], [1], type_).result
+        whole = VectorType(IndexType(), shape)
+
+        def splat(scalar: SSAValue) -> SSAValue:
+            return vector.BroadcastOp(scalar, whole).vector
+
+        def along(dim: int) -> SSAValue:
+            ends = [shape[0], 1] if dim == 0 else [1, shape[1]]
+            line = StepOp(VectorType(IndexType(), [shape[dim]])).result
+            cast = ShapeCastOp(line, VectorType(IndexType(), ends)).result
+            return xetile.BroadcastOp(cast, whole, [1 - dim]).result
+
+        rows, columns = along(0), along(1)
+        linear = arith.MuliOp(self.ids[0], self.index(self.program.grid[1])).result
+        linear = arith.AddiOp(linear, self.ids[1]).result
+        scalar = arith.MuliOp(linear, self.index(at.programs)).result
+        scalar = arith.AddiOp(scalar, self.index(at.start)).result
+        total = arith.MuliOp(rows, splat(self.index(at.rows))).result
+        other = arith.MuliOp(columns, splat(self.index(at.columns))).result
+        total = arith.AddiOp(arith.AddiOp(total, other).result, splat(scalar)).result
+        total = arith.RemUIOp(total, splat(self.index(at.modulus))).result
+        mask = arith.CmpiOp(columns, splat(self.index(at.limit)), "slt").result
+        scattered = xetile.TileType(shape, MLIR[value.dtype], xetile.TileAttr(scattered=True))
+        return xetile.InitTileOp(flat, scattered, offset_vector=total).result, mask
+
+    def _gather(self, step: Step) -> SSAValue:
+        tile, mask = self.scattered(step.extra["array"], step.result, step.extra["at"])
+        padding = step.extra["padding"]
+        attribute = number(padding, MLIR[step.result.dtype]) if padding else None
+        return xetile.LoadGatherOp(tile, mask, attribute).result
 
     def index(self, value: int) -> SSAValue:
         return arith.ConstantOp(IntegerAttr(value, IndexType())).result

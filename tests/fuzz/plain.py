@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tests.fuzz.programs import FLOATS, ArrayOf, Place, Program, Step
+from tests.fuzz.programs import FLOATS, ArrayOf, Place, Program, Scatter, Step
 
 NUMPY: dict[str, Any] = {
     "f32": np.float32,
@@ -32,6 +32,7 @@ def make_array(spec: ArrayOf, rng: np.random.Generator) -> np.ndarray[Any, Any]:
         "columns": (columns, rows + 2),
         "gaps": (2 * rows, 3 * columns),
         "reversed": (rows, columns),
+        "dense": (rows, columns),
     }[spec.layout]
     if spec.dtype in FLOATS:
         whole = rng.standard_normal(space).astype(dtype)
@@ -42,6 +43,7 @@ def make_array(spec: ArrayOf, rng: np.random.Generator) -> np.ndarray[Any, Any]:
         "columns": lambda: whole[:, :rows].T,
         "gaps": lambda: whole[::2, ::3],
         "reversed": lambda: whole[::-1],
+        "dense": lambda: whole,
     }[spec.layout]()
 
 
@@ -65,15 +67,23 @@ def evaluate(
             for y in range(program.grid[1]):
                 values: list[np.ndarray[Any, Any]] = []
                 for step in program.steps:
-                    value = _step(step, values, inputs, (x, y)).astype(NUMPY[step.result.dtype])
+                    value = _step(step, values, inputs, program, (x, y)).astype(
+                        NUMPY[step.result.dtype]
+                    )
                     assert value.shape == step.result.shape, step
                     values.append(value)
                     if step.result.dtype in FLOATS:
                         wide = value.astype(np.float64)
                         finite &= bool(np.isfinite(wide).all())
                         scale = max(scale, float(np.abs(wide).max(initial=0)))
-                for position, result in zip(program.stores, results, strict=True):
-                    _store(result, values[position], x, y)
+                for output, (position, result) in enumerate(
+                    zip(program.stores, results, strict=True)
+                ):
+                    if program.way(output) == "tile":
+                        _store(result, values[position], x, y)
+                    else:
+                        linear = x * program.grid[1] + y
+                        _scatter(program, output, result, values[position], linear)
     return Outcome(results, scale, finite)
 
 
@@ -81,6 +91,25 @@ def _store(target: np.ndarray[Any, Any], value: np.ndarray[Any, Any], x: int, y:
     m, n = value.shape
     window = target[x * m : (x + 1) * m, y * n : (y + 1) * n]
     window[...] = value[: window.shape[0], : window.shape[1]]
+
+
+def _scatter(
+    program: Program,
+    output: int,
+    target: np.ndarray[Any, Any],
+    value: np.ndarray[Any, Any],
+    linear: int,
+) -> None:
+    at, flat = program.scatter(output), target.reshape(-1)
+    for i, j in np.ndindex(value.shape):
+        if j < at.limit:
+            place = _offset(at, i, j, linear)
+            added = flat[place] if program.way(output) == "add" else 0
+            flat[place] = value[i, j] + added
+
+
+def _offset(at: Scatter, i: int, j: int, linear: int) -> int:
+    return (at.rows * i + at.columns * j + at.programs * linear + at.start) % at.modulus
 
 
 def _load(
@@ -150,6 +179,7 @@ def _step(
     step: Step,
     values: list[np.ndarray[Any, Any]],
     inputs: list[np.ndarray[Any, Any]],
+    program: Program,
     ids: tuple[int, int],
 ) -> np.ndarray[Any, Any]:
     args = [values[i] for i in step.args]
@@ -157,6 +187,14 @@ def _step(
     if step.kind == "load":
         row, column = (place.at(ids) for place in extra["at"])
         return _load(inputs[extra["array"]], row, column, step.result.shape, extra["padding"])
+    if step.kind == "gather":
+        at, flat = extra["at"], inputs[extra["array"]].reshape(-1)
+        linear = ids[0] * program.grid[1] + ids[1]
+        found = np.full(step.result.shape, extra["padding"], flat.dtype)
+        for i, j in np.ndindex(found.shape):
+            if j < at.limit:
+                found[i, j] = flat[_offset(at, i, j, linear)]
+        return found
     if step.kind == "binary":
         return _binary(extra["op"], *args)
     if step.kind == "unary":

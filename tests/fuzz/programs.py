@@ -41,8 +41,8 @@ class Value:
 
 @dataclass(frozen=True)
 class ArrayOf:
-    """An argument. `layout` is rows, columns (the unit stride first), gaps (no unit stride) or
-    reversed (rows in descending order)."""
+    """An argument. `layout` is rows, columns (the unit stride first), gaps (no unit stride), reversed
+    (rows in descending order) or dense (row after row without gaps)."""
 
     shape: Shape
     dtype: str
@@ -62,6 +62,19 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Scatter:
+    """Offsets into a flattened array: `(rows * i + columns * j + programs * linear id + start) mod
+    modulus` for element [i, j]; elements of columns from `limit` on are masked off."""
+
+    rows: int
+    columns: int
+    programs: int
+    start: int
+    modulus: int
+    limit: int
+
+
+@dataclass(frozen=True)
 class Step:
     """One step; `args` are positions in the list of values, `extra` what else it needs."""
 
@@ -73,20 +86,43 @@ class Step:
 
 @dataclass
 class Program:
-    """Inputs first, then one output array per stored value."""
+    """Inputs first, then one output array per stored value.
+
+    A value is stored as a tile, scattered (each program to elements of its own, columns first), or added to
+    an array that all programs share. Elements that are masked off keep what they held.
+    """
 
     grid: tuple[int, int]
     arrays: list[ArrayOf]
     steps: list[Step]
     stores: list[int]
-    """Positions of the values that are stored, each to its own array, tile by tile."""
+    """Positions of the values that are stored, each to its own array."""
+    ways: list[str] = field(default_factory=list[str])
+    """How each of them is stored: `tile` (the default), `scatter` or `add`."""
+
+    def way(self, output: int) -> str:
+        return self.ways[output] if output < len(self.ways) else "tile"
+
+    def scatter(self, output: int) -> Scatter:
+        """Where a value goes that is scattered or added."""
+        m, n = self.steps[self.stores[output]].result.shape
+        gx, gy = self.grid
+        limit = n - n // 4
+        if self.way(output) == "scatter":
+            return Scatter(1, m, m * n, 0, gx * gy * m * n, limit)
+        return Scatter(n, 1, 0, 0, m * n, limit)
 
     @property
     def outputs(self) -> list[ArrayOf]:
-        """One array per store: a tile per workgroup, the last ones cut."""
+        """One array per store; of tiles, the last ones are cut."""
         found: list[ArrayOf] = []
-        for position in self.stores:
+        for output, position in enumerate(self.stores):
             value = self.steps[position].result
+            if self.way(output) != "tile":
+                elements = self.scatter(output).modulus
+                n = value.shape[1]
+                found.append(ArrayOf((elements // n, n), value.dtype, "dense"))
+                continue
             rows, columns = (
                 g * n - (n // 3 if g * n > 1 else 0)
                 for g, n in zip(self.grid, value.shape, strict=True)
@@ -138,6 +174,21 @@ class _Drawing:
             "load", (), Value(shape, dtype), array=array, at=at, padding=padding, map=map_
         )
 
+    def gather(self, shape: Shape, dtype: str) -> int:
+        rows, columns = self.draw(st.integers(1, 9)), self.draw(st.integers(1, 20))
+        self.arrays.append(ArrayOf((rows, columns), dtype, "dense"))
+        factor = st.integers(0, 2 * columns)
+        at = Scatter(
+            self.draw(factor),
+            self.draw(st.sampled_from([1, 1, 2, columns])),
+            self.draw(factor),
+            self.draw(factor),
+            rows * columns,
+            self.draw(st.sampled_from([shape[1], shape[1], shape[1] // 2, 0])),
+        )
+        array, padding = len(self.arrays) - 1, self.pick((0, 0, 2))
+        return self.add("gather", (), Value(shape, dtype), array=array, at=at, padding=padding)
+
     def map(self, shape: Shape) -> tuple[Shape, Shape]:
         """sg_layout and sg_data that divide a shape."""
 
@@ -170,6 +221,7 @@ class _Drawing:
                 "binary",
                 "unary",
                 "splat",
+                "gather",
                 "cast",
                 "transpose",
                 "reduce",
@@ -189,6 +241,8 @@ class _Drawing:
             self.add("unary", (source,), value, op=self.pick(("negf", "absf", "tanh", "floor")))
         elif kind == "splat":
             self.add("splat", (), value, number=self.pick((-2, -1, 0, 1, 3)))
+        elif kind == "gather":
+            self.gather(value.shape, dtype)
         elif kind == "cast":
             others = {"f32": ("f16", "bf16"), "f16": ("f32",), "bf16": ("f32",)}
             others |= {"i32": ("i16", "i8", "f32"), "i16": ("i32", "i8"), "i8": ("i32", "i16")}
@@ -278,4 +332,8 @@ def programs(draw: st.DrawFn, steps: int = 7) -> Program:
     last = len(drawing.steps) - 1
     stores = sorted({last, draw(st.integers(0, last))})
     grid = draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    return Program(grid, drawing.arrays, drawing.steps, stores)
+    ways: list[str] = []
+    for position in stores:
+        integer = drawing.steps[position].result.dtype == "i32"
+        ways.append(drawing.pick(("tile", "tile", "scatter", *(["add"] if integer else []))))
+    return Program(grid, drawing.arrays, drawing.steps, stores, ways)
