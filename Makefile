@@ -24,7 +24,7 @@ types: $(DEV_STAMP)
 	$(BIN)/pyright
 
 docs: $(DEV_STAMP)
-	$(BIN)/python docs/generate.py
+	for script in docs/make_*.py; do $(BIN)/python $$script || exit 1; done
 
 bench: $(STAMP)
 	$(BIN)/tilewright bench all

@@ -1,6 +1,6 @@
 """Plots that cost grows linearly: compile time with ops, run time with workgroups.
 
-    python benchmarks/plot_linear.py [--rounds 15] [-o docs/images/linear.svg]
+    python benchmarks/plot_linear.py [--rounds 15] [-o docs/img/linear.svg]
 
 Needs matplotlib (pip install 'tilewright[vis]').
 """
@@ -29,7 +29,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("-o", "--output", default="docs/images/linear.svg")
+    parser.add_argument("-o", "--output", default="docs/img/linear.svg")
     args = parser.parse_args()
     figure, axes = pyplot.subplots(1, len(SHOWN), figsize=(9, 3.6))
     for axis, (name, x_label, y_label, unit) in zip(axes, SHOWN, strict=True):
