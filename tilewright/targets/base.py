@@ -145,6 +145,7 @@ class Target(Protocol):
 TARGETS: Mapping[str, tuple[str, str]] = {
     "reference": ("tilewright.targets.reference", "numpy meaning of every op, with checking mode"),
     "cpu": ("tilewright.targets.cpu", "x86-64: AMX, AVX-512, AVX2 or generic vectors"),
+    "emu": ("tilewright.targets.emu", "kernels of lanes and subgroups on x86, lane by lane"),
     "cuda": ("tilewright.targets.cuda", "NVIDIA sm_80 and sm_90a through the driver"),
     "xe": ("tilewright.targets.xe", "Intel Xe: pvc, bmg, dg2"),
 }

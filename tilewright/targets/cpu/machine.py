@@ -1,21 +1,15 @@
-"""Which x86 this is, and the sizes that follow from it: vector width, micro-kernel shapes, cache blocks.
-
-Features come from LLVM's reading of CPUID, never from the name of the processor (it may lie in a virtual machine). AMX
-also needs leave of the kernel (arch_prctl), which is asked for once and may be refused.
-"""
+"""Which x86 this is, and the sizes that follow from it: vector width, micro-kernel shapes, cache blocks."""
 
 from __future__ import annotations
 
-import ctypes
-import os
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
-from tilewright.codegen.target import X86_LEVELS, LLVMTarget, x86
+from tilewright.codegen.native import amx_allowed, host_features, host_level
+from tilewright.codegen.target import LLVMTarget, x86
 from tilewright.uarch.x86 import level_of
 
-_ARCH_PRCTL, _REQ_XCOMP_PERM, _XTILEDATA = 158, 0x1023, 18
+__all__ = ["Machine", "amx_allowed", "host_features", "host_level", "machine"]
 
 
 @dataclass(frozen=True)
@@ -48,37 +42,6 @@ class Machine:
 
     def has(self, feature: str) -> bool:
         return self.target.has(feature)
-
-
-@cache
-def host_features() -> frozenset[str]:
-    """LLVM names of the features that this processor and kernel have."""
-    import llvmlite.binding as llvm
-
-    features: Any = llvm.get_host_cpu_features()
-    return frozenset(name for name, on in features.items() if on)
-
-
-@cache
-def amx_allowed() -> bool:
-    """Ask the kernel once for AMX state; false where it is refused or the machine has none."""
-    if "amx-tile" not in host_features() or os.uname().machine != "x86_64":
-        return False
-    try:
-        return ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQ_XCOMP_PERM, _XTILEDATA) == 0
-    except (OSError, AttributeError):
-        return False
-
-
-def host_level() -> str:
-    """The highest level of `X86_LEVELS` that this machine has in full."""
-    found = "x86-64"
-    have = host_features()
-    for name, features in X86_LEVELS.items():
-        if not set(features) <= have or (name == "amx" and not amx_allowed()):
-            break
-        found = name
-    return found
 
 
 @cache

@@ -1,0 +1,85 @@
+"""The memory that a worker and the subgroups that it runs share: one block of 8-byte words, at fixed offsets.
+
+What a kernel reads (ids, extents, arguments) comes first; the scheduler's own words (`fibers`) follow, then the
+kernel's arguments: an array is its address, extents and strides (in elements), a scalar one word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from xdsl.dialects.builtin import MemRefType
+from xdsl.ir import Attribute
+
+SUBGROUPS: Final = 0
+WORKGROUP: Final = 8
+GRID: Final = 32
+BLOCK: Final = 56
+SHARED: Final = 80
+"""Address of the workgroup's shared memory."""
+SCHEDULER: Final = 96
+"""Stack pointer of the scheduler while a subgroup runs."""
+CURRENT: Final = 104
+LIVE: Final = 112
+ARRIVED: Final = 120
+"""Subgroups that wait at gpu.barrier."""
+FAILURE: Final = 128
+FAILURE_SITE: Final = 136
+FIBERS: Final = 144
+"""Address of one record per subgroup (`FIBER_*`)."""
+NAMED: Final = 152
+"""Address of one record per named barrier (`NAMED_*`), 256 of them; 0 where the kernel has none."""
+PASSED: Final = 160
+"""Address of [subgroup][barrier]: the generation that a subgroup waits for next, plus 1; 0 before its first."""
+KERNEL: Final = 168
+STACKS: Final = 176
+"""Address of the lowest stack; the next ones follow STACK_SIZE bytes apart."""
+STACK_SIZE: Final = 184
+COUNTER: Final = 192
+"""Address of the number of the next workgroup, shared by all workers."""
+WORKGROUPS: Final = 200
+SHARED_SIZE: Final = 208
+ARGUMENTS: Final = 256
+
+FIBER_BYTES: Final = 64
+FIBER_STACK: Final = 0
+FIBER_STATUS: Final = 8
+FIBER_SITE: Final = 16
+FIBER_BARRIER: Final = 24
+READY, AT_BARRIER, AT_NAMED, DONE = 0, 1, 2, 3
+
+NAMED_BYTES: Final = 24
+NAMED_PARTICIPANTS: Final = 0
+NAMED_ARRIVED: Final = 8
+NAMED_GENERATION: Final = 16
+BARRIERS: Final = 256
+
+DEADLOCK, MISUSE = 100, 101
+"""Failures that the scheduler itself finds."""
+
+
+@dataclass
+class Context:
+    """Where each argument of a kernel lies in the context."""
+
+    types: Sequence[Attribute]
+
+    @property
+    def places(self) -> list[int]:
+        """Byte offset of each argument's first word."""
+        found: list[int] = []
+        at = ARGUMENTS
+        for type in self.types:
+            found.append(at)
+            at += 8 * _words(type)
+        return found
+
+    @property
+    def size(self) -> int:
+        return ARGUMENTS + 8 * sum(map(_words, self.types))
+
+
+def _words(type: Attribute) -> int:
+    return 1 + 2 * len(type.get_shape()) if isinstance(type, MemRefType) else 1

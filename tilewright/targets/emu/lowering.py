@@ -1,0 +1,426 @@
+"""lanes-to-vectors: a kernel of lanes or of subgroups becomes the program of one subgroup in last-stage ops.
+
+    %lane = gpu.lane_id                                     (a constant: 0 .. 15)
+    %o = arith.muli %lane, %c4 : index              ->      (a constant: 0 .. 60)
+    %v = memref.load %a[%o] : memref<?xf32>                 %v = mach.gather %p, ... -> vector<16xf32>
+    %w = arith.addf %v, %v : f32                            %w = arith.addf %v, %v : vector<16xf32>
+    scf.if %differs { memref.store %w, .. }                 scf.if (any lane) { mach.scatter %w, .. under the mask }
+
+A value of type T that lanes hold differently becomes vector<16xT>, a lane's vector<8xT> vector<8x16xT>; what all lanes
+agree on stays as it is (`uniformity`).  Conditions that lanes agree on stay branches, others become masks.  What a
+subgroup does together (block loads, dpas, shuffles, barriers) becomes vector code by the fragment rules of
+`tilewright.layout`.  At subgroup level values are the subgroup's own already: there is one lane.
+
+Requires: a verified kernel at lane or subgroup level. Guarantees: a module with the function `tw_subgroup(context, n)`
+that does what subgroup n of a workgroup does. Raises UnsupportedError for an op that has no form here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from xdsl.dialects import arith, func, gpu, vector
+from xdsl.dialects.builtin import (
+    DenseIntOrFPElementsAttr,
+    IndexType,
+    IntegerType,
+    MemRefType,
+    ModuleOp,
+    VectorType,
+    i1,
+    i64,
+)
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects import mach
+from tilewright.targets.emu import values as v
+from tilewright.targets.emu.builder import (
+    Builder,
+    Idx,
+    element_of,
+    index,
+    ptr,
+    shape_of,
+    signless,
+    vec,
+)
+from tilewright.targets.emu.context import Context
+from tilewright.targets.emu.uniformity import UNIFORM, Kind, Ramp, analyse, constant_of
+
+Handler = Callable[["Lowering", Any], None]
+HANDLERS: dict[str, Handler] = {}
+"""How ops are lowered, by name; the rest is elementwise or refused."""
+
+NOT_UNIFORM, NOT_ALL_LANES = 1, 2
+"""What a subgroup can find wrong with its lanes while it runs (codes of `tw_emu_fail`)."""
+
+
+def lowers(*names: str) -> Callable[[Handler], Handler]:
+    """Decorator: the function lowers the ops called `names`."""
+
+    def register(handler: Handler) -> Handler:
+        for name in names:
+            HANDLERS[name] = handler
+        return handler
+
+    return register
+
+
+class Lowering:
+    """One kernel being lowered. `lanes` is 1 at subgroup level."""
+
+    def __init__(self, kernel: gpu.FuncOp, lanes: int, block: tuple[int, int, int]):
+        self.kernel = kernel
+        self.lanes = lanes
+        self.launch_block = block
+        self.kinds = analyse(kernel, lanes, block)
+        self.module = ModuleOp([])
+        self.env: dict[SSAValue, v.Value] = {}
+        self.mask: SSAValue | None = None
+        """The lanes that stand here, vector<Lxi1>; None: all."""
+        self.op: Operation = kernel
+        self.sites: list[Operation] = []
+        """Ops that name themselves at run time: barriers and checks."""
+        self.shared = v.SharedMemory()
+        self.private_bytes = 0
+        self.uses_named = False
+        entry = Block(arg_types=[ptr, index])
+        self.b = Builder(self.module, entry)
+        self.context = Context([a.type for a in kernel.body.blocks[0].args])
+        self.base = self.b.add(mach.IntFromPtrOp(entry.args[0]))
+        self.subgroup = entry.args[1]
+        self._fields: dict[int, SSAValue] = {}
+
+    # Running ------------------------------------------------------------------------------------------------------
+
+    def run(self) -> ModuleOp:
+        from tilewright.targets.emu import control
+
+        entry = self.b.entry
+        region = Region(entry)
+        control.bind_arguments(self)
+        control.body(self, region)
+        function = func.FuncOp("tw_subgroup", ([ptr, index], []), region)
+        self.module.body.block.add_op(function)
+        return self.module
+
+    def block(self, block: Block) -> None:
+        """All ops of a block but its terminator."""
+        last = block.last_op
+        for op in block.ops:
+            if op is not last or op.name == "gpu.return":
+                self.convert(op)
+
+    def convert(self, op: Operation) -> None:
+        self.op = op
+        self.b.location = op.location
+        handler = HANDLERS.get(op.name)
+        if handler is not None:
+            handler(self, op)
+        elif is_elementwise(op):
+            self.elementwise(op)
+        else:
+            raise self.refuse("has no form for the emulator")
+
+    def refuse(self, why: str) -> UnsupportedError:
+        error = error_at(self.op, f"{self.op.name}: {why}", kind=UnsupportedError)
+        assert isinstance(error, UnsupportedError)
+        return error
+
+    def site(self) -> SSAValue:
+        """The number by which the running program names the op at hand."""
+        self.sites.append(self.op)
+        return self.b.constant(i64, len(self.sites) - 1)
+
+    def field(self, at: int) -> SSAValue:
+        """A word of the context that does not change while a subgroup runs, read once, at the entry."""
+        if at not in self._fields:
+            pointer = mach.PtrAddOp(self.b.entry.args[0], self.b.constant(index, at))
+            load = mach.LoadOp(pointer.result, index)
+            after = self.b._constants[(index, repr(at))].owner
+            assert isinstance(after, Operation)
+            self.b.entry.insert_op_after(pointer, after)
+            self.b.entry.insert_op_after(load, pointer)
+            self._fields[at] = load.result
+        return self._fields[at]
+
+    # Values -------------------------------------------------------------------------------------------------------
+
+    def widened(self, type: Attribute) -> VectorType[Any]:
+        """The type of what lanes hold differently."""
+        type = signless(type)
+        return vec(element_of(type), *shape_of(type), self.lanes)
+
+    def get(self, value: SSAValue) -> v.Value:
+        return self.env[value]
+
+    def plain(self, value: SSAValue) -> v.Plain:
+        found = self.env[value]
+        assert isinstance(found, v.Uniform | v.Growing | v.Varying)
+        return found
+
+    def set(self, result: SSAValue, value: SSAValue | v.Value) -> None:
+        """Enter a result: as it is, or as an SSA value whose type tells whether it has lanes."""
+        if isinstance(value, SSAValue):
+            wide = self.lanes > 1 and value.type == self.widened(result.type)
+            value = v.Varying(value) if wide else v.Uniform(value)
+        self.env[result] = value
+
+    def is_uniform(self, value: SSAValue) -> bool:
+        return isinstance(self.env[value], v.Uniform)
+
+    def uniform(self, value: SSAValue | v.Plain, what: str = "an operand") -> SSAValue:
+        """The value that all lanes agree on, which is checked when the program runs."""
+        found = self.plain(value) if isinstance(value, SSAValue) else value
+        if isinstance(found, v.Uniform):
+            return found.value
+        wide = self.wide_of(found)
+        shape = shape_of(wide.type)
+        if len(shape) != 1:
+            raise self.refuse(f"{what} differs between lanes")
+        if self.mask is None:
+            first = self.b.extract(wide, 0)
+        else:  # the first lane that is here
+            first = self._first_active(wide)
+        same = self.b.add(
+            arith.CmpiOp(wide, self.b.broadcast(first, wide.type), "eq")  # pyright: ignore
+            if isinstance(element_of(wide.type), IndexType | IntegerType)
+            else arith.CmpfOp(wide, self.b.broadcast(first, wide.type), "ueq")  # pyright: ignore
+        )
+        if self.mask is not None:
+            off = self.b.add(arith.XOrIOp(self.mask, self.b.constant(self.mask.type, 1)))
+            same = self.b.add(arith.OrIOp(same, off))
+        self.demand(self.all(same), NOT_UNIFORM)
+        return first
+
+    def _first_active(self, wide: SSAValue) -> SSAValue:
+        value = self.b.extract(wide, self.lanes - 1)
+        assert self.mask is not None
+        for lane in reversed(range(self.lanes - 1)):
+            here = self.b.extract(self.mask, lane)
+            value = self.b.add(arith.SelectOp(here, self.b.extract(wide, lane), value))
+        return value
+
+    def index(self, value: SSAValue | int, what: str = "an operand") -> Idx:
+        """An index that all lanes agree on, a constant as a number."""
+        if isinstance(value, int):
+            return value
+        found = self.env[value]
+        if isinstance(found, v.Uniform) and (number := constant_of(found.value)) is not None:
+            return number
+        made = self.uniform(value, what)
+        return made if made.type == index else self.b.add(arith.IndexCastOp(made, index))
+
+    def as_index(self, value: v.Uniform) -> Idx:
+        """A uniform number as an index, a constant one as a number."""
+        number = constant_of(value.value)
+        return self._as(value.value, index) if number is None else number
+
+    def indices(self, numbers: Sequence[int | SSAValue], what: str = "an offset") -> tuple[Idx, ...]:
+        return tuple(self.index(n, what) for n in numbers)
+
+    def wide(self, value: SSAValue) -> SSAValue:
+        """The value of all lanes, with the lanes last; at subgroup level the value itself."""
+        return self.wide_of(self.plain(value))
+
+    def wide_of(self, found: v.Plain) -> SSAValue:
+        b = self.b
+        match found:
+            case v.Varying():
+                return found.value
+            case v.Growing():
+                kind = self.widened(found.type)
+                if isinstance(found.base, int):
+                    return b.dense(kind, [found.base + s for s in found.steps])
+                base = b.broadcast(self._as(found.base, kind.element_type), kind)
+                return b.add(arith.AddiOp(base, b.dense(kind, found.steps)))
+            case v.Uniform():
+                if self.lanes == 1:
+                    return found.value
+                return self._spread(found.value)
+
+    def _as(self, value: SSAValue, type: Attribute) -> SSAValue:
+        return value if value.type == type else self.b.add(arith.IndexCastOp(value, type))
+
+    def _spread(self, plain: SSAValue) -> SSAValue:
+        kind = self.widened(plain.type)
+        if not isinstance(plain.type, VectorType):
+            return self.b.broadcast(plain, kind)
+        owner = plain.owner
+        if isinstance(owner, arith.ConstantOp) and isinstance(
+            owner.value, DenseIntOrFPElementsAttr
+        ):
+            numbers = list(owner.value.get_values())
+            if len(numbers) == 1:
+                return self.b.constant(kind, numbers[0])  # pyright: ignore
+            wide = [n for n in numbers for _ in range(self.lanes)]
+            return self.b.dense(kind, wide)  # pyright: ignore
+        column = self.b.shape(plain, *plain.type.get_shape(), 1)
+        return self.b.broadcast(column, kind)
+
+    def as_kind(self, value: SSAValue, kind: Kind) -> v.Value:
+        """A plain value in the form that its kind has where control flow meets."""
+        found = self.env[value]
+        if not isinstance(found, v.Uniform | v.Growing | v.Varying) or self.lanes == 1:
+            return found
+        if kind is UNIFORM:
+            return v.Uniform(self.uniform(found))
+        if isinstance(kind, Ramp):
+            if isinstance(found, v.Growing):
+                return found
+            first = self.b.extract(self.wide_of(found), 0)
+            return v.Growing(self._as(first, index), kind.steps, value.type)
+        return v.Varying(self.wide_of(found))
+
+    # Masks --------------------------------------------------------------------------------------------------------
+
+    def all(self, mask: SSAValue) -> SSAValue:
+        """i1: is every lane's bit set?"""
+        return self._mask_bits(mask, "eq", -1)
+
+    def any(self, mask: SSAValue) -> SSAValue:
+        """i1: is any lane's bit set?"""
+        return self._mask_bits(mask, "ne", 0)
+
+    def _mask_bits(self, mask: SSAValue, predicate: str, number: int) -> SSAValue:
+        word = IntegerType(self.lanes)
+        bits = self.b.add(vector.BitcastOp(mask, vec(word, 1)))
+        bits = self.b.extract(bits, 0)
+        return self.b.add(arith.CmpiOp(bits, self.b.constant(word, number), predicate))
+
+    def mask_and(self, other: SSAValue) -> SSAValue:
+        """The lanes that stand here and in `other`."""
+        return other if self.mask is None else self.b.add(arith.AndIOp(self.mask, other))
+
+    def demand(self, condition: SSAValue, code: int) -> None:
+        """The subgroup stops with an error at this op unless `condition` (i1) holds."""
+        wrong = self.b.add(arith.XOrIOp(condition, self.b.constant(i1, 1)))
+        number, code_ = self.site(), self.b.constant(i64, code)
+
+        def fail() -> list[SSAValue]:
+            pointer = self.b.pointer(self.base)
+            self.b.put(mach.CallOp("tw_emu_fail", [pointer, number, code_]))
+            return []
+
+        self.b.when(wrong, fail)
+
+    def together(self) -> None:
+        """What follows is done by all lanes of the subgroup."""
+        if self.mask is not None:
+            self.demand(self.all(self.mask), NOT_ALL_LANES)
+
+    # Elementwise ops ----------------------------------------------------------------------------------------------
+
+    def elementwise(self, op: Operation) -> None:
+        """arith, math and index ops: the same op on vectors with one more dimension."""
+        if self.kinds[op.results[0]] is UNIFORM or not op.operands:
+            if all(self.is_uniform(x) for x in op.operands):
+                self._same(op)
+                return
+        if self._growing(op):
+            return
+        operands = [self.wide(x) for x in op.operands]
+        if isinstance(op, arith.SelectOp):
+            if self.is_uniform(op.cond) and not isinstance(op.cond.type, VectorType):
+                operands[0] = self.uniform(op.cond)
+            else:
+                shape = shape_of(operands[1].type)
+                operands[0] = self.b.broadcast(operands[0], vec(i1, *shape))
+        if self.mask is not None and _divides(op):
+            one = self.b.constant(operands[1].type, 1)
+            operands[1] = self.b.select(self.mask, operands[1], one)
+        self._create(op, operands, [self.widened(r.type) for r in op.results])
+
+    def _same(self, op: Operation) -> None:
+        """Once for all lanes."""
+        operands = [self.plain(x).value for x in op.operands]  # pyright: ignore
+        self._create(op, operands, [signless(r.type) for r in op.results])
+
+    def _create(
+        self, op: Operation, operands: Sequence[SSAValue], types: Sequence[Attribute]
+    ) -> None:
+        new = type(op).create(
+            operands=operands,
+            result_types=types,
+            properties=dict(op.properties),
+            attributes=dict(op.attributes),
+        )
+        self.b.put(new)
+        for before, after in zip(op.results, new.results, strict=True):
+            self.set(before, after)
+
+    def _growing(self, op: Operation) -> bool:
+        """Arithmetic on ramps: on their bases, the steps are known (`uniformity`). False where it is none."""
+        result = op.results[0]
+        kind = self.kinds[result]
+        values = [self.env[x] for x in op.operands]
+        if len(op.results) != 1 or not any(isinstance(x, v.Growing) for x in values):
+            return False
+        if not isinstance(kind, Ramp) and kind is not UNIFORM:
+            return False
+        name = op.name.partition(".")[2].removesuffix("i")
+        b = self.b
+        first, *rest = values
+        if not rest:
+            assert isinstance(first, v.Growing)
+            self.env[result] = v.Growing(first.base, first.steps, result.type)
+            return True
+        second = rest[0]
+        bases = [self._base(x) for x in (first, second)]
+        if None in bases:
+            return False
+        x, y = bases
+        assert x is not None and y is not None
+        if name in ("add", "sub", "mul"):
+            make = {"add": b.plus, "sub": b.minus, "mul": b.times}[name]
+            base: Idx = make(x, y)
+        else:
+            kinds = {
+                "shl": arith.ShLIOp,
+                "divu": arith.DivUIOp,
+                "divs": arith.DivUIOp,
+                "floordivs": arith.DivUIOp,
+                "shru": arith.ShRUIOp,
+                "shrs": arith.ShRUIOp,
+                "remu": arith.RemUIOp,
+                "rems": arith.RemUIOp,
+                "and": arith.AndIOp,
+            }
+            if name not in kinds:
+                return False
+            base = b.add(kinds[name](b.idx(x), b.idx(y)))
+        if kind is UNIFORM:
+            value = self._as(b.idx(base), result.type)
+            self.env[result] = v.Uniform(value)
+        else:
+            assert isinstance(kind, Ramp)
+            self.env[result] = v.Growing(base, kind.steps, result.type)
+        return True
+
+    def _base(self, value: v.Value) -> Idx | None:
+        if isinstance(value, v.Growing):
+            return value.base
+        if isinstance(value, v.Uniform):
+            return self.as_index(value)
+        return None
+
+
+def is_elementwise(op: Operation) -> bool:
+    """Does an op do the same to every element?"""
+    dialect = op.name.partition(".")[0]
+    return not op.regions and (
+        dialect in ("arith", "math") or (dialect == "index" and op.name != "index.sizeof")
+        or op.name == "vector.fma"
+    )
+
+
+def _divides(op: Operation) -> bool:
+    """A division of integers traps where the divisor is 0, also in lanes that are not here."""
+    name = op.name.partition(".")[2]
+    return name.startswith(("div", "rem", "floordiv", "ceildiv")) and name != "divf" and name != "remf"
+
+
+def is_memref(value: SSAValue) -> bool:
+    return isinstance(value.type, MemRefType)

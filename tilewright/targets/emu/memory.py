@@ -1,0 +1,417 @@
+"""memref: arrays, shared and private memory, views, elements and atomics.
+
+A memref is the indices that it consists of (`values.Memory`), so a view is arithmetic.  Shared memory has its place in
+the workgroup's block, by the op that allocates it; other allocations of a kernel are each lane's own, one after the
+other in memory of the subgroup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from math import prod
+from typing import Any
+
+from xdsl.dialects import memref
+from xdsl.dialects.builtin import (
+    AffineMapAttr,
+    ArrayAttr,
+    DenseArrayBase,
+    FloatAttr,
+    IndexType,
+    IntegerAttr,
+    IntegerType,
+    MemRefType,
+)
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from tilewright.codegen.registers import DYNAMIC, strided_form
+from tilewright.dialects import mach
+from tilewright.dialects.upstream.gpu import memory_space_number
+from tilewright.dialects.xetile.kinds import ATOMIC_KINDS
+from tilewright.targets.emu import context
+from tilewright.targets.emu import values as v
+from tilewright.targets.emu.atomics import atomic
+from tilewright.targets.emu.builder import Idx, index, signless, size_of
+from tilewright.targets.emu.lowering import Lowering, lowers
+from tilewright.targets.emu.places import Place, read, write
+from tilewright.targets.emu.uniformity import SHARED
+
+OPEN = -(2**63)
+"""A dynamic entry of a list of static numbers."""
+
+
+# Arguments ------------------------------------------------------------------------------------------------------------
+
+
+def array_argument(low: Lowering, type: MemRefType[Any], place: int) -> v.Memory:
+    """The array whose address, extents and strides lie at `place` of the context."""
+    shape = type.get_shape()
+    strides, _ = strided_form(type)
+    rank = len(shape)
+    sizes = [low.field(place + 8 * (1 + d)) if n < 0 else n for d, n in enumerate(shape)]
+    steps = [
+        low.field(place + 8 * (1 + rank + d)) if s == DYNAMIC or shape[d] < 0 and d < rank - 1 else s
+        for d, s in enumerate(strides)
+    ]
+    base = low.field(place)
+    return v.Memory(base, 0, tuple(sizes), tuple(steps), signless(type.element_type))
+
+
+def scalar_argument(low: Lowering, type: Attribute, place: int) -> SSAValue:
+    address = low.b.plus(low.base, place)
+    if isinstance(type, IndexType):
+        return low.field(place)
+    if isinstance(type, IntegerType) and type.width.data not in (1, 8, 16, 32, 64):
+        raise low.refuse(f"an argument of type {type}")
+    return low.b.load(signless(type), address)
+
+
+# Allocation -----------------------------------------------------------------------------------------------------------
+
+
+@lowers("memref.alloc", "memref.alloca", "gpu.alloc")
+def alloc(low: Lowering, op: Operation) -> None:
+    allocate(low, op, op.results[0], [low.index(x, "a size") for x in op.operands])
+
+
+def allocate(low: Lowering, key: Any, result: SSAValue, dynamic: Sequence[Idx]) -> None:
+    """Memory for the memref `result`, shared or of each lane."""
+    type = result.type
+    assert isinstance(type, MemRefType)
+    if dynamic or any(n < 0 for n in type.get_shape()):
+        raise low.refuse("an allocation whose size is not constant")
+    shape = type.get_shape()
+    strides = _strides(low, type)
+    element = signless(type.element_type)
+    reach = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    size = max(1, reach if prod(shape) else 0) * size_of(element)
+    if memory_space_number(type) == SHARED:
+        at = low.shared.place(key, size)
+        base = low.b.plus(low.field(context.SHARED), at)
+        low.env[result] = v.Memory(base, 0, shape, strides, element)
+        return
+    step = -(-size // 8) * 8
+    low.private_bytes += step * low.lanes
+    base = low.b.scratch(step * low.lanes)
+    lane = None
+    if low.lanes > 1:
+        kind = low.widened(index)
+        lane = low.b.dense(kind, [step * i for i in range(low.lanes)])
+    low.env[result] = v.Memory(base, 0, shape, strides, element, lane)
+
+
+def _strides(low: Lowering, type: MemRefType[Any]) -> tuple[int, ...]:
+    strides, _ = strided_form(type)
+    if any(s == DYNAMIC for s in strides):
+        raise low.refuse("strides that are not constant")
+    return strides
+
+
+@lowers("memref.dealloc", "gpu.dealloc", "memref.prefetch", "memref.assume_alignment")
+def nothing(low: Lowering, op: Operation) -> None:
+    """Memory of a kernel lives as long as its workgroup; caches are not modelled."""
+    for result, operand in zip(op.results, op.operands, strict=False):
+        low.env[result] = low.env[operand]
+
+
+@lowers("memref.get_global")
+def get_global(low: Lowering, op: memref.GetGlobalOp) -> None:
+    type = op.memref.type
+    assert isinstance(type, MemRefType)
+    name = op.name_.root_reference.data
+    if memory_space_number(type) == SHARED:
+        allocate(low, name, op.memref, ())
+        return
+    scope = low.kernel.parent_op()
+    while scope is not None:
+        for inner in scope.walk():
+            if isinstance(inner, memref.GlobalOp) and inner.sym_name.data == name:
+                _define(low, inner)
+                pointer = low.b.add(mach.AddressOfOp(name))
+                base = low.b.add(mach.IntFromPtrOp(pointer))
+                strides = _strides(low, type)
+                element = signless(type.element_type)
+                low.env[op.memref] = v.Memory(base, 0, type.get_shape(), strides, element)
+                return
+        scope = scope.parent_op()
+    raise low.refuse(f"there is no global @{name}")
+
+
+def _define(low: Lowering, definition: memref.GlobalOp) -> None:
+    if definition.initial_value is None or definition.constant is None:
+        raise low.refuse("a global that is no constant")
+    name = definition.sym_name
+    known = [op for op in low.module.body.block.ops if isinstance(op, memref.GlobalOp)]
+    if all(op.sym_name != name for op in known):
+        low.module.body.block.add_op(definition.clone())
+
+
+# Views ----------------------------------------------------------------------------------------------------------------
+
+
+def memory(low: Lowering, value: SSAValue) -> v.Memory:
+    found = low.env[value]
+    assert isinstance(found, v.Memory)
+    return found
+
+
+def _mixed(low: Lowering, static: Attribute | None, dynamic: Sequence[SSAValue]) -> list[v.Plain | int]:
+    assert isinstance(static, DenseArrayBase)
+    values = iter(dynamic)
+    return [
+        low.plain(next(values)) if int(n) == OPEN else int(n) for n in static.get_values()
+    ]
+
+
+def _three(low: Lowering, op: Any) -> tuple[list[v.Plain | int], list[Idx], list[Idx]]:
+    offsets = _mixed(low, op.properties["static_offsets"], list(op.offsets))
+    rest: list[list[Idx]] = []
+    for name, part in (("sizes", op.sizes), ("strides", op.strides)):
+        entries = _mixed(low, op.properties[f"static_{name}"], list(part))
+        rest.append([_number(low, e) for e in entries])
+    return offsets, rest[0], rest[1]
+
+
+def _number(low: Lowering, value: v.Plain | int) -> Idx:
+    if isinstance(value, int):
+        return value
+    if isinstance(value, v.Uniform):
+        return low.as_index(value)
+    return low.uniform(value, "a size or stride")
+
+
+def element_offset(low: Lowering, m: v.Memory, places: Sequence[v.Plain | int]) -> Place:
+    """Elements from the memref's aligned pointer to the element at `places`."""
+    total = Place(low).plus(m.offset)
+    for place, stride in zip(places, m.strides, strict=True):
+        total = total.plus(place, stride)
+    return total
+
+
+def _as_offset(low: Lowering, total: Place) -> v.Plain | int:
+    if total.shared:
+        return total.base if isinstance(total.base, int) else v.Uniform(total.base)
+    if total.vector is None:
+        assert total.steps is not None
+        return v.Growing(total.base, total.steps, index)
+    wide = total.offsets()
+    if total.base != 0:
+        from xdsl.dialects import arith
+
+        base = low.b.broadcast(low.b.idx(total.base), wide.type)  # pyright: ignore
+        wide = low.b.add(arith.AddiOp(wide, base))
+    return v.Varying(wide)
+
+
+@lowers("memref.cast", "memref.memory_space_cast")
+def cast(low: Lowering, op: Operation) -> None:
+    low.env[op.results[0]] = low.env[op.operands[0]]
+
+
+@lowers("memref.subview")
+def subview(low: Lowering, op: memref.SubviewOp) -> None:
+    from tilewright.reference.meanings.memref import _kept_dimensions  # pyright: ignore
+
+    m = memory(low, op.source)
+    offsets, sizes, steps = _three(low, op)
+    offset = _as_offset(low, element_offset(low, m, offsets))
+    strides = [low.b.times(s, step) for s, step in zip(m.strides, steps, strict=True)]
+    kept = _kept_dimensions(op, [n if isinstance(n, int) else -1 for n in sizes])
+    low.env[op.result] = v.Memory(
+        m.base,
+        offset,
+        tuple(sizes[d] for d in kept),
+        tuple(strides[d] for d in kept),
+        m.element,
+        m.lane,
+    )
+
+
+@lowers("memref.reinterpret_cast")
+def reinterpret_cast(low: Lowering, op: memref.ReinterpretCastOp) -> None:
+    m = memory(low, op.source)
+    offsets, sizes, strides = _three(low, op)
+    low.env[op.result] = v.Memory(
+        m.base, offsets[0], tuple(sizes), tuple(strides), m.element, m.lane
+    )
+
+
+@lowers("memref.transpose")
+def transpose(low: Lowering, op: Operation) -> None:
+    m = memory(low, op.operands[0])
+    map = op.properties["permutation"]
+    assert isinstance(map, AffineMapAttr)
+    order = map.data.eval(list(range(len(m.sizes))), [])
+    sizes, strides = (tuple(part[d] for d in order) for part in (m.sizes, m.strides))
+    low.env[op.results[0]] = v.Memory(m.base, m.offset, sizes, strides, m.element, m.lane)
+
+
+@lowers("memref.view")
+def view(low: Lowering, op: memref.ViewOp) -> None:
+    m = memory(low, op.operands[0])
+    shift, *given = op.operands[1:]
+    type = op.results[0].type
+    assert isinstance(type, MemRefType)
+    dynamic = iter(given)
+    sizes = [low.index(next(dynamic), "a size") if n < 0 else n for n in type.get_shape()]
+    total = Place(low, m.base).plus(m.offset).plus(low.plain(shift))
+    if not total.shared:
+        raise low.refuse("a view whose place differs between lanes")
+    strides = _row_major(low, sizes)
+    element = signless(type.element_type)
+    low.env[op.results[0]] = v.Memory(total.base, 0, tuple(sizes), strides, element, m.lane)
+
+
+def _row_major(low: Lowering, sizes: Sequence[Idx]) -> tuple[Idx, ...]:
+    if not sizes:
+        return ()
+    return tuple(accumulate([1, *reversed(sizes[1:])], low.b.times))[::-1]
+
+
+@lowers("memref.collapse_shape")
+def collapse_shape(low: Lowering, op: Any) -> None:
+    m = memory(low, op.operands[0])
+    sizes: list[Idx] = []
+    strides: list[Idx] = []
+    for group in _groups(op):
+        size: Idx = 1
+        for d in group:
+            size = low.b.times(size, m.sizes[d])
+        sizes.append(size)
+        strides.append(m.strides[group[-1]])
+    low.env[op.results[0]] = v.Memory(
+        m.base, m.offset, tuple(sizes), tuple(strides), m.element, m.lane
+    )
+
+
+@lowers("memref.expand_shape")
+def expand_shape(low: Lowering, op: Any) -> None:
+    m = memory(low, op.operands[0])
+    entries = _mixed(low, op.properties["static_output_shape"], list(op.operands[1:]))
+    sizes = [_number(low, e) for e in entries]
+    strides: list[Idx] = [1] * len(sizes)
+    for outer, group in enumerate(_groups(op)):
+        step = m.strides[outer]
+        for d in reversed(group):
+            strides[d] = step
+            step = low.b.times(step, sizes[d])
+    low.env[op.results[0]] = v.Memory(
+        m.base, m.offset, tuple(sizes), tuple(strides), m.element, m.lane
+    )
+
+
+def _groups(op: Any) -> list[list[int]]:
+    found = op.reassociation
+    assert isinstance(found, ArrayAttr)
+    return [[n.value.data for n in group] for group in found]  # pyright: ignore
+
+
+@lowers("memref.dim")
+def dim(low: Lowering, op: memref.DimOp) -> None:
+    m = memory(low, op.source)
+    which = low.index(op.index, "the dimension")
+    if not isinstance(which, int) or which >= len(m.sizes):
+        raise low.refuse("of a dimension that is not constant")
+    low.set(op.result, low.b.idx(m.sizes[which]))
+
+
+@lowers("memref.rank")
+def rank(low: Lowering, op: Operation) -> None:
+    low.set(op.results[0], low.b.idx(len(memory(low, op.operands[0]).sizes)))
+
+
+@lowers("memref.extract_strided_metadata")
+def extract_strided_metadata(low: Lowering, op: Operation) -> None:
+    m = memory(low, op.operands[0])
+    low.env[op.results[0]] = v.Memory(m.base, 0, (), (), m.element, m.lane)
+    offset = v.Uniform(low.b.idx(m.offset)) if isinstance(m.offset, int) else m.offset
+    low.env[op.results[1]] = offset
+    for result, number in zip(op.results[2:], (*m.sizes, *m.strides), strict=True):
+        low.set(result, low.b.idx(number))
+
+
+@lowers("memref.extract_aligned_pointer_as_index")
+def extract_pointer(low: Lowering, op: Operation) -> None:
+    m = memory(low, op.operands[0])
+    if m.lane is None:
+        low.set(op.results[0], low.b.idx(m.base))
+        return
+    whole = Place(low, m.base).plus(v.Varying(m.lane))
+    pointer = _as_offset(low, whole)
+    assert not isinstance(pointer, int)
+    low.env[op.results[0]] = pointer
+
+
+# Elements -------------------------------------------------------------------------------------------------------------
+
+
+def place_of(low: Lowering, m: v.Memory, places: Sequence[v.Plain | int]) -> Place:
+    """The byte address of an element."""
+    offset = element_offset(low, m, places)
+    whole = scaled(low, offset, size_of(m.element), m.base)
+    return whole if m.lane is None else whole.plus(v.Varying(m.lane))
+
+
+def scaled(low: Lowering, elements: Place, size: int, base: Idx) -> Place:
+    """Bytes of a number of elements, from `base`."""
+    b = low.b
+    steps = None if elements.steps is None else tuple(size * s for s in elements.steps)
+    made = Place(low, b.plus(base, b.times(elements.base, size)), steps)
+    return made if elements.vector is None else made.plus(v.Varying(elements.vector), size)
+
+
+@lowers("memref.load")
+def load(low: Lowering, op: memref.LoadOp) -> None:
+    m = memory(low, op.memref)
+    place = place_of(low, m, [low.plain(x) for x in op.indices])
+    low.set(op.res, _shaped(low, read(low, place, m.element), place, op.res))
+
+
+def _shaped(low: Lowering, value: SSAValue, place: Place, result: SSAValue) -> SSAValue | v.Value:
+    return v.Uniform(value) if place.shared else v.Varying(value)
+
+
+@lowers("memref.store")
+def store(low: Lowering, op: memref.StoreOp) -> None:
+    m = memory(low, op.memref)
+    place = place_of(low, m, [low.plain(x) for x in op.indices])
+    write(low, place, low.plain(op.value))
+
+
+@lowers("memref.atomic_rmw")
+def atomic_rmw(low: Lowering, op: memref.AtomicRMWOp) -> None:
+    m = memory(low, op.memref)
+    place = place_of(low, m, [low.plain(x) for x in op.indices])
+    kind = ATOMIC_KINDS[op.kind.value.data]
+    atomic_at(low, kind, place, op.value, op.result)
+
+
+def atomic_at(low: Lowering, kind: str, place: Place, value: SSAValue, result: SSAValue) -> None:
+    """A read-modify-write of every lane that is here, in their order."""
+    b = low.b
+    if low.lanes == 1:
+        addresses = b.shape(b.idx(place.base), 1)
+        data = b.shape(low.uniform(value), 1)
+        mask = b.constant(b.shape(b.constant(IntegerType(1), 1), 1).type, 1)
+        old = atomic(low, kind, addresses, data, mask)
+        low.set(result, b.extract(old, 0))
+        return
+    from tilewright.targets.emu.control import vec_mask
+
+    addresses = _addresses(low, place)
+    mask = vec_mask(low) if low.mask is None else low.mask
+    low.env[result] = v.Varying(atomic(low, kind, addresses, low.wide(value), mask))
+
+
+def _addresses(low: Lowering, place: Place) -> SSAValue:
+    whole = _as_offset(low, place)
+    if isinstance(whole, int):
+        whole = v.Uniform(low.b.idx(whole))
+    return low.wide_of(whole)
+
+
+def constant_number(attribute: Attribute) -> float:
+    """The number of an attribute."""
+    assert isinstance(attribute, IntegerAttr | FloatAttr)
+    return attribute.value.data

@@ -1,0 +1,278 @@
+"""dpas: products of a subgroup, on whole tiles or on the fragments of its lanes.
+
+Operands are brought into rows (a permutation, free for the usual fragments) and widened; then
+`C[m, :] += A[m, k] * B[k, :]` for k in order, A's elements read from memory as broadcasts.  Small products are
+straight-line, larger ones loops over blocks of at most 8 rows and 32 columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from xdsl.dialects import arith
+from xdsl.dialects.arith import FastMathFlag, FastMathFlagsAttr
+from xdsl.dialects.builtin import AnyFloat, Float64Type, IntegerType, Signedness, f32, i32
+from xdsl.ir import Attribute, SSAValue
+
+from tilewright.dialects import xegpu
+from tilewright.dialects.xegpu import distribution
+from tilewright.dialects.xegpu.compute import matrix_dims, packing_factor
+from tilewright.dialects.xegpu.types import element_bits
+from tilewright.targets.emu.blocks import (
+    Numbers,
+    arrange,
+    dealt,
+    inverse,
+    lane_numbers,
+
+)
+from tilewright.targets.emu.builder import (
+    Builder,
+    Idx,
+    element_of,
+    shape_of,
+    size_of,
+    vec,
+    with_element,
+)
+from tilewright.targets.emu.lowering import Lowering, lowers
+
+CONTRACT = FastMathFlagsAttr([FastMathFlag.ALLOW_CONTRACT])
+STRAIGHT = 16 * 1024
+"""Multiply-adds of a product that is written out."""
+
+
+def _unpacked(shape: Sequence[int]) -> Numbers:
+    """[K, N] of the components of B, which may be packed as [K/p, N, p]."""
+    numbers = np.arange(prod(shape)).reshape(tuple(shape))
+    if len(shape) == 3:
+        k, n, p = shape
+        return numbers.transpose(0, 2, 1).reshape(k * p, n)
+    return numbers
+
+
+@lowers("xegpu.dpas")
+def dpas(low: Lowering, op: xegpu.DpasOp) -> None:
+    low.together()
+    result = shape_of(op.result.type)
+    a, b = low.wide(op.lhs), low.wide(op.rhs)
+    c = None if op.acc is None else low.wide(op.acc)
+    dims = matrix_dims(op.lhs.type, op.rhs.type)
+    if dims is not None and len(result) == 2 and low.lanes == 1:
+        m, n, k = dims
+        of_a = np.arange(m * k).reshape(m, k)
+        of_b, of_c = _unpacked(shape_of(op.rhs.type)), np.arange(m * n).reshape(m, n)
+    elif low.lanes > 1:
+        of_a, of_b, of_c = _fragments(low, op)
+    else:
+        raise low.refuse("its operands fit no product")
+    signs = tuple(_signed(x.type) for x in (op.lhs, op.rhs))
+    low.set(op.result, product(low, (a, of_a), (b, of_b), (c, of_c), result_of(low, op), signs))
+
+
+def result_of(low: Lowering, op: Any) -> Attribute:
+    return low.widened(op.result.type) if low.lanes > 1 else op.result.type
+
+
+def _signed(type: Attribute) -> bool:
+    element = element_of(type)
+    return not (
+        isinstance(element, IntegerType) and element.signedness.data is Signedness.UNSIGNED
+    )
+
+
+def _fragments(low: Lowering, op: xegpu.DpasOp) -> tuple[Numbers, Numbers, Numbers]:
+    """Where the lanes' fragments have the elements of M x K, K x N and M x N; N is the number of lanes."""
+    lanes = low.lanes
+    m, k = prod(shape_of(op.result.type)), prod(shape_of(op.rhs.type))
+    if m * k != prod(shape_of(op.lhs.type)) * lanes:
+        raise low.refuse(
+            f"fragments of {prod(shape_of(op.lhs.type))}, {k} and {m} elements fit no product of a "
+            f"subgroup of {lanes} lanes"
+        )
+    shapes = ((m, k), (k, lanes), (m, lanes))
+    maps = [layout for layout in op.layouts if isinstance(layout, xegpu.SgMapAttr)]
+    if len(maps) == 3:
+        layouts = [
+            distribution.distribution(map).over(shape)
+            for map, shape in zip(maps, shapes, strict=True)
+        ]
+    else:
+        bits = element_bits(element_of(op.lhs.type))
+        layouts = [
+            dealt(low, (m, k), bits),
+            dealt(low, (k, lanes), bits, packed=packing_factor(element_of(op.lhs.type))),
+            dealt(low, (m, lanes), 32),
+        ]
+    found: list[Numbers] = []
+    for layout, shape in zip(layouts, shapes, strict=True):
+        numbers = lane_numbers(np.arange(prod(shape)).reshape(shape), layout)
+        found.append(inverse(numbers, shape))
+    return found[0], found[1], found[2]
+
+
+Operand = tuple[SSAValue, Numbers]
+
+
+def product(
+    low: Lowering,
+    a: Operand,
+    b: Operand,
+    c: tuple[SSAValue | None, Numbers],
+    result: Attribute,
+    signs: tuple[bool, ...],
+) -> SSAValue:
+    """A * B + C of values whose elements are at the given numbers; a value of type `result`."""
+    (av, of_a), (bv, of_b), (cv, of_c) = a, b, c
+    operands = [av, bv, *([] if cv is None else [cv])]
+
+    def make(build: Builder, arguments: list[SSAValue]) -> list[SSAValue]:
+        left = arrange(build, arguments[0], of_a)
+        right = arrange(build, arguments[1], of_b)
+        start = arrange(build, arguments[2], of_c) if cv is not None else None
+        total = multiply(build, left, right, start, element_of(result), signs)
+        shape = shape_of(result)
+        back = inverse(of_c, (of_c.size,)).reshape(shape)
+        return [arrange(build, total, back)]
+
+    key = ("dpas", tuple(o.type for o in operands), result, signs, *(n.tobytes() for n in (of_a, of_b, of_c)))
+    return low.b.shared(key, operands, make)[0]
+
+
+def compute_type(element: Attribute) -> Attribute:
+    """In what a product with this accumulator is computed."""
+    if isinstance(element, AnyFloat):
+        return element if isinstance(element, Float64Type) else f32
+    return i32 if element_bits(element) <= 32 else element
+
+
+def widen(b: Builder, value: SSAValue, to: Attribute, signed: bool = True) -> SSAValue:
+    """Elements exactly in a type that holds them."""
+    element = element_of(value.type)
+    if element == to:
+        return value
+    kind: Any = with_element(value.type, to)
+    if isinstance(element, AnyFloat):
+        return b.add(arith.ExtFOp(value, kind))
+    if element_bits(element) > element_bits(to):
+        return b.add(arith.TruncIOp(value, kind))
+    return b.add(arith.ExtSIOp(value, kind) if signed else arith.ExtUIOp(value, kind))
+
+
+def narrow(b: Builder, value: SSAValue, to: Attribute) -> SSAValue:
+    """Rounded, or wrapped, to an element type."""
+    element = element_of(value.type)
+    if element == to:
+        return value
+    kind: Any = with_element(value.type, to)
+    if isinstance(to, AnyFloat):
+        return b.add(arith.TruncFOp(value, kind))
+    wide = element_bits(element) < element_bits(to)
+    return b.add(arith.ExtSIOp(value, kind) if wide else arith.TruncIOp(value, kind))
+
+
+def multiply(
+    b: Builder,
+    left: SSAValue,
+    right: SSAValue,
+    start: SSAValue | None,
+    element: Attribute,
+    signs: Sequence[bool],
+) -> SSAValue:
+    """[m, n] of [m, k] times [k, n] plus [m, n]."""
+    to = compute_type(element)
+    if isinstance(to, AnyFloat) and any(
+        not isinstance(element_of(x.type), AnyFloat) for x in (left, right)
+    ):
+        raise AssertionError("a product of integers with a float accumulator")
+    left, right = (widen(b, x, to, s) for x, s in zip((left, right), signs, strict=True))
+    (m, k), (_, n) = shape_of(left.type), shape_of(right.type)
+    total = None if start is None else widen(b, start, to)
+    size = size_of(to)
+    scalars = b.scratch(m * k * size)
+    b.store(left, scalars, 64)
+    if m * n * k <= STRAIGHT and n <= 32 and m * n <= 512:
+        rows = [b.extract(total, i) for i in range(m)] if total is not None else [None] * m
+        columns = [b.extract(right, i) for i in range(k)]
+        done = _accumulate(b, scalars, k, rows, columns, to, n)
+        return narrow(b, b.stack(done), element)
+    other = b.scratch(k * n * size)
+    b.store(right, other, 64)
+    sums = b.scratch(m * n * size)
+    b.store(b.zeros(vec(to, m, n)) if total is None else total, sums, 64)
+    _blocked(b, scalars, other, sums, (m, n, k), to)
+    return narrow(b, b.load(vec(to, m, n), sums, 64), element)
+
+
+def _fused(b: Builder, x: SSAValue, y: SSAValue, z: SSAValue | None) -> SSAValue:
+    """x * y + z."""
+    if isinstance(element_of(x.type), AnyFloat):
+        p = b.add(arith.MulfOp(x, y, CONTRACT))
+        return p if z is None else b.add(arith.AddfOp(z, p, CONTRACT))
+    p = b.add(arith.MuliOp(x, y))
+    return p if z is None else b.add(arith.AddiOp(z, p))
+
+
+def _accumulate(
+    b: Builder,
+    scalars: Idx,
+    k: int,
+    rows: Sequence[SSAValue | None],
+    columns: Sequence[SSAValue],
+    to: Attribute,
+    n: int,
+) -> list[SSAValue]:
+    """Rows of C plus rows of A, whose elements lie at `scalars`, times B's rows."""
+    size, kind = size_of(to), vec(to, n)
+    done = list(rows)
+    for i, column in enumerate(columns):
+        for r in range(len(done)):
+            value = b.load(to, b.plus(scalars, (r * k + i) * size))
+            done[r] = _fused(b, b.broadcast(value, kind), column, done[r])
+    return [x for x in done if x is not None]
+
+
+def _divisor(number: int, limits: Sequence[int]) -> int:
+    return next(x for x in limits if number % x == 0)
+
+
+def _blocked(
+    b: Builder, left: Idx, right: Idx, sums: Idx, extents: tuple[int, int, int], to: Attribute
+) -> None:
+    """Loops over blocks of C in memory."""
+    m, n, k = extents
+    size = size_of(to)
+    rows, width = _divisor(m, (8, 6, 5, 4, 3, 2, 1)), _divisor(n, (32, 16, 8, 4, 2, 1))
+    kind: Any = vec(to, width) if width > 1 else to
+
+    def column(n0: SSAValue, _: list[SSAValue]) -> list[SSAValue]:
+        here = b.times(n0, size)
+
+        def block(m0: SSAValue, _: list[SSAValue]) -> list[SSAValue]:
+            corner = b.plus(b.plus(sums, here), b.times(m0, n * size))
+            a0 = b.plus(left, b.times(m0, k * size))
+            start = [b.load(kind, b.plus(corner, r * n * size)) for r in range(rows)]
+
+            def step(i: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+                row = b.load(kind, b.plus(b.plus(right, here), b.times(i, n * size)))
+                at = b.plus(a0, b.times(i, size))
+                done: list[SSAValue] = []
+                for r, total in enumerate(carried):
+                    value = b.load(to, b.plus(at, r * k * size))
+                    wide = b.broadcast(value, kind) if width > 1 else value
+                    done.append(_fused(b, wide, row, total))
+                return done
+
+            for r, value in enumerate(b.loop(0, k, 1, start, step)):
+                b.store(value, b.plus(corner, r * n * size))
+            return []
+
+        b.loop(0, m, rows, [], block)
+        return []
+
+    b.loop(0, n, width, [], column)
+
+

@@ -1,0 +1,211 @@
+"""The emu target: kernels of lanes or subgroups, compiled, one fibre per subgroup (`lowering`, `fibers`)."""
+
+from __future__ import annotations
+
+import json
+import struct
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from xdsl.dialects import gpu
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    BFloat16Type,
+    DenseArrayBase,
+    Float16Type,
+    Float64Type,
+    IntegerAttr,
+
+    MemRefType,
+    ModuleOp,
+    StringAttr,
+    i64,
+)
+from xdsl.ir import Attribute
+
+from tilewright.codegen import emit_module
+from tilewright.codegen.jit import LoadedObject, compile_assembly, compile_object, toolchain_version
+from tilewright.codegen.native import native
+from tilewright.diagnostics import CheckError, Location, UnsupportedError, error_at, location_of
+from tilewright.passes.level import LANES, LEVEL, infer_level
+from tilewright.runtime.arrays import ArrayArg
+from tilewright.targets.base import Argument, CompileOptions, Grid, Observer, ignore
+from tilewright.targets.emu.fibers import SYMBOLS, scheduler
+from tilewright.targets.emu.report import describe_failure
+from tilewright.targets.emu.worker import Launcher, Worker, thread_count
+
+BLOCK = "tilewright.block"
+"""Attribute of a kernel: `array<i64: x, y, z>`, the threads of the launch that it is compiled for."""
+
+
+class EmuExecutable:
+    """A kernel in this process's memory."""
+
+    def __init__(self, data: bytes, meta: Mapping[str, Any], ir: Mapping[str, str], llvm: str):
+        self.ir = dict(ir)
+        self.remarks: list[str] = []
+        self._data = data
+        self._meta = dict(meta)
+        self._llvm = llvm
+        self._guard = threading.Lock()
+        self._ready: tuple[Launcher, LoadedObject] | None = None
+
+    @property
+    def asm(self) -> Mapping[str, str]:
+        return {"llvm": self._llvm, "asm": compile_assembly(self._llvm, native())}
+
+    def artifacts(self) -> Mapping[str, bytes]:
+        texts = {"ir": self.ir, "llvm": self._llvm, "meta": self._meta}
+        return {"object": self._data, "texts": json.dumps(texts).encode()}
+
+    def _prepare(self) -> Launcher:
+        with self._guard:
+            if self._ready is None:
+                runtime = scheduler(native())
+                symbols = {name: runtime.address(name) for name in SYMBOLS}
+                loaded = LoadedObject(self._data, native(), symbols)
+                meta = self._meta
+
+                def make() -> Worker:
+                    return Worker(
+                        meta["subgroups"],
+                        meta["context"],
+                        meta["shared"],
+                        meta["private"],
+                        meta["named"],
+                    )
+
+                run, kernel = runtime.address("tw_emu_run"), loaded.address("tw_subgroup")
+                self._ready = (Launcher(run, kernel, make), loaded)
+        return self._ready[0]
+
+    def launch(self, grid: Grid, args: Sequence[Argument]) -> None:
+        words: list[int] = []
+        for kind, arg in zip(self._meta["arguments"], args, strict=True):
+            if isinstance(arg, ArrayArg):
+                words += [arg.pointer, *arg.shape, *arg.strides]
+            else:
+                words.append(scalar_word(kind, arg))
+        block = self._meta["block"]
+        launcher = self._prepare()
+        failure = launcher.launch(grid, tuple(block), words, thread_count())
+        if failure is not None:
+            sites = self._meta["sites"]
+            message = describe_failure(failure, sites, grid)
+            site = sites[failure.site] if failure.site < len(sites) else None
+            where = None if site is None or site[1] is None else Location(*site[1])
+            raise CheckError(message, location=where)
+
+
+def scalar_word(kind: str, value: Any) -> int:
+    """A scalar argument as its 8 bytes."""
+    if kind == "i":
+        number = int(value) & ((1 << 64) - 1)
+        return number - (1 << 64) if number >> 63 else number
+    if kind == "bf16":
+        import ml_dtypes
+
+        return int(np.array(value, ml_dtypes.bfloat16).view(np.uint16))
+    data = struct.pack("<" + kind, float(value))
+    return int.from_bytes(data + bytes(8 - len(data)), "little", signed=True)
+
+
+def _format(type: Attribute) -> str:
+    if isinstance(type, Float64Type):
+        return "d"
+    if isinstance(type, Float16Type):
+        return "e"
+    if isinstance(type, BFloat16Type):
+        return "bf16"
+    return "f" if isinstance(type, AnyFloat) else "i"
+
+
+class EmuTarget:
+    """See `tilewright.targets.base.Target`."""
+
+    name = "emu"
+
+    def build(
+        self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore
+    ) -> EmuExecutable:
+        # Imported here: they bring the XeGPU dialect, for which other targets have no use.
+        from tilewright.dialects.text import print_module
+        from tilewright.targets.emu.pipeline import lower_kernel
+
+        kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
+        ir = {"xegpu": print_module(module)}
+        level = infer_level(kernel)
+        if level == "workgroup":
+            raise error_at(
+                kernel,
+                "the emulator runs kernels at subgroup and lane level, this one is a workgroup's",
+                hint="--target cpu compiles it",
+                kind=UnsupportedError,
+            )
+        kernel.attributes[LEVEL] = StringAttr(level)
+        lanes = _number(kernel, "tilewright.lanes", LANES) if level == "lane" else 1
+        subgroups = _number(kernel, "tilewright.subgroups", 1)
+        block = block_of(kernel, subgroups, lanes)
+        if block[0] * block[1] * block[2] != subgroups * lanes:
+            raise error_at(
+                kernel,
+                f"{block[0]}x{block[1]}x{block[2]} threads are not whole subgroups of {lanes} lanes",
+                kind=UnsupportedError,
+            )
+        lowered = lower_kernel(kernel, lanes, block)
+        observe("lanes-to-vectors", lowered.module)
+        ir["vectors"] = print_module(lowered.module)
+        text = emit_module(lowered.module, native())
+        data = compile_object(text, native())
+        types = list(kernel.function_type.inputs)
+        meta = {
+            "arguments": ["array" if isinstance(t, MemRefType) else _format(t) for t in types],
+            "subgroups": subgroups,
+            "block": list(block),
+            "context": lowered.context,
+            "shared": lowered.shared,
+            "private": lowered.private,
+            "named": lowered.named,
+            "sites": [_place(op) for op in lowered.sites],
+        }
+        return EmuExecutable(data, meta, ir, text)
+
+    def fingerprint(self, options: CompileOptions) -> str:
+        return f"{native().key()}|{toolchain_version()}"
+
+    def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> EmuExecutable:
+        texts = json.loads(artifacts["texts"])
+        return EmuExecutable(artifacts["object"], texts["meta"], texts["ir"], texts["llvm"])
+
+
+def _place(op: Any) -> list[Any]:
+    """Name and location of an op, as JSON keeps them."""
+    where = location_of(op)
+    if where is None:
+        return [op.name, None]
+    return [op.name, [where.file, where.line, where.col, where.end_col, where.text]]
+
+
+def _number(kernel: gpu.FuncOp, name: str, default: int) -> int:
+    found = kernel.attributes.get(name)
+    return found.value.data if isinstance(found, IntegerAttr) else default
+
+
+def block_of(kernel: gpu.FuncOp, subgroups: int, lanes: int) -> tuple[int, int, int]:
+    """The threads of a launch: what the kernel says, else all along x."""
+    found = kernel.attributes.get(BLOCK)
+    if isinstance(found, DenseArrayBase):
+        x, y, z = (int(n) for n in found.get_values())
+        return x, y, z
+    return subgroups * lanes, 1, 1
+
+
+def set_launch(kernel: gpu.FuncOp, subgroups: int, block: tuple[int, int, int]) -> None:
+    """Write down for which launch a kernel is compiled."""
+    kernel.attributes["tilewright.subgroups"] = IntegerAttr(subgroups, i64)
+    kernel.attributes[BLOCK] = DenseArrayBase.from_list(i64, list(block))
+
+
+TARGET = EmuTarget()
