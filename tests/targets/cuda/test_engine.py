@@ -78,8 +78,8 @@ def test_tma_loads_boxes_as_the_machine_table_says(swizzle: int, rng: np.random.
                     wanted[r, c] = array[y + r, x + c]
         got = np.zeros_like(wanted)
         layout = smem_tile(rows, columns, 2, swizzle)
-        for address in range(rows * columns):
-            got[layout.at(memory=address)] = out.view(ml_dtypes.bfloat16)[address]
+        at = layout.address(*np.indices((rows, columns)))
+        got[:] = out.view(ml_dtypes.bfloat16)[at]
         np.testing.assert_array_equal(got.view(np.uint16), wanted.view(np.uint16))
     buffer.back()
 
@@ -224,7 +224,7 @@ from tests.targets.cuda.harness import Kernel
 from tilewright.targets.cuda import driver
 text = '''func.func @k(%p : !llvm.ptr<1>) attributes {mach.kernel} {
   %v = mach.load %p : !llvm.ptr<1> -> i32
-  mach.store %v, %p : i32, !llvm.ptr<1>
+  mach.store %v, %p {volatile} : i32, !llvm.ptr<1>
   func.return
 }'''
 try:

@@ -191,7 +191,8 @@ def _make(name: str) -> Instruction | None:
         name,
         ("vector<4xi32>" if registers else "i64", "i64", "i1", accumulator),
         (accumulator,),
-        SM90A,
+        # Operands of unlike signs came later.
+        SM90A | {"ptx84"} if d == "s32" and a != b else SM90A,
         _meaning(n, k, d, a, b, registers),
         _emit(n, k, d, a, b, registers),
         dict.fromkeys(transposes if a in ("f16", "bf16") else (), 0),
