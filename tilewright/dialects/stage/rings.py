@@ -74,7 +74,7 @@ class PartAttr(ParametrizedAttribute):
 
     @property
     def row_major(self) -> bool:
-        return self.order.data[1].data == 1
+        return self.order.data[0].data == 1
 
     @property
     def itemsize(self) -> int:

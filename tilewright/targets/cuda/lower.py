@@ -10,13 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.dialects import func, gpu
-from xdsl.dialects.builtin import MemRefType, ModuleOp, UnitAttr
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, MemRefType, ModuleOp, UnitAttr
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.builder import Idx, function, index
 from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.codegen.tiles import matrix_of_memref, plain
 from tilewright.targets.cuda import (
+    lower_products,
+    lower_rings,
+    lower_roles,
+    lower_stores,
     rules_control,
     rules_memory,
     rules_product,
@@ -27,12 +31,24 @@ from tilewright.targets.cuda import (
 )
 from tilewright.targets.cuda.aliasing import may_alias
 from tilewright.targets.cuda.distribute import GLOBAL, Distributor, Team, pointer_in
-from tilewright.targets.cuda.lowered import Extent, Lowered, Pointer, Scalar, Slot, Stride
+from tilewright.targets.cuda.lowered import (
+    Extent,
+    Lowered,
+    Pointer,
+    Scalar,
+    Slot,
+    Stride,
+    TensorMapOf,
+)
 from tilewright.targets.cuda.ownership import Ownership
 from tilewright.targets.cuda.smem import SharedMemory
 from tilewright.uarch.base import Machine
 
 RULE_FILES = (
+    lower_products,
+    lower_rings,
+    lower_roles,
+    lower_stores,
     rules_control,
     rules_memory,
     rules_product,
@@ -86,6 +102,7 @@ def lower_kernel(kernel: gpu.FuncOp, ownership: Ownership, machine: Machine) -> 
     d.hazards.may_alias = may_alias
     _bind_arguments(d, kernel, parameters)
     d.lower_block(body)
+    lower_stores.finish_stores(d)
     b.op(func.ReturnOp())
     d.finish()
     slots = list(parameters.slots)
@@ -100,6 +117,10 @@ def lower_kernel(kernel: gpu.FuncOp, ownership: Ownership, machine: Machine) -> 
         else:
             kept.append(slot)
     op.update_function_type()
+    maps = [isinstance(slot, TensorMapOf) for slot in kept]
+    if any(maps):
+        marks = [DictionaryAttr({"mach.tensor_map": UnitAttr()} if m else {}) for m in maps]
+        op.arg_attrs = ArrayAttr(marks)
     return Lowered(
         ModuleOp([op]),
         name,

@@ -16,12 +16,14 @@ from tilewright.passes.reciprocal import use_reciprocals
 from tilewright.passes.while_to_for import while_to_for
 from tilewright.passes.widen_accumulators import widen_accumulators
 from tilewright.targets.base import CompileOptions, Observer, ignore
+from tilewright.targets.cuda.asynchronous import ABLATIONS as ASYNCHRONOUS
+from tilewright.targets.cuda.asynchronous import make_asynchronous, team_ownership
 from tilewright.targets.cuda.lower import lower_kernel
 from tilewright.targets.cuda.lowered import Lowered
 from tilewright.targets.cuda.ownership import choose_warps, plan_ownership
 from tilewright.uarch.base import Machine
 
-ABLATIONS = ("reciprocal", "mma")
+ABLATIONS = ("reciprocal", "mma", *ASYNCHRONOUS)
 """Optimisations that `options.disable` can switch off; results stay right.
 
 mma: matrix instructions instead of multiply-add element by element."""
@@ -81,7 +83,12 @@ def run_pipeline(
     if "reciprocal" not in off:
         run("reciprocal", lambda: use_reciprocals(kernel))
     run("cleanup", lambda: cleanup(kernel))
-    ownership = plan_ownership(kernel.body.block, choose_warps(kernel), use_mma="mma" not in off)
+    if make_asynchronous(kernel, machine, options, run, remarks):
+        ir["stage"] = print_module(module, readable=True)
+    ownership = team_ownership(kernel)
+    if ownership is None:
+        warps = choose_warps(kernel)
+        ownership = plan_ownership(kernel.body.block, warps, use_mma="mma" not in off)
     lowered = lower_kernel(kernel, ownership, machine)
     ir["mach"] = str(lowered.module)
     return lowered

@@ -16,10 +16,9 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import OpResult, SSAValue
 
-from tilewright import dtypes
 from tilewright.dialects import stage, xetile
-from tilewright.targets.cuda.passes.rings import through_transposes
-from tilewright.uarch.base import Machine, MatrixInstruction
+from tilewright.targets.cuda.passes.suits import through_transposes, unsuited
+from tilewright.uarch.base import Machine
 
 
 def issue_products(function: gpu.FuncOp, machine: Machine, remarks: list[str]) -> int:
@@ -48,25 +47,9 @@ def staged(value: SSAValue) -> tuple[stage.CopyWaitOp, int, bool] | None:
     return source.op, source.index, count % 2 == 1
 
 
-def instruction_for(
-    machine: Machine, a: VectorType, b: VectorType, c: VectorType
-) -> MatrixInstruction | None:
-    """The warpgroup instruction for these types; None if there is none."""
-    wanted = tuple(dtypes.from_mlir(t.element_type).name for t in (a, b, c))
-    return next((i for i in machine.matrix if i.subgroups > 1 and i.types == wanted), None)
-
-
 def _obstacle(op: xetile.TileMmaOp, machine: Machine) -> str | None:
-    a, b, c = op.a.type, op.b.type, op.result.type
-    assert isinstance(a, VectorType) and isinstance(b, VectorType) and isinstance(c, VectorType)
-    found = instruction_for(machine, a, b, c)
-    if found is None:
-        return f"no instruction multiplies {a.element_type} to {c.element_type}"
-    (m, k), n = a.get_shape(), b.get_shape()[1]
-    if m % found.m[0] or k % found.k:
-        return f"{m}x{k} is not cut into {found.m[0]}x{found.k}"
-    if n not in found.n and n % found.n[-1]:
-        return f"n = {n} is no size of the instruction"
+    if (reason := unsuited(op, machine)) is not None:
+        return reason
     right = staged(op.b)
     if right is None:
         return "B does not lie in shared memory"

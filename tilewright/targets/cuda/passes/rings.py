@@ -32,6 +32,8 @@ from tilewright.dialects.upstream.vector import TransposeOp
 from tilewright.dialects.xetile.memory import padding_number
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.targets.cuda.passes.loops import carry
+from tilewright.targets.cuda.passes.suits import through_transposes, unsuited
+from tilewright.uarch.base import Machine
 
 MAX_BOX = 256
 LINE = 128
@@ -55,10 +57,10 @@ class _Group:
     loads: list[xetile.LoadTileOp] = field(default_factory=list[xetile.LoadTileOp])
 
 
-def form_rings(function: gpu.FuncOp, budget: Budget, remarks: list[str]) -> int:
+def form_rings(function: gpu.FuncOp, machine: Machine, budget: Budget, remarks: list[str]) -> int:
     """Rewrites one kernel; how many rings it has."""
     analysis = AccessAnalysis(function)
-    groups = _groups(function, analysis, remarks)
+    groups = _groups(function, machine, analysis, remarks)
     slots = _slots(groups, budget)
     made = 0
     for group, count in zip(groups, slots, strict=True):
@@ -70,29 +72,35 @@ def form_rings(function: gpu.FuncOp, budget: Budget, remarks: list[str]) -> int:
     return made
 
 
-def through_transposes(value: SSAValue) -> SSAValue:
-    """What a value is a transposed view of; itself if it is none."""
-    while isinstance(value, OpResult) and isinstance(value.op, xetile.TransposeOp | TransposeOp):
-        value = value.op.operands[0]
-    return value
+def will_form(function: gpu.FuncOp, machine: Machine) -> bool:
+    """Whether `form_rings` would find anything to do."""
+    return bool(_groups(function, machine, AccessAnalysis(function), []))
 
 
-def _groups(function: gpu.FuncOp, analysis: AccessAnalysis, remarks: list[str]) -> list[_Group]:
+def _groups(
+    function: gpu.FuncOp, machine: Machine, analysis: AccessAnalysis, remarks: list[str]
+) -> list[_Group]:
     """Connected loads: those that meet in a product, in the order of the program."""
     found: list[_Group] = []
     member: dict[Operation, _Group] = {}
     for op in function.walk():
         if not isinstance(op, xetile.TileMmaOp):
             continue
+        reason = unsuited(op, machine)
+        if reason is not None:
+            remarks.append(f"tile_mma is not done by warpgroups: {reason}")
+            continue
         loads: list[xetile.LoadTileOp] = []
-        for operand in (op.a, op.b):
+        for operand in (op.b, op.a):
             source = through_transposes(operand)
             if isinstance(source, OpResult) and isinstance(source.op, xetile.LoadTileOp):
                 reason = _obstacle(source.op, analysis)
                 if reason is None:
-                    loads.append(source.op)
+                    loads.insert(0, source.op)
                 elif reason not in remarks:
                     remarks.append(reason)
+            if operand is op.b and not loads:
+                break  # the instruction reads B from shared memory only
         for load in loads:
             assert load.parent is not None
             mine = member.get(load)
@@ -125,7 +133,7 @@ def _obstacle(load: xetile.LoadTileOp, analysis: AccessAnalysis) -> str | None:
         return f"{what} is padded or in local memory: it is loaded by threads"
     if not analysis.read_only(access.root):
         return f"{what}: the kernel writes {name}: it is loaded by threads"
-    if (reason := _unaddressable(access, analysis)) is not None:
+    if (reason := unaddressable(access, analysis)) is not None:
         return f"{what} of {name}: {reason}: it is loaded by threads"
     if part_of(load.tile_type) is None:
         return f"{what} is not cut into lines of 32, 64 or 128 bytes: it is loaded by threads"
@@ -135,7 +143,7 @@ def _obstacle(load: xetile.LoadTileOp, analysis: AccessAnalysis) -> str | None:
     return None
 
 
-def _unaddressable(access: Access, analysis: AccessAnalysis) -> str | None:
+def unaddressable(access: Access, analysis: AccessAnalysis) -> str | None:
     """What keeps the copy engine from the array of an access."""
     type = access.base.type
     if access.base is not access.root or not isinstance(type, MemRefType):

@@ -21,6 +21,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.dialects import stage
 from tilewright.targets.cuda.passes.loops import keep
+from tilewright.targets.cuda.passes.suits import warpgroups
 from tilewright.uarch.base import Machine
 
 WARPGROUP = 4
@@ -34,6 +35,7 @@ MOST_REGISTERS = 240
 def split_roles(function: gpu.FuncOp, machine: Machine, remarks: list[str]) -> bool:
     """Rewrites one kernel; whether it has roles now."""
     top = function.body.block
+    groups = warpgroups(function)
     issues = [op for op in function.walk() if isinstance(op, stage.CopyIssueOp)]
     if not issues:
         return False
@@ -53,7 +55,6 @@ def split_roles(function: gpu.FuncOp, machine: Machine, remarks: list[str]) -> b
             top.insert_op_before(op, last)
         return False
     keep(compute, [op for op in compute.walk() if _effect(op)])
-    groups = compute_warpgroups(compute)
     registers = None
     if groups > 1:
         left = REGISTER_FILE // (32 * WARPGROUP) - COPY_REGISTERS
@@ -68,12 +69,6 @@ def split_roles(function: gpu.FuncOp, machine: Machine, remarks: list[str]) -> b
     )
     top.insert_op_before(roles, last)
     return True
-
-
-def compute_warpgroups(block: Block) -> int:
-    """Warpgroups that share the rows of every product: two where all have 128 rows or more."""
-    rows = [op.sizes[0] for op in block.walk() if isinstance(op, stage.ProductIssueOp)]
-    return 2 if rows and all(m % 128 == 0 for m in rows) else 1
 
 
 def _common(op: Operation) -> bool:

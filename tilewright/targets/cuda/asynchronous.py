@@ -1,0 +1,86 @@
+"""The passes that make a kernel asynchronous, in the order in which they run: this reads as the story of sm_90a.
+
+Each can be left out by name (`options.disable`); each needs those before it.
+
+| pass | what it adds |
+|---|---|
+| positions | tiles are placed where they are loaded |
+| persistent | a workgroup runs many programs, side by side in the grid |
+| rings | loads of products go through rings of shared memory, filled by TMA |
+| products | products are done by warpgroups (wgmma) |
+| overlap | a product is waited for one iteration later |
+| stores | results leave through the copy engine |
+| roles | one part of the workgroup copies, another computes |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from xdsl.dialects import gpu
+
+from tilewright.dialects import stage
+from tilewright.passes.cleanup import cleanup
+from tilewright.targets.base import CompileOptions
+from tilewright.targets.cuda.ownership import Ownership, plan_ownership
+from tilewright.targets.cuda.passes.overlap import overlap_products
+from tilewright.targets.cuda.passes.persistent import make_persistent
+from tilewright.targets.cuda.passes.positions import place_tiles
+from tilewright.targets.cuda.passes.products import issue_products
+from tilewright.targets.cuda.passes.rings import Budget, form_rings, will_form
+from tilewright.targets.cuda.passes.roles import WARPGROUP, split_roles
+from tilewright.targets.cuda.passes.stores import engine_stores, panel_bytes
+from tilewright.targets.cuda.passes.suits import warpgroups
+from tilewright.uarch.base import Machine
+
+ABLATIONS = ("rings", "persistent", "overlap", "stores", "roles")
+SPARE = 2048
+"""Bytes of shared memory kept for alignment and barriers."""
+
+Run = Callable[[str, Callable[[], object]], None]
+
+
+def make_asynchronous(
+    kernel: gpu.FuncOp,
+    machine: Machine,
+    options: CompileOptions,
+    run: Run,
+    remarks: list[str],
+    stages: int | None = None,
+) -> bool:
+    """Rewrites one kernel at workgroup level; False, and nothing is changed, where it has no use for this.
+
+    `stages` limits the slots of rings, for kernels that need shared memory for other things besides.
+    """
+    off = options.disable
+    if "rings" in off or machine.name != "sm_90a":
+        return False
+    run("positions", lambda: place_tiles(kernel))
+    run("cleanup", lambda: cleanup(kernel))
+    if not will_form(kernel, machine):
+        return False
+    groups = warpgroups(kernel)
+    if "persistent" not in off:
+        run("persistent", lambda: make_persistent(kernel, remarks))
+    panels = panel_bytes(groups) if "stores" not in off else 0
+    budget = Budget(machine.memories["smem"].size - SPARE - panels, stages or options.num_stages)
+    run("rings", lambda: form_rings(kernel, machine, budget, remarks))
+    run("products", lambda: issue_products(kernel, machine, remarks))
+    if "overlap" not in off:
+        run("overlap", lambda: overlap_products(kernel))
+    if "stores" not in off:
+        run("stores", lambda: engine_stores(kernel, groups, remarks))
+    if "roles" not in off:
+        run("roles", lambda: split_roles(kernel, machine, remarks))
+    run("cleanup", lambda: cleanup(kernel))
+    return True
+
+
+def team_ownership(kernel: gpu.FuncOp) -> Ownership | None:
+    """Ownership of a kernel that was made asynchronous: roles choose their own; None for any other kernel."""
+    roles = next((op for op in kernel.walk() if isinstance(op, stage.RolesOp)), None)
+    if roles is not None:
+        return Ownership(sum(role.warps.value.data for role in roles.roles))
+    if any(isinstance(op, stage.ProductIssueOp) for op in kernel.walk()):
+        return plan_ownership(kernel.body.block, WARPGROUP * warpgroups(kernel))
+    return None

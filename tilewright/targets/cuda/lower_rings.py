@@ -1,0 +1,194 @@
+"""Rules for rings: mbarriers, and copies by TMA.
+
+Requires the facts of `staged`. A copy is issued by one thread of the team; a slot is released by one thread of each
+warpgroup when only warpgroup products read it (they are done by all four warps together), else by one of each warp.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import i32
+from xdsl.ir import BlockArgument, Operation, SSAValue
+
+from tilewright.codegen.builder import Idx
+from tilewright.dialects import mach, stage, xetile
+from tilewright.dialects.stage.rings import ring_type
+from tilewright.targets.cuda import staged as st
+from tilewright.targets.cuda.distribute import LANES, Distributor, rule
+from tilewright.targets.cuda.lowered import TensorMapOf
+
+WARPGROUP = 4
+MAX_LINES = 256
+
+
+@rule("stage.ring")
+def ring(d: Distributor, op: Operation) -> None:
+    assert isinstance(op, stage.RingOp)
+    place = st.allocate(d, op, readers(op, d.team.warps))
+    if is_for_stores(op):
+        return
+    with d.b.when(d.b.cmp("eq", d.thread, 0)):
+        for i in range(place.count):
+            st.instr(d, "mbarrier.init", st.full(d, place, i), d.b.constant(i32, 1))
+            st.instr(d, "mbarrier.init", st.empty(d, place, i), d.b.constant(i32, place.readers))
+    following = op.next_op
+    while following is not None and not isinstance(following, stage.RingOp | stage.RolesOp):
+        following = following.next_op
+    if following is None:
+        announce_barriers(d)
+
+
+def announce_barriers(d: Distributor) -> None:
+    """Initialised mbarriers are seen by all threads and the copy engine."""
+    st.instr(d, "fence.mbarrier_init")
+    d.barrier()
+
+
+def is_for_stores(op: stage.RingOp) -> bool:
+    return any(isinstance(use.operation, stage.StoreOp) for use in op.result.uses)
+
+
+def readers(op: stage.RingOp, warps: int) -> int:
+    """Arrivals that free a slot: by warpgroups or warps of the team that waits."""
+    for use in op.result.uses:
+        if isinstance(use.operation, stage.CopyReleaseOp):
+            role = use.operation.parent_op()
+            while role is not None and not isinstance(role, stage.RoleOp):
+                role = role.parent_op()
+            warps = role.warps.value.data if role is not None else warps
+            break
+    return warps // WARPGROUP if by_warpgroups(op.result) else warps
+
+
+def by_warpgroups(ring: SSAValue) -> bool:
+    """Do only products of warpgroups read the slots of a ring?"""
+    for use in ring.uses:
+        if isinstance(use.operation, stage.CopyWaitOp):
+            for value in use.operation.values:
+                if any(not isinstance(u.operation, stage.ProductIssueOp) for u in value.uses):
+                    return False
+    return True
+
+
+@rule("stage.cursor")
+def cursor(d: Distributor, op: Operation) -> None:
+    d.set_scalar(op.results[0], d.b.idx(0))
+
+
+@rule("stage.advance")
+def advance(d: Distributor, op: Operation) -> None:
+    assert isinstance(op, stage.AdvanceOp) and isinstance(op.result.type, stage.CursorType)
+    following = st.advanced(d, d.idx(op.cursor), op.result.type.slots.data)
+    d.set_scalar(op.result, d.b.idx(following))
+
+
+@rule("stage.copy.issue")
+def issue(d: Distributor, op: Operation) -> None:
+    assert isinstance(op, stage.CopyIssueOp)
+    if st.facts(d).single:
+        _issue(d, op)
+        return
+    with d.b.when(d.b.cmp("eq", d.thread, 0)), d.scope():
+        _issue(d, op)
+
+
+def _issue(d: Distributor, op: stage.CopyIssueOp) -> None:
+    place = st.place_of(d, op.ring)
+    slot = st.slot_of(d, op.cursor)
+    barrier = st.full(d, place, slot)
+    parity = st.parity_of(d, op.cursor, flipped=True)
+    st.instr(d, "mbarrier.wait.parity", st.empty(d, place, slot), parity)
+    size = sum(part.bytes for part in place.type.parts)
+    st.instr(d, "mbarrier.arrive.expect_tx", barrier, d.b.constant(i32, size))
+    for i, tile in enumerate(op.tiles):
+        _copy(d, tile, st.Staged(place, i, slot), barrier)
+
+
+def boxes(part: stage.PartAttr) -> list[tuple[int, int, int]]:
+    """(line, element of the line, byte offset) of the boxes that fill a part: one per panel and 256 lines."""
+    lines, length = part.lines
+    width = part.swizzle.data // part.itemsize
+    found: list[tuple[int, int, int]] = []
+    for panel in range(length // width):
+        for line in range(0, lines, MAX_LINES):
+            found.append((line, panel * width, (panel * lines + line) * part.swizzle.data))
+    return found
+
+
+def tensor_map(
+    d: Distributor, op: xetile.InitTileOp, part: stage.PartAttr
+) -> tuple[SSAValue, list[int]]:
+    """The tensor map of an array for boxes of a part; the array's dimensions, innermost first."""
+    source = op.source
+    assert isinstance(source, BlockArgument)
+    rank = len(op.mixed_offsets)
+    lead = list(reversed(range(max(rank - 2, 0))))
+    if rank == 1:
+        dims = [0, -1]
+    else:
+        fast = [rank - 1, rank - 2] if part.row_major else [rank - 2, rank - 1]
+        dims = [*fast, *lead]
+    lines = min(part.lines[0], MAX_LINES)
+    box = (part.swizzle.data // part.itemsize, lines, *(1 for _ in lead))
+    slot = TensorMapOf(source.index, tuple(dims), box, str(part.element_type), part.swizzle.data)
+    return st.parameter(d, slot, mach.ptr), dims
+
+
+def coordinates(
+    d: Distributor, op: xetile.InitTileOp, dims: list[int], line: Idx, element: Idx
+) -> list[SSAValue]:
+    """Coordinates of a box as the copy engine counts them, i32, innermost first."""
+    b = d.b
+    offsets: list[Idx] = [o if isinstance(o, int) else d.idx(o) for o in op.mixed_offsets]
+    found: list[SSAValue] = []
+    for position, dim in enumerate(dims):
+        at = 0 if dim < 0 else offsets[dim]
+        at = b.add(at, (element, line)[position] if position < 2 else 0)
+        found.append(
+            b.constant(i32, at) if isinstance(at, int) else b.value(arith.IndexCastOp(at, i32))
+        )
+    return found
+
+
+def _copy(d: Distributor, tile: SSAValue, to: st.Staged, barrier: SSAValue) -> None:
+    op = tile.owner
+    assert isinstance(op, xetile.InitTileOp), "a copy's tile is made where it is copied"
+    part = to.attr
+    map, dims = tensor_map(d, op, part)
+    start = to.offset(d)
+    for line, element, offset in boxes(part):
+        where = d.shared_pointer(d.b.add(start, offset))
+        at = coordinates(d, op, dims, line, element)
+        st.instr(d, f"tma.load.{len(dims)}d", where, barrier, map, *at)
+
+
+@rule("stage.copy.wait")
+def wait(d: Distributor, op: Operation) -> None:
+    assert isinstance(op, stage.CopyWaitOp)
+    place = st.place_of(d, op.ring)
+    slot = st.slot_of(d, op.cursor)
+    parity = st.parity_of(d, op.cursor)
+    st.instr(d, "mbarrier.wait.parity", st.full(d, place, slot), parity)
+    for i, value in enumerate(op.values):
+        st.facts(d).staged[value] = st.Staged(place, i, slot)
+
+
+@rule("stage.copy.release")
+def release(d: Distributor, op: Operation) -> None:
+    assert isinstance(op, stage.CopyReleaseOp)
+    place = st.place_of(d, op.ring)
+    b = d.b
+    group = LANES
+    if by_warpgroups(op.ring):
+        group = LANES * WARPGROUP
+    else:
+        st.instr(d, "warp.sync")
+    first = b.cmp("eq", b.rem(d.thread, group), 0)
+    if op.condition is not None:
+        first = b.value(arith.AndIOp(first, d.scalar(op.condition)))
+    with b.when(first):
+        slot = st.slot_of(d, op.cursor)
+        st.instr(d, "mbarrier.arrive", st.empty(d, place, slot), b.constant(i32, 1))
+
+
+__all__ = ["boxes", "by_warpgroups", "coordinates", "ring_type", "tensor_map"]

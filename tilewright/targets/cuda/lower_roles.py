@@ -1,0 +1,114 @@
+"""Rules for roles: warps branch to their part of the program, with registers and barriers of their own.
+
+The last thing before the branch is a meeting of all threads, after which initialised mbarriers are seen by all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from xdsl.dialects import gpu
+from xdsl.dialects.builtin import IndexType
+from xdsl.ir import Block, Operation
+
+from tilewright.dialects import stage
+from tilewright.targets.cuda import staged as st
+from tilewright.targets.cuda.distribute import LANES, Distributor, Team, rule
+from tilewright.targets.cuda.lower_rings import announce_barriers
+from tilewright.targets.cuda.lower_stores import finish_stores
+from tilewright.targets.cuda.lowered import Programs
+from tilewright.targets.cuda.ownership import Ownership, plan_ownership
+
+ENTRY_REGISTERS = 64 << 10
+
+
+class RoleDistributor(Distributor):
+    """The threads of one role: numbered from 0, seeing what was made before the roles."""
+
+    def __init__(self, outer: Distributor, ownership: Ownership, team: Team):
+        super().__init__(outer.b, ownership, outer.machine, outer.shared, team)
+        self._scopes = outer._scopes  # pyright: ignore[reportPrivateUsage]
+        self._shared_base = outer._shared_base  # pyright: ignore[reportPrivateUsage]
+
+    @contextmanager
+    def preamble(self) -> Generator[None]:
+        """Ops made inside stand at the start of the role."""
+        block = Block()
+        with self.b.inside(block):
+            yield
+        marker = self._marker
+        assert isinstance(marker, Operation) and marker.parent is not None
+        for op in list(block.ops):
+            op.detach()
+            marker.parent.insert_op_before(op, marker)
+
+
+@rule("stage.roles")
+def roles(d: Distributor, op: Operation) -> None:
+    assert isinstance(op, stage.RolesOp)
+    announce_barriers(d)
+    first = 0
+    for number, role in enumerate(op.roles):
+        warps = role.warps.value.data
+        low = d.b.cmp("sge", d.thread, first * LANES)
+        high = d.b.cmp("slt", d.thread, (first + warps) * LANES)
+        condition = high if first == 0 else low
+        if 0 < number < len(op.roles) - 1:
+            condition = d.b.both(low, high)
+        assert condition is not None
+        with d.b.when(condition), d.scope():
+            _role(d, role, Team(warps, first, number + 1))
+        first += warps
+    st.facts(d).barriers = max(st.facts(d).barriers, len(op.roles) + 1)
+
+
+def _role(d: Distributor, role: stage.RoleOp, team: Team) -> None:
+    body = role.body.block
+    ownership = plan_ownership(body, team.warps)
+    inner = RoleDistributor(d, ownership, team)
+    total = sum(r.warps.value.data for r in _siblings(role)) * LANES
+    if role.registers is not None:
+        wanted = role.registers.value.data
+        way = "inc" if wanted > ENTRY_REGISTERS // total // 8 * 8 else "dec"
+        st.instr(inner, f"setmaxnreg.{way}", registers=wanted)
+        name = role.role_name.data
+        st.facts(d).registers[name] = wanted * LANES * team.warps
+    if copies_only(body):
+        with inner.b.when(inner.b.cmp("eq", inner.thread, 0)):
+            st.facts(d).single = True
+            inner.lower_block(body)
+            st.facts(d).single = False
+    else:
+        inner.lower_block(body)
+        finish_stores(inner)
+
+
+def _siblings(role: stage.RoleOp) -> tuple[stage.RoleOp, ...]:
+    parent = role.parent_op()
+    assert isinstance(parent, stage.RolesOp)
+    return parent.roles
+
+
+def copies_only(block: Block) -> bool:
+    """Can one thread run all of a role?"""
+    return not any(
+        isinstance(op, stage.CopyWaitOp | stage.ProductIssueOp | stage.StoreOp)
+        for op in block.walk()
+    )
+
+
+@rule("stage.worker")
+def worker(d: Distributor, op: Operation) -> None:
+    """Workgroups are launched along x."""
+    st.facts(d).persistent = True
+    number = gpu.BlockIdOp(gpu.DimensionAttr(gpu.DimensionEnum.X))
+    count = gpu.GridDimOp(gpu.DimensionAttr(gpu.DimensionEnum.X))
+    for result, made in zip(op.results, (number, count), strict=True):
+        d.set_scalar(result, d.b.value(made))
+
+
+@rule("stage.programs")
+def programs(d: Distributor, op: Operation) -> None:
+    assert isinstance(op, stage.ProgramsOp)
+    d.set_scalar(op.result, st.parameter(d, Programs(op.axis.value.data), IndexType()))

@@ -1,0 +1,105 @@
+"""The rule for stores by the copy engine: panels in shared memory, written by warps, taken by TMA.
+
+A warpgroup stores its rows panel by panel: one thread waits until the engine has read the panel's last contents, the
+warps write it (stmatrix for 16-bit elements), make that visible to the engine, and meet; one thread starts the copy.
+Two panels take turns, so that writing one overlaps the engine's reading of the other.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import arith, vector
+from xdsl.dialects.builtin import VectorType, i32
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.codegen.builder import Idx
+from tilewright.codegen.tiles import itemsize
+from tilewright.dialects import mach, stage, xetile
+from tilewright.targets.cuda import staged as st
+from tilewright.targets.cuda.distribute import LANES, Distributor, rule
+from tilewright.targets.cuda.lower_products import ROWS, WARPGROUP, accumulator, warpgroup
+from tilewright.targets.cuda.lower_rings import coordinates, tensor_map
+
+FIRST_BARRIER = 8
+"""Named barriers from here on belong to the warpgroups that store."""
+
+
+@rule("stage.store")
+def store(d: Distributor, op: Operation) -> None:
+    assert isinstance(op, stage.StoreOp)
+    b = d.b
+    type = op.value.type
+    assert isinstance(type, VectorType)
+    m, n = type.get_shape()
+    layout = accumulator(m, n, d.team.warps)
+    value = d.fragment_of(op.value, layout).value
+    place = st.place_of(d, op.ring)
+    part = place.type.parts.data[0]
+    groups = d.team.warps // WARPGROUP
+    columns = part.lines[1]
+    init = op.tile.owner
+    assert isinstance(init, xetile.InitTileOp)
+    map, dims = tensor_map(d, init, part)
+    mine = warpgroup(d)
+    first = b.cmp("eq", b.rem(d.thread, LANES * WARPGROUP), 0)
+    barrier = b.value(arith.IndexCastOp(b.idx(b.add(mine, FIRST_BARRIER)), i32))
+    threads = b.constant(i32, LANES * WARPGROUP)
+    facts = st.facts(d)
+    facts.barriers = max(facts.barriers, FIRST_BARRIER + groups)
+    facts.stores = True
+    buffers = place.count // groups
+    base = b.add(b.mul(mine, buffers * part.bytes), place.slots)
+    number = 0
+    for block in range(m // (ROWS * groups)):
+        for column in range(0, n, columns):
+            panel = b.add(base, number % buffers * part.bytes)
+            number += 1
+            with b.when(first):
+                st.instr(d, "bulk.wait_group.read", n=buffers - 1)
+            st.instr(d, "bar.sync", barrier, threads)
+            at = (block * n + column) // 2
+            held = d.pick(value, range(at, at + columns // 2))
+            _write(d, held, panel, columns)
+            st.instr(d, "fence.proxy.async")
+            st.instr(d, "bar.sync", barrier, threads)
+            with b.when(first):
+                row = b.add(b.mul(mine, ROWS), block * ROWS * groups)
+                where = coordinates(d, init, dims, row, column)
+                st.instr(d, f"tma.store.{len(dims)}d", d.shared_pointer(panel), map, *where)
+                st.instr(d, "bulk.commit_group")
+
+
+def _write(d: Distributor, value: SSAValue, panel: Idx, columns: int) -> None:
+    """A warpgroup writes 64 rows of its accumulator's order to a swizzled panel."""
+    b = d.b
+    assert isinstance(value.type, VectorType)
+    size = itemsize(value.type.element_type)
+    lane, warp = d.lane, b.rem(d.warp, WARPGROUP)
+    if size == 2:
+        words = b.value(vector.BitcastOp(value, VectorType(i32, [columns // 4])))
+        row = b.rem(lane, 16)
+        start = b.add(b.mul(warp, 16 * 128), b.add(b.mul(row, 128), panel))
+        for block in range(columns // 16):
+            chunk = b.add(b.div(lane, 16), 2 * block)
+            mixed = b.value(arith.XOrIOp(b.idx(chunk), b.idx(b.rem(lane, 8))))
+            where = d.shared_pointer(b.add(start, b.mul(mixed, 16)))
+            four = d.pick(words, range(4 * block, 4 * block + 4))
+            b.op(mach.InstrOp("nvptx.stmatrix.x4", [four, where]))
+        return
+    # 32 bits: two columns of a row at a time; a chunk of 16 bytes holds four.
+    for group in range(columns // 8):
+        for half in range(2):
+            row = b.add(b.div(lane, 4), 8 * half)
+            chunk = b.add(b.div(b.rem(lane, 4), 2), 2 * group)
+            mixed = b.value(arith.XOrIOp(b.idx(chunk), b.idx(b.rem(row, 8))))
+            start = b.add(b.mul(b.add(b.mul(warp, 16), row), 128), panel)
+            inside = b.add(b.mul(mixed, 16), b.mul(b.rem(lane, 2), 8))
+            two = d.pick(value, range(4 * group + 2 * half, 4 * group + 2 * half + 2))
+            b.store(two, d.shared_pointer(b.add(start, inside)), align=8)
+
+
+def finish_stores(d: Distributor) -> None:
+    """Before a team ends: what it handed to the copy engine has been read from shared memory and written."""
+    if st.facts(d).stores:
+        with d.b.when(d.b.cmp("eq", d.b.rem(d.thread, LANES * WARPGROUP), 0)):
+            st.instr(d, "bulk.wait_group", n=0)
+    st.facts(d).stores = False

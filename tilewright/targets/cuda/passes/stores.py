@@ -1,0 +1,125 @@
+"""stores: a tile that products gave is stored by the copy engine, beside the next program.
+
+    xetile.store_tile %v, %t    ->    stage.store %v, %t through %panels
+
+Requires: products issued. Guarantees: the same memory when the kernel ends.
+
+Takes part: a store of a value with the rows of a product (whole blocks of 64 for every warpgroup) to an array that the
+copy engine can address and that nothing else in the kernel touches. The panels are two per warpgroup, 64 rows of 128
+bytes: one is written while the engine takes the other.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import gpu
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import Operation
+
+from tilewright import dtypes
+from tilewright.dialects import stage, xetile
+from tilewright.passes.access import AccessAnalysis
+from tilewright.passes.memory_objects import memory_root
+from tilewright.targets.cuda.passes.rings import unaddressable
+
+ROWS = 64
+LINE = 128
+"""Bytes of a panel's rows."""
+BUFFERS = 2
+
+
+def panel_bytes(groups: int) -> int:
+    """Shared memory of the panels of a team of warpgroups."""
+    return groups * BUFFERS * ROWS * LINE
+
+
+def engine_stores(function: gpu.FuncOp, groups: int, remarks: list[str]) -> int:
+    """Rewrites one kernel whose products `groups` warpgroups share; how many stores changed."""
+    analysis = AccessAnalysis(function)
+    changed = 0
+    for op in list(function.walk()):
+        if isinstance(op, xetile.StoreTileOp):
+            reason = _obstacle(op, analysis, groups)
+            if reason is not None:
+                remarks.append(f"a store is done by threads: {reason}")
+                continue
+            _rewrite(function, op, groups)
+            changed += 1
+    return changed
+
+
+def _obstacle(op: xetile.StoreTileOp, analysis: AccessAnalysis, groups: int) -> str | None:
+    type = op.value.type
+    assert isinstance(type, VectorType)
+    rows, columns = type.get_shape()
+    itemsize = dtypes.from_mlir(type.element_type).itemsize
+    if itemsize not in (2, 4) or columns * itemsize % LINE or rows % (ROWS * groups):
+        return f"{rows}x{columns} is not cut into panels of {ROWS} rows of {LINE} bytes"
+    if not _from_product(op):
+        return "its value comes from no product"
+    access = analysis.find(op)
+    if access is None or not isinstance(op.tile.owner, xetile.InitTileOp):
+        return "its place is not known"
+    if access.tile_type.order != (1, 0):
+        return "its rows are not contiguous"
+    if (reason := unaddressable(access, analysis)) is not None:
+        return reason
+    roots = [a.root for a in analysis.accesses if a is not access]
+    for other in analysis.func.walk():
+        if isinstance(other, stage.CopyIssueOp):
+            roots += [memory_root(t.owner.source) for t in other.tiles]  # pyright: ignore
+    # Stage ops touch rings, and the arrays of the copies seen above.
+    hidden = [o for o in analysis.hidden() if not o.name.startswith("stage.")]
+    if hidden or any(analysis.may_alias(root, access.root) for root in roots):
+        return "the kernel reads or writes its array elsewhere"
+    return None
+
+
+def _from_product(op: xetile.StoreTileOp) -> bool:
+    """Is the value computed from a product of its own shape?"""
+    seen: set[Operation] = set()
+    assert isinstance(op.value.type, VectorType)
+    shape, work = op.value.type.get_shape(), [op.value]
+    while work:
+        owner = work.pop().owner
+        if isinstance(owner, stage.ProductWaitOp):
+            return True
+        if isinstance(owner, Operation) and owner not in seen:
+            seen.add(owner)
+            if owner.regions:
+                return any(isinstance(i, stage.ProductIssueOp) for i in owner.walk())
+            work += [
+                v
+                for v in owner.operands
+                if isinstance(v.type, VectorType) and v.type.get_shape() == shape
+            ]
+    return False
+
+
+def _rewrite(function: gpu.FuncOp, op: xetile.StoreTileOp, groups: int) -> None:
+    type = op.value.type
+    assert isinstance(type, VectorType) and op.parent is not None
+    columns = LINE // dtypes.from_mlir(type.element_type).itemsize
+    part = stage.PartAttr((ROWS, columns), type.element_type, (1, 0), LINE)
+    kind = stage.RingType(BUFFERS * groups, [part])
+    ring = next(
+        (
+            o
+            for o in function.body.block.ops
+            if isinstance(o, stage.RingOp) and o.result.type == kind and _stores_only(o)
+        ),
+        None,
+    )
+    if ring is None:
+        ring = stage.RingOp(kind)
+        ring.result.name_hint = "panels"
+        first = function.body.block.first_op
+        assert first is not None
+        function.body.block.insert_op_before(ring, first)
+    op.parent.insert_op_before(stage.StoreOp(op.value, op.tile, ring.result), op)
+    op.detach()
+    op.erase()
+
+
+def _stores_only(ring: stage.RingOp) -> bool:
+    uses = [use.operation for use in ring.result.uses]
+    return bool(uses) and all(isinstance(u, stage.StoreOp) for u in uses)

@@ -1,0 +1,67 @@
+"""Which products a warpgroup can do: types, shapes, where operands lie. Shared by the passes that prepare them."""
+
+from __future__ import annotations
+
+from xdsl.dialects import gpu
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import Operation, OpResult, SSAValue
+
+from tilewright import dtypes
+from tilewright.dialects import stage, xetile
+from tilewright.dialects.upstream.vector import TransposeOp
+from tilewright.uarch.base import Machine, MatrixInstruction
+
+WARPGROUP_THREADS = 128
+MOST_ACCUMULATORS = 192
+"""Registers of a thread that accumulators of one product may take."""
+
+
+def through_transposes(value: SSAValue) -> SSAValue:
+    """What a value is a transposed view of; itself if it is none."""
+    while isinstance(value, OpResult) and isinstance(value.op, xetile.TransposeOp | TransposeOp):
+        value = value.op.operands[0]
+    return value
+
+
+def instruction_for(
+    machine: Machine, a: VectorType, b: VectorType, c: VectorType
+) -> MatrixInstruction | None:
+    """The warpgroup instruction for these types; None if there is none."""
+    wanted = tuple(dtypes.from_mlir(t.element_type).name for t in (a, b, c))
+    return next((i for i in machine.matrix if i.subgroups > 1 and i.types == wanted), None)
+
+
+def warpgroups(function: gpu.FuncOp) -> int:
+    """Warpgroups that share the rows of every product: two where all have 128 rows or more."""
+    rows = [m for op in function.walk() if (m := _rows(op)) is not None]
+    return 2 if rows and all(m % 128 == 0 for m in rows) else 1
+
+
+def _rows(op: Operation) -> int | None:
+    if isinstance(op, stage.ProductIssueOp):
+        return op.sizes[0]
+    if isinstance(op, xetile.TileMmaOp) and isinstance(op.result.type, VectorType):
+        return op.result.type.get_shape()[0]
+    return None
+
+
+def unsuited(op: xetile.TileMmaOp, machine: Machine) -> str | None:
+    """Why no warpgroup instruction can do a product, wherever its operands lie; None if one can."""
+    a, b, c = op.a.type, op.b.type, op.result.type
+    assert isinstance(a, VectorType) and isinstance(b, VectorType) and isinstance(c, VectorType)
+    found = instruction_for(machine, a, b, c)
+    if found is None:
+        return f"no instruction multiplies {a.element_type} to {c.element_type}"
+    (m, k), n = a.get_shape(), b.get_shape()[1]
+    if m % found.m[0] or k % found.k:
+        return f"{m}x{k} is not cut into {found.m[0]}x{found.k}"
+    if n not in found.n and n % found.n[-1]:
+        return f"n = {n} is no size of the instruction"
+    function = op.parent_op()
+    while function is not None and not isinstance(function, gpu.FuncOp):
+        function = function.parent_op()
+    groups = warpgroups(function) if function is not None else 1
+    held = m * n // (groups * WARPGROUP_THREADS)
+    if held > MOST_ACCUMULATORS:
+        return f"{m}x{n} is {held} accumulators of each of {groups * WARPGROUP_THREADS} threads"
+    return None

@@ -1,0 +1,201 @@
+"""What the lowering knows of rings: where slots and barriers stand in shared memory, and cursors as numbers.
+
+A ring has two mbarriers per slot. `full` completes a phase when the copies of a fill are done (one arrival, by the
+thread that issues, and the bytes); `empty` when all readers have released it. A cursor is one index: the slot in bits 0
+to 15, the parity of the fill's round in bit 16. The first fill finds every slot free because it waits for the phase
+before the first, which counts as complete.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import IndexType, i32
+from xdsl.ir import Attribute, SSAValue
+
+from tilewright.codegen.builder import Builder, Idx
+from tilewright.dialects import mach, stage
+from tilewright.dialects.stage.rings import ring_type
+from tilewright.targets.cuda.distribute import Distributor
+from tilewright.targets.cuda.lowered import Slot
+
+PARITY = 1 << 16
+ALIGNMENT = 1024
+"""Bytes: what the pattern of a 128-byte swizzle repeats after."""
+
+
+@dataclass
+class Place:
+    """One ring in shared memory; offsets in bytes from the workgroup's shared memory."""
+
+    type: stage.RingType
+    slots: int
+    """Offset of slot 0; the others follow."""
+    barriers: int
+    """Offset of full[0]; then come the other full ones, then the empty ones."""
+    parts: tuple[int, ...]
+    """Offset of each part in a slot."""
+    readers: int = 1
+    """Arrivals that free a slot."""
+
+    @property
+    def count(self) -> int:
+        return self.type.slots.data
+
+
+@dataclass
+class Staged:
+    """A value that lies in a slot: its ring, part, and the number of the slot."""
+
+    place: Place
+    part: int
+    slot: Idx
+
+    @property
+    def attr(self) -> stage.PartAttr:
+        return self.place.type.parts.data[self.part]
+
+    def offset(self, d: Distributor) -> Idx:
+        """Bytes from the start of shared memory."""
+        b = d.b
+        start = self.place.slots + self.place.parts[self.part]
+        return b.add(b.mul(self.slot, self.place.type.slot_bytes), start)
+
+
+@dataclass
+class Facts:
+    """What rules tell one another about a kernel, shared by all its roles."""
+
+    slots: list[tuple[Slot, SSAValue]] = field(default_factory=list["tuple[Slot, SSAValue]"])
+    """Parameters that rules asked for, beyond those of the kernel's arguments, in order."""
+    single: bool = False
+    """Does one thread alone run the code being made?"""
+    persistent: bool = False
+    stores: bool = False
+    """Are there stores by the copy engine?"""
+
+    places: dict[SSAValue, Place] = field(default_factory=dict[SSAValue, Place])
+    staged: dict[SSAValue, Staged] = field(default_factory=dict[SSAValue, Staged])
+    registers: dict[str, int] = field(default_factory=dict[str, int])
+    barriers: int = 1
+    addresses: dict[Distributor, SSAValue] = field(default_factory=dict["Distributor", SSAValue])
+    uniform: dict[Distributor, SSAValue] = field(default_factory=dict["Distributor", SSAValue])
+
+
+_FACTS: WeakKeyDictionary[Builder, Facts] = WeakKeyDictionary()
+
+
+def facts_of(b: Builder) -> Facts:
+    """The facts of the kernel that is being built."""
+    found = _FACTS.get(b)
+    if found is None:
+        found = _FACTS[b] = Facts()
+    return found
+
+
+def facts(d: Distributor) -> Facts:
+    """The facts of the kernel that is being lowered."""
+    return facts_of(d.b)
+
+
+def parameter(d: Distributor, slot: Slot, type: Attribute) -> SSAValue:
+    """A parameter of the function, added after all others; one for equal slots."""
+    known = facts(d).slots
+    for other, value in known:
+        if other == slot:
+            return value
+    entry = d.b.entry
+    value = entry.insert_arg(type, len(entry.args))
+    known.append((slot, value))
+    return value
+
+
+def uniform_warpgroup(d: Distributor) -> SSAValue:
+    """The number of this thread's warpgroup in its team, in a form that is the same for the warp by construction."""
+    known = facts(d).uniform
+    if d not in known:
+        with d.preamble():
+            b = d.b
+            group = b.value(arith.IndexCastOp(b.idx(b.div(d.thread, 128)), i32))
+            zero = b.constant(i32, 0)
+            same = b.value(mach.InstrOp("nvptx.shfl.idx", [group, zero], [i32]))
+            known[d] = b.value(arith.IndexCastOp(same, IndexType()))
+            b.nonnegative.add(known[d])
+    return known[d]
+
+
+def shared_address(d: Distributor) -> SSAValue:
+    """The address of the workgroup's shared memory as an index."""
+    known = facts(d).addresses
+    if d not in known:
+        with d.preamble():
+            known[d] = d.b.value(mach.IntFromPtrOp(d.shared_pointer(0)))
+            d.b.nonnegative.add(known[d])
+    return known[d]
+
+
+def place_of(d: Distributor, ring: SSAValue) -> Place:
+    return facts(d).places[ring]
+
+
+def allocate(d: Distributor, op: stage.RingOp, readers: int) -> Place:
+    """Shared memory for a ring and its barriers."""
+    type = ring_type(op.result)
+    count = type.slots.data
+    slots = d.shared.allocate(count * type.slot_bytes, "a ring", align=ALIGNMENT, op=op)
+    barriers = d.shared.allocate(16 * count, "barriers of a ring", op=op)
+    parts: list[int] = []
+    at = 0
+    for part in type.parts:
+        parts.append(at)
+        at += -(-part.bytes // ALIGNMENT) * ALIGNMENT
+    place = Place(type, slots, barriers, tuple(parts), readers)
+    facts(d).places[op.result] = place
+    return place
+
+
+def slot_of(d: Distributor, cursor: SSAValue) -> Idx:
+    found = d.idx(cursor)
+    return d.b.rem(found, PARITY)
+
+
+def parity_of(d: Distributor, cursor: SSAValue, flipped: bool = False) -> SSAValue:
+    """The parity of a cursor's round, or its opposite, as i32."""
+    b = d.b
+    found = d.idx(cursor)
+    if isinstance(found, int):
+        return b.constant(i32, (found // PARITY) ^ int(flipped))
+    parity = b.value(arith.IndexCastOp(b.idx(b.div(found, PARITY)), i32))
+    if flipped:
+        parity = b.value(arith.XOrIOp(parity, b.constant(i32, 1)))
+    return parity
+
+
+def advanced(d: Distributor, cursor: Idx, slots: int) -> Idx:
+    """The cursor after this one: slot 0 of the next round comes after the last."""
+    b = d.b
+    following = b.add(cursor, 1)
+    if isinstance(following, int):
+        slot, parity = following % PARITY, following // PARITY
+        return (parity ^ 1) * PARITY if slot == slots else following
+    wrapped = b.cmp("eq", b.rem(following, PARITY), slots)
+    flipped = b.value(arith.XOrIOp(b.idx(following), b.idx(PARITY)))
+    again = b.value(arith.AndIOp(flipped, b.idx(PARITY)))
+    return b.select(wrapped, again, following)
+
+
+def full(d: Distributor, place: Place, slot: Idx) -> SSAValue:
+    """The barrier of a slot that completes when its copies are done."""
+    return d.shared_pointer(d.b.add(d.b.mul(slot, 8), place.barriers))
+
+
+def empty(d: Distributor, place: Place, slot: Idx) -> SSAValue:
+    """The barrier of a slot that completes when its readers have released it."""
+    return d.shared_pointer(d.b.add(d.b.mul(slot, 8), place.barriers + 8 * place.count))
+
+
+def instr(d: Distributor, name: str, *operands: SSAValue, **immediates: int) -> None:
+    """One machine instruction without a result."""
+    d.b.op(mach.InstrOp(f"nvptx.{name}", list(operands), [], immediates))
