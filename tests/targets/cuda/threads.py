@@ -205,7 +205,7 @@ class Threads:
 
     def _decode(self, data: Array, type: Attribute) -> Array:
         dtype = self.dtype(type)
-        if dtype == bool:
+        if dtype.kind == "b":
             value = data != 0
         else:
             value = np.ascontiguousarray(data).view(dtype)
