@@ -131,6 +131,10 @@ class UnsupportedError(TilewrightError):
     """The program is legal, but the chosen target or machine lacks what it needs."""
 
 
+class ToolMissing(UnsupportedError):
+    """A program that is not installed would be needed. The hint says how to get it."""
+
+
 class LaunchError(TilewrightError):
     """The arguments or the grid of a launch do not fit the kernel. Nothing was run."""
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tilewright.diagnostics import CompileError, UnsupportedError
+from tilewright.diagnostics import CompileError, ToolMissing, UnsupportedError
 from tilewright.targets.base import CompileOptions, Executable, Storable, get_target
 from tilewright.tools.console import err
-from tilewright.tools.exits import DONE, UsageError
+from tilewright.tools.exits import DONE, MissingTool, UsageError
 from tilewright.tools.sources import (
     Source,
     find_kernel,
@@ -31,6 +31,7 @@ examples:
       'bf16[2048,2048]' --emit xetile
   tilewright compile FILE.py:KERNEL --args 'f32[64,64]' 'f32[64,64]' --set BM=32 --emit asm
   tilewright compile kernel.mlir --target cpu --emit llvm -o kernel.ll
+  tilewright compile kernel.mlir --target xe-pvc --emit report   what the machine code holds
   tilewright compile kernel.mlir --list            the stages that the target has
 """
 
@@ -82,7 +83,10 @@ def execute(args: argparse.Namespace) -> int:
             f"target {args.target!r} has no stage {args.emit!r} of this kernel",
             hint=f"its stages are {', '.join(stages)}",
         )
-    write(stages[args.emit], args.output)
+    try:
+        write(stages[args.emit], args.output)
+    except ToolMissing as error:
+        raise MissingTool(error.message, error.hint) from None
     for remark in compiled.remarks:
         err().print(f"remark: {remark}")
     return DONE
@@ -120,15 +124,36 @@ def compile_source(
     return deeply(lambda: get_target(options.target).build(module.clone(), options))
 
 
-def stages_of(compiled: Executable) -> dict[str, str | bytes]:
-    """Everything that ``--emit`` can name; the object code where the target keeps one."""
-    stages: dict[str, str | bytes] = {**compiled.ir, **compiled.asm}
-    executable: object = getattr(compiled, "executable", compiled)
-    if isinstance(executable, Storable):
-        blobs = executable.artifacts()
-        if "object" in blobs:
-            stages["object"] = blobs["object"]
-    return stages
+class Stages(Mapping[str, "str | bytes"]):
+    """Everything that ``--emit`` can name, made when it is asked for; the object code where the target keeps one."""
+
+    def __init__(self, compiled: Executable):
+        self._parts: list[Mapping[str, Any]] = [compiled.asm, compiled.ir]
+        executable: object = getattr(compiled, "executable", compiled)
+        if isinstance(executable, Storable):
+            blobs = executable.artifacts()
+            if "object" in blobs:
+                self._parts.insert(0, {"object": blobs["object"]})
+
+    def __getitem__(self, name: str) -> str | bytes:
+        for part in self._parts:
+            if any(name == known for known in part):
+                return part[name]
+        raise KeyError(name)
+
+    def __contains__(self, name: object) -> bool:
+        return any(name == known for known in self)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(name for part in reversed(self._parts) for name in part))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+def stages_of(compiled: Executable) -> Stages:
+    """The stages of a compiled kernel, by name."""
+    return Stages(compiled)
 
 
 def write(content: str | bytes, output: str | None) -> None:

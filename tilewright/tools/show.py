@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import html
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from xdsl.dialects.builtin import ModuleOp, ShapedType
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright import layout as ly
-from tilewright.diagnostics import TilewrightError, location_of
+from tilewright.diagnostics import TilewrightError, ToolMissing, location_of
 from tilewright.dialects.text import parse_module
 from tilewright.dialects.xegpu.distribution import distribution as xegpu_distribution
 from tilewright.dialects.xegpu.layouts import LayoutAttr, SliceAttr, is_ownership
@@ -202,7 +203,12 @@ def _list(found: Sequence[Owned]) -> None:
 def _stages(source: Source, args: argparse.Namespace) -> dict[str, str | bytes]:
     from tilewright.tools.compile import compile_source, stages_of
 
-    return stages_of(compile_source(source, args.args, args.set, {"target": args.target}))
+    stages = stages_of(compile_source(source, args.args, args.set, {"target": args.target}))
+    found: dict[str, str | bytes] = {}
+    for name in stages:
+        with suppress(ToolMissing):  # machine code that only an offline compiler makes
+            found[name] = stages[name]
+    return found
 
 
 def _maps_of(op: Operation) -> Iterator[tuple[tuple[int, ...], ly.Distribution, str]]:

@@ -14,17 +14,13 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.diagnostics import CompileError, UnsupportedError
+from tilewright.diagnostics import CompileError, ToolMissing
 
 DEVICES = {"xe-pvc": ("pvc", "xehpc"), "xe-bmg": ("pvc", "xehpc"), "xe-dg2": ("dg2", "xehpg")}
 """Machine -> (ocloc's device, iga64's platform). BMG has the matrix and block instructions of PVC."""
 
 LARGE_GRF = "-cl-intel-256-GRF-per-thread"
 HINT = "apt-get install intel-opencl-icd libigc-tools"
-
-
-class ToolMissing(UnsupportedError):
-    """ocloc or iga64 is not installed."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ several messages here and one in the product. (IGC's vISA documentation; seen to
 
 from __future__ import annotations
 
-import struct
 from dataclasses import replace
 
 from xdsl.ir import Operation
@@ -25,6 +24,7 @@ from tilewright.codegen.printer import Arg, Printer, integer_attribute
 from tilewright.targets.xe.forms import Block2D, Dpas, Fence, Form, Hints, Lsc, NamedBarrier, parse
 from tilewright.targets.xe.tables.base import Table, lanes_of
 from tilewright.targets.xe.tables.intel import fence, named_barrier
+from tilewright.targets.xe.tables.rewrite import Instruction, Words, is_function, literal, take
 
 EXTENSIONS = (
     "SPV_INTEL_inline_assembly",
@@ -252,73 +252,29 @@ def _callee(p: Printer, op: Operation, callee: str, form: Form, args: list[Arg])
 
 # Putting vISA into SPIR-V -------------------------------------------------------------------------------
 
-_CAPABILITY, _EXTENSION, _FUNCTION, _END, _CALL = 17, 10, 54, 56, 57
-_NAME, _DECORATE, _LINKAGE, _IMPORT = 5, 71, 41, 1
 _ASM_TARGET, _ASM, _ASM_CALL, _ASM_CAPABILITY = 5609, 5610, 5611, 5606
-
-Instruction = tuple[int, list[int]]
-
-
-def _literal(text: str) -> list[int]:
-    data = text.encode()
-    data += b"\0" * (4 - len(data) % 4)
-    return list(struct.unpack(f"<{len(data) // 4}I", data))
-
-
-def _string(words: list[int]) -> str:
-    data = struct.pack(f"<{len(words)}I", *words)
-    return data[: data.index(b"\0")].decode()
 
 
 def inject(data: bytes) -> bytes:
-    """Turn calls of undefined `xe_*` functions into inline vISA: same operands, OpAsmCallINTEL for OpFunctionCall."""
-    words = list(struct.unpack(f"<{len(data) // 4}I", data))
-    instructions: list[Instruction] = []
-    at = 5
-    while at < len(words):
-        size = words[at] >> 16
-        instructions.append((words[at] & 0xFFFF, words[at + 1 : at + size]))
-        at += size
+    """Calls of undefined `xe_*` functions -> inline vISA: OpAsmCallINTEL has the operands of OpFunctionCall."""
+    words = Words.of(data)
     texts: dict[int, tuple[str, str]] = {}
-    for opcode, a in instructions:
-        if opcode == _DECORATE and a[1] == _LINKAGE and a[-1] == _IMPORT:
-            form = parse(_string(a[2:-1]))
-            found = None if form is None else visa(form)
-            if found is not None:
-                texts[a[0]] = found
+    for number, name in words.imports().items():
+        form = parse(name)
+        found = None if form is None else visa(form)
+        if found is not None:
+            texts[number] = found
     if not texts:
         return data
-    target = words[3]
-    words[3] += 1
-    declared: dict[int, tuple[int, int]] = {}
-    body: list[Instruction] = []
-    skipping = False
-    for opcode, a in instructions:
-        if opcode == _FUNCTION and a[1] in texts:
-            declared[a[1]] = (a[0], a[3])
-            skipping = True
-        if skipping:
-            skipping = opcode != _END
-        elif opcode not in (_NAME, _DECORATE) or a[0] not in texts:
-            is_call = opcode == _CALL and a[2] in texts
-            body.append((_ASM_CALL if is_call else opcode, a))
-    asm: list[Instruction] = [(_ASM_TARGET, [target, *_literal("spirv64-unknown-unknown")])]
-    for number, (result, type) in declared.items():
+    taken = take(words, list(texts), lambda _, operands: (_ASM_CALL, operands))
+    target = words.fresh()
+    asm: list[Instruction] = [(_ASM_TARGET, [target, *literal("spirv64-unknown-unknown")])]
+    for number, (result, type) in taken.types.items():
         text, constraints = texts[number]
-        asm.append((_ASM, [result, number, type, target, *_literal(text), *_literal(constraints)]))
-    first = next(i for i, (opcode, _) in enumerate(body) if opcode != _CAPABILITY)
-    function = next(i for i, (opcode, _) in enumerate(body) if opcode == _FUNCTION)
-    capability: list[Instruction] = []
-    if (_CAPABILITY, [_ASM_CAPABILITY]) not in body:
-        capability.append((_CAPABILITY, [_ASM_CAPABILITY]))
-    extension: list[Instruction] = [(_EXTENSION, _literal("SPV_INTEL_inline_assembly"))]
-    if extension[0] in body:
-        extension = []
-    final = [*body[:first], *capability, *extension, *body[first:function], *asm, *body[function:]]
-    out = words[:5]
-    for opcode, a in final:
-        out += [((len(a) + 1) << 16) | opcode, *a]
-    return struct.pack(f"<{len(out)}I", *out)
+        asm.append((_ASM, [result, number, type, target, *literal(text), *literal(constraints)]))
+    words.insert(is_function, asm)
+    words.require(_ASM_CAPABILITY, "SPV_INTEL_inline_assembly")
+    return words.data()
 
 
 TABLE = Table("igc", _callee, EXTENSIONS, finish=inject)

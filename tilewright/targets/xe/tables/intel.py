@@ -29,11 +29,11 @@ from tilewright.targets.xe.forms import (
     NamedBarrier,
 )
 from tilewright.targets.xe.tables.base import Table
+from tilewright.targets.xe.tables.rewrite import DECORATE, Instruction, Words, is_type, take
 
 EXTENSIONS = (
     "SPV_INTEL_2d_block_io",
     "SPV_INTEL_subgroup_matrix_multiply_accumulate",
-    "SPV_INTEL_cache_controls",
     "SPV_INTEL_inline_assembly",
     "SPV_INTEL_split_barrier",
     "SPV_INTEL_bfloat16_conversion",
@@ -72,18 +72,40 @@ def mma_flags(form: Dpas) -> int:
 
 
 def decorated(p: Printer, pointer: str, hints: Hints, store: bool) -> str:
-    """The same address with the cache policies of an access through it."""
+    """The same address with the cache policies of an access through it.
+
+    The backend folds an address computation that adds nothing, so it is asked for by a call, which `finish` makes
+    OpPtrAccessChain with decorations.
+    """
     if not hints:
         return pointer
-    controls, decoration = (STORE_CONTROLS, 6443) if store else (LOAD_CONTROLS, 6442)
-    nodes = [
-        p.metadata_node(f"!{{i32 {decoration}, i32 {level}, i32 {controls[policy]}}}")
-        for level, policy in enumerate(hints.full())
-    ]
-    both = p.metadata_node(f"!{{{', '.join(nodes)}}}")
-    return p.emit(
-        f"getelementptr inbounds i8, ptr addrspace(1) {pointer}, i64 0, !spirv.Decorations {both}"
-    )
+    controls = STORE_CONTROLS if store else LOAD_CONTROLS
+    first, last = (controls[policy] for policy in hints.full())
+    name = f"{_POLICY}{'store' if store else 'load'}_{first}_{last}"
+    return p.call("ptr addrspace(1)", name, [("ptr addrspace(1)", pointer), ("i64", "0")])
+
+
+_POLICY = "xe_policy_"
+_CACHE_CONTROLS, _CONTROL_LOAD, _CONTROL_STORE, _PTR_ACCESS_CHAIN = 6441, 6442, 6443, 67
+
+
+def finish(data: bytes) -> bytes:
+    """Put the cache policies into the words: one decoration per cache level (0 first, 1 last)."""
+    words = Words.of(data)
+    names = {n: name for n, name in words.imports().items() if name.startswith(_POLICY)}
+    if not names:
+        return data
+    taken = take(words, list(names), lambda _, a: (_PTR_ACCESS_CHAIN, [a[0], a[1], *a[3:]]))
+    added: list[Instruction] = []
+    for function, results in taken.calls.items():
+        kind, *controls = names[function].removeprefix(_POLICY).split("_")
+        decoration = _CONTROL_STORE if kind == "store" else _CONTROL_LOAD
+        for result in results:
+            for level, control in enumerate(controls):
+                added.append((DECORATE, [result, decoration, level, int(control)]))
+    words.insert(is_type, added)
+    words.require(_CACHE_CONTROLS, "SPV_INTEL_cache_controls")
+    return words.data()
 
 
 def position(p: Printer, x: Arg, y: Arg) -> Arg:
@@ -172,4 +194,4 @@ def _callee(p: Printer, op: Operation, callee: str, form: Form, args: list[Arg])
             return fence(p, op, form)
 
 
-TABLE = Table("intel", _callee, EXTENSIONS)
+TABLE = Table("intel", _callee, EXTENSIONS, finish=finish)

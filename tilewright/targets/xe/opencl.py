@@ -1,0 +1,190 @@
+"""Launching through OpenCL: on an Intel GPU the product, on a CPU's runtime the kernel of the `emu` table.
+
+The runtime lives in a process of its own (`opencl_worker`): a driver that crashes takes no user's process with it.
+Arrays are copied to buffers of the device and back. Needs pyopencl and a runtime: an Intel GPU's driver, or
+`pip install 'tilewright[xe]'` for Intel's CPU runtime. Written against the OpenCL specification; no Intel GPU has
+run it yet.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from tilewright.diagnostics import LaunchError, ToolMissing
+from tilewright.runtime.arrays import ArrayArg
+from tilewright.targets.base import Argument, Grid
+
+if TYPE_CHECKING:
+    from tilewright.targets.xe.target import XeExecutable
+
+HINT = "pip install 'tilewright[xe]' (pyopencl and Intel's OpenCL runtime for CPUs), or the driver of an Intel GPU"
+_lock = threading.Lock()
+_workers: dict[int, Worker] = {}
+
+
+class Worker:
+    """One process that holds an OpenCL context; requests are a JSON line and bytes."""
+
+    def __init__(self) -> None:
+        script = Path(__file__).with_name("opencl_worker.py")
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", str(script)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        self.built: set[str] = set()
+        self.device: dict[str, Any] = self.ask({"what": "device"})[0]
+
+    def ask(self, request: dict[str, Any], *blobs: bytes) -> tuple[dict[str, Any], list[bytes]]:
+        """The answer and its bytes. LaunchError where the process ended or says what went wrong."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        request = {**request, "sizes": [len(b) for b in blobs]}
+        try:
+            self.process.stdin.write(json.dumps(request).encode() + b"\n")
+            for blob in blobs:
+                self.process.stdin.write(blob)
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+            answer = json.loads(line)
+            back = [self.process.stdout.read(n) for n in answer["sizes"]]
+        except (OSError, ValueError):
+            self.process.kill()
+            code = self.process.wait()
+            raise LaunchError(f"the OpenCL process ended with status {code}") from None
+        if answer.get("error"):
+            raise LaunchError(f"OpenCL: {answer['error']}", hint=answer.get("hint"))
+        return answer, back
+
+    def close(self) -> None:
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        self.process.terminate()
+        self.process.wait()
+
+
+@atexit.register
+def _stop() -> None:
+    worker = _workers.pop(os.getpid(), None)
+    if worker is not None:
+        worker.close()
+
+
+def worker() -> Worker:
+    """This process's worker, started when first asked for. ToolMissing without a runtime."""
+    found = _workers.get(os.getpid())
+    if found is not None and found.process.poll() is None:
+        return found
+    if importlib.util.find_spec("pyopencl") is None:
+        raise ToolMissing("pyopencl is not installed: there is nothing to launch on", hint=HINT)
+    try:
+        found = _workers[os.getpid()] = Worker()
+    except LaunchError as error:
+        raise ToolMissing(error.message, hint=HINT) from None
+    return found
+
+
+def device() -> dict[str, Any] | None:
+    """Name, kind (`gpu` or `cpu`) and limits of the device that launches go to; None where there is none."""
+    try:
+        with _lock:
+            return worker().device
+    except ToolMissing:
+        return None
+
+
+def _bytes_of(arg: ArrayArg) -> tuple[int, int]:
+    """First address and length of what an array's elements cover."""
+    low, high = arg.byte_range()
+    return low, high - low
+
+
+def launch(executable: XeExecutable, grid: Grid, args: Sequence[Argument]) -> None:
+    """Run the kernel and wait for it. LaunchError where arguments break what block messages need."""
+    with _lock:
+        here = worker()
+        on_gpu = here.device["kind"] == "gpu"
+        table = "intel" if on_gpu else "emu"
+        meta = executable.meta
+        spirv = executable.spirv(table)
+        key = f"{meta['name']}-{hash(spirv):x}"
+        if key not in here.built:
+            options = executable.build_options if on_gpu else ""
+            here.ask({"what": "build", "key": key, "name": meta["name"], "options": options}, spirv)
+            here.built.add(key)
+        given: list[dict[str, Any]] = []
+        blobs: list[bytes] = []
+        arrays: list[tuple[ArrayArg, int]] = []
+        for plan, arg in zip(meta["arguments"], args, strict=True):
+            if plan["kind"] == "scalar":
+                given.append({"kind": "scalar", "type": plan["type"], "value": _number(arg, plan)})
+                continue
+            assert isinstance(arg, ArrayArg)
+            low, size = _bytes_of(arg)
+            if on_gpu:
+                _check_surface(arg)
+            data = ctypes.string_at(low, size) if size else b""
+            given.append(
+                {
+                    "kind": "array",
+                    "start": arg.pointer - low,
+                    "numbers": [_of_array(arg, what) for what in plan["numbers"]],
+                    "stored": not arg.readonly,
+                }
+            )
+            if not arg.readonly:
+                arrays.append((arg, low))
+            blobs.append(data)
+        lanes = meta["subgroups"] * meta["lanes"]
+        request = {"what": "run", "key": key, "grid": list(grid), "lanes": lanes, "args": given}
+        _, back = here.ask(request, *blobs)
+    for (_, low), data in zip(arrays, back, strict=True):
+        if data:
+            ctypes.memmove(low, data, len(data))
+
+
+def _number(value: Any, plan: dict[str, Any]) -> str:
+    """A scalar's bytes, in hexadecimal."""
+    dtype = np.dtype(getattr(ml_dtypes, plan["type"], None) or plan["type"])
+    return np.array(value, dtype).tobytes().hex()
+
+
+def _of_array(arg: ArrayArg, what: str) -> int:
+    """A number that an array's type leaves open."""
+    name, _, index = what.partition(" ")
+    if name == "offset":
+        return 0
+    return arg.shape[int(index)] if name == "size" else arg.strides[int(index)]
+
+
+def _check_surface(arg: ArrayArg) -> None:
+    """What a 2D block message asks of a matrix (SPV_INTEL_2d_block_io)."""
+    if arg.rank < 2:
+        return
+    size = arg.dtype.itemsize
+    width, pitch = arg.shape[-1] * size, arg.strides[-2] * size
+    limit = 1 << 24
+    for what, number, legal in (
+        ("width", width, 64 <= width <= limit and width % 4 == 0),
+        ("pitch", pitch, 64 <= pitch <= limit and pitch % 16 == 0),
+        ("height", arg.shape[-2], 1 <= arg.shape[-2] <= limit),
+    ):
+        if not legal:
+            raise LaunchError(
+                f"a matrix with {what} {number} is beyond what block messages reach",
+                rule="width 64 to 2^24 bytes in steps of 4, pitch 64 to 2^24 bytes in steps of 16, up to 2^24 rows",
+                hint="pad the array's rows",
+            )

@@ -1,0 +1,151 @@
+"""The process that holds OpenCL: builds SPIR-V modules and runs their kernels for `opencl`.
+
+Run as a script; imports nothing of Tilewright. A request is one JSON line and bytes, so is an answer.
+
+    device                              -> {name, kind, version, subgroups}
+    build {key, name, options} + SPIR-V -> {}
+    run {key, grid, lanes, args} + one blob per array -> {} + the arrays that may have been written
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any, BinaryIO
+
+CPU_LIBRARIES = ("libintlc.so.5", "libirng.so", "libimf.so", "libsvml.so", "libtbb.so.12")
+
+
+def register_cpu_runtime() -> None:
+    """Make Intel's CPU runtime of PyPI known to the loader: its package does not do it by itself."""
+    library = Path(sys.prefix) / "lib"
+    runtime = library / "libintelocl.so"
+    if "OCL_ICD_VENDORS" in os.environ or not runtime.exists():
+        return
+    for name in CPU_LIBRARIES:
+        ctypes.CDLL(str(library / name), mode=ctypes.RTLD_GLOBAL)
+    folder = tempfile.mkdtemp(prefix="tilewright-icd-")
+    system = Path("/etc/OpenCL/vendors")
+    for other in system.glob("*.icd") if system.is_dir() else ():
+        Path(folder, other.name).write_text(other.read_text())
+    Path(folder, "intel-cpu.icd").write_text(f"{runtime}\n")
+    os.environ["OCL_ICD_VENDORS"] = folder
+
+
+class Device:
+    """The first Intel GPU, else the first CPU with SPIR-V and subgroups."""
+
+    def __init__(self) -> None:
+        register_cpu_runtime()
+        warnings.simplefilter("ignore")
+        import pyopencl as cl
+
+        self.cl: Any = cl
+        found: list[tuple[int, Any]] = []
+        try:
+            platforms = cl.get_platforms()
+        except cl.LogicError:
+            platforms = []
+        for platform in platforms:
+            for device in platform.get_devices():
+                gpu = bool(device.type & cl.device_type.GPU) and "Intel" in device.vendor
+                cpu = bool(device.type & cl.device_type.CPU)
+                if (gpu or cpu) and self._takes_spirv(device):
+                    found.append((0 if gpu else 1, device))
+        if not found:
+            raise RuntimeError("no OpenCL device takes SPIR-V modules")
+        rank, self.device = min(found, key=lambda pair: pair[0])
+        self.kind = "gpu" if rank == 0 else "cpu"
+        self.context = cl.Context([self.device])
+        self.queue = cl.CommandQueue(self.context)
+        self.kernels: dict[str, Any] = {}
+
+    def _takes_spirv(self, device: Any) -> bool:
+        try:
+            return "SPIR-V" in device.il_version
+        except self.cl.Error:
+            return False
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "name": self.device.name.strip(),
+            "kind": self.kind,
+            "version": self.device.version.strip(),
+            "driver": self.device.driver_version.strip(),
+        }
+
+    def build(self, request: dict[str, Any], spirv: bytes) -> None:
+        program = self.cl.Program(self.context, spirv).build(options=request["options"])
+        self.kernels[request["key"]] = getattr(program, request["name"])
+
+    def run(self, request: dict[str, Any], blobs: list[bytes]) -> list[bytes]:
+        import numpy as np
+
+        cl = self.cl
+        flags = cl.mem_flags
+        kernel = self.kernels[request["key"]]
+        values: list[Any] = []
+        buffers: list[tuple[Any, Any]] = []
+        blob = iter(blobs)
+        for arg in request["args"]:
+            if arg["kind"] == "scalar":
+                values.append(np.frombuffer(bytes.fromhex(arg["value"]), np.uint8))
+                continue
+            data = np.frombuffer(next(blob) or b"\0", np.uint8).copy()
+            buffer = cl.Buffer(self.context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=data)
+            if arg["start"]:
+                # A negative stride: the first element is not the lowest address.
+                values.append(buffer.get_sub_region(arg["start"], len(data) - arg["start"]))
+            else:
+                values.append(buffer)
+            values += [np.int64(n) for n in arg["numbers"]]
+            if arg["stored"]:
+                buffers.append((buffer, data))
+        for i, value in enumerate(values):
+            kernel.set_arg(i, value)
+        lanes = request["lanes"]
+        x, y, z = request["grid"]
+        cl.enqueue_nd_range_kernel(self.queue, kernel, (x * lanes, y, z), (lanes, 1, 1))
+        for buffer, data in buffers:
+            cl.enqueue_copy(self.queue, data, buffer)
+        self.queue.finish()
+        return [data.tobytes() for _, data in buffers]
+
+
+def answer(output: BinaryIO, head: dict[str, Any], blobs: list[bytes]) -> None:
+    output.write(json.dumps({**head, "sizes": [len(b) for b in blobs]}).encode() + b"\n")
+    for blob in blobs:
+        output.write(blob)
+    output.flush()
+
+
+def serve(requests: BinaryIO, output: BinaryIO) -> None:
+    """Answer requests until the input ends."""
+    device: Device | None = None
+    while line := requests.readline():
+        request = json.loads(line)
+        blobs = [requests.read(n) for n in request["sizes"]]
+        try:
+            device = device or Device()
+            match request["what"]:
+                case "device":
+                    answer(output, device.describe(), [])
+                case "build":
+                    device.build(request, blobs[0])
+                    answer(output, {}, [])
+                case _:
+                    answer(output, {}, device.run(request, blobs))
+        except Exception as error:
+            answer(output, {"error": f"{type(error).__name__}: {error}"[:2000]}, [])
+
+
+if __name__ == "__main__":
+    # Drivers write to standard output; answers go where nothing else does.
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    serve(sys.stdin.buffer, answers)

@@ -1,0 +1,80 @@
+"""From a kernel of any level to a lowered lane program: the stages whose texts `--emit` prints.
+
+`xetile` -> `xegpu` -> `xegpu-sg` -> `xegpu-inst` -> `xegpu-lane` -> `mach`; a text enters at its own level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects import gpu
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+
+from tilewright.diagnostics import CompileError, UnsupportedError
+from tilewright.dialects import make_context
+from tilewright.dialects.text import print_module
+from tilewright.passes import xe_pipeline
+from tilewright.passes.level import LEVEL, infer_level
+from tilewright.targets.base import Observer, ignore
+from tilewright.targets.xe.lower import Lowered, lower
+from tilewright.targets.xe.registers import Pressure, choose_mode
+from tilewright.uarch.xe import XeMachine
+
+STAGES = ("xetile", "xegpu", "xegpu-sg", "xegpu-inst", "xegpu-lane", "mach")
+
+
+def kernel_of(module: ModuleOp) -> gpu.FuncOp:
+    """The module's only kernel. CompileError where it has none or several."""
+    found = [op for op in module.walk() if isinstance(op, gpu.FuncOp)]
+    if len(found) != 1:
+        names = ", ".join(op.sym_name.data for op in found) or "none"
+        raise CompileError(f"a module for xe has one kernel; this one has {names}")
+    return found[0]
+
+
+def _entries(level: str) -> Sequence[xe_pipeline.Entry]:
+    """The passes that a program of a level still has before it."""
+    if level == "workgroup":
+        return (*xe_pipeline.WORKGROUP, *xe_pipeline.SUBGROUP)
+    if level == "subgroup":
+        same = ("xetile", "xegpu")
+        early = ("xetile-to-xegpu", "xegpu-modernize")
+        shared = [
+            e for e in xe_pipeline.WORKGROUP if e.stage in same and e.make("pvc").name in early
+        ]
+        return (*shared, *xe_pipeline.SUBGROUP)
+    return ()
+
+
+def run(
+    module: ModuleOp, machine: XeMachine, ir: dict[str, str], observe: Observer = ignore
+) -> tuple[Lowered, int, Pressure]:
+    """The lowered kernel, the registers per thread that it is compiled with, and its pressure.
+
+    `ir` receives the text of every stage; `observe` sees the module after every pass.
+    """
+    chip = machine.name.removeprefix("xe-")
+    context = make_context()
+    kernel = kernel_of(module)
+    level = infer_level(kernel)
+    kernel.attributes.setdefault(LEVEL, StringAttr(level))
+    if level == "workgroup":
+        uses_tiles = any(op.name.startswith("xetile.") for op in kernel.walk())
+        ir["xetile" if uses_tiles else "xegpu"] = print_module(module, readable=True)
+    for entry in _entries(level):
+        each = entry.make(chip)
+        each.apply(context, module)
+        observe(each.name, module)
+        ir[entry.stage] = print_module(module, readable=True)
+    kernel = kernel_of(module)
+    reached = infer_level(kernel)
+    if reached != "lane":
+        raise UnsupportedError(
+            f"the kernel stands at {reached} level: passes to lanes are not part of this installation"
+        )
+    ir["xegpu-lane"] = print_module(module, readable=True)
+    registers, pressure = choose_mode(kernel, machine)
+    lowered = lower(kernel, machine)
+    observe("xe-lane-to-mach", lowered.module)
+    ir["mach"] = print_module(lowered.module, readable=True)
+    return lowered, registers, pressure

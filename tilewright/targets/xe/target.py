@@ -1,0 +1,202 @@
+"""The xe target: kernels compiled for Intel Xe, ahead of time, and launched where an OpenCL device is.
+
+No device is needed to compile: `spirv` is the product, `asm` what an offline compiler makes of its sibling. A
+launch runs the product on an Intel GPU, the `emu` table's kernel on a CPU's OpenCL runtime.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from xdsl.dialects.builtin import AnyFloat, IndexType, IntegerType, MemRefType, ModuleOp
+from xdsl.ir import Attribute
+
+from tilewright.codegen.jit import toolchain_version
+from tilewright.codegen.registers import DYNAMIC, LANES
+from tilewright.diagnostics import CompileError, UnsupportedError
+from tilewright.targets.base import Argument, CompileOptions, Grid, Observer, ignore, split_name
+from tilewright.targets.xe import spirv_reader
+from tilewright.targets.xe.offline import LARGE_GRF, compile_offline
+from tilewright.targets.xe.pipeline import run
+from tilewright.targets.xe.registers import LARGE
+from tilewright.targets.xe.report import isa_table
+from tilewright.targets.xe.tables import emit, emit_spirv
+from tilewright.uarch import machine as uarch_machine
+from tilewright.uarch.xe import XeMachine
+
+TABLES = ("neutral", "intel", "igc", "emu")
+
+
+def machine_of(options: CompileOptions) -> XeMachine:
+    """The machine's table: xe-pvc unless the target's name or the options say another."""
+    name = options.machine or split_name(options.target)[1] or "pvc"
+    found = uarch_machine(name if name.startswith("xe-") else f"xe-{name}")
+    if not isinstance(found, XeMachine):
+        raise UnsupportedError(f"{name} is no Xe machine", hint="xe-pvc, xe-bmg or xe-dg2")
+    return found
+
+
+class Stages(Mapping[str, Any]):
+    """Texts that are made when asked for."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], Any]]):
+        self._makers = makers
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._made:
+            self._made[key] = self._makers[key]()
+        return self._made[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._makers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
+def argument_plan(types: Sequence[Attribute]) -> list[dict[str, Any]]:
+    """How each argument reaches the kernel: an array is its address and every number that its type leaves open."""
+    plan: list[dict[str, Any]] = []
+    for type in types:
+        if isinstance(type, MemRefType):
+            layout = LANES.memref(type)
+            numbers = [
+                *(["offset"] if layout.offset == DYNAMIC else []),
+                *(f"size {i}" for i, n in enumerate(layout.sizes) if n == DYNAMIC),
+                *(f"stride {i}" for i, s in enumerate(layout.strides) if s == DYNAMIC),
+            ]
+            fixed = {
+                "sizes": [None if n == DYNAMIC else n for n in layout.sizes],
+                "strides": [None if s == DYNAMIC else s for s in layout.strides],
+            }
+            plan.append({"kind": "array", "numbers": numbers, **fixed})
+        else:
+            plan.append({"kind": "scalar", "type": _scalar(type)})
+    return plan
+
+
+def _scalar(type: Attribute) -> str:
+    """numpy's name of a scalar parameter."""
+    if isinstance(type, IndexType):
+        return "int64"
+    if isinstance(type, IntegerType):
+        return f"int{max(8, type.width.data)}"
+    assert isinstance(type, AnyFloat), type
+    return {"bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64"}[str(type)]
+
+
+class XeExecutable:
+    """A compiled kernel: LLVM text and SPIR-V per callee table, and what a launch must know."""
+
+    def __init__(self, ir: Mapping[str, str], llvm: Mapping[str, str], meta: Mapping[str, Any]):
+        self.ir = dict(ir)
+        self.meta = dict(meta)
+        self.remarks: list[str] = list(meta["remarks"])
+        self._llvm = dict(llvm)
+        self._spirv: dict[str, bytes] = {}
+        self.asm: Mapping[str, Any] = Stages(
+            {
+                "llvm": lambda: self._llvm["neutral"],
+                "llvm-intel": lambda: self._llvm["intel"],
+                "llvm-igc": lambda: self._llvm["igc"],
+                "llvm-emu": lambda: self._llvm["emu"],
+                "spirv": lambda: self.spirv("intel"),
+                "spirv-igc": lambda: self.spirv("igc"),
+                "spirv-emu": lambda: self.spirv("emu"),
+                "asm": lambda: self.isa().asm,
+                "report": lambda: isa_table(self.isa(), self.spirv("intel"), self.meta),
+            }
+        )
+
+    def spirv(self, table: str = "intel") -> bytes:
+        """SPIR-V through a callee table; the product is checked."""
+        found = self._spirv.get(table)
+        if found is None:
+            if table not in self._llvm:
+                raise UnsupportedError(
+                    f"the kernel has no form for the table '{table}': {self.meta['refused'][table]}"
+                )
+            found = emit_spirv(self._llvm[table], table)
+            wrong = spirv_reader.faults(spirv_reader.read(found))
+            if wrong:
+                raise CompileError(
+                    f"the SPIR-V module of {self.meta['name']} is not valid: {wrong[0]}"
+                )
+            self._spirv[table] = found
+        return found
+
+    def isa(self) -> Any:
+        """What the offline compiler makes of the kernel. ToolMissing where there is none."""
+        return compile_offline(
+            self.spirv("igc"),
+            self.meta["name"],
+            self.meta["machine"],
+            large_grf=self.meta["registers"] == LARGE,
+        )
+
+    @property
+    def build_options(self) -> str:
+        """What a driver is told besides the module."""
+        return LARGE_GRF if self.meta["registers"] == LARGE else ""
+
+    def artifacts(self) -> Mapping[str, bytes]:
+        texts = {"ir": self.ir, "llvm": self._llvm, "meta": self.meta}
+        return {"texts": json.dumps(texts).encode()}
+
+    def launch(self, grid: Grid, args: Sequence[Argument]) -> None:
+        from tilewright.targets.xe.opencl import launch
+
+        launch(self, grid, args)
+
+
+class XeTarget:
+    """See `tilewright.targets.base.Target`."""
+
+    name = "xe"
+
+    def build(
+        self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore
+    ) -> XeExecutable:
+        machine = machine_of(options)
+        ir: dict[str, str] = {}
+        lowered, registers, pressure = run(module, machine, ir, observe)
+        llvm: dict[str, str] = {}
+        refused: dict[str, str] = {}
+        for table in TABLES:
+            try:
+                llvm[table] = emit(lowered.module, table)
+            except UnsupportedError as error:
+                if table in ("neutral", "intel"):
+                    raise
+                refused[table] = error.message
+        meta = {
+            "name": lowered.name,
+            "machine": machine.name,
+            "lanes": lowered.lanes,
+            "subgroups": lowered.subgroups,
+            "registers": registers,
+            "pressure": pressure.registers,
+            "largest": [list(entry) for entry in pressure.largest],
+            "slm": lowered.slm_bytes,
+            "named_barriers": lowered.named_barriers,
+            "arguments": argument_plan(lowered.arguments),
+            "remarks": lowered.remarks,
+            "refused": refused,
+        }
+        return XeExecutable(ir, llvm, meta)
+
+    def fingerprint(self, options: CompileOptions) -> str:
+        return f"{machine_of(options).name}|spirv|{toolchain_version()}"
+
+    def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> XeExecutable:
+        texts = json.loads(artifacts["texts"])
+        return XeExecutable(texts["ir"], texts["llvm"], texts["meta"])
+
+
+TARGET = XeTarget()
