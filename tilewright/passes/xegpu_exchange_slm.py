@@ -83,6 +83,21 @@ class _Exchange:
         for op in list(self.kernel.walk()):
             if isinstance(op, xegpu.ConvertLayoutOp):
                 self.conversion(op)
+            elif isinstance(op, xegpu.AtomicRMWOp):
+                self.old_values(op)
+
+    def old_values(self, op: xegpu.AtomicRMWOp) -> None:
+        """One of several owners does the atomic, and hands what it got to the others."""
+        d = own.layout_of(op.result)
+        uses = list(op.result.uses)
+        if d is None or not uses or own.replicas(d, own.shape_of(op.result)) == 1:
+            return
+        behind = op.next_op
+        assert behind is not None
+        at = Before(behind)
+        value = self.exchange(at, op.result, d, d)
+        for use in uses:
+            use.operation.operands[use.index] = value
 
     # --- Conversions ------------------------------------------------------------------------------
 

@@ -204,8 +204,8 @@ def _transpose(op: TransposeOp) -> Iterator[Relation]:
         op,
         op.result,
         op.vector,
-        lambda d: None if d.sliced else derive.permuted_input(d, permutation),
-        lambda d: None if d.sliced else derive.permuted_input(d, inverse),
+        lambda d: rules.permuted(d, permutation),
+        lambda d: rules.permuted(d, inverse),
         0,
     )
 

@@ -89,6 +89,15 @@ def reshape(d: Distribution, shape: Shape, other: Shape) -> Distribution:
         return _split(d, shape, other)
 
 
+def permuted(d: Distribution, permutation: Sequence[int]) -> Distribution:
+    """vector.transpose's source, of a slice too: the dimensions that were sliced off stay in place."""
+    kept = kept_fields(d)
+    whole = list(range(d.field_rank))
+    for dim, p in enumerate(permutation):
+        whole[kept[dim]] = kept[p]
+    return replace(derive.permuted_input(replace(d, sliced=()), whole), sliced=d.sliced)
+
+
 def _unsliced(d: Distribution, shape: tuple[int, ...]) -> tuple[tuple[int, ...], Distribution]:
     inner = iter(shape)
     full = tuple(1 if i in d.sliced else next(inner) for i in range(d.field_rank))
@@ -148,6 +157,10 @@ def _pieces(shape: tuple[int, ...], other: tuple[int, ...]) -> list[list[int]]:
     for extent in shape:
         group: list[int] = []
         reach = 1
+        if extent == 1 and at < len(other) and other[at] == 1:
+            groups.append([at])
+            at += 1
+            continue
         while at < len(other) and (reach < extent or (other[at] == 1 and extent != 1)):
             group.append(at)
             reach *= other[at]

@@ -14,6 +14,7 @@ from itertools import count
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright import layout as ly
 from tilewright.diagnostics import error_at
@@ -71,8 +72,11 @@ class Spread:
         self._queue: list[tuple[int, int, int, Relation, SSAValue]] = []
         self._guesses: list[tuple[int, int, Relation, SSAValue]] = []
         self._depths: dict[Operation, int] = {}
+        self.of_op: dict[Operation, list[Relation]] = defaultdict(list)
         for op in self.kernel.walk():
             for relation in relations(op, self.mma):
+                if relation.operand is not None and relation.forth is not None:
+                    self.of_op[relation.op].append(relation)
                 self.relations.append(relation)
                 self.of[canonical(relation.a)].append(relation)
                 self.of[canonical(relation.b)].append(relation)
@@ -185,6 +189,40 @@ class Spread:
                 hint="a convert_layout behind it settles it",
             )
         return need
+
+    def repair(self, subgroups: int) -> None:
+        """Gives another layout to what no layout of an op's operands leads to, and converts behind it."""
+        for op in list(self.kernel.walk()):
+            mine = [r for r in self.of_op.get(op, ()) if canonical(r.a) in op.results]
+            values = {canonical(r.a) for r in mine}
+            if len(values) != 1:
+                continue
+            (value,) = values
+            shape = own.shape_of(value)
+            before = self.layouts[value]
+            forward = [
+                attempt(r.back, self.layouts[canonical(r.b)]) for r in mine if r.back is not None
+            ]
+            whole = own.replicated(subgroups, len(shape), shape)
+            for d in (before, *forward, whole):
+                if d is None or d.fault(shape) is not None:
+                    continue
+                if all(attempt(r.forth, d) is not None for r in mine):
+                    break
+            else:
+                continue
+            if d == before:
+                continue
+            self.layouts[value] = d
+            if value in self.fixed:
+                new = xegpu.ConvertLayoutOp(value, own.attribute(before), own.attribute(d))
+                new.location = op.location
+                Rewriter.insert_op(new, InsertPoint.after(op))
+                for use in [u for u in value.uses if u.operation is not new]:
+                    use.operation.operands[use.index] = new.result
+                self.layouts[new.result] = before
+                self.fixed.discard(value)
+                self.fixed.add(new.result)
 
     def satisfied(self, value: SSAValue, need: Distribution) -> bool:
         have = self.layouts[canonical(value)]

@@ -44,6 +44,8 @@ def propagate_subgroup(kernel: gpu.FuncOp, machine: XeMachine) -> None:
     _fix(state, subgroups)
     state.run()
     _defaults(state, subgroups, machine)
+    _once_only(state, subgroups)
+    state.repair(subgroups)
     state.index_uses()
     state.slide()
     _write(state, subgroups)
@@ -209,6 +211,19 @@ def _defaults(state: Spread, subgroups: int, machine: XeMachine) -> None:
     for value in sorted(_open_values(state), key=_rank(state)):
         if state.give(value, spread(own.shape_of(value), subgroups)):
             state.run()
+
+
+def _once_only(state: Spread, subgroups: int) -> None:
+    """Old values that several subgroups would need: the atomic is dealt out, where that is possible."""
+    for op in state.kernel.walk():
+        if not isinstance(op, xegpu.AtomicRMWOp) or not is_vector(op.result):
+            continue
+        shape, kind = own.shape_of(op.result), op.result.type
+        assert isinstance(kind, VectorType)
+        d = state.layouts[op.result]
+        if op.result in state.fixed or own.replicas(d, shape) == 1:
+            continue
+        state.layouts[op.result] = cooperative(shape, kind.element_type, subgroups)
 
 
 def _rank(state: Spread):

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IntegerAttr, VectorType
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
@@ -17,6 +18,7 @@ from tilewright.dialects.xegpu.block import HINTS
 from tilewright.dialects.xegpu.layouts import Ownership
 from tilewright.layout import Distribution
 from tilewright.passes import xegpu_layout_text as own
+from tilewright.passes.xegpu_emit import zero_of
 from tilewright.passes.xegpu_wg_to_sg import Distributor, handles
 from tilewright.passes.xegpu_wg_to_sg_memory import once
 
@@ -112,11 +114,6 @@ def atomic_rmw(to: Distributor, op: Operation) -> None:
     shape = own.shape_of(op.value)
     d = to.result_layout(op)
     offsets, masks, values = _operands(to, op, d, shape, "mask", "value")
-    used = op.result.first_use is not None
-    if used and own.replicas(d, shape) > 1:
-        raise to.refuse(
-            f"gives old values that several subgroups need ({own.attribute(d)}): only one may do it"
-        )
     pieces: list[SSAValue] = []
 
     def body() -> None:
@@ -126,9 +123,27 @@ def atomic_rmw(to: Distributor, op: Operation) -> None:
             )
             pieces.append(to.add(new))
 
-    once(to, d, shape, body)
-    if used:
-        to.define(op.result, pieces)
+    if op.result.first_use is None:
+        once(to, d, shape, body)
+        return
+    condition = to.once(d, shape)
+    if condition is not None:
+        # Old values are right in the subgroup that did it; it hands them on through shared memory.
+        outer, inner, otherwise = to.out, Block(), Block()
+        to.out = inner
+        body()
+        inner.add_op(scf.YieldOp(*pieces))
+        to.out = otherwise
+        kind = to.piece_type(op.result.type, d)
+        zero = to.add(arith.ConstantOp(zero_of(kind)))
+        otherwise.add_op(scf.YieldOp(*[zero] * len(pieces)))
+        to.out = outer
+        new = scf.IfOp(condition, [kind] * len(pieces), Region(inner), Region(otherwise))
+        to.put(new)
+        pieces = list(new.results)
+    else:
+        body()
+    to.define(op.result, pieces)
 
 
 @handles("xegpu.prefetch")

@@ -21,7 +21,6 @@ from tilewright.dialects.upstream.vector import (
     ShapeCastOp,
     TransposeOp,
 )
-from tilewright.layout import derive
 from tilewright.passes import xegpu_layout_rules as rules
 from tilewright.passes import xegpu_layout_text as own
 from tilewright.passes.xegpu_emit import with_shape
@@ -67,7 +66,7 @@ def transpose(to: Distributor, op: Operation) -> None:
     assert isinstance(op, TransposeOp)
     d, shape = to.result_layout(op), own.shape_of(op.result)
     permutation = [int(p) for p in op.permutation_attr.get_values()]
-    have = derive.permuted_input(d, permutation)
+    have = rules.permuted(d, permutation)
     source_shape = own.shape_of(op.vector)
     pieces = to.pieces(op.vector, have, "the source")
     source_grid = to.grid(have, source_shape)
@@ -88,8 +87,9 @@ def shape_cast(to: Distributor, op: Operation) -> None:
     """Piece by piece, where each piece of the result is a run of one piece of the source."""
     assert isinstance(op, ShapeCastOp)
     result, source = own.shape_of(op.result), own.shape_of(op.source)
-    have, want = to.layout(op.source), to.result_layout(op)
-    pieces = to.env[op.source]
+    want = to.result_layout(op)
+    have = rules.reshape(want, result, source)
+    pieces = to.pieces(op.source, have, "the source")
     plan = ly.plan.reshape(own.bound(have, source), own.bound(want, result))
     order = plan.permutation
     if plan.exchanging_subgroups or order is None:
