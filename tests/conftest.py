@@ -10,13 +10,36 @@ import zlib
 import numpy as np
 import pytest
 
+from tests import devices
+from tilewright.runtime.launch import Launcher
 from tilewright.targets.cpu import workspace
+from tilewright.targets.cuda import driver
 
 SEED = int(os.environ.get("TILEWRIGHT_TEST_SEED", random.SystemRandom().randrange(1 << 31)))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--target", help="run tests that have a target on this one: cuda, cpu, ...")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if (target := config.getoption("--target")) is not None:
+        devices.TARGETS[:] = [target]
+
+
 def pytest_report_header() -> str:
     return f"TILEWRIGHT_TEST_SEED={SEED}"
+
+
+@pytest.fixture(autouse=True)
+def arrays_of_the_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under `--target cuda`, tests that have a target launch on the GPU, or say why they do not."""
+    target: str = request.config.getoption("--target") or ""
+    if not devices.on_gpu(target) or "target" not in request.fixturenames:
+        return
+    if not driver.available():
+        pytest.skip("this machine has no NVIDIA GPU")
+    monkeypatch.setattr(Launcher, "launch", devices.through_device(Launcher.launch))
 
 
 @pytest.fixture

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.devices import TARGETS
 
-@pytest.fixture(params=["reference", "cpu"])
+
+@pytest.fixture(params=TARGETS)
 def target(request: pytest.FixtureRequest) -> str:
     return request.param

@@ -7,7 +7,6 @@ programs are drawn.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, given, note, settings
 from hypothesis import strategies as st
 
+from tests.devices import TARGETS, arguments
 from tests.fuzz.build import build
 from tests.fuzz.plain import Outcome, evaluate, make_array
 from tests.fuzz.programs import FLOATS, Program, programs
@@ -40,9 +40,6 @@ fuzz = settings(
     ],
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
 )
-TARGETS = [
-    name for name in ("reference", "cpu") if importlib.util.find_spec(f"tilewright.targets.{name}")
-]
 
 
 class Case:
@@ -76,7 +73,8 @@ class Case:
         outputs = [a.copy() for a in self.outputs]
         args = [describe(a) for a in (*self.inputs, *outputs)]
         executable = get_target(target).build(self.module.clone(), CompileOptions(target=target))
-        executable.launch((*self.program.grid, 1), args)
+        with arguments(target, args) as there:
+            executable.launch((*self.program.grid, 1), there)
         for before, after in zip(inputs, self.inputs, strict=True):
             assert (before.view(np.uint8) == after.copy().view(np.uint8)).all(), "an input changed"
         return outputs

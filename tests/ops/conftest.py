@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.devices import TARGETS
 
-@pytest.fixture(params=["reference", "cpu"])
+
+@pytest.fixture(params=TARGETS)
 def target(request: pytest.FixtureRequest) -> str:
     return request.param
 

@@ -1,0 +1,140 @@
+"""Which targets the parametrised tests run on, and how tests written for numpy arrays run on a GPU.
+
+`pytest --target cuda tests/ops tests/acceptance tests/fuzz` runs every test that has a target on the GPU.
+Its arrays stay numpy's: around each launch on `cuda` the bytes that they cover are copied to the device and
+back, overlaps, strides and all. Bytes between the elements go along, so that a stray store is seen.
+"""
+
+from __future__ import annotations
+
+import ctypes as C
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.runtime.arrays import ArrayArg, describe
+from tilewright.runtime.launch import Launcher
+from tilewright.targets.cuda import driver
+
+TARGETS = ["reference", "cpu"]
+"""Replaced as a whole by `pytest --target NAME`, before tests are collected."""
+
+
+class _Span:
+    """Bytes [low, high) of the host and their copy on the device."""
+
+    def __init__(self, low: int, high: int):
+        self.low, self.high = low, high
+        self.device = C.c_uint64()
+
+    @property
+    def size(self) -> int:
+        return self.high - self.low
+
+    def address(self, pointer: int) -> int:
+        return self.device.value + self.skew + pointer - self.low
+
+    @property
+    def skew(self) -> int:
+        """The copy keeps the address modulo 256: code that is chosen by alignment stays the same."""
+        return self.low % 256
+
+    def upload(self) -> None:
+        driver.call("cuMemAlloc_v2", C.byref(self.device), self.size + 512)
+        driver.call(
+            "cuMemcpyHtoD_v2",
+            C.c_uint64(self.address(self.low)),
+            C.c_void_p(self.low),
+            C.c_size_t(self.size),
+        )
+
+    def download(self, write: bool) -> None:
+        if write:
+            driver.call(
+                "cuMemcpyDtoH_v2",
+                C.c_void_p(self.low),
+                C.c_uint64(self.address(self.low)),
+                C.c_size_t(self.size),
+            )
+        driver.call("cuMemFree_v2", self.device)
+
+
+def _spans(arrays: list[ArrayArg]) -> list[_Span]:
+    merged: list[_Span] = []
+    for low, high in sorted(a.byte_range() for a in arrays):
+        if low == high:
+            continue
+        if merged and low < merged[-1].high:
+            merged[-1].high = max(merged[-1].high, high)
+        else:
+            merged.append(_Span(low, high))
+    return merged
+
+
+def on_gpu(target: str) -> bool:
+    """Does a target of this name need arrays on the GPU?"""
+    return target.startswith(("cuda", "sm_"))
+
+
+@contextmanager
+def copied(arrays: list[ArrayArg]) -> Generator[list[ArrayArg]]:
+    """Inside: the arrays as they are on the device; after it what was written is on the host."""
+    driver.device(0).make_current()
+    spans = _spans(arrays)
+    for span in spans:
+        span.upload()
+
+    def moved(arg: ArrayArg) -> ArrayArg:
+        low, _ = arg.byte_range()
+        home = next((s for s in spans if s.low <= low < s.high), None)
+        address = home.address(arg.pointer) if home is not None else 0
+        return replace(arg, pointer=address, device="cuda:0")
+
+    try:
+        yield [moved(a) for a in arrays]
+        driver.call("cuCtxSynchronize")
+    finally:
+        for span in spans:
+            span.download(not all(a.readonly for a in arrays))
+
+
+@contextmanager
+def arguments(target: str, args: list[Any]) -> Generator[list[Any]]:
+    """Run-time arguments (ArrayArg and numbers) where the target reads them."""
+    if not on_gpu(target):
+        yield args
+        return
+    at = [i for i, a in enumerate(args) if isinstance(a, ArrayArg)]
+    with copied([args[i] for i in at]) as moved:
+        there = list(args)
+        for i, arg in zip(at, moved, strict=True):
+            there[i] = arg
+        yield there
+
+
+Launch = Callable[[Launcher, Any, tuple[Any, ...], Mapping[str, Any]], None]
+
+
+def through_device(launch: Launch) -> Launch:
+    """`Launcher.launch` for numpy arrays on target cuda."""
+
+    def wrapped(
+        self: Launcher, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> None:
+        values = [*args, *kwargs.values()]
+        arrays = {id(v): describe(v) for v in values if isinstance(v, np.ndarray) and v.ndim}
+        if not on_gpu(str(self.overrides.get("target", ""))) or not arrays:
+            return launch(self, grid, args, kwargs)
+        with copied(list(arrays.values())) as moved:
+            there = dict(zip(arrays, moved, strict=True))
+            launch(
+                self,
+                grid,
+                tuple(there.get(id(v), v) for v in args),
+                {k: there.get(id(v), v) for k, v in kwargs.items()},
+            )
+
+    return wrapped
