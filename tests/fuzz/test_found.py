@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fuzz.programs import ArrayOf, Place, Program, Step, Value
 from tests.devices import TARGETS
+from tests.fuzz.programs import ArrayOf, Place, Program, Step, Value
 from tests.fuzz.test_programs import Case
 
 ORIGIN = (Place(0, 0, 0), Place(0, 0, 0))
