@@ -57,7 +57,7 @@ def make_asynchronous(
         return False
     run("positions", lambda: place_tiles(kernel))
     run("cleanup", lambda: cleanup(kernel))
-    if not will_form(kernel, machine):
+    if not will_form(kernel, machine, remarks):
         return False
     groups = warpgroups(kernel)
     if "persistent" not in off:

@@ -72,9 +72,13 @@ def form_rings(function: gpu.FuncOp, machine: Machine, budget: Budget, remarks: 
     return made
 
 
-def will_form(function: gpu.FuncOp, machine: Machine) -> bool:
-    """Whether `form_rings` would find anything to do."""
-    return bool(_groups(function, machine, AccessAnalysis(function), []))
+def will_form(function: gpu.FuncOp, machine: Machine, remarks: list[str]) -> bool:
+    """Whether `form_rings` would find anything to do; if not, `remarks` say why."""
+    reasons: list[str] = []
+    if _groups(function, machine, AccessAnalysis(function), reasons):
+        return True
+    remarks += reasons
+    return False
 
 
 def _groups(
