@@ -116,12 +116,16 @@ gpu.module @k {
 """
 
 
-def test_lanes_that_part_run_on_the_executor(rng):
-    c = np.full(64, np.nan, np.float32)
-    (said,) = launch(DIVERGES, (1, 1, 1), (64, 1, 1), [c], "cpu")
-    assert "lane level, on the reference executor, because" in said
-    assert "differs between lanes" in said
-    np.testing.assert_array_equal(c, np.where(np.arange(64) < 7, 1, 2))
+def test_lanes_that_part_are_emulated(rng):
+    for target in ("cpu", "emu", "reference"):
+        c = np.full(64, np.nan, np.float32)
+        said = launch(DIVERGES, (1, 1, 1), (64, 1, 1), [c], target)
+        if target == "cpu":
+            assert "lane level, compiled for emu, because" in said[0]
+            assert "differs between lanes" in said[0]
+        elif target == "emu":
+            assert said == ["@f: lane level, compiled for emu"]
+        np.testing.assert_array_equal(c, np.where(np.arange(64) < 7, 1, 2))
 
 
 TRANSPOSED = """
