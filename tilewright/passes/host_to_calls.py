@@ -33,6 +33,7 @@ from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import mach
+from tilewright.passes.unread_launches import UNREAD
 
 POISON = "tw_poison"
 LAUNCH = "tw_launch_"
@@ -47,6 +48,8 @@ class Launch:
     kernel: tuple[str, str]
     operands: tuple[Attribute, ...]
     location: Attribute
+    unread: bool = False
+    """Whether nothing reads what the launch computes, so that a repetition of it may be left out."""
 
 
 def host_to_calls(module: ModuleOp, library: Collection[str]) -> list[Launch]:
@@ -140,7 +143,7 @@ def _launch(op: gpu.LaunchFuncOp, launches: list[Launch]) -> None:
     ]  # fmt: skip
     operands = [casts[v].dest if v in casts else v for v in op.kernelOperands]
     types = tuple(op.kernelOperands.types)
-    launches.append(Launch(symbol, (outer, inner[0]), types, op.location))
+    launches.append(Launch(symbol, (outer, inner[0]), types, op.location, UNREAD in op.attributes))
     _replace(op, [*casts.values(), mach.CallOp(symbol, [*sizes, *operands])])
 
 

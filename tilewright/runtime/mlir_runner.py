@@ -132,8 +132,32 @@ class Runner:
         total = c + a.astype(np.float32) @ b.astype(np.float32)
         c[...] = total.astype(np.float16).astype(c.dtype)
 
+    random_dtypes: Final = (
+        "f16",
+        "bf16",
+        "f32",
+        "f64",
+        "i8",
+        "i16",
+        "i32",
+        "i64",
+        "f8e4m3",
+        "f8e5m2",
+    )
+    """Element types of the arrays that an entry without values for its arguments gets."""
+
+    def fill_anything(self, a: Array) -> None:
+        """Random numbers in [-1, 1), whole ones in [-8, 8) for integers."""
+        if a.dtype.kind in "iu":
+            a[...] = self._random.integers(-8, 8, a.shape)
+        else:
+            a[...] = _cast(self._random.uniform(-1, 1, a.shape).astype(np.float32), a.dtype)
+
+    elapsed: float = 0.0
+    """Seconds that the clock is ahead: those of launches that were counted and not run."""
+
     def clock(self) -> float:
-        return time.perf_counter()
+        return time.perf_counter() + self.elapsed
 
     def functions(self) -> dict[str, RunnerFunction]:
         """Every function of the library, by the name that programs declare."""
@@ -199,6 +223,12 @@ def array_at(rank: int, descriptor: int, dtype: np.dtype[Any]) -> Array:
     raw = (C.c_uint8 * (count * dtype.itemsize)).from_address(base)
     flat = np.frombuffer(memoryview(raw), dtype)
     return np.lib.stride_tricks.as_strided(flat, shape, [s * dtype.itemsize for s in strides])
+
+
+def array_of(address: int, count: int, dtype: np.dtype[Any]) -> Array:
+    """The numpy view of `count` elements at an address."""
+    raw = (C.c_uint8 * (count * dtype.itemsize)).from_address(address)
+    return np.frombuffer(memoryview(raw), dtype)
 
 
 def _argument(kind: str, values: Iterator[Any]) -> Any:

@@ -82,11 +82,105 @@ def test_unknown_functions_are_refused_with_their_name(body, words):
         run(declare)
 
 
-def test_entry_must_exist_and_take_nothing():
+def test_entry_must_exist_and_give_nothing():
     with pytest.raises(TilewrightError, match="@other"):
         run(HOST.format(body=""), entry="other")
-    with pytest.raises(TilewrightError, match="takes no arguments"):
-        run("func.func @main(%x: index) { return }")
+    with pytest.raises(TilewrightError, match="gives no results"):
+        run("func.func @main(%x: index) -> index { return %x : index }")
+    with pytest.raises(TilewrightError, match="argument 0 is memref"):
+        run("func.func @main(%x: memref<?xf32>) { return }")
+
+
+def test_fresh_device_memory_may_be_zero(capsys):
+    body = """%a = gpu.alloc () : memref<2x3xf32>
+  %u = memref.cast %a : memref<2x3xf32> to memref<*xf32>
+  func.call @printMemrefF32(%u) : (memref<*xf32>) -> ()"""
+    run(HOST.format(body=body), zeroed=True)
+    assert "[[0,   0,   0]" in capsys.readouterr().out
+
+
+def test_an_entry_that_takes_arrays_gets_random_ones(capsys):
+    text = """
+func.func private @printMemrefI32(memref<*xi32>) attributes {llvm.emit_c_interface}
+func.func private @printMemrefF32(memref<*xf32>) attributes {llvm.emit_c_interface}
+func.func @helper(%x: memref<2x2xf32>) {
+  %u = memref.cast %x : memref<2x2xf32> to memref<*xf32>
+  call @printMemrefF32(%u) : (memref<*xf32>) -> ()
+  return
+}
+func.func @only(%x: memref<2x2xf32>, %y: memref<4xi32, 1>) {
+  call @helper(%x) : (memref<2x2xf32>) -> ()
+  %z = memref.memory_space_cast %y : memref<4xi32, 1> to memref<4xi32>
+  %u = memref.cast %z : memref<4xi32> to memref<*xi32>
+  call @printMemrefI32(%u) : (memref<*xi32>) -> ()
+  return
+}"""
+    _, said = run(text, seed=1)
+    first = capsys.readouterr().out
+    assert any("@only takes arrays" in words for words in said)
+    assert "nan" not in first
+    assert first.count("base@") == 2
+    numbers = [line for line in first.splitlines() if "base@" not in line]
+    run(text, seed=1)
+    assert [x for x in capsys.readouterr().out.splitlines() if "base@" not in x] == numbers
+
+
+TIMED = """
+module attributes {gpu.container_module} {
+  gpu.module @m {
+    gpu.func @add(%c: memref<16xf32>) kernel {
+      %c0 = arith.constant 0 : index
+      %one = arith.constant dense<1.0> : vector<16xf32>
+      %t = xegpu.create_nd_tdesc %c : memref<16xf32> -> !xegpu.tensor_desc<16xf32>
+      %v = xegpu.load_nd %t[%c0] : !xegpu.tensor_desc<16xf32> -> vector<16xf32>
+      %w = arith.addf %v, %one : vector<16xf32>
+      xegpu.store_nd %w, %t[%c0] : vector<16xf32>, !xegpu.tensor_desc<16xf32>
+      gpu.return
+    }
+  }
+  func.func private @printMemrefF32(memref<*xf32>) attributes {llvm.emit_c_interface}
+  func.func private @rtclock() -> f64
+  func.func @main() {
+    %c0 = arith.constant 0 : index
+    %c1 = arith.constant 1 : index
+    %c16 = arith.constant 16 : index
+    %n = arith.constant 50 : index
+    %zero = arith.constant 0.0 : f32
+    %h = memref.alloc() : memref<16xf32>
+    scf.for %i = %c0 to %c16 step %c1 { memref.store %zero, %h[%i] : memref<16xf32> }
+    %d = gpu.alloc () : memref<16xf32>
+    gpu.memcpy %d, %h : memref<16xf32>, memref<16xf32>
+    scf.for %i = %c0 to %n step %c1 {
+      gpu.launch_func @m::@add blocks in (%c1, %c1, %c1) threads in (%c16, %c1, %c1) args(%d : memref<16xf32>)
+    }
+    BEFORE
+    scf.for %i = %c0 to %n step %c1 {
+      gpu.launch_func @m::@add blocks in (%c1, %c1, %c1) threads in (%c16, %c1, %c1) args(%d : memref<16xf32>)
+      gpu.wait
+    }
+    AFTER
+    gpu.dealloc %d : memref<16xf32>
+    %u = memref.cast %h : memref<16xf32> to memref<*xf32>
+    call @printMemrefF32(%u) : (memref<*xf32>) -> ()
+    return
+  }
+}"""
+COPY = "gpu.memcpy %h, %d : memref<16xf32>, memref<16xf32>"
+
+
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("every", [True, False])
+def test_only_launches_whose_results_nothing_reads_are_left_out(early, every, capsys):
+    text = TIMED.replace("BEFORE", COPY if early else "").replace("AFTER", "" if early else COPY)
+    _, said = run(text, every_launch=every, level="subgroup")
+    assert ("[50,  50" if early else "[100,  100") in capsys.readouterr().out
+    left_out = [words for words in said if "not run" in words]
+    assert left_out == (
+        [words for words in left_out if "49 repeated launches" in words]
+        if early and not every
+        else []
+    )
+    assert bool(left_out) == (early and not every)
 
 
 WILD = HOST.format(

@@ -13,11 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from xdsl.dialects import func
 from xdsl.dialects.builtin import (
     Float32Type,
     Float64Type,
-    FunctionType,
     IndexType,
     IntegerType,
     MemRefType,
@@ -27,10 +25,12 @@ from xdsl.ir import Attribute
 
 from tilewright.codegen import emit_module
 from tilewright.codegen.jit import LoadedObject, compile_object
-from tilewright.diagnostics import CompileError, UnsupportedError, error_at
-from tilewright.dtypes import from_mlir
+from tilewright.diagnostics import UnsupportedError
+from tilewright.dtypes import from_mlir, from_name
 from tilewright.passes.host_to_calls import HOST, POISON, Launch, host_to_calls
-from tilewright.runtime.mlir_runner import Runner, array_at, native
+from tilewright.passes.unread_launches import mark_unread_launches
+from tilewright.runtime.mlir_runner import Runner, array_at, array_of, native
+from tilewright.runtime.program.entry import RANDOM, call_entry, choose_entry
 from tilewright.runtime.program.kernels import Kernels
 from tilewright.targets.cpu.machine import machine
 
@@ -39,18 +39,33 @@ Fail = Callable[[BaseException], Any]
 
 
 class Program:
-    """A compiled program. `run` executes an entry function without arguments and results."""
+    """A compiled program; the parameters are those of `run_program`."""
 
-    def __init__(self, module: ModuleOp, kernels: Kernels, runner: Runner, fail: Fail) -> None:
-        self._module = module
+    def __init__(
+        self,
+        module: ModuleOp,
+        kernels: Kernels,
+        runner: Runner,
+        fail: Fail,
+        *,
+        entry: str | None = None,
+        zeroed: bool = False,
+        every_launch: bool = False,
+        say: Callable[[str], Any] = lambda text: None,
+    ) -> None:
         table = runner.functions()
         self._symbols: dict[str, int] = {}
         self._keep: list[Any] = []
         host = _host_functions(module)
+        self._entry = call_entry(host, choose_entry(host, entry), say)
+        if not every_launch:
+            mark_unread_launches(host)
         launches = host_to_calls(host, table)
         for function in table.values():
             self._export(HOST + function.name, native(function, fail))
-        self._export(POISON, _poison_callback(fail))
+        self._export(POISON, _poison_callback(fail, 0 if zeroed else 255))
+        for name in runner.random_dtypes:
+            self._export(RANDOM + name, _random_callback(runner, name, fail))
         for launch in launches:
             self._export(launch.symbol, _launch_callback(launch, kernels, fail))
         target = machine(None).target
@@ -62,54 +77,40 @@ class Program:
         self._keep.append(callback)
         self._symbols[name] = C.cast(callback, C.c_void_p).value or 0
 
-    def run(self, entry: str) -> None:
-        """Call the function `entry`: `() -> ()`. CompileError where it is not there or is of another type."""
-        function = next(
-            (
-                op
-                for op in self._module.body.block.ops
-                if isinstance(op, func.FuncOp) and op.sym_name.data == entry
-            ),
-            None,
-        )
-        if function is None:
-            names = [
-                op.sym_name.data
-                for op in self._module.body.block.ops
-                if isinstance(op, func.FuncOp) and not op.is_declaration
-            ]
-            raise CompileError(
-                f"the program has no function @{entry}",
-                hint=f"name one with --entry: {', '.join(names) or 'it has none'}",
-            )
-        if function.function_type != FunctionType.from_lists([], []):
-            raise error_at(
-                function, f"the entry @{entry} takes no arguments and gives no results, but is "
-                f"{function.function_type}",
-            )  # fmt: skip
-        C.CFUNCTYPE(None)(self._object.address(entry))()
+    def run(self) -> None:
+        """Call the entry function."""
+        C.CFUNCTYPE(None)(self._object.address(self._entry))()
 
 
 def run_program(
     module: ModuleOp,
     *,
-    entry: str = "main",
+    entry: str | None = None,
     level: str = "auto",
     target: str = "cpu",
     seed: int | None = None,
     strict: bool = False,
+    zeroed: bool = False,
+    every_launch: bool = False,
     fail: Fail | None = None,
     say: Callable[[str], Any] = lambda text: None,
 ) -> list[str]:
     """Run a program and return why comparisons of its own said FALSE (empty when none did).
 
-    `level`: of kernels that do not say theirs ("auto" infers it).  `target`: which target compiles kernels.  `say`
-    gets one sentence per kernel: at which level and how it runs.  `fail` is called with an exception inside of a
-    launch and must not return; without it the process prints the diagnostic and ends with exit code 1.
+    `entry`: see `choose_entry`.  `level`: of kernels that do not say theirs ("auto" infers it).  `target`: which
+    target compiles kernels.  `say` gets one sentence per kernel: at which level and how it runs.  `fail` is called
+    with an exception inside of a launch and must not return; without it the process prints the diagnostic and
+    ends with exit code 1.
+    `zeroed`: fresh device memory is zero instead of poison.  `every_launch`: repetitions of a launch whose results
+    nothing reads run too; without it the clock counts them at the time of the last one that ran.
     """
     runner = Runner(seed=seed, strict=strict)
-    kernels = Kernels(module, level=level, target=target, say=say)
-    Program(module, kernels, runner, fail or _leave).run(entry)
+    kernels = Kernels(module, level=level, target=target, say=say, clock=runner)
+    Program(
+        module, kernels, runner, fail or _leave,
+        entry=entry, zeroed=zeroed, every_launch=every_launch, say=say,
+    ).run()  # fmt: skip
+    kernels.close()
     sys.stdout.flush()
     return runner.failures
 
@@ -142,13 +143,22 @@ def _guarded(callback: Any, fail: Fail) -> Callable[..., Any]:
     return guarded
 
 
-def _poison_callback(fail: Fail) -> Any:
-    """Set every byte of fresh memory to 255: NaN in every float type, -1 in every integer type."""
+def _poison_callback(fail: Fail, byte: int) -> Any:
+    """Set every byte of fresh memory: 255 is NaN in every float type, -1 in every integer type."""
 
     def poison(address: int, size: int) -> None:
-        C.memset(address, 255, size)
+        C.memset(address, byte, size)
 
     return C.CFUNCTYPE(None, C.c_void_p, C.c_int64)(_guarded(poison, fail))
+
+
+def _random_callback(runner: Runner, dtype: str, fail: Fail) -> Any:
+    """Fill `count` elements at an address with random numbers."""
+
+    def fill(address: int, count: int) -> None:
+        runner.fill_anything(array_of(address, count, from_name(dtype).numpy))
+
+    return C.CFUNCTYPE(None, C.c_int64, C.c_int64)(_guarded(fill, fail))
 
 
 def _launch_callback(launch: Launch, kernels: Kernels, fail: Fail) -> Any:
