@@ -16,11 +16,14 @@ from xdsl.passes import ModulePass
 
 from tilewright.passes.cleanup import cleanup
 from tilewright.passes.outer_loops_to_grid import OuterLoopsToGrid
+from tilewright.passes.xegpu_blocking import XeGPUBlocking
+from tilewright.passes.xegpu_blockop_fallback import XeGPUBlockOpFallback
 from tilewright.passes.xegpu_exchange_slm import XeGPUExchangeThroughSlm
 from tilewright.passes.xegpu_from_xetile import XeTileToXeGPU
 from tilewright.passes.xegpu_modernize import XeGPUModernize
 from tilewright.passes.xegpu_place_barriers import XeGPUPlaceBarriers
 from tilewright.passes.xegpu_propagate_layout import XeGPUPropagateLayout
+from tilewright.passes.xegpu_subgroup_distribute import XeGPUSubgroupDistribute
 from tilewright.passes.xegpu_wg_to_sg import XeGPUWgToSgDistribute
 
 Observer = Callable[[str, ModuleOp], None]
@@ -52,6 +55,7 @@ WORKGROUP: Sequence[Entry] = (
     Entry(lambda _: OuterLoopsToGrid(), "independent outer loops become the grid", "xetile"),
     Entry(lambda _: XeTileToXeGPU(), "XeTile becomes XeGPU, op by op", "xegpu"),
     Entry(lambda _: XeGPUModernize(), "older text in today's form: offsets on memory ops", "xegpu"),
+    Entry(lambda _: Cleanup(), "what nobody uses is not dealt out", "xegpu"),
     Entry(
         lambda chip: XeGPUPropagateLayout("subgroup", chip),
         "every value learns which subgroup owns what",
@@ -70,7 +74,21 @@ WORKGROUP: Sequence[Entry] = (
 )
 """From a workgroup's program to that of a subgroup."""
 
-SUBGROUP: Sequence[Entry] = ()
+SUBGROUP: Sequence[Entry] = (
+    Entry(
+        lambda chip: XeGPUBlockOpFallback(chip),
+        "block ops that no 2D block message reaches are found",
+        "xegpu-sg",
+    ),
+    Entry(lambda chip: XeGPUBlocking(chip), "every op has the size of an instruction", "xegpu-inst"),
+    Entry(lambda _: Cleanup(), "descriptors and offsets said once", "xegpu-inst"),
+    Entry(
+        lambda chip: XeGPUSubgroupDistribute(chip),
+        "one lane's program: fragments, shuffles",
+        "xegpu-lane",
+    ),
+    Entry(lambda _: Cleanup(), "lane arithmetic said once, in front of the loops", "xegpu-lane"),
+)
 """From a subgroup's program to that of a lane."""
 
 

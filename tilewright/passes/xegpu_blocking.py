@@ -51,6 +51,7 @@ from tilewright.passes.xegpu_ownership import (
     dpas_fragments,
     is_elementwise,
     lane_attribute,
+    right_layout,
     shape_of,
     slice_attributes,
     xe_machine,
@@ -230,7 +231,8 @@ class _Block(BlockedMemory):
                     f"{what} = {extent} is no multiple of {size}, which a dpas of {types} takes on {xe.name}",
                     "choose a tile that is",
                 )
-        a, b = self.cut(op.lhs, (m, k)), self.cut(op.rhs, (k, n))
+        a = self.cut(op.lhs, (m, k))
+        b = self.cut(op.rhs, right_layout(fragments.b, op.rhs).shape)
         rows, columns, depth = dims[0] // m, dims[1] // n, dims[2] // k
         sums: list[SSAValue | None] = (
             [None] * (rows * columns) if op.acc is None else [*self.cut(op.acc, (m, n))]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import UnitAttr, VectorType
+from xdsl.dialects.builtin import StringAttr, VectorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright import layout as ly
@@ -86,7 +86,8 @@ class BlockedMemory(Pieces):
             )
         fault = None if len(shape) < 2 and xe.blocks else surface_fault(xe, source)
         if SCATTERED in op.attributes:
-            fault = fault or "the text says so"
+            said = op.attributes[SCATTERED]
+            fault = said.data if isinstance(said, StringAttr) else fault or "the text says so"
         if isinstance(op, xegpu.LoadNdOp) and (
             tdesc.array_length > 1 or op.packed is not None or op.transposes
         ):
@@ -222,7 +223,7 @@ class BlockedMemory(Pieces):
             dynamic = []
         attributes = {k: v for k, v in op.attributes.items() if not k.startswith("layout_")}
         if plan.scattered is not None:
-            attributes[SCATTERED] = UnitAttr()
+            attributes[SCATTERED] = StringAttr(plan.scattered)
         return [desc, *dynamic], properties, attributes
 
     # --- Blocks --------------------------------------------------------------------------------------------

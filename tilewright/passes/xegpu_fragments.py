@@ -260,8 +260,59 @@ class Fragments(Rebuild):
         """The fragment whose element at coordinates c is the only source's at `through(c)`."""
         (source,) = sources
         plan = ly.plan.gather(source.layout, target, through)
-        zero = np.zeros_like(plan.lane[0])
-        return self.gather([source], target, zero, plan.lane[0], plan.register[0])
+        lane, register = plan.lane[0], plan.register[0]
+        bits = exchanged_bits(lane, register, source.layout.registers)
+        if bits is not None:
+            return self.exchange(source, target, bits)
+        return self.gather([source], target, np.zeros_like(lane), lane, register)
+
+    def exchange(self, source: Fragment, target: ly.Layout, bits: Sequence[int]) -> Fragment:
+        """A move that permutes the bits of (register, lane): register bits change place with lane bits.
+
+        `bits[b]` is the source bit of target bit b; lane bits count from `width`. Each exchange of a lane bit
+        with a register bit is one shuffle of half of the registers: what a lane does not keep, its partner gets.
+        """
+        width = (target.registers - 1).bit_length()
+        registers = list(source.registers)
+        # Which source bit stands at each bit now.
+        now = list(range(len(bits)))
+        leaving = [j for j in range(width) if bits.index(j) >= width]
+        for j in leaving:
+            wanted = bits.index(j)  # the lane bit that it should become
+            free = [i for i in range(width, len(bits)) if bits.index(now[i]) < width]
+            i = wanted if wanted in free else free[0]
+            registers = self._swap(registers, i - width, j)
+            now[i], now[j] = now[j], now[i]
+        lanes = [now.index(bits[b]) for b in range(width, len(bits))]
+        if lanes != list(range(width, len(bits))):
+            from_lanes = [
+                sum((lane >> n & 1) << (at - width) for n, at in enumerate(lanes))
+                for lane in range(self.lanes)
+            ]
+            moved = self.shuffled(self.pick(registers), from_lanes)
+            registers = [(moved, n) for n in range(len(registers))]
+        places = [now.index(bits[b]) for b in range(width)]
+        order = [
+            registers[sum((t >> n & 1) << at for n, at in enumerate(places))]
+            for t in range(target.registers)
+        ]
+        return Fragment(target, source.element, tuple(order))
+
+    def _swap(self, registers: list[Register], lane_bit: int, register_bit: int) -> list[Register]:
+        """Exchanges a bit of the lane with one of the register."""
+        low = [n for n in range(len(registers)) if not n >> register_bit & 1]
+        high = [n | 1 << register_bit for n in low]
+        a = self.pick([registers[n] for n in low])
+        b = self.pick([registers[n] for n in high])
+        upper = self.chosen(np.arange(self.lanes) >> lane_bit & 1 == 1)
+        given = self.add(arith.SelectOp(upper, a, b))
+        got = self.shuffle(given, "xor", self.number(1 << lane_bit))
+        new_a = self.add(arith.SelectOp(upper, got, a))
+        new_b = self.add(arith.SelectOp(upper, b, got))
+        result = list(registers)
+        for n, (x, y) in enumerate(zip(low, high, strict=True)):
+            result[x], result[y] = (new_a, n), (new_b, n)
+        return result
 
     def gather(
         self,
@@ -341,6 +392,30 @@ class Fragments(Rebuild):
     def shuffle(self, value: SSAValue, mode: str, offset: SSAValue) -> SSAValue:
         key = (mode, value, offset)
         return self.once(key, ShuffleOp(value, offset, self.number(self.lanes), mode))
+
+
+def exchanged_bits(lane: Ints, register: Ints, registers: int) -> list[int] | None:
+    """The source bit of every bit of (register, lane), low register bits first; None unless a move permutes
+    bits and exchanges some of the lane with some of the register.
+
+    `lane` and `register` are arrays [lanes, registers] of where each register comes from.
+    """
+    lanes, targets = lane.shape
+    if targets != registers or registers & (registers - 1) or lanes & (lanes - 1):
+        return None
+    width, depth = (registers - 1).bit_length(), (lanes - 1).bit_length()
+    source = register + (lane << width)
+    if source[0, 0]:
+        return None
+    steps = [int(source[0, 1 << b]) for b in range(width)]
+    steps += [int(source[1 << b, 0]) for b in range(depth)]
+    if any(s & (s - 1) or not s for s in steps) or len(set(steps)) != len(steps):
+        return None
+    here = np.arange(registers)[None, :] + (np.arange(lanes)[:, None] << width)
+    if (source != sum((here >> b & 1) * s for b, s in enumerate(steps))).any():
+        return None
+    bits = [s.bit_length() - 1 for s in steps]
+    return bits if any(b >= width for b in bits[:width]) else None
 
 
 def size_of(value: SSAValue) -> int:

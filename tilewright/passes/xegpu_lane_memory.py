@@ -374,10 +374,6 @@ class LaneMemory(LaneValues):
         return best
 
     def scattered_load(self, op: xegpu.LoadNdOp) -> None:
-        if op.packed is not None or op.transposes:
-            raise self.refuse(
-                f"{self.owners.xe.name} has no block load for it, and it is packed or transposed in the text"
-            )
         surface, layout = self.surface_of(op), self.owners.layout(op.value)
         width = op.tdesc.get_shape()[-1]
         over = self._over_blocks(op, layout)
@@ -398,9 +394,19 @@ class LaneMemory(LaneValues):
         self.give(op.value, Fragment(layout, element, tuple(registers)))
 
     def _over_blocks(self, op: xegpu.BlockAccess, layout: ly.Layout) -> ly.Layout:
+        """The ownership of a value over the blocks as they lie in memory."""
         tdesc = op.tdesc
         shape = tdesc.get_shape()
         blocks = (tdesc.array_length, *shape) if tdesc.array_length > 1 else shape
+        if isinstance(op, xegpu.LoadNdOp) and op.transposes:
+            if op.transpose_bit_width is not None:
+                unit = op.transpose_bit_width.value.data // element_bits(tdesc.element_type)
+                layout = layout.reshaped((shape[1] // unit, shape[0], unit)).permuted((1, 0, 2))
+                return layout.reshaped(shape)
+            return layout.permuted((1, 0))
+        if isinstance(op, xegpu.LoadNdOp) and op.packed is not None and layout.rank > len(blocks):
+            rank = layout.rank
+            layout = layout.permuted((*range(rank - 2), rank - 1, rank - 2))
         return layout if layout.shape == blocks else layout.reshaped(blocks)
 
     def _hints(self, op: Operation) -> dict[str, Attribute]:

@@ -38,6 +38,7 @@ from tilewright.passes.xegpu_ownership import (
     is_free,
     joined,
     natural,
+    restricted,
     shape_of,
     slice_attributes,
 )
@@ -310,12 +311,33 @@ class LaneValues(Fragments):
         self.give_vector(result, made, layout)
 
     def extract_strided_slice(self, op: more.ExtractStridedSliceOp) -> None:
-        offsets, _ = slice_attributes(op)
+        offsets, sizes = slice_attributes(op)
+        self.keep_lanes_whole(op.source, sizes)
         self.rearranged(
             op.result,
             op.source,
             lambda c: tuple(x + o for x, o in zip(c, offsets, strict=True)),
         )
+
+    def keep_lanes_whole(self, source: SSAValue, sizes: Sequence[int]) -> None:
+        """Where a slice would cut through the lanes, deals the source row by row first: once for all slices."""
+        held = self.held[source]
+        if isinstance(held, Free):
+            return
+        try:
+            restricted(held.layout, sizes)
+        except ly.LayoutError:
+            usual = self.owners.natural(held.layout.shape, 32)
+            if usual != held.layout:
+                self.held[source] = self.converted_once(source, held, usual)
+
+    def converted_once(self, value: SSAValue, held: Fragment, layout: ly.Layout) -> Fragment:
+        key = ("converted", value, layout)
+        found = self.known(key)
+        if found is None:
+            made = self.pick(self.converted(held, layout).registers)
+            found = self.remember(key, made)
+        return self.fragment(layout, found)
 
     def extract(self, op: vector.ExtractOp) -> None:
         position = [int(n) for n in op.static_position.get_values()]
@@ -449,7 +471,7 @@ class LaneValues(Fragments):
     # --- Products ----------------------------------------------------------------------------------------
 
     def dpas(self, op: xegpu.DpasOp) -> None:
-        from tilewright.passes.xegpu_ownership import dpas_fragments
+        from tilewright.passes.xegpu_ownership import dpas_fragments, right_layout
         from tilewright.passes.xegpu_sg_maps import dpas_instruction
 
         instruction = dpas_instruction(self.owners.xe, op)
@@ -462,7 +484,10 @@ class LaneValues(Fragments):
             )
         fragments = dpas_fragments(self.owners.xe, op)
         assert fragments.a is not None and fragments.b is not None
-        operands = [self.taken(op.lhs, fragments.a), self.taken(op.rhs, fragments.b)]
+        operands = [
+            self.taken(op.lhs, fragments.a),
+            self.taken(op.rhs, right_layout(fragments.b, op.rhs)),
+        ]
         if op.acc is not None:
             operands.append(self.taken(op.acc, fragments.c))
         kind = VectorType(element_of(op.result), [fragments.c.registers])  # pyright: ignore

@@ -5,7 +5,7 @@ accumulator and result of a dpas) form a *class* and are dealt alike. A class ta
 :class:`~tilewright.layout.Layout` over one instruction-sized piece, from the first of
 
 1. the dpas that makes or takes it: C, then B, then A, from the machine's table;
-2. a layout written on an op (`layout`, `layout_result_0`) or on a descriptor;
+2. a layout written on an op (`layout`, `layout_result_0`) or on a descriptor; the block that stores it;
 3. a class that it is computed from or into (reduction, broadcast, transpose, shape_cast, bitcast);
 4. the machine's natural deal: lanes along the rows.
 
@@ -23,13 +23,14 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, VectorType
 from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright import layout as ly
-from tilewright.diagnostics import UnsupportedError
+from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.xegpu import distribution
 from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership, SliceAttr
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.layout.blocks import lane_map
+from tilewright.layout.digits import split_at
 from tilewright.passes.xegpu_sg_maps import dpas_instruction
 from tilewright.uarch import machine
 from tilewright.uarch.base import Fragments
@@ -149,7 +150,7 @@ def restricted(layout: ly.Layout, sizes: Sequence[int]) -> ly.Layout:
     for digit in layout.digits:
         inner: ly.Digit | None = digit
         if digit.dim is not None:
-            inner, outer = ly.digits.split_at(digit, sizes[digit.dim])
+            inner, outer = split_at(digit, sizes[digit.dim])
             if outer is not None and digit.axis is not ly.Axis.REGISTER:
                 raise ly.LayoutError("the slice has a part of the lanes only")
         if inner is None:
@@ -167,6 +168,15 @@ def dpas_fragments(xe: XeMachine, op: xegpu.DpasOp) -> Fragments:
     rows = shape_of(op.result)[0]
     m = max((n for n in instruction.m if rows % n == 0), default=1)
     return instruction.fragments(m)
+
+
+def right_layout(b: ly.Layout, value: SSAValue) -> ly.Layout:
+    """The fragment of B [k, n] over a value that may be packed, [k/p, n, p]."""
+    shape = shape_of(value)
+    if len(shape) == 2:
+        return b
+    k, n = b.shape
+    return b.reshaped((k // shape[2], shape[2], n)).permuted((0, 2, 1))
 
 
 class Classes:
@@ -215,7 +225,7 @@ class OwnershipAnalysis:
             self._unite(op)
         for op in ops:
             self._relate(op)
-        for anchors in (self._dpas_c, self._dpas_b, self._dpas_a, self._written):
+        for anchors in (self._dpas_c, self._dpas_b, self._dpas_a, self._written, self._stored):
             self._spread([root for op in ops for root in anchors(op)])
 
     # --- Answers -----------------------------------------------------------------------------
@@ -388,14 +398,20 @@ class OwnershipAnalysis:
         if not isinstance(op, xegpu.DpasOp):
             return []
         self._packed.add(self.classes.find(op.rhs))
-        return self._set(op.rhs, self._fragments(op).b)
+        b = self._fragments(op).b
+        return self._set(op.rhs, None if b is None else right_layout(b, op.rhs))
 
     def _dpas_a(self, op: Operation) -> list[SSAValue]:
         return self._set(op.lhs, self._fragments(op).a) if isinstance(op, xegpu.DpasOp) else []
 
     def _fragments(self, op: xegpu.DpasOp) -> Fragments:
-        if len(shape_of(op.lhs)) != 2 or len(shape_of(op.rhs)) != 2:
-            raise UnsupportedError("dpas on packed operands: run xegpu-modernize first")
+        if len(shape_of(op.lhs)) != 2:
+            raise error_at(
+                op,
+                "xegpu.dpas: A is packed",
+                hint="run xegpu-modernize first",
+                kind=UnsupportedError,
+            )
         return dpas_fragments(self.xe, op)
 
     def _written(self, op: Operation) -> list[SSAValue]:
@@ -418,6 +434,14 @@ class OwnershipAnalysis:
             case _:
                 pass
         return found
+
+    def _stored(self, op: Operation) -> list[SSAValue]:
+        """Block stores deal rows in one way only, while loads can also transpose."""
+        if not isinstance(op, xegpu.StoreNdOp):
+            return []
+        bits, shape = bits_of(op.value), shape_of(op.value)
+        piece = shape if self.whole else default_piece(shape, bits, self.lanes)
+        return self._set(op.value, self.natural(piece, bits))
 
     def _bound(self, attribute: Attribute | None, value: SSAValue) -> ly.Layout | None:
         """A written layout over a piece of the value; None where it says nothing about lanes."""
