@@ -324,6 +324,25 @@ class CopyWaitOp(IRDLOperation):
 
 
 @irdl_op_definition
+class ReadOp(IRDLOperation):
+    """`%v = stage.read %a : vector<128x64xbf16>`: a tile that lies in a slot, as a value that threads hold."""
+
+    name = "stage.read"
+    T: ClassVar = VarConstraint("T", base(VectorType))
+    tile = operand_def(T)
+    result = result_def(T)
+    traits = traits_def(MemoryReadEffect())
+    assembly_format = "$tile attr-dict `:` type($tile)"
+
+    def __init__(self, tile: SSAValue):
+        super().__init__(operands=[tile], result_types=[tile.type])
+
+    def verify_(self) -> None:
+        if not isinstance(self.tile.owner, CopyWaitOp):
+            raise VerifyException(f"{self.name}: reads what a stage.copy.wait gave")
+
+
+@irdl_op_definition
 class CopyReleaseOp(IRDLOperation):
     """The tiles of the slot of `cursor` are not read any more: it is free for the next copies.
 

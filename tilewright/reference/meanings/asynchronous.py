@@ -122,6 +122,11 @@ def copy_release(builder: Builder, op: stage.CopyReleaseOp) -> None:
     builder.step(release)
 
 
+@meaning("stage.read")
+def read(site: Site, op: stage.ReadOp, tile: Array) -> Array:
+    return tile
+
+
 @meaning("stage.store")
 def store(site: Site, op: stage.StoreOp, value: Array, tile: TileValue, _: Rings) -> None:
     store_tile(site, op, value, tile)  # pyright: ignore[reportArgumentType]

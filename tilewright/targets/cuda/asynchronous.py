@@ -34,8 +34,8 @@ from tilewright.targets.cuda.passes.suits import warpgroups
 from tilewright.uarch.base import Machine
 
 ABLATIONS = ("rings", "persistent", "overlap", "stores", "roles")
-SPARE = 2048
-"""Bytes of shared memory kept for alignment and barriers."""
+SPARE = (2 << 10, 16 << 10, 48 << 10, 96 << 10)
+"""Bytes of shared memory kept from rings, for barriers and what else a kernel needs: tried in turn."""
 
 Run = Callable[[str, Callable[[], object]], None]
 
@@ -46,11 +46,11 @@ def make_asynchronous(
     options: CompileOptions,
     run: Run,
     remarks: list[str],
-    stages: int | None = None,
+    spare: int = SPARE[0],
 ) -> bool:
     """Rewrites one kernel at workgroup level; False, and nothing is changed, where it has no use for this.
 
-    `stages` limits the slots of rings, for kernels that need shared memory for other things besides.
+    `spare` bytes of shared memory are left for other things than rings and panels.
     """
     off = options.disable
     if "rings" in off or machine.name != "sm_90a":
@@ -63,7 +63,7 @@ def make_asynchronous(
     if "persistent" not in off:
         run("persistent", lambda: make_persistent(kernel, remarks))
     panels = panel_bytes(groups) if "stores" not in off else 0
-    budget = Budget(machine.memories["smem"].size - SPARE - panels, stages or options.num_stages)
+    budget = Budget(machine.memories["smem"].size - spare - panels, options.num_stages)
     run("rings", lambda: form_rings(kernel, machine, budget, remarks))
     run("products", lambda: issue_products(kernel, machine, remarks))
     if "overlap" not in off:

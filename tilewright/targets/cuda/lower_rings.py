@@ -11,11 +11,15 @@ from xdsl.dialects.builtin import i32
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tilewright.codegen.builder import Idx
+from tilewright.codegen.tiles import plain
 from tilewright.dialects import mach, stage, xetile
 from tilewright.dialects.stage.rings import ring_type
+from tilewright.layout import Layout
 from tilewright.targets.cuda import staged as st
 from tilewright.targets.cuda.distribute import LANES, Distributor, rule
+from tilewright.targets.cuda.exchange import load_fragment
 from tilewright.targets.cuda.lowered import TensorMapOf
+from tilewright.uarch.sm90 import smem_tile
 
 WARPGROUP = 4
 MAX_LINES = 256
@@ -171,6 +175,24 @@ def wait(d: Distributor, op: Operation) -> None:
     st.instr(d, "mbarrier.wait.parity", st.full(d, place, slot), parity)
     for i, value in enumerate(op.values):
         st.facts(d).staged[value] = st.Staged(place, i, slot)
+
+
+def memory_of(part: stage.PartAttr) -> Layout:
+    """Where the elements of a part lie in its slot."""
+    lines, length = part.lines
+    memory = smem_tile(lines, length, part.itemsize, part.swizzle.data)
+    return memory if part.row_major else memory.permuted((1, 0))
+
+
+@rule("stage.read")
+def read(d: Distributor, op: Operation) -> None:
+    assert isinstance(op, stage.ReadOp)
+    place = st.facts(d).staged[op.tile]
+    layout = d.home(op.result)
+    assert layout is not None
+    element = plain(place.attr.element_type)
+    value = load_fragment(d, layout, memory_of(place.attr), place.offset(d), element)
+    d.set_fragment(op.result, value, layout)
 
 
 @rule("stage.copy.release")

@@ -17,7 +17,7 @@ from tilewright.passes.while_to_for import while_to_for
 from tilewright.passes.widen_accumulators import widen_accumulators
 from tilewright.targets.base import CompileOptions, Observer, ignore
 from tilewright.targets.cuda.asynchronous import ABLATIONS as ASYNCHRONOUS
-from tilewright.targets.cuda.asynchronous import make_asynchronous, team_ownership
+from tilewright.targets.cuda.asynchronous import SPARE, make_asynchronous, team_ownership
 from tilewright.targets.cuda.lower import lower_kernel
 from tilewright.targets.cuda.lowered import Lowered
 from tilewright.targets.cuda.ownership import choose_warps, plan_ownership
@@ -83,12 +83,51 @@ def run_pipeline(
     if "reciprocal" not in off:
         run("reciprocal", lambda: use_reciprocals(kernel))
     run("cleanup", lambda: cleanup(kernel))
-    if make_asynchronous(kernel, machine, options, run, remarks):
-        ir["stage"] = print_module(module, readable=True)
-    ownership = team_ownership(kernel)
-    if ownership is None:
+    lowered = _asynchronous(module, machine, options, remarks, ir, observe)
+    if lowered is None:
         warps = choose_warps(kernel)
         ownership = plan_ownership(kernel.body.block, warps, use_mma="mma" not in off)
-    lowered = lower_kernel(kernel, ownership, machine)
+        lowered = lower_kernel(kernel, ownership, machine)
     ir["mach"] = str(lowered.module)
     return lowered
+
+
+def _asynchronous(
+    module: ModuleOp,
+    machine: Machine,
+    options: CompileOptions,
+    remarks: list[str],
+    ir: dict[str, str],
+    observe: Observer,
+) -> Lowered | None:
+    """The kernel with copies and products beside the program; None where it has no use for that, or no room.
+
+    What shared memory a kernel needs besides rings is known only when it is lowered: so rings are made as deep as
+    fits, and shallower when the rest does not.
+    """
+    reason = ""
+    for spare in SPARE:
+        copy = module.clone()
+        kernel = kernel_of(copy)
+        said: list[str] = []
+
+        def run(name: str, action: Callable[[], object], copy: ModuleOp = copy) -> None:
+            action()
+            observe(name, copy)
+
+        if not make_asynchronous(kernel, machine, options, run, said, spare):
+            remarks += said
+            return None
+        text = print_module(copy, readable=True)
+        ownership = team_ownership(kernel)
+        assert ownership is not None
+        try:
+            lowered = lower_kernel(kernel, ownership, machine)
+        except UnsupportedError as error:
+            reason = error.message
+            continue
+        ir["stage"] = text
+        remarks += said
+        return lowered
+    remarks.append(f"copies and products do not run beside the program: {reason}")
+    return None

@@ -3,7 +3,8 @@
     %d = xetile.tile_mma %a, %b, %c    ->    %p = stage.mma.issue %a, %b, %c
                                              %d = stage.mma.wait %p {pending = 0}
 
-Requires: rings formed. Guarantees: the same results, each product waited for at once.
+Requires: rings formed. Guarantees: the same results, each product waited for at once. Other uses of a tile read it
+from its slot.
 
 B must lie in a ring (as it is, or transposed); A may, or is a value that threads hold. The machine's table says which
 types and shapes the instruction has; operands whose lines run along m or n (not k) exist for 16-bit types only. Every
@@ -17,6 +18,7 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import OpResult, SSAValue
 
 from tilewright.dialects import stage, xetile
+from tilewright.passes.cleanup import eliminate_dead
 from tilewright.targets.cuda.passes.suits import through_transposes, unsuited
 from tilewright.uarch.base import Machine
 
@@ -32,7 +34,25 @@ def issue_products(function: gpu.FuncOp, machine: Machine, remarks: list[str]) -
                 continue
             _rewrite(op)
             made += 1
+    eliminate_dead(function.body.block)
+    _read_others(function)
     return made
+
+
+def _read_others(function: gpu.FuncOp) -> None:
+    """What is no operand of a product is read from its slot into registers."""
+    for op in list(function.walk()):
+        if not isinstance(op, stage.CopyWaitOp):
+            continue
+        for value in op.values:
+            others = [u for u in value.uses if not isinstance(u.operation, stage.ProductIssueOp)]
+            if others:
+                read = stage.ReadOp(value)
+                read.result.name_hint = value.name_hint
+                assert op.parent is not None
+                op.parent.insert_op_after(read, op)
+                for use in others:
+                    use.operation.operands[use.index] = read.result
 
 
 def staged(value: SSAValue) -> tuple[stage.CopyWaitOp, int, bool] | None:
