@@ -31,8 +31,10 @@ from xdsl.dialects.builtin import (
 from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 
+from tilewright.codegen.registers import LANES
 from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
 from tilewright.dialects import mach
+from tilewright.dialects.upstream import vector as more
 
 Index = int | SSAValue
 
@@ -77,7 +79,8 @@ class Private:
     pointer: SSAValue
     offset: int
     """In bytes."""
-    bytes: int
+    word: int
+    """Bits of the words in which a message put it there: it is read in the same ones."""
     after: Operation
 
 
@@ -204,41 +207,73 @@ class Builder:
 
     def read_private(self, held: Private, type: Attribute) -> SSAValue:
         """A part of private memory in a register, read where it is complete."""
-        key = (held.pointer, held.offset, type)
-        if (found := self._read.get(key)) is not None:
-            return found
+        size = count_of(type) * bits_of(element_of(type))
+        stored = words(size // held.word, held.word) if isinstance(type, VectorType) else type
+        key = (held.pointer, held.offset, stored)
+        loaded = self._read.get(key)
         block = held.after.parent
         assert block is not None
-        ops: list[Operation] = []
-        pointer = held.pointer
-        if held.offset:
-            step = mach.PtrAddOp(pointer, self.constant(held.offset))
-            ops.append(step)
-            pointer = step.result
-        align = held.offset & -held.offset if held.offset else 64
-        load = mach.LoadOp(pointer, type, alignment=min(64, align))
-        ops.append(load)
-        for op in ops:
-            op.location = held.after.location
-        block.insert_ops_after(ops, held.after)
-        self._read[key] = load.result
-        return load.result
+        if loaded is None:
+            ops: list[Operation] = []
+            pointer = held.pointer
+            if held.offset:
+                step = mach.PtrAddOp(pointer, self.constant(held.offset))
+                ops.append(step)
+                pointer = step.result
+            load = mach.LoadOp(pointer, stored, alignment=_alignment(held.offset))
+            ops.append(load)
+            for op in ops:
+                op.location = held.after.location
+            block.insert_ops_after(ops, held.after)
+            loaded = self._read[key] = load.result
+        if stored == type:
+            return loaded
+        assert isinstance(type, VectorType) and isinstance(loaded.owner, Operation)
+        flat = VectorType(type.element_type, [type.element_count()])
+        cast: list[Operation] = [vector.BitcastOp(loaded, flat)]
+        if flat != type:
+            cast.append(more.ShapeCastOp(cast[0].results[0], type))
+        block.insert_ops_after(cast, loaded.owner)
+        return cast[-1].results[0]
 
-    def note_granules(self) -> None:
-        """Say on every message which part of its fragment is read at once: `xe.granule`, in bytes.
+    def settle_reads(self) -> None:
+        """Read private memory in equal pieces, and say on every message how long they are: `xe.granule`, in bytes.
 
-        A compiler that cannot hold the fragment in one register array splits the message there.
+        Equal pieces are registers to every compiler. One that cannot hold a fragment in one register array splits
+        the message at them.
         """
-        found: dict[SSAValue, int] = {}
-        for (pointer, offset, type), load in self._read.items():
-            if load.first_use is None:
-                continue
-            size = count_of(type) * bits_of(element_of(type)) // 8
-            found[pointer] = gcd(found.get(pointer, 0), offset, size)
-        for pointer, size in found.items():
+        reads: dict[SSAValue, list[tuple[int, mach.LoadOp]]] = {}
+        for (pointer, offset, _), value in self._read.items():
+            if value.first_use is not None and isinstance(value.owner, mach.LoadOp):
+                reads.setdefault(pointer, []).append((offset, value.owner))
+        for pointer, loads in reads.items():
+            granule = 0
+            for offset, load in loads:
+                granule = gcd(granule, offset, *_register_bytes(load.result.type))
             for use in pointer.uses:
                 if use.operation.name == "mach.call":
-                    use.operation.attributes["xe.granule"] = IntegerAttr(size, 64)
+                    use.operation.attributes["xe.granule"] = IntegerAttr(granule, 64)
+            for offset, load in loads:
+                if any(n != granule for n in _register_bytes(load.result.type)):
+                    self._read_in_pieces(pointer, offset, load, granule)
+
+    def _read_in_pieces(
+        self, pointer: SSAValue, offset: int, load: mach.LoadOp, granule: int
+    ) -> None:
+        kind = load.result.type
+        assert isinstance(kind, VectorType)
+        size = bits_of(kind.element_type) // 8
+        flat = VectorType(kind.element_type, [kind.element_count()])
+        piece = VectorType(kind.element_type, [granule // size])
+        self.op = load
+        value = self.zero(flat)
+        for at in range(0, kind.element_count() * size, granule):
+            place = self.address(pointer, offset + at)
+            part = self.add(mach.LoadOp(place, piece, alignment=_alignment(offset + at)))
+            value = self.add(more.InsertStridedSliceOp(part, value, [at // size], [1]))
+        if kind != flat:
+            value = self.add(more.ShapeCastOp(value, kind))
+        load.result.replace_all_uses_with(value)
 
     def as_words(self, value: SSAValue, count: int, bits: int) -> SSAValue:
         """A fragment as `count` integers of `bits` bits, its components packed from the low bits."""
@@ -270,13 +305,27 @@ class Builder:
     def zero(self, kind: Attribute) -> SSAValue:
         """0 in every component."""
         element = element_of(kind)
-        number: Attribute = IntegerAttr(0, element)  # pyright: ignore
+        number: Attribute
         if isinstance(element, AnyFloat):
             number = FloatAttr(0.0, element)
+        else:
+            number = IntegerAttr(0, element)  # pyright: ignore
         if not isinstance(kind, VectorType):
             return self.add(arith.ConstantOp(number))  # pyright: ignore
         values = DenseIntOrFPElementsAttr.from_list(kind, [0])  # pyright: ignore
         return self.add(arith.ConstantOp(values))
+
+
+def _register_bytes(type: Attribute) -> list[int]:
+    """Bytes of the registers that hold a value."""
+    size = bits_of(element_of(type)) // 8
+    shape = type.get_shape() if isinstance(type, VectorType) else (1,)
+    return [n * size for n in LANES.cut(shape)]
+
+
+def _alignment(offset: int) -> int:
+    """Of an address so many bytes into private memory."""
+    return min(64, offset & -offset) if offset else 64
 
 
 def _plain(type: MemRefType) -> bool:

@@ -15,7 +15,7 @@ UnsupportedError for what the machine lacks.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from xdsl.dialects import func, gpu, memref, vector
@@ -38,12 +38,16 @@ from tilewright.passes import memory_objects
 from tilewright.passes.level import LEVEL
 from tilewright.targets.xe import barriers, matrices, scattered
 from tilewright.targets.xe.blocks import Blocks, load_nd, prefetch_nd, store_nd
-from tilewright.targets.xe.building import Builder, Private, bits_of, count_of, element_of
+from tilewright.targets.xe.building import Builder, bits_of, count_of, element_of
 from tilewright.targets.xe.products import dpas
 from tilewright.targets.xe.surfaces import Surface, surface_of
 from tilewright.uarch.xe import XeMachine
 
 Remark = Callable[[Operation, str], None]
+
+
+SMALLEST_READ = 16
+"""Bytes of a lane's shortest read of private memory; shorter parts are taken out of a register."""
 
 
 @dataclass
@@ -95,7 +99,7 @@ def lower(kernel: gpu.FuncOp, machine: XeMachine) -> Lowered:
 
     lowering = _Lowering(Builder(body), machine, lanes, remark)
     lowering.region(kernel)
-    lowering.b.note_granules()
+    lowering.b.settle_reads()
     slm = lowering.slm
     if slm:
         machine.require("the kernel", "slm", slm)
@@ -249,12 +253,13 @@ class _Lowering:
         if start is None:
             return
         size = bits_of(element_of(source.type)) // 8
-        piece = Private(
-            held.pointer,
-            held.offset + start * size,
-            count_of(result.type) * size,
-            held.after,
-        )
+        if count_of(result.type) * size < SMALLEST_READ and count_of(result.type) < count_of(
+            source.type
+        ):
+            return
+        if start * size % (held.word // 8) or count_of(result.type) * size % (held.word // 8):
+            return
+        piece = replace(held, offset=held.offset + start * size)
         value = self.b.read_private(piece, result.type)
         value.name_hint = result.name_hint
         result.replace_all_uses_with(value)

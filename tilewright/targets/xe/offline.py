@@ -6,6 +6,7 @@ wants the modules of the `igc` table. It may fail, abort or loop: it runs with a
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import struct
@@ -33,7 +34,7 @@ class Binary:
     info: str
     """.ze_info, YAML."""
     spilled: int
-    """Spill and fill operations that the compiler reports; 0 for none."""
+    """Bytes per thread that did not fit into registers; 0 for none."""
     scratch: int
     """Bytes of scratch per thread."""
     elf: bytes
@@ -84,7 +85,14 @@ def compile_offline(
             command += ["-options", LARGE_GRF]
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, timeout=limit, cwd=folder, check=False
+                command,
+                capture_output=True,
+                text=True,
+                timeout=limit,
+                cwd=folder,
+                check=False,
+                # The listing that the compiler dumps says how much was spilled; the binary does not.
+                env={**os.environ, "IGC_ShaderDumpEnable": "1", "IGC_DumpToCustomDir": folder},
             )
         except subprocess.TimeoutExpired:
             raise CompileError(f"ocloc took longer than {limit:.0f} s for {device}") from None
@@ -108,13 +116,17 @@ def compile_offline(
             check=False,
         ).stdout
         info = found.get(".ze_info", b"").decode(errors="replace")
-    spills = re.findall(rf"kernel {re.escape(kernel)} .*spilled around (\d+)", said)
+        spilled = sum(
+            int(n)
+            for listing in Path(folder).glob("*.asm")
+            for n in re.findall(r"^//\.spill size (\d+)", listing.read_text(errors="replace"), re.M)
+        )
     scratch = re.search(r"type:\s*scratch\s*\n\s*usage:.*\n\s*size:\s*(\d+)", info)
     return Binary(
         device,
         text,
         info,
-        int(spills[0]) if spills else 0,
+        spilled,
         int(scratch.group(1)) if scratch else 0,
         elf,
     )

@@ -2,7 +2,8 @@
 
 A register holds 64 bytes (32 on DG2); a fragment of n components of b bits takes n * b * lanes / 8 bytes. Slices
 of a fragment are the same registers; a product writes over its accumulator; a value that all lanes agree on takes
-its own bytes only. What the compiler adds (addresses of messages, headers) is a reserve.
+its own bytes only, index arithmetic of a lane nothing (it is done again where it is needed). What the compiler adds
+(addresses of messages, headers) is a reserve.
 
     appendix 1.1, 32x64 of C per subgroup, k 32: C 128 + A 32 + B 64 = 224 of 256
 """
@@ -102,6 +103,8 @@ class _Liveness:
             return 8
         if not isinstance(type, VectorType) and value not in self.varies:
             return bits // 8
+        if not isinstance(type, VectorType) and _again(value):
+            return 0
         return count_of(type) * bits * self.lanes // 8
 
     def note(self, op: Operation, live: set[SSAValue]) -> None:
@@ -135,6 +138,16 @@ class _Liveness:
         }
         self.scan(block, after | free)
         return free
+
+
+def _again(value: SSAValue) -> bool:
+    """Is a lane's scalar arithmetic on numbers, which costs less to do again than to keep?"""
+    owner = value.owner
+    return isinstance(owner, Operation) and owner.name.partition(".")[0] in (
+        "arith",
+        "gpu",
+        "index",
+    )
 
 
 def _within(value: SSAValue, block: Block) -> bool:
