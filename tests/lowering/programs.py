@@ -109,11 +109,16 @@ Grid = tuple[int, int, int]
 
 
 def run(
-    module: ModuleOp, grid: Grid, args: Sequence[Any], check: bool = False, seed: int = 0
+    module: ModuleOp,
+    grid: Grid,
+    args: Sequence[Any],
+    check: bool = False,
+    seed: int = 0,
+    kernel: str | None = None,
 ) -> list[Any]:
     """The arguments after a run; errors of checking mode fail."""
     copies = [a.copy() if isinstance(a, np.ndarray) else a for a in args]
-    report = reference.run(module, grid, copies, check=check, seed=seed)
+    report = reference.run(module, grid, copies, check=check, seed=seed, kernel=kernel)
     errors = [f for f in report.findings if f.severity == "error"]
     assert not errors, str(errors[0])
     return copies

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.fuzz.programs import Program
 from tests.fuzz.test_programs import Case
 from tests.lowering.programs import lowered, programs, reorder
-from tilewright.dialects import make_context
 from tilewright.diagnostics import UnsupportedError
+from tilewright.dialects import make_context
 from tilewright.passes.xegpu_from_xetile import XeTileToXeGPU
 
 EXAMPLES = int(os.environ.get("TILEWRIGHT_LOWERING_EXAMPLES", "100"))

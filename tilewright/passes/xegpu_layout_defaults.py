@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from math import ceil, prod
 
 from xdsl.dialects.builtin import VectorType
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.vector import MultiReductionOp
@@ -63,13 +63,19 @@ def choose_subgroups(kernel: Operation, machine: XeMachine) -> int:
 
 
 def product_layout(
-    shape: Sequence[int], subgroups: int, instruction: MatrixInstruction | None
+    shape: Sequence[int],
+    subgroups: int,
+    instruction: MatrixInstruction | None,
+    whole: Collection[int] = (),
 ) -> Distribution:
-    """The grid of an accumulator [m, n] that needs the fewest elements of A and B per subgroup."""
+    """The grid of an accumulator [m, n] that needs the fewest elements of A and B per subgroup.
+
+    Along the dimensions `whole` a cut would have subgroups exchange data every time.
+    """
     m, n = shape
     rows = instruction.m[-1] if instruction is not None else 8
     columns = instruction.n[-1] if instruction is not None else 16
-    best: tuple[tuple[int, int, int], Distribution] | None = None
+    best: tuple[tuple[int, int, int, int], Distribution] | None = None
     for down in _divisors(subgroups):
         across = subgroups // down
         pm, pn = _part(m, down), _part(n, across)
@@ -78,10 +84,34 @@ def product_layout(
         ragged = int(pm % rows != 0) + int(pn % columns != 0)
         shared = int(pm * down != m) + int(pn * across != n)
         found = Distribution((down, across), (pm, pn))
-        cost = (shared + ragged, pm + pn, -pn)
+        cut = int(0 in whole and down > 1 and pm < m) + int(1 in whole and across > 1 and pn < n)
+        cost = (cut, shared + ragged, pm + pn, -pn)
         if best is None or cost < best[0]:
             best = cost, found
     return best[1] if best is not None else spread(shape, subgroups)
+
+
+def wanted_whole(product: xegpu.DpasOp) -> set[int]:
+    """Dimensions of a product that what follows in the same loop reduces, or multiplies again."""
+    found: set[int] = set()
+    block = product.parent_block()
+    work, seen = [product.result], set[SSAValue]()
+    while work:
+        value = work.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        for use in value.uses:
+            op = use.operation
+            if op.parent_block() is not block:
+                continue
+            if isinstance(op, MultiReductionOp) and use.index == 0:
+                found |= set(reduced_dims(op))
+            elif isinstance(op, xegpu.DpasOp) and use.index < 2:
+                found.add(1 - use.index)
+            elif op.name.startswith(("arith.", "math.")) and op.results:
+                work.append(op.results[0])
+    return found
 
 
 def _part(extent: int, groups: int) -> int | None:

@@ -186,8 +186,8 @@ def _broadcast(op: vector.BroadcastOp) -> Iterator[Relation]:
             if dim >= lead and narrow[dim - lead] == extent:
                 continue
             groups = 1 if whole.sg_layout is None else whole.sg_layout[fields[dim]]
-            data = None if whole.sg_data is None else whole.sg_data[fields[dim]]
-            if dim >= lead or data is None or extent % data or (extent // data) % groups:
+            stated = None if dim >= lead or whole.sg_data is None else whole.sg_data[fields[dim]]
+            if stated is None or extent % stated or (extent // stated) % groups:
                 part = extent // groups if extent % groups == 0 else extent
                 whole = rules.on_field(whole, fields[dim], part)
         return whole
@@ -213,7 +213,7 @@ def _transpose(op: TransposeOp) -> Iterator[Relation]:
 def _reduction(op: MultiReductionOp) -> Iterator[Relation]:
     """The result's owners follow from the source's; the other way is a choice. No operand is a conflict
     here but the accumulator: a reduction across subgroups delivers its result to any owner."""
-    dims = [int(x) for x in op.dims_attr.get_values()]
+    dims = sorted(int(x) for x in op.dims_attr.get_values())
     result, shape = op.dest, own.shape_of(op.source)
     if not is_vector(result):
         return
@@ -223,12 +223,15 @@ def _reduction(op: MultiReductionOp) -> Iterator[Relation]:
         return ly.slice_(d, dims)
 
     def parent(d: Distribution) -> Distribution | None:
-        if len(d.sliced) < len(dims):
+        if [*d.sliced] != dims or d.field_rank != len(shape):
             return None
-        inner = [i for i in range(d.field_rank) if i not in d.sliced or len(d.sliced) == len(dims)]
-        whole = replace(d, sliced=()) if len(d.sliced) == len(dims) else None
-        if whole is None or [*d.sliced] != sorted(dims) or len(inner) != len(shape):
-            return None
+        whole = replace(d, sliced=())
+        for dim in dims:
+            groups = 1 if whole.sg_layout is None else whole.sg_layout[dim]
+            stated = None if whole.sg_data is None else whole.sg_data[dim]
+            if stated is not None and stated * groups != shape[dim]:
+                fits = shape[dim] % groups == 0
+                whole = rules.on_field(whole, dim, shape[dim] // groups if fits else shape[dim])
         return whole if whole.fault(shape) is None else None
 
     def alone(d: Distribution) -> Distribution | None:
@@ -236,7 +239,7 @@ def _reduction(op: MultiReductionOp) -> Iterator[Relation]:
         if d.sliced:
             return None
         whole = d
-        for dim in sorted(dims):
+        for dim in dims:
             whole = inserted_dim(whole, dim, shape[dim])
         return whole
 

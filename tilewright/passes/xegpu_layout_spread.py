@@ -261,7 +261,7 @@ class Spread:
                 now = self._conflicts(op)
             except Exception:
                 now = None
-            if now is None or now >= was + self.cost(value):
+            if now is None or now > was + self.cost(value):
                 self.layouts[value] = before
 
     def _wanted(self, value: SSAValue) -> Distribution | None:

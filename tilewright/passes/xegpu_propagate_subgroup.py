@@ -26,6 +26,7 @@ from tilewright.passes.xegpu_layout_defaults import (
     product_layout,
     reduced_dims,
     spread,
+    wanted_whole,
 )
 from tilewright.passes.xegpu_layout_relations import canonical, is_free, is_vector, relations
 from tilewright.passes.xegpu_layout_spread import Demand, Spread
@@ -200,7 +201,9 @@ def _defaults(state: Spread, subgroups: int, machine: XeMachine) -> None:
     for value in sorted(products, key=_rank(state)):
         op = value.owner
         assert isinstance(op, xegpu.DpasOp)
-        d = product_layout(own.shape_of(value), subgroups, instruction_of(op, machine))
+        d = product_layout(
+            own.shape_of(value), subgroups, instruction_of(op, machine), wanted_whole(op)
+        )
         if state.give(value, d):
             state.run()
     reductions = [op for op in state.kernel.walk() if isinstance(op, MultiReductionOp)]
@@ -221,7 +224,7 @@ def _once_only(state: Spread, subgroups: int) -> None:
         shape, kind = own.shape_of(op.result), op.result.type
         assert isinstance(kind, VectorType)
         d = state.layouts[op.result]
-        if op.result in state.fixed or own.replicas(d, shape) == 1:
+        if op.result in state.fixed or op.result.first_use is None or own.replicas(d, shape) == 1:
             continue
         state.layouts[op.result] = cooperative(shape, kind.element_type, subgroups)
 
