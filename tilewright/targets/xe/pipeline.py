@@ -18,6 +18,7 @@ from tilewright.passes.level import LEVEL, infer_level
 from tilewright.targets.base import Observer, ignore
 from tilewright.targets.xe.lower import Lowered, lower
 from tilewright.targets.xe.registers import Pressure, choose_mode
+from tilewright.targets.xe.schedule import order_by_demand
 from tilewright.uarch.xe import XeMachine
 
 STAGES = ("xetile", "xegpu", "xegpu-sg", "xegpu-inst", "xegpu-lane", "mach")
@@ -73,7 +74,13 @@ def run(
             f"the kernel stands at {reached} level: passes to lanes are not part of this installation"
         )
     ir["xegpu-lane"] = print_module(module, readable=True)
-    registers, pressure = choose_mode(kernel, machine)
+    try:
+        registers, pressure = choose_mode(kernel, machine)
+    except UnsupportedError:
+        order_by_demand(kernel)
+        registers, pressure = choose_mode(kernel, machine)
+        observe("xe-order-by-demand", module)
+        ir["xegpu-lane"] = print_module(module, readable=True)
     lowered = lower(kernel, machine)
     observe("xe-lane-to-mach", lowered.module)
     ir["mach"] = print_module(lowered.module, readable=True)

@@ -128,8 +128,8 @@ def isa_table(binary: Binary, product: bytes, meta: Mapping[str, Any]) -> str:
         f"  {meta['subgroups']} subgroups of {meta['lanes']} lanes, {meta['registers']} registers per thread "
         f"(estimate {meta['pressure']})",
         f"  registers {binary.number('grf_count')}, SIMD {binary.number('simd_size')}, shared memory "
-        f"{binary.number('slm_size')} bytes, barriers {binary.number('barrier_count')}, spilled {binary.spilled} bytes, "
-        f"scratch {binary.scratch} bytes",
+        f"{binary.number('slm_size')} bytes, barriers {binary.number('barrier_count')}, "
+        f"spilled {binary.spilled} bytes, scratch {binary.scratch} bytes",
         "",
         f"  {'machine code':<32}{'kernel':>8}{'loop':>8}",
     ]
