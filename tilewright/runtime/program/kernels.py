@@ -195,8 +195,7 @@ def _emulated(kernel: gpu.FuncOp, level: str, subgroups: int, block: Grid) -> Ex
     module = _alone(kernel, level, subgroups)
     copy = _kernel_of(module)
     copy.attributes["tilewright.subgroups"] = IntegerAttr(subgroups, i64)
-    if level == "lane":  # at subgroup level a thread is a subgroup, all along x
-        copy.attributes["tilewright.block"] = DenseArrayBase.from_list(i64, list(block))
+    copy.attributes["tilewright.block"] = DenseArrayBase.from_list(i64, list(block))
     return get_target("emu").build(module, CompileOptions(target="emu"))
 
 

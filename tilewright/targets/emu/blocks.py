@@ -179,7 +179,9 @@ def dealt(
 class Rows:
     """The rows of a block where they lie: addresses, and what of them is inside of the matrix."""
 
-    def __init__(self, b: Builder, shape: tuple[int, ...], size: int, parts: Sequence[Idx], rank: int):
+    def __init__(
+        self, b: Builder, shape: tuple[int, ...], size: int, parts: Sequence[Idx], rank: int
+    ):
         self.b = b
         self.size = size
         self.shape = (1,) * (rank - len(shape)) + shape
@@ -311,7 +313,11 @@ def arrange(b: Builder, value: SSAValue, numbers: Numbers) -> SSAValue:
     width = numbers.shape[-1]
     rows = numbers.reshape(-1, width)
     starts = rows[:, 0]
-    if flat[-1] == width and (starts % width == 0).all() and (rows == starts[:, None] + np.arange(width)).all():
+    if (
+        flat[-1] == width
+        and (starts % width == 0).all()
+        and (rows == starts[:, None] + np.arange(width)).all()
+    ):
         source = b.shape(value, prod(flat) // width, width)
         return b.shape(b.shuffle(source, source, (starts // width).tolist()), *numbers.shape)
     source = b.shape(value, prod(flat))
@@ -373,5 +379,3 @@ def _store_rows(b: Builder, rows: Rows, data: SSAValue) -> None:
         return []
 
     b.when(rows.whole(), plain, careful)
-
-

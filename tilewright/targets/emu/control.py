@@ -126,8 +126,13 @@ def opened(group: Sequence[Pack], values: Sequence[SSAValue]) -> list[SSAValue]:
     return [part for pack, value in zip(group, values, strict=True) for part in pack.open(value)]
 
 
-def enter(low: Lowering, group: Sequence[Pack], places: Sequence[SSAValue], parts: Sequence[SSAValue],
-          sizes: Sequence[int]) -> None:
+def enter(
+    low: Lowering,
+    group: Sequence[Pack],
+    places: Sequence[SSAValue],
+    parts: Sequence[SSAValue],
+    sizes: Sequence[int],
+) -> None:
     """Bind places to the SSA values that arrive there."""
     at = 0
     for pack, place, size in zip(group, places, sizes, strict=True):
@@ -247,7 +252,9 @@ def if_(low: Lowering, op: scf.IfOp) -> None:
         divergent_if(low, op)
         return
     condition = low.uniform(op.cond)
-    regions = [region.block if region.blocks else None for region in (op.true_region, op.false_region)]
+    regions = [
+        region.block if region.blocks else None for region in (op.true_region, op.false_region)
+    ]
     merge(low, op, regions, lambda types, blocks: scf.IfOp(
         condition, types, Region(blocks[0]), Region(blocks[1]) if blocks[1] is not None else Region()
     ))  # fmt: skip
@@ -397,8 +404,12 @@ def _let_others_run(low: Lowering, block: Block) -> None:
 # Regions that lanes enter and leave at different times ----------------------------------------------------------------
 
 
-def _under(low: Lowering, mask: SSAValue, work: Callable[[], Sequence[SSAValue]],
-           otherwise: Sequence[SSAValue]) -> list[SSAValue]:
+def _under(
+    low: Lowering,
+    mask: SSAValue,
+    work: Callable[[], Sequence[SSAValue]],
+    otherwise: Sequence[SSAValue],
+) -> list[SSAValue]:
     """What `work` gives with only the lanes of `mask` there; `otherwise` where there are none."""
     outer = low.mask
     op = low.op

@@ -74,14 +74,14 @@ def lane_id(low: Lowering, op: gpu.LaneIdOp) -> None:
 
 @lowers("gpu.thread_id", "gpu.global_id")
 def thread_id(low: Lowering, op: Operation) -> None:
-    """A launch thread is a lane, or at subgroup level a subgroup."""
+    """Of a subgroup's first thread, where the program is the subgroup's; of each lane where it is the lane's."""
     b, axis = low.b, _axis(op)
     x, y, z = low.launch_block
     result = op.results[0]
     origin: Idx = 0
     if op.name == "gpu.global_id":
         origin = b.times(low.field(context.WORKGROUP + 8 * axis), low.launch_block[axis])
-    first = b.times(low.subgroup, low.lanes)
+    first = b.times(low.subgroup, low.threads)
     if low.lanes == 1 or x % low.lanes == 0 or y * z == 1:
         value = _coordinate(b, first, axis, (x, y, z))
         value = b.plus(value, origin)
@@ -133,10 +133,15 @@ def shuffle(low: Lowering, op: Any) -> None:
     offset = constant_of(op.offset)
     if width is not None and offset is not None:
         chosen = [_source(mode, lane, offset, width) for lane in range(low.lanes)]
-        valid = [lane // width * width <= s < lane // width * width + width for lane, s in enumerate(chosen)]
+        valid = [
+            lane // width * width <= s < lane // width * width + width
+            for lane, s in enumerate(chosen)
+        ]
         if mode == "rotate":
             valid = [True] * low.lanes
-        sources = [s if ok else lane for lane, (s, ok) in enumerate(zip(chosen, valid, strict=True))]
+        sources = [
+            s if ok else lane for lane, (s, ok) in enumerate(zip(chosen, valid, strict=True))
+        ]
         low.env[op.results[0]] = v.Varying(permute(b, value, sources))
         flags = vec(i1, low.lanes)
         low.env[op.results[1]] = v.Varying(b.dense(flags, [int(x) for x in valid]))
@@ -175,7 +180,9 @@ def permute(b: Builder, value: SSAValue, sources: list[int]) -> SSAValue:
     return b.shape(b.stack(moved), *shape)
 
 
-def _sources(low: Lowering, mode: str, offset: SSAValue, width: SSAValue) -> tuple[SSAValue, SSAValue]:
+def _sources(
+    low: Lowering, mode: str, offset: SSAValue, width: SSAValue
+) -> tuple[SSAValue, SSAValue]:
     """The lane that each lane reads, and whether it is one of its segment."""
     b = low.b
     kind = vec(i32, low.lanes)
@@ -245,7 +252,9 @@ _INTEGER = {
 }
 
 
-def combiner(low: Lowering, kind: str, element: Attribute) -> Callable[[SSAValue, SSAValue], SSAValue]:
+def combiner(
+    low: Lowering, kind: str, element: Attribute
+) -> Callable[[SSAValue, SSAValue], SSAValue]:
     """The combination of a kind of reduction (vector.kind's names)."""
     table = _FLOAT if isinstance(element, AnyFloat) else _INTEGER
     if kind not in table:
@@ -298,5 +307,3 @@ def _first_lane(b: Builder, value: SSAValue) -> SSAValue:
         count *= n
     flat = b.shape(value, count * lanes)
     return b.shape(b.shuffle(flat, flat, [i * lanes for i in range(count)]), *shape)
-
-

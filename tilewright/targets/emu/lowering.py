@@ -71,9 +71,11 @@ def lowers(*names: str) -> Callable[[Handler], Handler]:
 class Lowering:
     """One kernel being lowered. `lanes` is 1 at subgroup level."""
 
-    def __init__(self, kernel: gpu.FuncOp, lanes: int, block: tuple[int, int, int]):
+    def __init__(self, kernel: gpu.FuncOp, lanes: int, threads: int, block: tuple[int, int, int]):
         self.kernel = kernel
         self.lanes = lanes
+        self.threads = threads
+        """Launch threads of a subgroup: its lanes, or one for all, as the launch counts them."""
         self.launch_block = block
         self.kinds = analyse(kernel, lanes, block)
         self.module = ModuleOp([])
@@ -218,7 +220,9 @@ class Lowering:
         number = constant_of(value.value)
         return self._as(value.value, index) if number is None else number
 
-    def indices(self, numbers: Sequence[int | SSAValue], what: str = "an offset") -> tuple[Idx, ...]:
+    def indices(
+        self, numbers: Sequence[int | SSAValue], what: str = "an offset"
+    ) -> tuple[Idx, ...]:
         return tuple(self.index(n, what) for n in numbers)
 
     def wide(self, value: SSAValue) -> SSAValue:
@@ -411,7 +415,8 @@ def is_elementwise(op: Operation) -> bool:
     """Does an op do the same to every element?"""
     dialect = op.name.partition(".")[0]
     return not op.regions and (
-        dialect in ("arith", "math") or (dialect == "index" and op.name != "index.sizeof")
+        dialect in ("arith", "math")
+        or (dialect == "index" and op.name != "index.sizeof")
         or op.name == "vector.fma"
     )
 
@@ -419,7 +424,9 @@ def is_elementwise(op: Operation) -> bool:
 def _divides(op: Operation) -> bool:
     """A division of integers traps where the divisor is 0, also in lanes that are not here."""
     name = op.name.partition(".")[2]
-    return name.startswith(("div", "rem", "floordiv", "ceildiv")) and name != "divf" and name != "remf"
+    return (
+        name.startswith(("div", "rem", "floordiv", "ceildiv")) and name != "divf" and name != "remf"
+    )
 
 
 def is_memref(value: SSAValue) -> bool:

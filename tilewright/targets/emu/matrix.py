@@ -61,7 +61,9 @@ def _places(low: Lowering, op: xegpu.MatrixAccess, given: tuple[int, ...]) -> li
     return [*([zero] * (rank - 2)), run, lane]
 
 
-def _addresses(low: Lowering, op: xegpu.MatrixAccess, given: tuple[int, ...]) -> tuple[SSAValue, tuple[int, ...]]:
+def _addresses(
+    low: Lowering, op: xegpu.MatrixAccess, given: tuple[int, ...]
+) -> tuple[SSAValue, tuple[int, ...]]:
     """Byte addresses [*shape] of the elements that the value has."""
     b = low.b
     desc = op.desc
@@ -163,5 +165,3 @@ def truncf(low: Lowering, op: Operation) -> None:
     value = low.wide(op.operands[0])
     element = element_type(low, element_of(op.results[0].type))
     low.set(op.results[0], narrow(low.b, value, element))
-
-

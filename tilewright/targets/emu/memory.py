@@ -51,7 +51,9 @@ def array_argument(low: Lowering, type: MemRefType[Any], place: int) -> v.Memory
     rank = len(shape)
     sizes = [low.field(place + 8 * (1 + d)) if n < 0 else n for d, n in enumerate(shape)]
     steps = [
-        low.field(place + 8 * (1 + rank + d)) if s == DYNAMIC or shape[d] < 0 and d < rank - 1 else s
+        low.field(place + 8 * (1 + rank + d))
+        if s == DYNAMIC or shape[d] < 0 and d < rank - 1
+        else s
         for d, s in enumerate(strides)
     ]
     base = low.field(place)
@@ -156,12 +158,12 @@ def memory(low: Lowering, value: SSAValue) -> v.Memory:
     return found
 
 
-def _mixed(low: Lowering, static: Attribute | None, dynamic: Sequence[SSAValue]) -> list[v.Plain | int]:
+def _mixed(
+    low: Lowering, static: Attribute | None, dynamic: Sequence[SSAValue]
+) -> list[v.Plain | int]:
     assert isinstance(static, DenseArrayBase)
     values = iter(dynamic)
-    return [
-        low.plain(next(values)) if int(n) == OPEN else int(n) for n in static.get_values()
-    ]
+    return [low.plain(next(values)) if int(n) == OPEN else int(n) for n in static.get_values()]
 
 
 def _three(low: Lowering, op: Any) -> tuple[list[v.Plain | int], list[Idx], list[Idx]]:

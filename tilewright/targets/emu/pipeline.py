@@ -38,9 +38,14 @@ class Lowered:
     named: bool
 
 
-def lower_kernel(kernel: gpu.FuncOp, lanes: int, block: tuple[int, int, int]) -> Lowered:
-    """`kernel`, launched with `block` threads, as the program of a subgroup of `lanes` lanes (1 at subgroup level)."""
-    low = Lowering(kernel, lanes, block)
+def lower_kernel(
+    kernel: gpu.FuncOp, lanes: int, threads: int, block: tuple[int, int, int]
+) -> Lowered:
+    """`kernel`, launched with `block` threads, as the program of a subgroup of `lanes` lanes (1 at subgroup level).
+
+    `threads` of the launch are a subgroup.
+    """
+    low = Lowering(kernel, lanes, threads, block)
     module = low.run()
     return Lowered(
         module, low.sites, low.context.size, low.shared.bytes, low.private_bytes, low.uses_named

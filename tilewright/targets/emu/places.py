@@ -41,10 +41,14 @@ class Place:
         low, b = self.low, self.low.b
         match value:
             case int():
-                return Place(low, b.plus(self.base, b.times(value, factor)), self.steps, self.vector)
+                return Place(
+                    low, b.plus(self.base, b.times(value, factor)), self.steps, self.vector
+                )
             case v.Uniform():
                 number = low.as_index(value)
-                return Place(low, b.plus(self.base, b.times(number, factor)), self.steps, self.vector)
+                return Place(
+                    low, b.plus(self.base, b.times(number, factor)), self.steps, self.vector
+                )
             case v.Growing():
                 base = b.plus(self.base, b.times(value.base, factor))
                 if isinstance(factor, int):
@@ -94,7 +98,11 @@ class Deltas:
 
 
 def deltas_of(
-    low: Lowering, shape: tuple[int, ...], axes: Sequence[np.ndarray], strides: Sequence[Idx], size: int
+    low: Lowering,
+    shape: tuple[int, ...],
+    axes: Sequence[np.ndarray],
+    strides: Sequence[Idx],
+    size: int,
 ) -> Deltas:
     """Elements at coordinates `axes` (one array of prod(shape) per dimension) of memory with these strides."""
     b = low.b

@@ -27,7 +27,6 @@ from tilewright.targets.emu.blocks import (
     dealt,
     inverse,
     lane_numbers,
-
 )
 from tilewright.targets.emu.builder import (
     Builder,
@@ -79,9 +78,7 @@ def result_of(low: Lowering, op: Any) -> Attribute:
 
 def _signed(type: Attribute) -> bool:
     element = element_of(type)
-    return not (
-        isinstance(element, IntegerType) and element.signedness.data is Signedness.UNSIGNED
-    )
+    return not (isinstance(element, IntegerType) and element.signedness.data is Signedness.UNSIGNED)
 
 
 def _fragments(low: Lowering, op: xegpu.DpasOp) -> tuple[Numbers, Numbers, Numbers]:
@@ -138,7 +135,13 @@ def product(
         back = inverse(of_c, (of_c.size,)).reshape(shape)
         return [arrange(build, total, back)]
 
-    key = ("dpas", tuple(o.type for o in operands), result, signs, *(n.tobytes() for n in (of_a, of_b, of_c)))
+    key = (
+        "dpas",
+        tuple(o.type for o in operands),
+        result,
+        signs,
+        *(n.tobytes() for n in (of_a, of_b, of_c)),
+    )
     return low.b.shared(key, operands, make)[0]
 
 
@@ -274,5 +277,3 @@ def _blocked(
         return []
 
     b.loop(0, n, width, [], column)
-
-

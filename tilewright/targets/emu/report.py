@@ -20,15 +20,11 @@ def describe_failure(failure: Failure, sites: Sequence[Any], grid: Grid) -> str:
         case c.DEADLOCK:
             return "\n".join(_deadlock(failure, group))
         case c.MISUSE:
-            return (
-                f"{name} by {who}: subgroups of one named barrier give different numbers of participants"
-            )
+            return f"{name} by {who}: subgroups of one named barrier give different numbers of participants"
         case code if code == NOT_UNIFORM:
             return f"an operand of {name} differs between the lanes of {who}, which do it together"
         case code if code == NOT_ALL_LANES:
-            return (
-                f"{name} is done by all lanes of a subgroup, but not all of those of {who} stand here"
-            )
+            return f"{name} is done by all lanes of a subgroup, but not all of those of {who} stand here"
         case code:
             return f"{name} failed in {who} (code {code})"
 

@@ -31,7 +31,9 @@ def create_tdesc(low: Lowering, op: xegpu.CreateDescOp) -> None:
     low.env[op.results[0]] = _scattered(low, op.source, op.offsets, op.tdesc.element_type)
 
 
-def _scattered(low: Lowering, source: SSAValue, offsets: SSAValue, element: Attribute) -> v.Scattered:
+def _scattered(
+    low: Lowering, source: SSAValue, offsets: SSAValue, element: Attribute
+) -> v.Scattered:
     size = size_of(element_type(low, element))
     indices = low.plain(offsets)
     if isinstance(source.type, MemRefType):
@@ -76,7 +78,9 @@ class Access:
     """Does each lane hold all lanes' values? (At lane level, of a descriptor of all lanes.)"""
 
 
-def _access(low: Lowering, op: Any, source: SSAValue, offsets: SSAValue | None, mask: SSAValue) -> Access:
+def _access(
+    low: Lowering, op: Any, source: SSAValue, offsets: SSAValue | None, mask: SSAValue
+) -> Access:
     b = low.b
     element = element_of(op.value.type)
     desc = low.env[source] if offsets is None else _scattered(low, source, offsets, element)
@@ -210,9 +214,7 @@ def atomic_rmw(low: Lowering, op: xegpu.AtomicRMWOp) -> None:
     element_type(low, element_of(op.value.type))
     value = _from_value(low, op, access)
     count = access.chunk * access.lanes
-    flat: Sequence[SSAValue] = [
-        b.shape(x, count) for x in (access.addresses, value, access.mask)
-    ]
+    flat: Sequence[SSAValue] = [b.shape(x, count) for x in (access.addresses, value, access.mask)]
     old = atomic(low, str(op.kind), *flat)
     shape = (access.chunk, access.lanes) if access.chunk > 1 else (access.lanes,)
     low.set(op.results[0], _to_result(low, op, b.shape(old, *shape), access))

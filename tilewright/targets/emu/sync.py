@@ -49,7 +49,8 @@ def _named(low: Lowering, name: str, barrier: v.Barrier) -> None:
     low.together()
     low.uses_named = True
     numbers = [
-        low.b.add(arith.IndexCastOp(low.b.idx(n), i64)) for n in (barrier.number, barrier.participants)
+        low.b.add(arith.IndexCastOp(low.b.idx(n), i64))
+        for n in (barrier.number, barrier.participants)
     ]
     _call(low, name, *numbers)
 

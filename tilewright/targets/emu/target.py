@@ -17,7 +17,6 @@ from xdsl.dialects.builtin import (
     Float16Type,
     Float64Type,
     IntegerAttr,
-
     MemRefType,
     ModuleOp,
     StringAttr,
@@ -148,13 +147,14 @@ class EmuTarget:
         lanes = _number(kernel, "tilewright.lanes", LANES) if level == "lane" else 1
         subgroups = _number(kernel, "tilewright.subgroups", 1)
         block = block_of(kernel, subgroups, lanes)
-        if block[0] * block[1] * block[2] != subgroups * lanes:
+        threads, rest = divmod(block[0] * block[1] * block[2], subgroups)
+        if rest or (level == "lane" and threads != lanes):
             raise error_at(
                 kernel,
-                f"{block[0]}x{block[1]}x{block[2]} threads are not whole subgroups of {lanes} lanes",
+                f"{block[0]}x{block[1]}x{block[2]} threads are not {subgroups} subgroups of {lanes} lanes",
                 kind=UnsupportedError,
             )
-        lowered = lower_kernel(kernel, lanes, block)
+        lowered = lower_kernel(kernel, lanes, threads, block)
         observe("lanes-to-vectors", lowered.module)
         ir["vectors"] = print_module(lowered.module)
         text = emit_module(lowered.module, native())

@@ -198,7 +198,9 @@ def _candidates(shape: Sequence[int], position: Sequence[int]) -> list[tuple[int
     return [tuple(int(x) for x in row) for row in grid]
 
 
-def _matches(low: Lowering, at: Sequence[int], position: Sequence[int], dynamic: Sequence[SSAValue]) -> SSAValue:
+def _matches(
+    low: Lowering, at: Sequence[int], position: Sequence[int], dynamic: Sequence[SSAValue]
+) -> SSAValue:
     """[lanes]: is the position that of `at`?"""
     b, runtime = low.b, iter(dynamic)
     test: SSAValue | None = None
@@ -340,7 +342,9 @@ def multi_reduction(low: Lowering, op: Operation) -> None:
     low.env[op.results[0]] = v.Varying(_reduce(low, _kind(op), source, axes, acc))
 
 
-def _reduce(low: Lowering, kind: str, source: SSAValue, axes: list[int], acc: SSAValue | None) -> SSAValue:
+def _reduce(
+    low: Lowering, kind: str, source: SSAValue, axes: list[int], acc: SSAValue | None
+) -> SSAValue:
     """A lane's elements along axes combined, halves at a time; narrow floats in f32, rounded once."""
     b, lanes = low.b, low.lanes
     shape = shape_of(source.type)
@@ -526,7 +530,12 @@ def _masked_write(
 
 
 def _transfer(
-    low: Lowering, op: Any, source: SSAValue, indices: Sequence[SSAValue], shape: tuple[int, ...], mask: SSAValue | None
+    low: Lowering,
+    op: Any,
+    source: SSAValue,
+    indices: Sequence[SSAValue],
+    shape: tuple[int, ...],
+    mask: SSAValue | None,
 ) -> tuple[Place, Deltas, SSAValue | None]:
     """Place, distances and mask (None: everything is inside) of a transfer."""
     m = memory(low, source)
