@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tilewright.targets.cuda import driver
 from tilewright.tools.suites import SUITES
 
 ARGS = ["--args", "f32[40,64]", "f32[40,64]", "2.0"]
@@ -143,6 +144,10 @@ SMALL = {"compile": [], "launch": [], "workgroups": ["--sizes", "3"], "ops": ["-
 @pytest.mark.parametrize("suite", SUITES)
 def test_bench_at_a_tiny_size(suite, tilewright):
     flags = SMALL.get(suite, ["--sizes", "32"])
+    if suite.startswith("gpu-") and not driver.available():
+        refused = tilewright("bench", suite, "--rounds", "1")
+        assert refused.code == 3 and ("GPU" in refused.err or "torch" in refused.err)
+        return
     done = tilewright(
         "bench", suite, *flags, "--target", "reference", "--against", "numpy", "--rounds", "1",
         "--json", "-",

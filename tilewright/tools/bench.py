@@ -19,7 +19,8 @@ from tilewright.tools.suites import SUITES, Settings, suite
 EPILOG = """\
 suites:
 {suites}
-  all           every one of them
+  all           every one but the GPU's
+  gpu           the GPU's
 
 examples:
   tilewright bench gemm                                       2048^3, bf16 and f32, beside torch
@@ -29,13 +30,16 @@ examples:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("suite", choices=[*SUITES, "all"], metavar="SUITE", help="see below")
+    parser.add_argument("suite", choices=[*SUITES, "all", "gpu"], metavar="SUITE", help="see below")
     parser.add_argument("--target", default="cpu", help="cpu (default) or reference")
     parser.add_argument("--against", default="torch", help="the peer: torch (default) or numpy")
     parser.add_argument("--sizes", nargs="+", type=positive, default=[], metavar="N")
     parser.add_argument("--dtype", nargs="+", default=[], metavar="T", help="bf16 f32 f16 ...")
     parser.add_argument("--threads", nargs="+", type=positive, default=[1], metavar="N")
     parser.add_argument("--rounds", type=positive, default=15, help="samples of each (15)")
+    parser.add_argument(
+        "--proofs", metavar="DIR", help="gpu: the project's hand-scheduled kernels run beside"
+    )
     parser.add_argument("--json", metavar="OUT", help="write the results there too; - prints them")
 
 
@@ -51,9 +55,19 @@ def execute(args: argparse.Namespace) -> int:
         tuple(args.sizes), tuple(args.dtype), tuple(args.threads), args.target, args.against,
         args.rounds,
     )  # fmt: skip
-    names = list(SUITES) if args.suite == "all" else [args.suite]
+    names = (
+        [name for name in SUITES if name.startswith("gpu-") == (args.suite == "gpu")]
+        if args.suite in ("all", "gpu")
+        else [args.suite]
+    )
     if len(names) > 1 and args.sizes:
         raise UsageError("--sizes means something else in every suite: name one")
+    if args.proofs:
+        from pathlib import Path
+
+        from tilewright.tools.suites import gpu
+
+        gpu.PROOFS = Path(args.proofs)
     about = environment()
     to_stdout = args.json == "-"
     if not to_stdout:

@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from xdsl.dialects import func, gpu
+from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ModuleOp
 
 from tilewright import dtypes, reference
-from tilewright.diagnostics import CheckError, CompileError
-from tilewright.targets.base import CompileOptions, get_target, with_options
+from tilewright.diagnostics import CheckError, CompileError, TilewrightError
+from tilewright.targets.base import CompileOptions, get_target, split_name, with_options
 from tilewright.tools.check_inputs import Inputs, grid_of, make_args, specs_of
+from tilewright.tools.check_kernels import as_tiles, is_executable, is_host, outlined
 from tilewright.tools.compile import add_kernel_arguments
 from tilewright.tools.console import err, out
 from tilewright.tools.exits import DONE, INPUT_ERROR, UsageError
@@ -38,6 +39,7 @@ EPILOG = """\
 examples:
   tilewright check kernel.mlir                       sizes are chosen from the kernel's tiles
   tilewright check examples/01_gemm.py:gemm --args 'bf16[300,90]' 'bf16[90,260]' 'f32[300,260]'
+  tilewright check kernel.mlir --target xe-pvc       every level down to lanes, no GPU needed
   tilewright check FILE.py:KERNEL --args 'f32[70,65]' 'f32[70,65]' --grid 2,2 --seed 7
 """
 
@@ -139,16 +141,39 @@ def stages_of_target(module: ModuleOp, options: CompileOptions) -> list[Stage]:
     stages = [Stage("the program as written", _interpreter(module.clone()))]
     seen = str(module)
 
+    lane: ModuleOp | None = None
+
     def observe(name: str, changed: ModuleOp) -> None:
-        nonlocal seen
-        if (text := str(changed)) != seen:
+        nonlocal seen, lane
+        if (text := str(changed)) != seen and is_executable(changed):
             seen = text
-            stages.append(Stage(f"pass {name}", _interpreter(changed.clone())))
+            lane = changed.clone()
+            stages.append(Stage(f"pass {name}", _interpreter(lane)))
 
     executable = get_target(options.target).build(module.clone(), options, observe)
-    if options.target != "reference":
+    if split_name(options.target)[0] == "xe":
+        stages += _without_a_gpu(executable, lane, options)
+    elif options.target != "reference":
         stages.append(Stage(f"code generation for {options.target}", _launcher(executable)))
     return stages
+
+
+def _without_a_gpu(executable: Any, lane: ModuleOp | None, options: CompileOptions) -> list[Stage]:
+    """An Intel kernel's code, as it can be run here: the lanes' program compiled for this CPU, and the
+    `emu` form of its SPIR-V through an OpenCL runtime where one is installed."""
+    from tilewright.targets.xe.opencl import device
+
+    found: list[Stage] = []
+    if lane is not None:
+        compiled = get_target("emu").build(lane.clone(), with_options(options, {"target": "emu"}))
+        found.append(Stage("the lanes' program, compiled for this CPU", _launcher(compiled)))
+    try:
+        present = device() is not None
+    except TilewrightError:
+        present = False
+    if present:
+        found.append(Stage(f"SPIR-V for {options.target} through OpenCL", _launcher(executable)))
+    return found
 
 
 def _interpreter(module: ModuleOp) -> Runner:
@@ -175,7 +200,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--grid", metavar="X,Y,Z", help="workgroups; default: what covers the arrays"
     )
     parser.add_argument(
-        "--target", default="cpu", help="whose passes run: cpu (default), reference"
+        "--target", default="cpu", help="whose passes run: cpu (default), reference, xe-pvc, .."
     )
     parser.add_argument("--seed", type=int, help="of the random inputs; printed when not given")
     parser.add_argument("--no-fastmath", action="store_true", help="strict arithmetic")
@@ -188,13 +213,14 @@ def execute(args: argparse.Namespace) -> int:
         CompileOptions(), {"target": args.target, "fastmath": not args.no_fastmath}
     )
     module, specs = load(source, args.args, args.set, options)
-    kernel = next((op for op in module.walk() if isinstance(op, gpu.FuncOp)), None)
-    if any(isinstance(op, func.FuncOp) and op.body.blocks for op in module.walk()):
+    if is_host(module):
         return _report(reference.run(module, check=True, seed=seed))
+    module, few = outlined(module)
+    kernel = as_tiles(module)
     if kernel is None:
         raise CompileError(f"{source.name} has no kernel and no function to run")
     values = make_args(specs if specs is not None else specs_of(kernel), seed)
-    grid = _grid(args.grid) if args.grid else grid_of(kernel, values)
+    grid = _grid(args.grid) if args.grid else few or grid_of(kernel, values)
     inputs = poisoned(kernel, Inputs(grid, values))
     out().print(f"seed {seed}, {inputs}")
     if status := _report(reference.run(module, grid, inputs.copies(), check=True)):

@@ -36,6 +36,13 @@ SUITES: dict[str, tuple[str, str]] = {
     "layer_norm": ("tilewright.tools.suites.rows", "ops.layer_norm, GB/s beside a copy"),
     "launch": ("tilewright.tools.suites.overhead", "a ready kernel on one workgroup, us"),
     "compile": ("tilewright.tools.suites.overhead", "cold, from disk, import; fresh processes, ms"),
+    "gpu-gemm": ("tilewright.tools.suites.gpu", "products beside cuBLAS, TFLOP/s"),
+    "gpu-ragged": ("tilewright.tools.suites.gpu", "ragged and skinny products, TFLOP/s"),
+    "gpu-epilogues": ("tilewright.tools.suites.gpu", "fused products beside torch.compile"),
+    "gpu-attention": ("tilewright.tools.suites.gpu", "ops.attention beside cuDNN, TFLOP/s"),
+    "gpu-back-to-back": ("tilewright.tools.suites.gpu", "(A B) C beside two cuBLAS calls"),
+    "gpu-launch": ("tilewright.tools.suites.gpu", "host time of a launch, us"),
+    "gpu-compile": ("tilewright.tools.suites.gpu_compile", "a GEMM, cold and from disk, ms"),
     "ops": ("tilewright.tools.suites.linear", "compile time against the number of ops, ms"),
     "workgroups": ("tilewright.tools.suites.linear", "run time against workgroups, us each"),
 }
@@ -44,4 +51,4 @@ SUITES: dict[str, tuple[str, str]] = {
 
 def suite(name: str) -> Suite:
     """The suite called ``name``."""
-    return getattr(import_module(SUITES[name][0]), name)
+    return getattr(import_module(SUITES[name][0]), name.replace("-", "_"))

@@ -70,10 +70,11 @@ def compile(settings: Settings) -> Iterator[Row]:
         "memory": "second launch (one tile of work)",
     }
     for kind, label in names.items():
-        yield _row(label, times[kind])
+        yield row_of(label, times[kind])
 
 
-def _row(label: str, seconds: list[float]) -> Row:
+def row_of(label: str, seconds: list[float]) -> Row:
+    """A row of times that were measured elsewhere: median, least and most."""
     case = Case(label, [Contender("tilewright", lambda: None)], 1, "ms")
     low, high = min(seconds), max(seconds)
     median = statistics.median(seconds)

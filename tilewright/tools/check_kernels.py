@@ -1,0 +1,82 @@
+"""What `tilewright check` makes a kernel of: text of any dialect, functions whose outer loops are the grid."""
+
+from __future__ import annotations
+
+from xdsl.dialects import func, gpu
+from xdsl.dialects.builtin import ModuleOp
+
+from tilewright.diagnostics import TilewrightError
+from tilewright.dialects import make_context
+from tilewright.passes.induction import Scalars
+from tilewright.passes.outer_loops_to_grid import OuterLoopsToGrid
+from tilewright.passes.xegpu_to_xetile import XeGPUToXeTile
+from tilewright.reference.registry import has_meaning
+
+FEW = 2
+"""Workgroups along an axis that a check of a large grid runs."""
+
+
+def kernel_in(module: ModuleOp) -> gpu.FuncOp | None:
+    """The first kernel of a module."""
+    return next((op for op in module.walk() if isinstance(op, gpu.FuncOp)), None)
+
+
+def is_host(module: ModuleOp) -> bool:
+    """Whether a module has a function that runs by itself."""
+    return any(
+        isinstance(op, func.FuncOp) and op.body.blocks and not op.function_type.inputs.data
+        for op in module.walk()
+    )
+
+
+def outlined(module: ModuleOp) -> tuple[ModuleOp, tuple[int, int, int] | None]:
+    """A function of arrays as a kernel, with a few workgroups of its grid: its outer loops.
+
+    The programs of the RFCs are written so. Anything else is given back as it is, with no grid.
+    """
+    functions = [op for op in module.body.block.ops if isinstance(op, func.FuncOp)]
+    written = [f for f in functions if f.body.blocks]
+    if kernel_in(module) is not None or len(written) != 1:
+        return module, None
+    changed = module.clone()
+    XeGPUToXeTile().apply(make_context(), changed)
+    OuterLoopsToGrid().apply(make_context(), changed)
+    launch = next((op for op in changed.walk() if isinstance(op, gpu.LaunchFuncOp)), None)
+    if launch is None:
+        return module, None
+    scalars = Scalars()
+    sizes = [
+        scalars.expr(v).constant for v in (launch.gridSizeX, launch.gridSizeY, launch.gridSizeZ)
+    ]
+    x, y, z = (FEW if n is None else min(n, FEW) for n in sizes)
+    for op in list(changed.body.block.ops):
+        if isinstance(op, func.FuncOp):
+            op.detach()
+            op.erase()
+    changed.attributes.pop("gpu.container_module", None)
+    return changed, (x, y, z)
+
+
+def as_tiles(module: ModuleOp) -> gpu.FuncOp | None:
+    """The kernel in XeTile, for questions about its accesses; as it is where it has no such form."""
+    kernel = kernel_in(module)
+    if kernel is None or not any(op.name.startswith("xegpu.") for op in kernel.walk()):
+        return kernel
+    changed = module.clone()
+    try:
+        XeGPUToXeTile().apply(make_context(), changed)
+    except TilewrightError:
+        return kernel
+    return kernel_in(changed)
+
+
+def is_executable(module: ModuleOp) -> bool:
+    """Whether the reference executor knows every op of a module's kernel."""
+    kernel = kernel_in(module)
+    if kernel is None:
+        return False
+    structure = ("builtin.module", "gpu.module", "gpu.func", "gpu.module_end")
+    return all(
+        has_meaning(op) or op.name in structure or op.name.endswith((".yield", ".condition"))
+        for op in kernel.walk()
+    )
