@@ -119,6 +119,8 @@ class Engine:
         self.copies: list[Copy] = []
         self.parked: list[Parked] = []
         self.products: list[Product] = []
+        self.holds: dict[tuple[SSAValue, int], int] = {}
+        """The fill whose tile a value of an instance is."""
         self.queues: dict[int, list[int]] = {}
         """Numbers of the products of an instance that are not done, oldest first."""
 
@@ -176,6 +178,8 @@ class Engine:
         for data in rings.data:
             data[instance, number] = poison((), data.dtype)
         for value in slot.values:
+            if self.holds.get((value, instance)) != fill:
+                continue  # a later wait has given the value again
             self.one(index).set(
                 value, poison((1, *shape_of(value.type)), numerics.numpy_type(value.type))
             )

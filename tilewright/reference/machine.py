@@ -44,7 +44,11 @@ class Group:
     def get(self, value: SSAValue) -> Any:
         """The rows of an SSA value for these instances."""
         rows = self.machine.values[value]
-        return rows if self.everyone else take(rows, self.index)
+        if not self.everyone:
+            return take(rows, self.index)
+        # Whoever has it now may keep it (a loop hands values on): the next row write makes a copy.
+        self.machine.owned.discard(value)
+        return rows
 
     def number(self, value: SSAValue | int) -> Index:
         """The rows of an index that may be a constant."""

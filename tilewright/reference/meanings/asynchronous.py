@@ -100,6 +100,7 @@ def copy_wait(builder: Builder, op: stage.CopyWaitOp) -> None:
             mine = engine.one(np.array([instance], np.int64))
             for value, data in zip(op.values, rings.data, strict=True):
                 mine.set(value, data[instance, number][None].copy())
+                engine.holds[value, instance] = fill
             slot.values += list(op.values)
             ok.append(instance)
         return [(then, np.array(ok, np.int64))]

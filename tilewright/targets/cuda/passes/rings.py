@@ -31,6 +31,7 @@ from tilewright.dialects import stage, xetile
 from tilewright.dialects.upstream.vector import TransposeOp
 from tilewright.dialects.xetile.memory import padding_number
 from tilewright.passes.access import Access, AccessAnalysis
+from tilewright.passes.memory_objects import is_pure
 from tilewright.targets.cuda.passes.loops import carry
 from tilewright.targets.cuda.passes.suits import through_transposes, unsuited
 from tilewright.uarch.base import Machine
@@ -106,22 +107,53 @@ def _groups(
             if operand is op.b and not loads:
                 break  # the instruction reads B from shared memory only
         for load in loads:
-            assert load.parent is not None
-            mine = member.get(load)
-            other = next(
-                (member[o] for o in loads if o in member and o.parent is load.parent), None
-            )
-            if mine is None:
-                mine = other if other is not None else _Group(load.parent)
-                if mine not in found:
-                    found.append(mine)
-                mine.loads.append(load)
-                member[load] = mine
-            elif other is not None and other is not mine:
-                mine.loads += other.loads
-                member.update(dict.fromkeys(other.loads, mine))
-                found.remove(other)
+            _join(load, loads, found, member)
     return found
+
+
+def _join(
+    load: xetile.LoadTileOp,
+    together: list[xetile.LoadTileOp],
+    found: list[_Group],
+    member: dict[Operation, _Group],
+) -> None:
+    """Puts a load into the group of those that it meets in its block, or into one of its own."""
+    assert load.parent is not None
+    mine = member.get(load)
+    other = next((member[o] for o in together if o in member and o.parent is load.parent), None)
+    if mine is None:
+        joins = other is not None and _movable(load, other.loads)
+        mine = other if other is not None and joins else _Group(load.parent)
+        if mine not in found:
+            found.append(mine)
+        mine.loads.append(load)
+        member[load] = mine
+    elif other is not None and other is not mine and _movable(load, [*mine.loads, *other.loads]):
+        mine.loads += other.loads
+        member.update(dict.fromkeys(other.loads, mine))
+        found.remove(other)
+
+
+def _place_ops(load: xetile.LoadTileOp) -> list[Operation] | None:
+    """The ops of a load's block that make its tile, in order; None where one of them does more."""
+    block = load.parent
+    assert block is not None
+    found: set[Operation] = set()
+    work = [load.tile]
+    while work:
+        owner = work.pop().owner
+        if not isinstance(owner, Operation) or owner.parent is not block or owner in found:
+            continue
+        if not is_pure(owner) or owner.regions:
+            return None
+        found.add(owner)
+        work += owner.operands
+    return [op for op in block.ops if op in found]
+
+
+def _movable(load: xetile.LoadTileOp, others: list[xetile.LoadTileOp]) -> bool:
+    """Can loads stand side by side, where the first of them stands?"""
+    return all(_place_ops(each) is not None for each in (load, *others))
 
 
 def _obstacle(load: xetile.LoadTileOp, analysis: AccessAnalysis) -> str | None:
@@ -236,12 +268,20 @@ def _build(function: gpu.FuncOp, group: _Group, slots: int) -> None:
     cursor = stage.CursorOp(slots)
     top.insert_ops_before([ring, cursor], first)
     ring.result.name_hint, cursor.result.name_hint = "ring", "cursor"
-    anchor = _latest(group.loads)
-    last = _latest([anchor, *(u for load in group.loads if (u := _last_use(load)) is not None)])
+    anchor = _earliest(group.loads)
+    block = group.block
+    for load in group.loads:
+        for op in _place_ops(load) or ():
+            if anchor.is_before_in_block(op):
+                op.detach()
+                block.insert_op_before(op, anchor)
+    last = _latest(
+        [*group.loads, *(u for load in group.loads if (u := _last_use(load)) is not None)]
+    )
+    if last in group.loads:
+        last = anchor
 
     def update(here: SSAValue) -> SSAValue:
-        block = anchor.parent
-        assert block is not None
         issue = stage.CopyIssueOp(ring.result, here, [load.tile for load in group.loads])
         wait = stage.CopyWaitOp(ring.result, here)
         block.insert_ops_before([issue, wait], anchor)
@@ -252,16 +292,26 @@ def _build(function: gpu.FuncOp, group: _Group, slots: int) -> None:
         return following.result
 
     carry(cursor.result, anchor, update, top)
-    for load in group.loads:
-        # Users of a load stand after all loads of its group, or the ring would not have its tile yet.
-        position = group.loads.index(load)
-        wait = anchor.prev_op
-        assert isinstance(wait, stage.CopyWaitOp)
-        wait.values[position].name_hint = load.results[0].name_hint
-        load.results[0].replace_all_uses_with(wait.values[position])
+    wait = anchor.prev_op
+    while not isinstance(wait, stage.CopyWaitOp):
+        assert wait is not None
+        wait = wait.prev_op
+    for load, value in zip(group.loads, wait.values, strict=True):
+        value.name_hint = load.results[0].name_hint
+        load.results[0].replace_all_uses_with(value)
     for load in group.loads:
         load.detach()
         load.erase()
+
+
+def _earliest(ops: Iterable[Operation]) -> Operation:
+    """The first of some ops of one block."""
+    found: Operation | None = None
+    for op in ops:
+        if found is None or op.is_before_in_block(found):
+            found = op
+    assert found is not None
+    return found
 
 
 def _latest(ops: Iterable[Operation]) -> Operation:

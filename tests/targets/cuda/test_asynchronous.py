@@ -1,0 +1,160 @@
+"""The passes for sm_90a: every program right after each pass computes the same, under all schedules."""
+
+# pyright: reportMissingParameterType=false, reportUnknownParameterType=false
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from xdsl.dialects.builtin import ModuleOp
+
+import tilewright as tw
+from tilewright import uarch
+from tilewright.dialects.text import parse_module
+from tilewright.ops.attention import attention_kernel
+from tilewright.reference import run
+from tilewright.targets.base import CompileOptions
+from tilewright.targets.cuda.lowered import TensorMapOf
+from tilewright.targets.cuda.pipeline import run_pipeline
+
+bf16 = ml_dtypes.bfloat16
+Array = Any
+
+
+@tw.kernel
+def gemm(A, B, C, BM: tw.constexpr = 64, BN: tw.constexpr = 128, BK: tw.constexpr = 64):
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    a = tw.init_tile(A, [m, 0], (BM, BK))
+    b = tw.init_tile(B, [0, n], (BK, BN))
+    acc = tw.zeros((BM, BN), tw.f32)
+    for _ in range(0, A.shape[1], BK):
+        acc = tw.tile_mma(tw.load_tile(a), tw.load_tile(b), acc)
+        a = tw.update_tile_offset(a, [0, BK])
+        b = tw.update_tile_offset(b, [BK, 0])
+    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
+
+
+@tw.kernel
+def two_sums(A, B, D, C, BM: tw.constexpr = 64, BN: tw.constexpr = 64, BK: tw.constexpr = 64):
+    """C = relu(A B) + A D, and A is also read by the epilogue's row sums."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    x = tw.zeros((BM, BN), tw.f32)
+    y = tw.zeros((BM, BN), tw.f32)
+    rows = tw.zeros((BM, 1), tw.f32)
+    for k in range(0, A.shape[1], BK):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
+        x = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [k, n], (BK, BN))), x)
+        y = tw.tile_mma(a, tw.load_tile(tw.init_tile(D, [k, n], (BK, BN))), y)
+        rows = rows + tw.sum(a.to(tw.f32), 1)
+    tw.store_tile((tw.maximum(x, 0.0) + y + rows).to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
+
+
+def text_of(kernel: Any, args: tuple[Any, ...], **constants: Any) -> str:
+    return kernel.compile(*args, target="reference", **constants).ir["xetile"]
+
+
+def error(got: Array, wanted: Array) -> float:
+    return float(np.linalg.norm(got.astype(np.float64) - wanted) / np.linalg.norm(wanted))
+
+
+def check_passes(
+    text: str, grid: tuple[int, ...], fresh: Callable[[], tuple[list[Any], Array, Array]],
+    disable: frozenset[str] = frozenset(),
+) -> tuple[list[str], Any]:  # fmt: skip
+    """Runs the pipeline; executes the module after every pass. The names of the passes, and the result."""
+    names: list[str] = []
+
+    def observe(name: str, module: ModuleOp) -> None:
+        names.append(name)
+        if name in ("widen-accumulators", "cleanup", "while-to-for", "neutral", "reciprocal"):
+            return
+        module.verify()
+        for schedule in ("late", "early", "random"):
+            args, out, wanted = fresh()
+            run(module, grid, args, schedule=schedule, seed=3)  # pyright: ignore
+            assert error(out, wanted) < 1e-2, (name, schedule)
+
+    options = CompileOptions(target="cuda", machine="sm_90a", disable=disable)
+    ir: dict[str, str] = {}
+    remarks: list[str] = []
+    machine = uarch.machine("sm_90a")
+    lowered = run_pipeline(parse_module(text), machine, options, remarks, ir, observe)
+    return names, (lowered, ir, remarks)
+
+
+def rng() -> np.random.Generator:
+    seed = np.random.SeedSequence().entropy
+    print("seed", seed)
+    return np.random.default_rng(seed)
+
+
+@pytest.mark.parametrize("layout", ["NT", "NN", "TN"])
+def test_gemm_after_every_pass(layout: str) -> None:
+    m, n, k = 136, 200, 320
+
+    def fresh() -> tuple[list[Any], Array, Array]:
+        r = rng()
+        a = r.standard_normal((k, m) if layout[0] == "T" else (m, k)).astype(bf16)
+        b = r.standard_normal((n, k) if layout[1] == "T" else (k, n)).astype(bf16)
+        a, b = a.T if layout[0] == "T" else a, b.T if layout[1] == "T" else b
+        c = np.full((m, n), np.nan, bf16)
+        return [a, b, c], c, a.astype(np.float64) @ b.astype(np.float64)
+
+    names, (lowered, ir, remarks) = check_passes(text_of(gemm, tuple(fresh()[0])), (3, 2, 1), fresh)
+    assert names[-7:-1] == ["persistent", "rings", "products", "overlap", "stores", "roles"]
+    assert not remarks
+    assert "stage.copy.issue" in ir["stage"] and lowered.persistent == 1
+    assert sum(isinstance(s, TensorMapOf) for s in lowered.slots) == 3
+
+
+def test_two_products_and_a_tile_that_is_also_read() -> None:
+    m, n, k = 128, 72, 192
+
+    def fresh() -> tuple[list[Any], Array, Array]:
+        r = rng()
+        a, b, d = (r.standard_normal(s).astype(bf16) for s in ((m, k), (k, n), (k, n)))
+        c = np.full((m, n), np.nan, np.float32)
+        x, y, z = (v.astype(np.float64) for v in (a, b, d))
+        return [a, b, d, c], c, np.maximum(x @ y, 0) + x @ z + x.sum(1, keepdims=True)
+
+    names, (_, ir, _) = check_passes(text_of(two_sums, tuple(fresh()[0])), (2, 2, 1), fresh)
+    assert "roles" in names
+    assert "stage.read" in ir["stage"]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_products_that_feed_products(causal: bool) -> None:
+    heads, length, depth = 2, 192, 64
+
+    def fresh() -> tuple[list[Any], Array, Array]:
+        r = rng()
+        q, k, v = (r.standard_normal((heads, length, depth)).astype(bf16) for _ in range(3))
+        o = np.full_like(q, np.nan)
+        s = q.astype(np.float64) @ k.astype(np.float64).swapaxes(1, 2) / 8
+        if causal:
+            s = np.where(np.tril(np.ones((length, length), bool)), s, -np.inf)
+        p = np.exp(s - s.max(-1, keepdims=True))
+        wanted = p / p.sum(-1, keepdims=True) @ v.astype(np.float64)
+        return [q, k, v, o, np.float32(0.125 * np.log2(np.e))], o, wanted
+
+    text = text_of(attention_kernel, tuple(fresh()[0]), CAUSAL=causal, D=depth, BM=64, BN=64)
+    names, (_, ir, _) = check_passes(text, (3, heads, 1), fresh)
+    assert "roles" in names
+    assert ir["stage"].count("stage.mma.issue") >= 4
+
+
+def test_each_pass_can_be_left_out() -> None:
+    a, b, c = (np.zeros((256, 256), bf16) for _ in range(3))
+    text = text_of(gemm, (a, b, c))
+    for name in ("rings", "persistent", "overlap", "stores", "roles"):
+        options = CompileOptions(target="cuda", machine="sm_90a", disable=frozenset({name}))
+        ir: dict[str, str] = {}
+        run_pipeline(parse_module(text), uarch.machine("sm_90a"), options, [], ir)
+        marks = {
+            "rings": "stage.ring", "persistent": "stage.worker", "overlap": "pending = 1",
+            "stores": "stage.store", "roles": "stage.roles",
+        }  # fmt: skip
+        assert marks[name] not in ir.get("stage", "")
