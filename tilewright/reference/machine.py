@@ -117,6 +117,8 @@ class Machine:
         self.ready[0] = [np.arange(self.batch.count, dtype=np.int64)]
         ticks = 0
         while self.ready or self.engine.advance():
+            if not self.ready:
+                continue  # a copy is done that nobody waits for yet
             ticks += 1
             number = max(self.ready) if ticks % _FAIRNESS == 0 else min(self.ready)
             self._run_segment(self.program.segments[number], self.ready.pop(number))
