@@ -428,6 +428,7 @@ def run_threads(lowered: Lowered, args: Sequence[Any], grid: tuple[int, int, int
             placed[low, high] = memory.place(data)
         addresses[i] = placed[low, high] + arrays[i].pointer - low
     function = next(op for op in lowered.module.walk() if op.name == "func.func")
+    grid = (grid[0] * lowered.split, grid[1], grid[2])
     launched = grid
     for z in range(launched[2]):
         for y in range(launched[1]):

@@ -279,3 +279,4 @@ timed(
     statement("nanosleep.u32 $0;", "i32", effect=True),
     SM80,
 )
+timed("trap", (), "The launch fails.", statement("trap;", effect=True), SM80)

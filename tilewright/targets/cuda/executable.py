@@ -236,6 +236,7 @@ class _Call:
     ) -> Callable[[int], int]:
         """A driver call with everything in its place but the stream."""
         plan = self.plan
+        grid = (grid[0] * plan.split, grid[1], grid[2])
         launched = launch_grid(plan, grid, self.device.multiprocessors)
         kept: list[Any] = []
         addresses: list[int] = []

@@ -106,6 +106,8 @@ class Lowered:
     ptx: int = 80
     """PTX version that the instructions need, times ten."""
     minimum_per_multiprocessor: int = 1
+    split: int = 1
+    """Programs along x for each of the launch's (`retile`): the grid that everything else sees."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ class LaunchPlan:
     shared_bytes: int
     cluster: tuple[int, int, int]
     persistent: int
+    split: int = 1
 
     def to_json(self) -> dict[str, Any]:
         slots = [[type(s).__name__, asdict(s)] for s in self.slots]
@@ -141,6 +144,7 @@ class LaunchPlan:
             data["shared_bytes"],
             (x, y, z),
             data["persistent"],
+            data["split"],
         )
 
 
@@ -152,4 +156,5 @@ def plan_of(lowered: Lowered) -> LaunchPlan:
         lowered.shared_bytes,
         lowered.cluster,
         lowered.persistent,
+        lowered.split,
     )

@@ -21,12 +21,14 @@ from tilewright.targets.cuda.asynchronous import SPARE, make_asynchronous, team_
 from tilewright.targets.cuda.lower import lower_kernel
 from tilewright.targets.cuda.lowered import Lowered
 from tilewright.targets.cuda.ownership import choose_warps, plan_ownership
+from tilewright.targets.cuda.retile import factor_of, retile
 from tilewright.uarch.base import Machine
 
-ABLATIONS = ("reciprocal", "mma", *ASYNCHRONOUS)
+ABLATIONS = ("reciprocal", "mma", "split", *ASYNCHRONOUS)
 """Optimisations that `options.disable` can switch off; results stay right.
 
-mma: matrix instructions instead of multiply-add element by element."""
+mma: matrix instructions instead of multiply-add element by element. split: large tiles are shared by
+several workgroups."""
 
 
 def kernel_of(module: ModuleOp) -> gpu.FuncOp:
@@ -83,11 +85,15 @@ def run_pipeline(
     if "reciprocal" not in off:
         run("reciprocal", lambda: use_reciprocals(kernel))
     run("cleanup", lambda: cleanup(kernel))
+    if "split" not in off:
+        run("split-workgroups", lambda: retile(kernel, remarks))
+        run("cleanup", lambda: cleanup(kernel))
     lowered = _asynchronous(module, machine, options, remarks, ir, observe)
     if lowered is None:
         warps = choose_warps(kernel)
         ownership = plan_ownership(kernel.body.block, warps, use_mma="mma" not in off)
         lowered = lower_kernel(kernel, ownership, machine)
+    lowered.split = factor_of(kernel)
     ir["mach"] = str(lowered.module)
     return lowered
 

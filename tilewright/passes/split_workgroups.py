@@ -1,0 +1,375 @@
+"""split-workgroups: one workgroup with large tiles becomes several with parts of them.
+
+    %x = gpu.block_id x                                 %b = gpu.block_id x
+    %m = arith.muli %x, %c256                           %x = arith.divui %b, 2   %s = arith.remui %b, 2
+    %t = xetile.init_tile %A[%m, 0] : 256x32     ->     %m = arith.muli %x, %c256
+    %d = xetile.tile_mma .. : 256x256                   %o = %m + %s * 128
+                                                        %t = xetile.init_tile %A[%o, 0] : 128x32
+                                                        %d = xetile.tile_mma .. : 128x256
+
+The user's tile is not the machine's tile. Dimensions of values that ops tie together (rows of A, C and
+of everything computed from C) are one axis of the program; an axis whose elements never meet is split
+evenly, its parts are programs of their own, next to one another along x.
+
+Requires: workgroup level. An axis can be split when no op combines or moves elements along it (a
+reduction, a reshape, an extracted element), every store and atomic covers it, the kernel shares no
+memory in the workgroup, and nothing that it stores is loaded again. Guarantees: the same results from a
+grid with `factor` times as many programs along x; no axis is split further than asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from math import prod
+
+from xdsl.dialects import arith, gpu, scf, vector
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    DenseIntOrFPElementsAttr,
+    IndexType,
+    IntAttr,
+    VectorType,
+)
+from xdsl.ir import Attribute, Operation, OpResult, SSAValue
+from xdsl.rewriter import Rewriter
+
+from tilewright.dialects import xetile as xt
+
+Axis = tuple[SSAValue, int]
+"""One dimension of one value."""
+
+MayAlias = Callable[[SSAValue, SSAValue], bool]
+
+
+def shape_of(value: SSAValue) -> tuple[int, ...] | None:
+    """Extents of a vector or tile; None for anything else."""
+    if isinstance(value.type, VectorType | xt.TileType):
+        return tuple(value.type.get_shape())
+    return None
+
+
+@dataclass
+class Axes:
+    """Dimensions of values that are one axis of the program."""
+
+    parent: dict[Axis, Axis] = field(default_factory=dict[Axis, Axis])
+    fixed: set[Axis] = field(default_factory=set[Axis])
+    """Roots along which elements meet."""
+
+    def find(self, axis: Axis) -> Axis:
+        root = axis
+        while (up := self.parent.get(root, root)) != root:
+            root = up
+        while axis != root:
+            self.parent[axis], axis = root, self.parent.get(axis, axis)
+        return root
+
+    def tie(self, a: Axis, b: Axis) -> None:
+        x, y = self.find(a), self.find(b)
+        if x != y:
+            self.parent[y] = x
+            if y in self.fixed:
+                self.fixed.add(x)
+
+    def fix(self, axis: Axis) -> None:
+        self.fixed.add(self.find(axis))
+
+    def is_fixed(self, axis: Axis) -> bool:
+        return self.find(axis) in self.fixed
+
+
+_TIED = (
+    "xetile.update_tile_offset",
+    "xetile.load",
+    "xetile.store",
+    "xetile.store_tile",
+    "xetile.atomic_rmw",
+    "xetile.prefetch_tile",
+    "xetile.convert_layout",
+    "vector.fma",
+    "builtin.unrealized_conversion_cast",
+)
+"""Ops whose operands and results share their axes, dimension by dimension, besides arith and math."""
+
+
+class _Analysis:
+    def __init__(self, kernel: gpu.FuncOp):
+        self.kernel = kernel
+        self.axes = Axes()
+        self.values: list[SSAValue] = []
+        self.possible = True
+        for op in kernel.walk():
+            self.visit(op)
+            self.values += [r for r in op.results if shape_of(r) is not None]
+            for region in op.regions:
+                for block in region.blocks:
+                    self.values += [a for a in block.args if shape_of(a) is not None]
+
+    def tie_all(self, values: Iterable[SSAValue]) -> None:
+        shaped = [v for v in values if shape_of(v) is not None]
+        for v in shaped[1:]:
+            first, shape = shape_of(shaped[0]), shape_of(v)
+            assert first is not None and shape is not None
+            if len(first) != len(shape):
+                self.fix_all((shaped[0], v))
+                continue
+            for dim in range(len(shape)):
+                self.axes.tie((shaped[0], dim), (v, dim))
+
+    def fix_all(self, values: Iterable[SSAValue]) -> None:
+        for v in values:
+            for dim in range(len(shape_of(v) or ())):
+                self.axes.fix((v, dim))
+
+    def visit(self, op: Operation) -> None:
+        values = (*op.operands, *op.results)
+        if op.name.startswith(("arith.", "math.")) or op.name in _TIED:
+            self.tie_all(values)
+            if isinstance(op, arith.ConstantOp) and not _is_splat(op):
+                self.fix_all([op.result])
+        elif isinstance(op, xt.InitTileOp):
+            if op.tile_type.memory_space != 0:
+                self.possible = False
+            if op.offset_vector is not None:
+                self.tie_all((op.offset_vector, op.result))
+            elif len(op.mixed_offsets) == 1:
+                self.axes.fix((op.result, 0))
+        elif isinstance(op, xt.LoadTileOp):
+            order = op.permutation or tuple(range(2))
+            for value in op.values:
+                for dim, source in enumerate(order):
+                    self.axes.tie((op.tile, source), (value, dim))
+                    if len(op.values) > 1:
+                        self.axes.fix((value, dim))
+        elif isinstance(op, xt.TileMmaOp):
+            self.axes.tie((op.a, 0), (op.result, 0))
+            self.axes.tie((op.b, 1), (op.result, 1))
+            self.axes.tie((op.a, 1), (op.b, 0))
+            self.axes.fix((op.a, 1))
+            if op.c is not None:
+                self.tie_all((op.c, op.result))
+        elif isinstance(op, xt.ReductionOp):
+            for dim in range(len(shape_of(op.source) or ())):
+                if dim in op.dims:
+                    self.axes.fix((op.source, dim))
+                    self.axes.fix((op.result, dim))
+                else:
+                    self.axes.tie((op.source, dim), (op.result, dim))
+        elif isinstance(op, xt.BroadcastOp):
+            for dim in range(len(shape_of(op.source) or ())):
+                if dim not in op.dims:
+                    self.axes.tie((op.source, dim), (op.result, dim))
+                elif op.broadcast_size is not None:
+                    self.axes.fix((op.source, dim))
+                    self.axes.fix((op.result, dim))
+        elif isinstance(op, vector.BroadcastOp):
+            self.broadcast(op)
+        elif op.name in ("xetile.transpose", "vector.transpose"):
+            order = [int(x) for x in op.properties["permutation"].get_values()]  # pyright: ignore
+            for dim, source in enumerate(order):
+                self.axes.tie((op.operands[0], source), (op.results[0], dim))
+        elif op.name == "vector.shape_cast":
+            self.reshape(op)
+        elif op.name == "vector.step":
+            pass  # its numbers move with the part
+        elif isinstance(op, scf.ForOp):
+            last = op.body.block.last_op
+            assert last is not None
+            rows = (op.iter_args, op.body.block.args[1:], last.operands, op.results)
+            for group in zip(*rows, strict=True):
+                self.tie_all(group)
+        elif isinstance(op, scf.WhileOp):
+            before, after = op.before_region.block, op.after_region.block
+            condition, last = before.last_op, after.last_op
+            assert condition is not None and last is not None
+            for group in zip(op.arguments, before.args, last.operands, strict=True):
+                self.tie_all(group)
+            for group in zip(condition.operands[1:], after.args, op.results, strict=True):
+                self.tie_all(group)
+        elif isinstance(op, scf.IfOp):
+            ends = [r.block.last_op for r in op.regions if r.blocks]
+            for i, result in enumerate(op.results):
+                self.tie_all((*(e.operands[i] for e in ends if e is not None), result))
+        elif op.name in ("scf.yield", "scf.condition"):
+            pass
+        elif op.name.startswith(("memref.alloc", "gpu.barrier", "tw.", "stage.", "cf.")):
+            self.possible = False
+        else:
+            self.fix_all(v for v in values if shape_of(v) is not None)
+
+    def broadcast(self, op: vector.BroadcastOp) -> None:
+        source, result = shape_of(op.operands[0]), shape_of(op.results[0])
+        if source is None or result is None:
+            return
+        lead = len(result) - len(source)
+        for dim, n in enumerate(source):
+            if n == result[lead + dim]:
+                self.axes.tie((op.operands[0], dim), (op.results[0], lead + dim))
+
+    def reshape(self, op: Operation) -> None:
+        """Dimensions of extent 1 come and go; anything else mixes elements."""
+        (x,), (y,) = op.operands, op.results
+        old = [d for d, n in enumerate(shape_of(x) or ()) if n != 1]
+        new = [d for d, n in enumerate(shape_of(y) or ()) if n != 1]
+        a, b = shape_of(x) or (), shape_of(y) or ()
+        if [a[d] for d in old] != [b[d] for d in new]:
+            self.fix_all((x, y))
+            return
+        for p, q in zip(old, new, strict=True):
+            self.axes.tie((x, p), (y, q))
+
+
+def _stores(kernel: gpu.FuncOp) -> list[tuple[SSAValue, bool]]:
+    """(tile, does it write) of every access of memory."""
+    found: list[tuple[SSAValue, bool]] = []
+    for op in kernel.walk():
+        if isinstance(op, xt.StoreTileOp | xt.StoreScatterOp | xt.AtomicRmwOp):
+            found.append((op.tile, True))
+        elif isinstance(op, xt.LoadTileOp | xt.LoadGatherOp):
+            found.append((op.tile, False))
+    return found
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An axis of the program that can be split: its members, and its extent."""
+
+    members: tuple[Axis, ...]
+    extent: int
+
+
+def choices(
+    kernel: gpu.FuncOp, root_of: Callable[[SSAValue], SSAValue | None], may_alias: MayAlias
+) -> list[Choice]:
+    """The axes along which the kernel's workgroup can be split."""
+    analysis = _Analysis(kernel)
+    if not analysis.possible:
+        return []
+    accesses = _stores(kernel)
+    written = [root_of(t) for t, writes in accesses if writes]
+    loaded = [root_of(t) for t, writes in accesses if not writes]
+    if not written or None in written or None in loaded:
+        return []
+    if any(may_alias(a, b) for a in written for b in loaded if a is not None and b is not None):
+        return []
+    groups: dict[Axis, list[Axis]] = {}
+    for value in analysis.values:
+        for dim, n in enumerate(shape_of(value) or ()):
+            if n > 1:
+                groups.setdefault(analysis.axes.find((value, dim)), []).append((value, dim))
+    tiles = {t for t, writes in accesses if writes}
+    found: list[Choice] = []
+    for root, members in groups.items():
+        if root in analysis.axes.fixed:
+            continue
+        extents = {(shape_of(v) or ())[d] for v, d in members}
+        if len(extents) != 1:
+            continue
+        if not tiles <= {v for v, _ in members}:
+            continue
+        found.append(Choice(tuple(members), extents.pop()))
+    return found
+
+
+def split(kernel: gpu.FuncOp, choice: Choice, factor: int) -> None:
+    """Splits the workgroup along one axis into `factor` parts."""
+    body = kernel.body.block
+    part = choice.extent // factor
+    index = IndexType()
+    first = body.first_op
+    assert first is not None
+    number = gpu.BlockIdOp(gpu.DimensionAttr(gpu.DimensionEnum.X))
+    count = arith.ConstantOp.from_int_and_width(factor, index)
+    whole = arith.DivUIOp(number.result, count.result)
+    sub = arith.RemUIOp(number.result, count.result)
+    size = arith.ConstantOp.from_int_and_width(part, index)
+    start = arith.MuliOp(sub.result, size.result)
+    new: list[Operation] = [number, count, whole, sub, size, start]
+    for op in new:
+        body.insert_op_before(op, first)
+    for op in list(kernel.walk()):
+        if op is number:
+            continue
+        if isinstance(op, gpu.BlockIdOp) and op.dimension.data is gpu.DimensionEnum.X:
+            op.result.replace_all_uses_with(whole.result)
+            op.detach()
+            op.erase()
+        elif isinstance(op, gpu.GridDimOp) and op.dimension.data is gpu.DimensionEnum.X:
+            fewer = arith.DivUIOp(op.result, count.result)
+            assert op.parent is not None
+            op.parent.insert_op_after(fewer, op)
+            _replace_but_in(op.result, fewer.result, fewer)
+    inside: dict[SSAValue, set[int]] = {}
+    for value, dim in choice.members:
+        inside.setdefault(value, set()).add(dim)
+    for value, dims in inside.items():
+        _narrow(value, dims, part, start.result)
+
+
+def _narrow(value: SSAValue, dims: set[int], part: int, start: SSAValue) -> None:
+    """A value's type with shorter dimensions; what makes it moves by the part's start."""
+    type = value.type
+    assert isinstance(type, VectorType | xt.TileType)
+    shape = [part if d in dims else n for d, n in enumerate(type.get_shape())]
+    new_type: Attribute
+    if isinstance(type, VectorType):
+        new_type = VectorType(type.element_type, shape)
+    else:
+        new_type = xt.TileType.new(
+            [ArrayAttr(IntAttr(n) for n in shape), type.element_type, type.encoding]
+        )
+    op = value.op if isinstance(value, OpResult) else None
+    if isinstance(op, xt.InitTileOp) and op.offset_vector is None:
+        offsets = list(op.mixed_offsets)
+        lead = len(offsets) - 2
+        for dim in dims:
+            at = lead + dim
+            base = offsets[at]
+            if isinstance(base, int):
+                constant = arith.ConstantOp.from_int_and_width(base, IndexType())
+                _before(op, constant)
+                base = constant.result
+            moved = arith.AddiOp(base, start)
+            _before(op, moved)
+            offsets[at] = moved.result
+        assert isinstance(new_type, xt.TileType)
+        made = xt.InitTileOp(op.source, new_type, offsets, None, op.mixed_sizes, op.mixed_strides)
+        made.location = op.location
+        _before(op, made)
+        op.result.replace_all_uses_with(made.result)
+        op.detach()
+        op.erase()
+        return
+    if isinstance(op, arith.ConstantOp):
+        dense = op.value
+        assert isinstance(dense, DenseIntOrFPElementsAttr) and isinstance(new_type, VectorType)
+        op.properties["value"] = DenseIntOrFPElementsAttr.from_list(
+            new_type, [dense.get_values()[0]]
+        )
+    new = Rewriter.replace_value_with_new_type(value, new_type)
+    if op is not None and op.name == "vector.step":
+        many = vector.BroadcastOp(start, new_type)  # pyright: ignore
+        moved = arith.AddiOp(new, many.results[0])
+        assert op.parent is not None
+        op.parent.insert_op_after(moved, op)
+        op.parent.insert_op_after(many, op)
+        _replace_but_in(new, moved.result, moved)
+
+
+def _is_splat(op: arith.ConstantOp) -> bool:
+    return isinstance(op.value, DenseIntOrFPElementsAttr) and op.value.is_splat()
+
+
+def _replace_but_in(old: SSAValue, new: SSAValue, op: Operation) -> None:
+    """All uses of a value become uses of another, but those in `op`."""
+    old.replace_uses_with_if(new, lambda use: use.operation is not op)
+
+
+def _before(op: Operation, new: Operation) -> None:
+    assert op.parent is not None
+    op.parent.insert_op_before(new, op)
+
+
+def elements(value: SSAValue) -> int:
+    return prod(shape_of(value) or (1,))

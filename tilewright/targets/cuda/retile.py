@@ -1,0 +1,84 @@
+"""How far a workgroup's tiles are split so that the registers of its threads can hold them.
+
+A product's accumulators may take half of a thread's registers, with eight warps; other values so much
+that several workgroups share a multiprocessor and one's arithmetic hides another's loads. Tiles that
+nothing can split stay as they are.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from xdsl.dialects import arith, gpu
+from xdsl.dialects.builtin import IntegerAttr, VectorType, i64
+from xdsl.ir import SSAValue
+
+from tilewright.dialects import xetile as xt
+from tilewright.passes.split_workgroups import Choice, choices, shape_of, split
+from tilewright.targets.cuda.aliasing import may_alias, root_of
+
+MOST_ACCUMULATORS = 128 * 256
+"""Elements of all accumulators of a workgroup: 128 registers in each of 256 threads."""
+MOST_ELEMENTS = 8192
+"""Elements of the largest value of a kernel without products."""
+LEAST_PRODUCT = 64
+"""Rows or columns of a product that are not split further."""
+
+FACTOR = "tilewright.split"
+"""Attribute of a kernel: programs along x for each of the launch's."""
+
+
+def retile(kernel: gpu.FuncOp, remarks: list[str]) -> int:
+    """Splits the workgroup as often as it takes; how many programs along x one has become."""
+    factor = 1
+    while True:
+        products = [op for op in kernel.walk() if isinstance(op, xt.TileMmaOp)]
+        values = [op.result for op in products] or _values(kernel)
+        if not values:
+            break
+        load = sum(_size(v) for v in values) if products else max(_size(v) for v in values)
+        if load <= (MOST_ACCUMULATORS if products else MOST_ELEMENTS):
+            break
+        largest = max(values, key=_size)
+        choice = _best(kernel, largest, LEAST_PRODUCT if products else 1)
+        if choice is None:
+            break
+        split(kernel, choice, 2)
+        factor *= 2
+    if factor > 1:
+        kernel.attributes[FACTOR] = IntegerAttr(factor, i64)
+        remarks.append(f"a workgroup's tiles are shared by {factor} workgroups along x")
+    return factor
+
+
+def factor_of(kernel: gpu.FuncOp) -> int:
+    """How many programs along x stand for one of the launch's."""
+    found = kernel.attributes.get(FACTOR)
+    return found.value.data if isinstance(found, IntegerAttr) else 1
+
+
+def _values(kernel: gpu.FuncOp) -> list[SSAValue]:
+    return [
+        r
+        for op in kernel.walk()
+        if not isinstance(op, arith.ConstantOp)
+        for r in op.results
+        if isinstance(r.type, VectorType)
+    ]
+
+
+def _size(value: SSAValue) -> int:
+    return prod(shape_of(value) or (1,))
+
+
+def _best(kernel: gpu.FuncOp, largest: SSAValue, least: int) -> Choice | None:
+    """The longest axis of the largest value, of equals the outermost; None if none can be halved."""
+    best: tuple[tuple[int, int], Choice] | None = None
+    for choice in choices(kernel, root_of, may_alias):
+        dims = [d for v, d in choice.members if v is largest]
+        if not dims or choice.extent % 2 or choice.extent // 2 < least:
+            continue
+        rank = (choice.extent if least > 1 else -dims[0], -dims[0])
+        if best is None or rank > best[0]:
+            best = rank, choice
+    return best[1] if best is not None else None
