@@ -32,9 +32,15 @@ from xdsl.context import Context
 from xdsl.dialects import arith, gpu, vector
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
+    AnyFloat,
     DenseIntOrFPElementsAttr,
+    Float32Type,
+    Float64Type,
+    FloatTF32Type,
     IndexType,
+    IntegerType,
     ModuleOp,
+    Signedness,
     VectorType,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -49,6 +55,7 @@ from tilewright.passes.xegpu_lane_values import COMBINE
 from tilewright.passes.xegpu_ownership import (
     OwnershipAnalysis,
     dpas_fragments,
+    has_instruction,
     is_elementwise,
     lane_attribute,
     right_layout,
@@ -56,7 +63,7 @@ from tilewright.passes.xegpu_ownership import (
     slice_attributes,
     xe_machine,
 )
-from tilewright.passes.xegpu_pieces import Shape, grid_of, starts
+from tilewright.passes.xegpu_pieces import Shape, grid_of, starts, zeros
 from tilewright.passes.xegpu_rebuild import floats_or_ints
 from tilewright.passes.xegpu_sg_maps import dpas_instruction
 from tilewright.uarch.xe import XeMachine
@@ -218,19 +225,15 @@ class _Block(BlockedMemory):
 
     def dpas(self, op: xegpu.DpasOp) -> None:
         xe = self.owners.xe
+        dims = op.dims()
+        assert dims is not None
+        if not has_instruction(xe, op):
+            self.product(op, dims)
+            return
         fragments = dpas_fragments(xe, op)
         assert fragments.a is not None and fragments.b is not None
         m, k = fragments.a.shape
         n = fragments.c.shape[1]
-        dims = op.dims()
-        assert dims is not None
-        for what, extent, size in (("N", dims[1], n), ("K", dims[2], k)):
-            if extent % size:
-                types = " x ".join(dpas_instruction(xe, op).types[:2])
-                raise self.refuse(
-                    f"{what} = {extent} is no multiple of {size}, which a dpas of {types} takes on {xe.name}",
-                    "choose a tile that is",
-                )
         a = self.cut(op.lhs, (m, k))
         b = self.cut(op.rhs, right_layout(fragments.b, op.rhs).shape)
         rows, columns, depth = dims[0] // m, dims[1] // n, dims[2] // k
@@ -246,6 +249,54 @@ class _Block(BlockedMemory):
             new = xegpu.DpasOp.create(operands=operands, result_types=[kind])
             sums[i * columns + j] = self.add(new)
         self.hold(op.result, (m, n), [s for s in sums if s is not None])
+
+    def product(self, op: xegpu.DpasOp, dims: tuple[int, int, int]) -> None:
+        """A product that no dpas does: outer products of columns of A and rows of B, one after the other."""
+        if len(shape_of(op.lhs)) != 2 or len(shape_of(op.rhs)) != 2:
+            raise self.refuse("packed operands of a product that no dpas does")
+        result = element_of(op.result)
+        wide = _sum_type(result)
+        if wide is None or any(_sum_type(element_of(v)) is None for v in (op.lhs, op.rhs)):
+            dpas_instruction(self.owners.xe, op)
+            raise self.refuse(f"a product of {element_of(op.lhs)} by {element_of(op.rhs)}")
+        piece = self.owners.piece(op.result)
+        kind = self.typed(op.result, piece)
+        wide_kind = VectorType(wide, list(piece))
+        made: list[SSAValue] = []
+        for start in starts(shape_of(op.result), piece):
+            if op.acc is None:
+                total = self.constant(zeros(wide_kind))
+            else:
+                total = self.widened(self.box(op.acc, start, piece), wide)
+            for k in range(dims[2]):
+                a = self.widened(self.box(op.lhs, (start[0], k), (piece[0], 1)), wide)
+                b = self.widened(self.box(op.rhs, (k, start[1]), (1, piece[1])), wide)
+                a, b = (
+                    v
+                    if v.type == wide_kind
+                    else self.once(("broadcast", v, wide_kind), vector.BroadcastOp(v, wide_kind))
+                    for v in (a, b)
+                )
+                if isinstance(wide, AnyFloat):
+                    fma = vector.FMAOp.create(operands=[a, b, total], result_types=[wide_kind])
+                    total = self.add(fma)
+                else:
+                    total = self.binary(arith.AddiOp, self.binary(arith.MuliOp, a, b), total)
+            if wide != result:
+                total = self.add(arith.TruncFOp.create(operands=[total], result_types=[kind]))
+            made.append(total)
+        self.hold(op.result, piece, made)
+
+    def widened(self, value: SSAValue, element: Attribute) -> SSAValue:
+        """A value in the type in which sums are made."""
+        assert isinstance(value.type, VectorType)
+        given = value.type.element_type
+        if given == element:
+            return value
+        cast = arith.ExtFOp if isinstance(element, AnyFloat) else arith.ExtSIOp
+        kind = VectorType(element, value.type.get_shape())  # pyright: ignore
+        op = cast.create(operands=[value], result_types=[kind])
+        return self.once(("wide", value, element), op)
 
     # --- Reductions ----------------------------------------------------------------------------------
 
@@ -471,6 +522,19 @@ class _Block(BlockedMemory):
 
     def older(self, op: Operation) -> None:
         raise self.refuse("a descriptor of the older text", "run xegpu-modernize first")
+
+
+def _sum_type(element: Attribute) -> Attribute | None:
+    """The type in which products of this type are summed; None where that is not known."""
+    match element:
+        case Float64Type():
+            return element
+        case _ if isinstance(element, AnyFloat) and not isinstance(element, FloatTF32Type):
+            return Float32Type()
+        case IntegerType() if element.signedness.data is Signedness.SIGNLESS:
+            return element if element.width.data > 32 else IntegerType(32)
+        case _:
+            return None
 
 
 def box(start: Shape, size: Shape) -> tuple[slice, ...]:

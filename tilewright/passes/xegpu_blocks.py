@@ -10,8 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType, StridedLayoutAttr
-from xdsl.ir import SSAValue
+from xdsl.dialects import gpu
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    ArrayAttr,
+    DictionaryAttr,
+    IntegerAttr,
+    MemRefType,
+    StridedLayoutAttr,
+)
+from xdsl.ir import BlockArgument, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
@@ -168,11 +176,46 @@ def surface_fault(xe: XeMachine, op: xegpu.CreateNdDescOp) -> str | None:
         end = entry.fault(extents[-1] * itemsize)
         if end is not None:
             return f"{entry.what} of {extents[-1] * itemsize} bytes is not possible: {end}"
+    if (fault := _promised_fault(op, known, extents, itemsize)) is not None:
+        return fault
     source = op.source.type
     if isinstance(source, MemRefType) and isinstance(source.layout, StridedLayoutAttr):
         offset = getattr(source.layout.offset, "data", None)
         if offset and offset * itemsize % 64:
             return f"the base begins {offset * itemsize} bytes into its array, no multiple of 64"
+    return None
+
+
+def _promised_fault(
+    op: xegpu.CreateNdDescOp,
+    strides: list[int | None],
+    extents: list[int | None],
+    itemsize: int,
+) -> str | None:
+    """What specialisation promises of an array argument whose type leaves strides and extents open.
+
+    Kernels that are compiled for their arguments have `tilewright.args`; other text is taken at its word.
+    """
+    source = op.source
+    kernel = source.owner.parent_op() if isinstance(source, BlockArgument) else None
+    facts = kernel.attributes.get("tilewright.args") if isinstance(kernel, gpu.FuncOp) else None
+    if not isinstance(facts, ArrayAttr) or not isinstance(source, BlockArgument):
+        return None
+    entry = facts.data[source.index] if source.index < len(facts.data) else None
+    if not isinstance(entry, DictionaryAttr):
+        return None
+    align, div = entry.data.get("align"), entry.data.get("div")
+    if len(strides) > 1 and strides[-2] is None:
+        known = align.value.data if isinstance(align, IntegerAttr) else 1
+        if known % 16:
+            return f"its pitch is only known to be a multiple of {known} bytes, 16 are needed"
+    if extents and extents[-1] is None and isinstance(div, ArrayAttr):
+        last = div.data[-1]
+        known = (last.value.data if isinstance(last, IntegerAttr) else 1) * itemsize
+        if known < 64:
+            return (
+                f"its width is only known to be a multiple of {known} bytes, at least 64 are needed"
+            )
     return None
 
 

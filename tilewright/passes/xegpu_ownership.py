@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from math import gcd, prod
+from typing import TypeGuard
 
 from xdsl.dialects import arith, gpu, scf, vector
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, VectorType
@@ -162,6 +163,16 @@ def restricted(layout: ly.Layout, sizes: Sequence[int]) -> ly.Layout:
     return ly.Layout.of(sizes, others + ly.number(ly.Axis.REGISTER, registers))
 
 
+def has_instruction(xe: XeMachine, op: xegpu.DpasOp) -> bool:
+    """Is a product made of instructions of the machine: are its types, N and K theirs?"""
+    try:
+        instruction = dpas_instruction(xe, op)
+    except UnsupportedError:
+        return False
+    dims = op.dims()
+    return dims is not None and dims[1] % instruction.n[0] == 0 and dims[2] % instruction.k == 0
+
+
 def dpas_fragments(xe: XeMachine, op: xegpu.DpasOp) -> Fragments:
     """Ownership of A, B and C of the largest instruction that divides M (and M itself below it)."""
     instruction = dpas_instruction(xe, op)
@@ -227,6 +238,7 @@ class OwnershipAnalysis:
             self._relate(op)
         for anchors in (self._dpas_c, self._dpas_b, self._dpas_a, self._written, self._stored):
             self._spread([root for op in ops for root in anchors(op)])
+        self._settle(ops)
 
     # --- Answers -----------------------------------------------------------------------------
 
@@ -391,18 +403,21 @@ class OwnershipAnalysis:
                     continue
                 queue += self._set(other, derived)
 
+    def _is_dpas(self, op: Operation) -> TypeGuard[xegpu.DpasOp]:
+        return isinstance(op, xegpu.DpasOp) and has_instruction(self.xe, op)
+
     def _dpas_c(self, op: Operation) -> list[SSAValue]:
-        return self._set(op.result, self._fragments(op).c) if isinstance(op, xegpu.DpasOp) else []
+        return self._set(op.result, self._fragments(op).c) if self._is_dpas(op) else []
 
     def _dpas_b(self, op: Operation) -> list[SSAValue]:
-        if not isinstance(op, xegpu.DpasOp):
+        if not self._is_dpas(op):
             return []
         self._packed.add(self.classes.find(op.rhs))
         b = self._fragments(op).b
         return self._set(op.rhs, None if b is None else right_layout(b, op.rhs))
 
     def _dpas_a(self, op: Operation) -> list[SSAValue]:
-        return self._set(op.lhs, self._fragments(op).a) if isinstance(op, xegpu.DpasOp) else []
+        return self._set(op.lhs, self._fragments(op).a) if self._is_dpas(op) else []
 
     def _fragments(self, op: xegpu.DpasOp) -> Fragments:
         if len(shape_of(op.lhs)) != 2:
@@ -434,6 +449,12 @@ class OwnershipAnalysis:
             case _:
                 pass
         return found
+
+    def _settle(self, ops: Sequence[Operation]) -> None:
+        """Natural deals for what is left, large values first: the small ones are made from or into them."""
+        values = [v for op in ops for v in op.results if is_vector(v) and not is_free(v)]
+        for value in sorted(values, key=lambda v: -prod(shape_of(v))):
+            self.layout(value)
 
     def _stored(self, op: Operation) -> list[SSAValue]:
         """Block stores deal rows in one way only, while loads can also transpose."""
