@@ -258,7 +258,7 @@ def load_nd(s: Blocks, op: xegpu.LoadNdOp) -> SSAValue:
         # A transposing message counts x in its own units, the operands in the text's.
         last = b.call(part.callee, [*_place(b, m, part, unit), place])
     assert last is not None
-    here = Private(pointer, 0, form.component_bits, last)
+    here = Private(pointer, 0, parts[0].form.word_bits(s.lanes), last)
     value = b.read_private(here, kind)
     if order == list(range(len(order))):
         b.private[value] = here

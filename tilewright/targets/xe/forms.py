@@ -108,6 +108,16 @@ class Block2D:
         """Components that a lane holds."""
         return self.count * self._per_block(lanes)
 
+    def word_bits(self, lanes: int) -> int:
+        """Bits of a register's unit: a lane's neighbouring elements of a row wider than the subgroup are one."""
+        along, _ = self._spread()
+        group = max(1, along // lanes) if self.kind in ("load", "store") else 1
+        return (
+            self.component_bits * group
+            if self.component_bits * group <= 64
+            else self.component_bits
+        )
+
     def _spread(self) -> tuple[int, int]:
         """(extent along lanes, extent along registers) of one block: rows and columns change places when it
         transposes; extents along lanes are padded to a power of two."""

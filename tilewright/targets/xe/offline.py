@@ -116,17 +116,16 @@ def compile_offline(
             check=False,
         ).stdout
         info = found.get(".ze_info", b"").decode(errors="replace")
-        spilled = sum(
-            int(n)
-            for listing in Path(folder).glob("*.asm")
-            for n in re.findall(r"^//\.spill size (\d+)", listing.read_text(errors="replace"), re.M)
-        )
+        # It may compile twice and keep the second, when the first spilled.
+        listings = sorted(Path(folder).glob("*.asm"), key=lambda f: f.stat().st_mtime_ns)
+        listing = listings[-1].read_text(errors="replace") if listings else ""
+        spilled = re.search(r"^//\.spill size (\d+)", listing, re.M)
     scratch = re.search(r"type:\s*scratch\s*\n\s*usage:.*\n\s*size:\s*(\d+)", info)
     return Binary(
         device,
         text,
         info,
-        spilled,
+        int(spilled.group(1)) if spilled else 0,
         int(scratch.group(1)) if scratch else 0,
         elf,
     )

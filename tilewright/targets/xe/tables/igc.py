@@ -53,9 +53,14 @@ def _less_one(p: Printer, text: str) -> str:
     return str(int(text) - 1) if text.lstrip("-").isdigit() else p.emit(f"sub i32 {text}, 1")
 
 
+def _words(form: Block2D, lanes: int) -> int:
+    """Register units of a lane: what counts as a component here."""
+    return form.components(lanes) * form.component_bits // form.word_bits(lanes)
+
+
 def _split(form: Block2D, lanes: int, most: int) -> list[tuple[Block2D, int, int]]:
     """Messages of at most so many components each, in the order of the fragment: (form, x, y)."""
-    if form.components(lanes) <= most:
+    if _words(form, lanes) <= most:
         return [(form, 0, 0)]
     if form.count > 1:
         one = replace(form, count=1)
@@ -87,16 +92,17 @@ def _load(p: Printer, op: Operation, form: Block2D, args: list[Arg]) -> None:
     _, data = args[6]
     offset = 0
     # Parts that are read at once: taking them out of a longer fragment would cost moves here.
-    granule = integer_attribute(op, "xe.granule", MOST_COMPONENTS * form.component_bits // 8)
-    most = max(1, min(MOST_COMPONENTS, granule * 8 // form.component_bits))
+    word = form.word_bits(lanes)
+    granule = integer_attribute(op, "xe.granule", MOST_COMPONENTS * word // 8)
+    most = max(1, min(MOST_COMPONENTS, granule * 8 // word))
     for part, dx, dy in _split(form, lanes, most):
-        n = part.components(lanes)
-        type = f"<{n} x i{part.component_bits}>" if n > 1 else f"i{part.component_bits}"
+        n = _words(part, lanes)
+        type = f"<{n} x i{word}>" if n > 1 else f"i{word}"
         at = [*surface, _moved(p, x, dx), _moved(p, y, dy)]
         if part.hints:
             value = p.call(type, part.name, at)
         else:
-            suffix = f"v{n}i{part.component_bits}" if n > 1 else f"i{part.component_bits}"
+            suffix = f"v{n}i{word}" if n > 1 else f"i{word}"
             flags = [("i1", str(part.kind == kind).lower()) for kind in ("transpose", "vnni")]
             sizes = [("i32", str(s)) for s in (part.bits, part.columns, part.rows, part.count)]
             name = f"llvm.genx.GenISA.LSC2DBlockRead.{suffix}"
@@ -105,7 +111,7 @@ def _load(p: Printer, op: Operation, form: Block2D, args: list[Arg]) -> None:
         if offset:
             place = p.emit(f"getelementptr inbounds i8, ptr {data}, i64 {offset}")
         p.line(f"store {type} {value}, ptr {place}, align {min(64, offset & -offset or 64)}")
-        offset += n * part.component_bits // 8
+        offset += n * word // 8
 
 
 def _genisa(p: Printer, result: str, name: str, args: list[Arg]) -> str:
@@ -117,8 +123,9 @@ def _genisa(p: Printer, result: str, name: str, args: list[Arg]) -> str:
 
 
 def _store(p: Printer, op: Operation, form: Block2D, args: list[Arg]) -> None:
-    n = form.components(lanes_of(op))
-    type = f"<{n} x i{form.bits}>" if n > 1 else f"i{form.bits}"
+    lanes = lanes_of(op)
+    n, word = _words(form, lanes), form.word_bits(lanes)
+    type = f"<{n} x i{word}>" if n > 1 else f"i{word}"
     value = p.emit(f"load {type}, ptr {args[6][1]}, align 64")
     p.call("void", form.name, [(type, value), *_surface(p, args)])
 
