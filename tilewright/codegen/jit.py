@@ -77,11 +77,21 @@ def parse(text: str) -> Any:
     return module
 
 
-def compile_object(text: str, target: LLVMTarget) -> bytes:
-    """Object code of LLVM IR text, for an x86 target."""
+def compile_object(text: str, target: LLVMTarget, *, optimize: bool = False) -> bytes:
+    """Object code of LLVM IR text, for an x86 target.
+
+    `optimize` runs LLVM's passes first: for code that is compiled as its author wrote it, scalar loop by loop.
+    """
     with _lock:
         machine = _target_machine(target.triple, target.cpu, target.feature_string())
-        return machine.emit_object(parse(text))
+        module = parse(text)
+        if optimize:
+            options = llvm.create_pipeline_tuning_options(speed_level=2)
+            options.loop_vectorization = options.slp_vectorization = True
+            options.loop_unrolling = True
+            builder = llvm.create_pass_builder(machine, options)
+            builder.getModulePassManager().run(module, builder)
+        return machine.emit_object(module)
 
 
 def compile_assembly(text: str, target: LLVMTarget) -> str:

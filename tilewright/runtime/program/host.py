@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes as C
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,11 +28,15 @@ from tilewright.codegen import emit_module
 from tilewright.codegen.jit import LoadedObject, compile_object
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dtypes import from_mlir, from_name
+from tilewright.passes.host_jam import jam_loops
+from tilewright.passes.host_memory import Memory
+from tilewright.passes.host_parallel import share_loops
 from tilewright.passes.host_to_calls import HOST, POISON, Launch, host_to_calls
 from tilewright.passes.unread_launches import mark_unread_launches
 from tilewright.runtime.mlir_runner import Runner, array_at, array_of, native
 from tilewright.runtime.program.entry import RANDOM, call_entry, choose_entry
 from tilewright.runtime.program.kernels import Kernels
+from tilewright.runtime.program.sharing import Sharing, can_pass
 from tilewright.targets.cpu.machine import machine
 
 Fail = Callable[[BaseException], Any]
@@ -69,9 +74,18 @@ class Program:
         for launch in launches:
             self._export(launch.symbol, _launch_callback(launch, kernels, fail))
         target = machine(None).target
+        sharing = Sharing(target.representation, lambda name: self._object.address(name))
+        memory = Memory(host)
+        for function in host.body.block.ops:
+            jam_loops(function, memory)
+        passable = partial(can_pass, representation=target.representation)
+        for loop in share_loops(host, memory, passable):
+            self._export(loop.call, sharing.callback(loop, lambda run: _guarded(run, fail)))
         self.llvm = emit_module(host, target)
         """LLVM IR text of the host functions."""
-        self._object = LoadedObject(compile_object(self.llvm, target), target, self._symbols)
+        self._object = LoadedObject(
+            compile_object(self.llvm, target, optimize=True), target, self._symbols
+        )
 
     def _export(self, name: str, callback: Any) -> None:
         self._keep.append(callback)

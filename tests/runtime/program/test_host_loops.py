@@ -1,0 +1,170 @@
+"""Host loops side by side and shared by threads give what they give one round after another."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from tilewright.dialects.text import parse_module
+from tilewright.passes.host_jam import jam_loops
+from tilewright.passes.host_memory import Memory
+from tilewright.passes.host_parallel import share_loops
+from tilewright.runtime.program import run_program
+
+PROGRAM = """
+func.func private @printMemrefF32(memref<*xf32>) attributes {llvm.emit_c_interface}
+func.func @fill(%m: memref<?x?xf16>, %rows: index, %columns: index, %a: index) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c11 = arith.constant 11 : index
+  scf.for %i = %c0 to %rows step %c1 {
+    scf.for %j = %c0 to %columns step %c1 {
+      %x = arith.muli %i, %a : index
+      %y = arith.addi %x, %j : index
+      %z = arith.remui %y, %c11 : index
+      %n = arith.index_cast %z : index to i32
+      %f = arith.sitofp %n : i32 to f16
+      memref.store %f, %m[%i, %j] : memref<?x?xf16>
+    }
+  }
+  return
+}
+func.func @product(%a: memref<?x?xf16>, %b: memref<?x?xf16>, %c: memref<?x?xf32>,
+                   %m: index, %n: index, %k: index, %from: index) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  scf.for %i = %c0 to %m step %c1 {
+    scf.for %j = %c0 to %n step %c1 {
+      %ci = arith.addi %i, %from : index
+      %c_old = memref.load %c[%ci, %j] : memref<?x?xf32>
+      %s = scf.for %l = %c0 to %k step %c1 iter_args(%sum = %c_old) -> (f32) {
+        %x = memref.load %a[%i, %l] : memref<?x?xf16>
+        %y = memref.load %b[INDEX] : memref<?x?xf16>
+        %xf = arith.extf %x : f16 to f32
+        %yf = arith.extf %y : f16 to f32
+        %p = arith.mulf %xf, %yf : f32
+        %q = arith.addf %sum, %p : f32
+        scf.yield %q : f32
+      }
+      memref.store %s, %c[%ci, %j] : memref<?x?xf32>
+    }
+  }
+  return
+}
+func.func @main() {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c3 = arith.constant 3 : index
+  %c7 = arith.constant 7 : index
+  %m = arith.constant MM : index
+  %n = arith.constant NN : index
+  %k = arith.constant KK : index
+  %br = arith.constant ROWS : index
+  %bc = arith.constant COLUMNS : index
+  %zero = arith.constant 0.5 : f32
+  %a = memref.alloc(%m, %k) : memref<?x?xf16>
+  %b = memref.alloc(%br, %bc) : memref<?x?xf16>
+  %mm = arith.addi %m, %c3 : index
+  %c = memref.alloc(%mm, %n) : memref<?x?xf32>
+  call @fill(%a, %m, %k, %c7) : (memref<?x?xf16>, index, index, index) -> ()
+  call @fill(%b, %br, %bc, %c3) : (memref<?x?xf16>, index, index, index) -> ()
+  scf.for %i = %c0 to %mm step %c1 {
+    scf.for %j = %c0 to %n step %c1 {
+      memref.store %zero, %c[%i, %j] : memref<?x?xf32>
+    }
+  }
+  call @product(%a, %b, %c, %m, %n, %k, %c3)
+    : (memref<?x?xf16>, memref<?x?xf16>, memref<?x?xf32>, index, index, index, index) -> ()
+  %u = memref.cast %c : memref<?x?xf32> to memref<*xf32>
+  call @printMemrefF32(%u) : (memref<*xf32>) -> ()
+  return
+}
+"""
+
+
+def numbers(text: str) -> np.ndarray:
+    """What a printMemref printed."""
+    data = text.split("data =", 1)[1]
+    return np.array([float(x) for x in re.findall(r"-?[\d.]+(?:e[+-]?\d+)?|nan", data)])
+
+
+def pattern(rows: int, columns: int, a: int) -> np.ndarray:
+    i, j = np.indices((rows, columns))
+    return ((i * a + j) % 11).astype(np.float32)
+
+
+@pytest.mark.parametrize("m, n, k", [(1, 1, 1), (37, 19, 5), (70, 33, 9), (64, 16, 0)])
+@pytest.mark.parametrize("transposed", [True, False])
+def test_sums_side_by_side_and_shared(m, n, k, transposed, capsys):
+    shape = (n, k) if transposed else (k, n)
+    text = PROGRAM.replace("INDEX", "%j, %l" if transposed else "%l, %j")
+    for name, value in {
+        "MM": m, "NN": n, "KK": k, "ROWS": shape[0], "COLUMNS": shape[1],
+    }.items():  # fmt: skip
+        text = text.replace(name, str(value))
+    run_program(parse_module(text, "loops.mlir"))
+    got = numbers(capsys.readouterr().out).reshape(m + 3, n)
+    b = pattern(*shape, 3)
+    want = np.full((m + 3, n), 0.5)
+    want[3:] += pattern(m, k, 7) @ (b.T if transposed else b)
+    np.testing.assert_array_equal(got, want)
+
+
+LOOP = """
+func.func @f(%m: memref<64x64xf32>, %o: memref<64x64xf32>) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c64 = arith.constant 64 : index
+  %z = arith.constant 0.0 : f32
+  scf.for %i = %c0 to %c64 step %c1 {
+    scf.for %j = %c0 to %c64 step %c1 {
+      BODY
+    }
+  }
+  return
+}
+func.func @main() {
+  %a = memref.alloc() : memref<64x64xf32>
+  %b = memref.alloc() : memref<64x64xf32>
+  call @f(%a, SECOND) : (memref<64x64xf32>, memref<64x64xf32>) -> ()
+  return
+}
+"""
+COPY = """%x = memref.load %o[%j, %i] : memref<64x64xf32>
+      memref.store %x, %m[%i, %j] : memref<64x64xf32>"""
+
+
+@pytest.mark.parametrize(
+    "body, second, shared",
+    [
+        (COPY, "%b", True),
+        (COPY, "%a", False),  # in place: rounds touch what others store
+        ("memref.store %z, %m[%j, %c0] : memref<64x64xf32>", "%b", False),
+        ("memref.store %z, %m[%i, %c0] : memref<64x64xf32>", "%b", True),
+        (
+            """%i1 = arith.addi %i, %c1 : index
+      %x = memref.load %m[%i1, %j] : memref<64x64xf32>
+      memref.store %x, %m[%i, %j] : memref<64x64xf32>""",
+            "%b",
+            False,
+        ),
+    ],
+)
+def test_only_rounds_that_keep_apart_are_shared(body, second, shared):
+    module = parse_module(LOOP.replace("BODY", body).replace("SECOND", second), "loops.mlir")
+    memory = Memory(module)
+    found = share_loops(module, memory, lambda types: True)
+    assert len(found) == int(shared)
+    module.verify()
+
+
+def test_what_is_jammed_verifies():
+    text = PROGRAM.replace("INDEX", "%j, %l")
+    for name in ("MM", "NN", "KK", "ROWS", "COLUMNS"):
+        text = text.replace(name, "40")
+    module = parse_module(text, "loops.mlir")
+    memory = Memory(module)
+    assert [jam_loops(f, memory) for f in module.body.block.ops] == [0, 0, 1, 0]
+    module.verify()

@@ -1,0 +1,148 @@
+"""Which memory the memrefs of host code may point to, and whether the rounds of a loop keep apart.
+
+A whole program is here, so every array comes from an allocation that can be seen: a memref's *roots* are the
+allocations that it may be a view of.  Two memrefs without a root in common do not overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from xdsl.dialects import arith, func, gpu, memref, scf
+from xdsl.dialects.builtin import MemRefType, ModuleOp
+from xdsl.ir import BlockArgument, Operation, SSAValue
+
+Roots = frozenset[object] | None
+"""Allocating ops; None where it may be any memory."""
+
+_VIEWS = (
+    memref.CastOp,
+    memref.MemorySpaceCastOp,
+    memref.SubviewOp,
+)
+"""Views in which no element appears twice, if none does in what they view (a reinterpret_cast may repeat some)."""
+_ALLOCATIONS = (memref.AllocOp, memref.AllocaOp, gpu.AllocOp)
+_PURE = ("arith.", "math.", "index.")
+_QUIET = (scf.ForOp, scf.IfOp, scf.YieldOp)
+
+
+class Memory:
+    """Roots of the memrefs of a module of host functions."""
+
+    def __init__(self, module: ModuleOp) -> None:
+        self._functions = {
+            op.sym_name.data: op for op in module.body.block.ops if isinstance(op, func.FuncOp)
+        }
+        self._calls: dict[str, list[func.CallOp]] = {}
+        for op in module.walk():
+            if isinstance(op, func.CallOp):
+                self._calls.setdefault(op.callee.string_value(), []).append(op)
+        self._known: dict[SSAValue, Roots] = {}
+
+    def roots(self, value: SSAValue) -> Roots:
+        if value not in self._known:
+            self._known[value] = None  # what depends on itself may be anything
+            self._known[value] = self._find(value)
+        return self._known[value]
+
+    def _find(self, value: SSAValue) -> Roots:
+        owner = value.owner
+        if isinstance(owner, _ALLOCATIONS):
+            return frozenset([owner])
+        if isinstance(owner, _VIEWS):
+            return self.roots(owner.operands[0])
+        if isinstance(owner, func.CallOp):
+            callee = self._functions.get(owner.callee.string_value())
+            if callee is None or callee.is_declaration:
+                return None
+            at = list(owner.results).index(value)  # pyright: ignore[reportArgumentType]
+            ends = [op for op in callee.walk() if isinstance(op, func.ReturnOp)]
+            return self._union(end.operands[at] for end in ends)
+        if isinstance(value, BlockArgument):
+            function = value.block.parent_op()
+            if isinstance(function, func.FuncOp) and value.block is function.body.blocks[0]:
+                calls = self._calls.get(function.sym_name.data, [])
+                return self._union(c.arguments[value.index] for c in calls) if calls else None
+        return None
+
+    def _union(self, values: Iterable[SSAValue]) -> Roots:
+        found: frozenset[object] = frozenset()
+        for value in values:
+            roots = self.roots(value)
+            if roots is None:
+                return None
+            found |= roots
+        return found
+
+    def overlap(self, a: SSAValue, b: SSAValue) -> bool:
+        """Whether two memrefs may share an element."""
+        left, right = self.roots(a), self.roots(b)
+        return left is None or right is None or bool(left & right)
+
+    def independent(self, loop: scf.ForOp) -> bool:
+        """Whether the rounds of a loop may run in any order and at the same time, with the same results.
+
+        So it is where the loop carries nothing, and what one round stores no other touches: all accesses to
+        an array that is stored to are through one memref, and some index of theirs tells the rounds apart.
+        """
+        if list(loop.iter_args):
+            return False
+        stores: list[memref.StoreOp] = []
+        accesses: list[memref.StoreOp | memref.LoadOp] = []
+        for op in loop.body.walk():
+            if isinstance(op, memref.StoreOp):
+                stores.append(op)
+                accesses.append(op)
+            elif isinstance(op, memref.LoadOp):
+                accesses.append(op)
+            elif not isinstance(op, _QUIET) and not op.name.startswith(_PURE):
+                return False
+        return all(
+            store is other
+            or not self.overlap(store.memref, other.memref)
+            or _apart(loop, store, other)
+            for store in stores
+            for other in accesses
+        ) and all(
+            self.roots(store.memref) is not None and _apart(loop, store, store) for store in stores
+        )
+
+
+def _apart(
+    loop: scf.ForOp, a: memref.StoreOp | memref.LoadOp, b: memref.StoreOp | memref.LoadOp
+) -> bool:
+    """Whether two accesses touch the same element in the same round only."""
+    if a.memref is not b.memref or not isinstance(a.memref.type, MemRefType):
+        return False
+    pairs = zip(a.indices, b.indices, strict=True)
+    return any((key := _round(loop, i)) is not None and key == _round(loop, j) for i, j in pairs)
+
+
+def _round(loop: scf.ForOp, index: SSAValue) -> tuple[SSAValue, ...] | None:
+    """The terms from outside of the loop that are added to its counter, where the index is such a sum."""
+    terms: list[SSAValue] = []
+    counter = loop.body.block.args[0]
+    while index is not counter:
+        owner = index.owner
+        if not isinstance(owner, arith.AddiOp):
+            return None
+        left, right = owner.operands
+        if outside(loop, right):
+            index, term = left, right
+        elif outside(loop, left):
+            index, term = right, left
+        else:
+            return None
+        terms.append(term)
+    return tuple(sorted(terms, key=id))
+
+
+def outside(loop: Operation, value: SSAValue) -> bool:
+    """Whether a value is defined outside of a loop."""
+    block = value.block if isinstance(value, BlockArgument) else value.owner.parent
+    while block is not None:
+        op = block.parent_op()
+        if op is loop:
+            return False
+        block = op.parent if op is not None else None
+    return True
