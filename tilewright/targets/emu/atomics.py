@@ -102,6 +102,6 @@ def _exchange(
 def _combine(b: Builder, kind: str, element: Attribute, a: SSAValue, x: SSAValue) -> SSAValue:
     op = _KINDS[kind]
     if isinstance(element, AnyFloat) and not isinstance(element, Float32Type | Float64Type):
-        wide = [b.add(arith.ExtFOp(y, f32)) for y in (a, x)]
-        return b.add(arith.TruncFOp(b.add(op(*wide)), element))
+        old, new = (b.add(arith.ExtFOp(y, f32)) for y in (a, x))
+        return b.add(arith.TruncFOp(b.add(op(old, new)), element))
     return b.add(op(a, x))

@@ -1,4 +1,4 @@
-"""Blocks of a matrix: descriptors, block loads and stores, at subgroup level (whole blocks) and at lane level (fragments).
+"""Blocks of a matrix: descriptors, block loads and stores, of whole blocks (subgroups) and of fragments (lanes).
 
     %v = xegpu.load_nd %t[%y, %x] : tensor_desc<8x16xf16> -> vector<8xf16>     (one of 16 lanes)
     ->  func.call @part(base, extents, strides, y, x) -> vector<8x16xf16>
@@ -15,7 +15,7 @@ from math import prod
 
 import numpy as np
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import MemRefType, i1
+from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright import layout as ly
@@ -23,7 +23,7 @@ from tilewright.dialects import mach, xegpu
 from tilewright.dialects.xegpu import distribution
 from tilewright.dialects.xegpu.compute import packing_factor
 from tilewright.dialects.xegpu.rules_block import full_load_shape, load_shapes
-from tilewright.dialects.xegpu.types import TensorDescType, element_bits
+from tilewright.dialects.xegpu.types import element_bits
 from tilewright.layout.blocks import lane_map
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.builder import Builder, Idx, index, shape_of, signless, size_of, vec
@@ -207,34 +207,41 @@ class Rows:
         """Coordinates in the block of the start of each row."""
         return list(np.ndindex(*self.shape[:-1]))
 
-    def address(self, at: Sequence[int]) -> Idx:
+    def origin(self) -> Idx:
+        """The address of the block's first element."""
         b = self.b
         total: Idx = 0
-        for place, offset, stride in zip((*at, 0), self.offsets, self.strides, strict=True):
-            total = b.plus(total, b.times(b.plus(offset, place), stride))
+        for offset, stride in zip(self.offsets, self.strides, strict=True):
+            total = b.plus(total, b.times(offset, stride))
         return b.plus(self.base, b.times(total, self.size))
 
-    def inside(self, at: Sequence[int]) -> SSAValue:
+    def address(self, origin: Idx, at: Sequence[int]) -> Idx:
+        """The address of a row."""
+        b = self.b
+        for place, stride in zip(at, self.strides, strict=False):
+            if place:
+                origin = b.plus(origin, b.times(stride, place * self.size))
+        return origin
+
+    def columns(self) -> SSAValue:
+        """The mask of the elements of any row whose column is inside."""
+        b, kind = self.b, vec(index, self.width)
+        steps = b.dense(kind, list(range(self.width)))
+        places = b.add(arith.AddiOp(b.broadcast(b.idx(self.offsets[-1]), kind), steps))
+        limit = b.broadcast(b.idx(self.sizes[-1]), kind)
+        above = b.add(arith.CmpiOp(places, b.zeros(kind), "sge"))
+        return b.add(arith.AndIOp(above, b.add(arith.CmpiOp(places, limit, "slt"))))
+
+    def inside(self, at: Sequence[int], columns: SSAValue) -> SSAValue:
         """The mask of a row's elements that are inside."""
         b = self.b
         row: bool | SSAValue = True
         for place, offset, size in zip(at, self.offsets, self.sizes, strict=False):
             here = b.plus(offset, place)
             row = b.both(row, b.both(b.test("sge", here, 0), b.test("slt", here, size)))
-        kind = vec(index, self.width)
-        columns = b.add(
-            arith.AddiOp(
-                b.broadcast(b.idx(self.offsets[-1]), kind), b.dense(kind, list(range(self.width)))
-            )
-        )
-        limit = b.broadcast(b.idx(self.sizes[-1]), kind)
-        mask = b.add(
-            arith.AndIOp(
-                b.add(arith.CmpiOp(columns, b.zeros(kind), "sge")),
-                b.add(arith.CmpiOp(columns, limit, "slt")),
-            )
-        )
-        return b.add(arith.AndIOp(mask, b.broadcast(b.flag(row), vec(i1, self.width))))
+        if isinstance(row, bool) and row:
+            return columns
+        return b.add(arith.SelectOp(b.flag(row), columns, b.zeros(columns.type)))
 
     def steps(self) -> SSAValue:
         """Bytes from a row's start to each of its elements, for any stride."""
@@ -280,16 +287,17 @@ def load_nd(low: Lowering, op: xegpu.LoadNdOp) -> None:
 
 def _load_rows(b: Builder, rows: Rows, element: Attribute) -> SSAValue:
     """[rows, width] of a block; 0 outside."""
-    kind = vec(element, rows.width)
+    kind, origin = vec(element, rows.width), rows.origin()
 
     def plain() -> list[SSAValue]:
-        return [b.load(kind, rows.address(at)) for at in rows.places()]
+        return [b.load(kind, rows.address(origin, at)) for at in rows.places()]
 
     def careful() -> list[SSAValue]:
         steps, zero = None if _is_one(rows.strides[-1]) else rows.steps(), b.zeros(kind)
+        columns = rows.columns()
         found: list[SSAValue] = []
         for at in rows.places():
-            pointer, mask = b.pointer(rows.address(at)), rows.inside(at)
+            pointer, mask = b.pointer(rows.address(origin, at)), rows.inside(at, columns)
             if steps is None:
                 found.append(b.add(mach.MaskedLoadOp(pointer, mask, zero)))
             else:
@@ -362,16 +370,17 @@ def inverse(numbers: Numbers, shape: Sequence[int]) -> Numbers:
 def _store_rows(b: Builder, rows: Rows, data: SSAValue) -> None:
     flat = b.shape(data, len(rows.places()), rows.width)
     values = [b.extract(flat, i) for i in range(len(rows.places()))]
+    origin = rows.origin()
 
     def plain() -> list[SSAValue]:
         for at, value in zip(rows.places(), values, strict=True):
-            b.store(value, rows.address(at))
+            b.store(value, rows.address(origin, at))
         return []
 
     def careful() -> list[SSAValue]:
-        steps = None if _is_one(rows.strides[-1]) else rows.steps()
+        steps, columns = None if _is_one(rows.strides[-1]) else rows.steps(), rows.columns()
         for at, value in zip(rows.places(), values, strict=True):
-            pointer, mask = b.pointer(rows.address(at)), rows.inside(at)
+            pointer, mask = b.pointer(rows.address(origin, at)), rows.inside(at, columns)
             if steps is None:
                 b.put(mach.MaskedStoreOp(value, pointer, mask))
             else:

@@ -256,7 +256,7 @@ def if_(low: Lowering, op: scf.IfOp) -> None:
         region.block if region.blocks else None for region in (op.true_region, op.false_region)
     ]
     merge(low, op, regions, lambda types, blocks: scf.IfOp(
-        condition, types, Region(blocks[0]), Region(blocks[1]) if blocks[1] is not None else Region()
+        condition, types, Region(blocks[0]), Region(blocks[1:])
     ))  # fmt: skip
 
 
@@ -283,7 +283,8 @@ def merge(
         low.b.put(scf.YieldOp(*flat))
 
     for region in regions:
-        blocks.append(None if region is None else _region(low, region, finish))  # pyright: ignore
+        if region is not None:
+            blocks.append(_region(low, region, finish))
     new = make(types, blocks)
     low.b.put(new)
     if group is not None:
@@ -373,8 +374,8 @@ def while_(low: Lowering, op: scf.WhileOp) -> None:
         _let_others_run(low, before)
         low.block(before)
         low.op = condition
-        passed = packs(low, op.results, list(condition.arguments))
-        handed = [p.open(x) for p, x in zip(passed, condition.arguments, strict=True)]
+        passed = packs(low, op.results, list(condition.args))
+        handed = [p.open(x) for p, x in zip(passed, condition.args, strict=True)]
         together = [p for each in handed for p in each]
         types, lengths = [p.type for p in together], [len(each) for each in handed]
         low.b.put(scf.ConditionOp(low.uniform(condition.condition), *together))
@@ -491,7 +492,7 @@ def divergent_while(low: Lowering, op: scf.WhileOp, condition: scf.ConditionOp) 
             low.env[place] = v.Varying(value)
         _let_others_run(low, before)
         low.block(before)
-        return low.wide(condition.condition), [low.wide(x) for x in condition.arguments]
+        return low.wide(condition.condition), [low.wide(x) for x in condition.args]
 
     def work(values: Sequence[SSAValue]) -> list[SSAValue]:
         for place, value in zip(after.args, values, strict=True):
@@ -536,6 +537,8 @@ def _until_all_left(
     _move(first, full)
     for old, new in zip(first.args, full.args[: 1 + len(types)], strict=True):
         old.replace_all_uses_with(new)
+    moved = dict(zip(first.args, full.args[: 1 + len(types)], strict=True))
+    handed = [moved.get(x, x) for x in handed]  # pyright: ignore
     kept = list(full.args[1 + len(types) :])
     with b.inside(full):
         here = full.args[0]

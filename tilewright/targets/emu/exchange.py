@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from xdsl.dialects import arith, gpu
-from xdsl.dialects.builtin import AnyFloat, Float32Type, Float64Type, IntegerType, i1, i32
+from xdsl.dialects.builtin import AnyFloat, Float32Type, Float64Type, i1, i32
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.dialects import mach

@@ -141,7 +141,7 @@ class Lowering:
         if at not in self._fields:
             pointer = mach.PtrAddOp(self.b.entry.args[0], self.b.constant(index, at))
             load = mach.LoadOp(pointer.result, index)
-            after = self.b._constants[(index, repr(at))].owner
+            after = pointer.offset.owner
             assert isinstance(after, Operation)
             self.b.entry.insert_op_after(pointer, after)
             self.b.entry.insert_op_after(load, pointer)
@@ -319,10 +319,9 @@ class Lowering:
 
     def elementwise(self, op: Operation) -> None:
         """arith, math and index ops: the same op on vectors with one more dimension."""
-        if self.kinds[op.results[0]] is UNIFORM or not op.operands:
-            if all(self.is_uniform(x) for x in op.operands):
-                self._same(op)
-                return
+        if all(self.is_uniform(x) for x in op.operands):
+            self._same(op)
+            return
         if self._growing(op):
             return
         operands = [self.wide(x) for x in op.operands]

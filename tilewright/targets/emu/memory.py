@@ -22,6 +22,7 @@ from xdsl.dialects.builtin import (
     IntegerAttr,
     IntegerType,
     MemRefType,
+    UnitAttr,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 
@@ -52,7 +53,7 @@ def array_argument(low: Lowering, type: MemRefType[Any], place: int) -> v.Memory
     sizes = [low.field(place + 8 * (1 + d)) if n < 0 else n for d, n in enumerate(shape)]
     steps = [
         low.field(place + 8 * (1 + rank + d))
-        if s == DYNAMIC or shape[d] < 0 and d < rank - 1
+        if s == DYNAMIC or (shape[d] < 0 and d < rank - 1)
         else s
         for d, s in enumerate(strides)
     ]
@@ -141,7 +142,7 @@ def get_global(low: Lowering, op: memref.GetGlobalOp) -> None:
 
 
 def _define(low: Lowering, definition: memref.GlobalOp) -> None:
-    if definition.initial_value is None or definition.constant is None:
+    if definition.constant is None or isinstance(definition.initial_value, UnitAttr):
         raise low.refuse("a global that is no constant")
     name = definition.sym_name
     known = [op for op in low.module.body.block.ops if isinstance(op, memref.GlobalOp)]

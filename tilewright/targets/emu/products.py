@@ -1,20 +1,21 @@
 """dpas: products of a subgroup, on whole tiles or on the fragments of its lanes.
 
 Operands are brought into rows (a permutation, free for the usual fragments) and widened; then
-`C[m, :] += A[m, k] * B[k, :]` for k in order, A's elements read from memory as broadcasts.  Small products are
-straight-line, larger ones loops over blocks of at most 8 rows and 32 columns.
+`C[m, :] += A[m, k] * B[k, :]` for k in order, in blocks of at most 8 rows and 32 columns of C in registers; the
+elements of A are read from memory as broadcasts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 from xdsl.dialects import arith
-from xdsl.dialects.arith import FastMathFlag, FastMathFlagsAttr
+from xdsl.dialects.arith import FastMathFlagsAttr
 from xdsl.dialects.builtin import AnyFloat, Float64Type, IntegerType, Signedness, f32, i32
+from xdsl.dialects.utils import FastMathFlag
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright.dialects import xegpu
@@ -40,8 +41,6 @@ from tilewright.targets.emu.builder import (
 from tilewright.targets.emu.lowering import Lowering, lowers
 
 CONTRACT = FastMathFlagsAttr([FastMathFlag.ALLOW_CONTRACT])
-STRAIGHT = 16 * 1024
-"""Multiply-adds of a product that is written out."""
 
 
 def _unpacked(shape: Sequence[int]) -> Numbers:
@@ -197,11 +196,6 @@ def multiply(
     size = size_of(to)
     scalars = b.scratch(m * k * size)
     b.store(left, scalars, 64)
-    if m * n * k <= STRAIGHT and n <= 32 and m * n <= 512:
-        rows = [b.extract(total, i) for i in range(m)] if total is not None else [None] * m
-        columns = [b.extract(right, i) for i in range(k)]
-        done = _accumulate(b, scalars, k, rows, columns, to, n)
-        return narrow(b, b.stack(done), element)
     other = b.scratch(k * n * size)
     b.store(right, other, 64)
     sums = b.scratch(m * n * size)
@@ -219,25 +213,6 @@ def _fused(b: Builder, x: SSAValue, y: SSAValue, z: SSAValue | None) -> SSAValue
     return p if z is None else b.add(arith.AddiOp(z, p))
 
 
-def _accumulate(
-    b: Builder,
-    scalars: Idx,
-    k: int,
-    rows: Sequence[SSAValue | None],
-    columns: Sequence[SSAValue],
-    to: Attribute,
-    n: int,
-) -> list[SSAValue]:
-    """Rows of C plus rows of A, whose elements lie at `scalars`, times B's rows."""
-    size, kind = size_of(to), vec(to, n)
-    done = list(rows)
-    for i, column in enumerate(columns):
-        for r in range(len(done)):
-            value = b.load(to, b.plus(scalars, (r * k + i) * size))
-            done[r] = _fused(b, b.broadcast(value, kind), column, done[r])
-    return [x for x in done if x is not None]
-
-
 def _divisor(number: int, limits: Sequence[int]) -> int:
     return next(x for x in limits if number % x == 0)
 
@@ -251,29 +226,35 @@ def _blocked(
     rows, width = _divisor(m, (8, 6, 5, 4, 3, 2, 1)), _divisor(n, (32, 16, 8, 4, 2, 1))
     kind: Any = vec(to, width) if width > 1 else to
 
-    def column(n0: SSAValue, _: list[SSAValue]) -> list[SSAValue]:
+    def block(n0: Idx, m0: Idx) -> None:
         here = b.times(n0, size)
+        corner = b.plus(b.plus(sums, here), b.times(m0, n * size))
+        a0, b0 = b.plus(left, b.times(m0, k * size)), b.plus(right, here)
+        start = [b.load(kind, b.plus(corner, r * n * size)) for r in range(rows)]
 
-        def block(m0: SSAValue, _: list[SSAValue]) -> list[SSAValue]:
-            corner = b.plus(b.plus(sums, here), b.times(m0, n * size))
-            a0 = b.plus(left, b.times(m0, k * size))
-            start = [b.load(kind, b.plus(corner, r * n * size)) for r in range(rows)]
+        def step(i: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+            row = b.load(kind, b.plus(b0, b.times(i, n * size)))
+            at = b.plus(a0, b.times(i, size))
+            done: list[SSAValue] = []
+            for r, total in enumerate(carried):
+                value = b.load(to, b.plus(at, r * k * size))
+                wide = b.broadcast(value, kind) if width > 1 else value
+                done.append(_fused(b, wide, row, total))
+            return done
 
-            def step(i: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-                row = b.load(kind, b.plus(b.plus(right, here), b.times(i, n * size)))
-                at = b.plus(a0, b.times(i, size))
-                done: list[SSAValue] = []
-                for r, total in enumerate(carried):
-                    value = b.load(to, b.plus(at, r * k * size))
-                    wide = b.broadcast(value, kind) if width > 1 else value
-                    done.append(_fused(b, wide, row, total))
-                return done
+        for r, value in enumerate(b.loop(0, k, 1, start, step)):
+            b.store(value, b.plus(corner, r * n * size))
 
-            for r, value in enumerate(b.loop(0, k, 1, start, step)):
-                b.store(value, b.plus(corner, r * n * size))
+    def over(extent: int, step: int, body: Callable[[Idx], None]) -> None:
+        """A loop, or its body where it runs once."""
+
+        def each(i: SSAValue, _: list[SSAValue]) -> list[SSAValue]:
+            body(i)
             return []
 
-        b.loop(0, m, rows, [], block)
-        return []
+        if extent == step:
+            body(0)
+        else:
+            b.loop(0, extent, step, [], each)
 
-    b.loop(0, n, width, [], column)
+    over(n, width, lambda n0: over(m, rows, lambda m0: block(n0, m0)))

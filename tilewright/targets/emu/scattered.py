@@ -52,8 +52,8 @@ def _scattered(
 def update_offset(low: Lowering, op: xegpu.UpdateOffsetOp) -> None:
     desc = low.env[op.tensor_desc]
     assert isinstance(desc, v.Scattered)
-    both = [_as_index(low, low.wide_of(x)) for x in (desc.indices, low.plain(op.offsets))]
-    indices = low.b.add(arith.AddiOp(*both))
+    here, by = (_as_index(low, low.wide_of(x)) for x in (desc.indices, low.plain(op.offsets)))
+    indices = low.b.add(arith.AddiOp(here, by))
     wide = low.lanes > 1
     low.env[op.results[0]] = v.Scattered(
         desc.base, desc.size, desc.stride, v.Varying(indices) if wide else v.Uniform(indices)

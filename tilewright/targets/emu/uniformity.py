@@ -184,7 +184,7 @@ class Uniformity:
         for arg, value in zip(before.args, op.arguments, strict=True):
             self._set(arg, self[value] if same else VARYING)
         self._block(before, diverged or not same)
-        for arg, value, result in zip(after.args, condition.arguments, op.results, strict=True):
+        for arg, value, result in zip(after.args, condition.args, op.results, strict=True):
             self._set(arg, self[value] if same else VARYING)
             self._set(result, self[value] if same else VARYING)
         self._block(after, diverged or not same)

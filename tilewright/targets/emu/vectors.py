@@ -16,7 +16,6 @@ from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import (
     AffineMapAttr,
     ArrayAttr,
-    BoolAttr,
     DenseArrayBase,
     Float32Type,
     IntegerAttr,
@@ -284,10 +283,11 @@ def _split(low: Lowering, bits: SSAValue, old: int, new: int) -> SSAValue:
     """[n, lanes] of wide integers as [n * old/new, lanes] of narrow ones."""
     b = low.b
     count, lanes = shape_of(bits.type)
+    kind: Any = vec(IntegerType(new), count, lanes)
     parts: list[SSAValue] = []
     for i in range(old // new):
         moved = b.add(arith.ShRUIOp(bits, b.constant(bits.type, i * new))) if i else bits
-        parts.append(b.add(arith.TruncIOp(moved, vec(IntegerType(new), count, lanes))))
+        parts.append(b.add(arith.TruncIOp(moved, kind)))
     whole = parts[0]
     for part in parts[1:]:
         whole = b.join(whole, part)
@@ -300,7 +300,7 @@ def _joined(low: Lowering, bits: SSAValue, old: int, new: int) -> SSAValue:
     b = low.b
     count, lanes = shape_of(bits.type)
     factor = new // old
-    kind = vec(IntegerType(new), count // factor, lanes)
+    kind: Any = vec(IntegerType(new), count // factor, lanes)
     total: SSAValue | None = None
     for i in range(factor):
         rows = b.shuffle(bits, bits, list(range(i, count, factor)))
@@ -591,11 +591,7 @@ def integers_of_flags(attribute: Attribute | None, count: int) -> list[bool]:
     """`in_bounds`: what the text promises, nothing by default."""
     if not isinstance(attribute, ArrayAttr):
         return [False] * count
-    return [
-        bool(flag.value.data)  # pyright: ignore
-        for flag in attribute
-        if isinstance(flag, BoolAttr | IntegerAttr)
-    ]
+    return [bool(flag.value.data) for flag in attribute if isinstance(flag, IntegerAttr)]
 
 
 @lowers("vector.transfer_read")
