@@ -176,7 +176,8 @@ class Dpas:
     @property
     def bits(self) -> int:
         """Of an element of A."""
-        return {"tf32": 32, "f16": 16, "bf16": 16}.get(self.a, int(self.a.lstrip("iufb") or 8))
+        known = {"tf32": 32, "f16": 16, "bf16": 16}.get(self.a)
+        return known if known is not None else int(self.a[1:])
 
     @property
     def a_components(self) -> tuple[int, int]:

@@ -21,6 +21,9 @@ from tilewright.targets.xe.registers import Pressure, choose_mode
 from tilewright.targets.xe.schedule import order_by_demand
 from tilewright.uarch.xe import XeMachine
 
+MANY_ADDRESSES = 32
+"""Scattered loads of a kernel from which on it is ordered by demand: an address is one or two registers."""
+
 STAGES = ("xetile", "xegpu", "xegpu-sg", "xegpu-inst", "xegpu-lane", "mach")
 
 
@@ -45,6 +48,18 @@ def _entries(level: str) -> Sequence[xe_pipeline.Entry]:
         ]
         return (*shared, *xe_pipeline.SUBGROUP)
     return ()
+
+
+def _is_crowded(kernel: gpu.FuncOp, machine: XeMachine) -> bool:
+    """Would registers not suffice in the order of the program? Addresses of scattered loads take many."""
+    scattered = sum(op.name in ("xegpu.load", "xegpu.load_matrix") for op in kernel.walk())
+    if scattered >= MANY_ADDRESSES:
+        return True
+    try:
+        choose_mode(kernel, machine)
+    except UnsupportedError:
+        return True
+    return False
 
 
 def run(
@@ -74,14 +89,18 @@ def run(
             f"the kernel stands at {reached} level: passes to lanes are not part of this installation"
         )
     ir["xegpu-lane"] = print_module(module, readable=True)
-    try:
-        registers, pressure = choose_mode(kernel, machine)
-    except UnsupportedError:
+    if _is_crowded(kernel, machine):
         order_by_demand(kernel)
-        registers, pressure = choose_mode(kernel, machine)
         observe("xe-order-by-demand", module)
         ir["xegpu-lane"] = print_module(module, readable=True)
+    registers, pressure = choose_mode(kernel, machine)
     lowered = lower(kernel, machine)
+    if pressure.registers + pressure.addresses > registers:
+        lowered.remarks.append(
+            f"{pressure.registers} registers of data and about {pressure.addresses} of addresses of single elements "
+            f"are more than {registers}: the compiler may spill; smaller subgroup tiles, or rows of a multiple of 16 "
+            "bytes, which block messages can load, avoid it"
+        )
     observe("xe-lane-to-mach", lowered.module)
     ir["mach"] = print_module(lowered.module, readable=True)
     return lowered, registers, pressure

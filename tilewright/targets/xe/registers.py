@@ -54,6 +54,8 @@ class Pressure:
     op: Operation | None
     largest: tuple[tuple[str, int], ...]
     """(type, registers of all live values of it), most first."""
+    addresses: int = 0
+    """Registers that addresses of a loop's scattered loads may take besides: compilers keep them over the loop."""
 
 
 class _Liveness:
@@ -176,7 +178,17 @@ def pressure(kernel: gpu.FuncOp, machine: XeMachine) -> Pressure:
         -(-liveness.best // size),
         liveness.where,
         tuple((name, -(-bytes // size)) for name, bytes in largest),
+        _addresses(kernel) * lanes * 4 // size,
     )
+
+
+def _addresses(kernel: gpu.FuncOp) -> int:
+    """Scattered loads of global memory in the loop that has most."""
+    most = 0
+    for op in kernel.walk():
+        if op.name == "scf.for":
+            most = max(most, sum(inner.name == "xegpu.load" for inner in op.walk()))
+    return most
 
 
 def choose_mode(kernel: gpu.FuncOp, machine: XeMachine) -> tuple[int, Pressure]:
@@ -200,7 +212,7 @@ def choose_mode(kernel: gpu.FuncOp, machine: XeMachine) -> tuple[int, Pressure]:
         )
     if asked == LARGE and crowded:
         machine.require("the kernel", "subgroups_large_grf", subgroups)
-    mode = asked or (SMALL if need <= SMALL else most)
+    mode = asked or (SMALL if need + found.addresses <= SMALL else most)
     if need <= mode:
         return mode, found
     parts = ", ".join(f"{n} of {name}" for name, n in found.largest)

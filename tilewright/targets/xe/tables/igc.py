@@ -6,7 +6,7 @@ That compiler is older than the SPIR-V extensions of the product, but knows the 
 |---|---|
 | load2d, vnni, transpose | `llvm.genx.GenISA.LSC2DBlockRead`, by name; at most 16 components at once |
 | the same with policies, store2d, prefetch2d | inline vISA: `lsc_load_block2d`, `lsc_store_block2d` |
-| dpas | OpenCL builtins `intel_sub_group_*_matrix_mad_*`; inline vISA for tf32 and fewer than 8 rows |
+| dpas | OpenCL builtins `intel_sub_group_*_matrix_mad_*`; `llvm.genx.GenISA.sub.group.dpas` for tf32 |
 | lsc load, store, prefetch | `__builtin_IB_lsc_*` |
 
 LLVM's SPIR-V backend passes no vector to inline assembly, so the text is put in afterwards: a call of an
@@ -158,23 +158,27 @@ def mangle(name: str, types: list[tuple[str, bool]]) -> str:
 
 def _dpas(p: Printer, op: Operation, form: Dpas, args: list[Arg]) -> str:
     (result,) = (t for r in op.results for t in p.registers(r.type))
-    if form.a == "tf32" or form.a not in ("f16", "bf16", "i8", "u8") or form.m == 1:
-        return p.call(result, form.name, args)
+    if form.a not in ("f16", "bf16", "i8", "u8") or form.m == 1:
+        (a, b, c) = args
+        types = ".".join(_suffix(t) for t in (result, c[0], a[0], b[0]))
+        numbers = [_PRECISION[form.a], _PRECISION[form.b], 8, form.m]
+        given = [c, a, b, *(("i32", str(n)) for n in numbers), ("i1", "false")]
+        return _genisa(p, result, f"llvm.genx.GenISA.sub.group.dpas.{types}", given)
     name = f"intel_sub_group_{form.a}_{form.b}_matrix_mad_k{form.k}"
     flags = [form.a.startswith("u"), form.b.startswith("u"), False]
     types = [(t, u) for (t, _), u in zip(args, flags, strict=True)]
     return p.call(result, mangle(name, types), args)
 
 
-_PRECISION = {
-    "f16": "hf",
-    "bf16": "bf",
-    "tf32": "tf32",
-    "i8": "s8",
-    "u8": "u8",
-    "i4": "s4",
-    "u4": "u4",
-}
+_PRECISION = {"u8": 1, "u4": 2, "i8": 4, "i4": 5, "tf32": 8, "bf16": 9, "f16": 10}
+"""Numbers of this release; a wrong one makes it loop for ever."""
+_SUFFIXES = {"float": "f32", "half": "f16", "i16": "i16", "i32": "i32"}
+
+
+def _suffix(type: str) -> str:
+    """`v8f32`: a type in the name of an intrinsic."""
+    count, _, scalar = type.strip("<>").partition(" x ")
+    return f"v{count}{_SUFFIXES[scalar]}" if scalar else _SUFFIXES[count]
 
 
 def visa(form: Form) -> tuple[str, str] | None:
@@ -197,10 +201,6 @@ def visa(form: Form) -> tuple[str, str] | None:
                 return f"lsc_load_block2d.ugm.{policies} (M1, 1) %null:{shape}nn {flat}", where
             how = {"load": "nn", "vnni": "nt", "transpose": "tn"}[form.kind]
             return f"lsc_load_block2d.ugm.{policies} (M1, 1) $0:{shape}{how} {flat}", f"=rw,{where}"
-        case Dpas():
-            types = f"{_PRECISION[form.b]}.{_PRECISION[form.a]}"
-            text = f"dpas.{types}.8.{form.m} (M1, {form.lanes}) $0.0 $3.0 $2.0 $1(0,0)"
-            return text, "=rw,rw,rw,rw"
         case _:
             return None
 
