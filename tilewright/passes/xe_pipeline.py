@@ -80,7 +80,9 @@ SUBGROUP: Sequence[Entry] = (
         "block ops that no 2D block message reaches are found",
         "xegpu-sg",
     ),
-    Entry(lambda chip: XeGPUBlocking(chip), "every op has the size of an instruction", "xegpu-inst"),
+    Entry(
+        lambda chip: XeGPUBlocking(chip), "every op has the size of an instruction", "xegpu-inst"
+    ),
     Entry(lambda _: Cleanup(), "descriptors and offsets said once", "xegpu-inst"),
     Entry(
         lambda chip: XeGPUSubgroupDistribute(chip),

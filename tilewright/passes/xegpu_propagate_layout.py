@@ -26,6 +26,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from tilewright.diagnostics import UnsupportedError
+from tilewright.passes.level import infer_level
+from tilewright.passes.xegpu_propagate_below import propagate_below
 from tilewright.passes.xegpu_propagate_subgroup import propagate_subgroup
 from tilewright.passes.xegpu_wg_to_sg import workgroup_kernels
 from tilewright.uarch import machine
@@ -44,12 +46,14 @@ class XeGPUPropagateLayout(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         table = machine(f"xe-{self.chip}")
         assert isinstance(table, XeMachine)
-        kernels: list[gpu.FuncOp]
         match self.kind:
             case "subgroup":
-                kernels = workgroup_kernels(op)
-                for kernel in kernels:
+                for kernel in workgroup_kernels(op):
                     propagate_subgroup(kernel, table)
+            case "inst" | "lane":
+                for kernel in [f for f in op.walk() if isinstance(f, gpu.FuncOp)]:
+                    if infer_level(kernel) == "subgroup":
+                        propagate_below(kernel, table, lanes_only=self.kind == "lane")
             case _:
                 raise UnsupportedError(
                     f"xegpu-propagate-layout has no kind {self.kind}",
