@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import IntegerAttr, MemRefType, ModuleOp, StringAttr,
 from xdsl.ir import Attribute, Operation
 
 from tilewright.diagnostics import LaunchError
+from tilewright.dialects.stage.programs import cluster_size
 from tilewright.passes.level import LEVEL, infer_level, subgroups_of_launch
 from tilewright.reference.batch import Batch
 from tilewright.reference.engine import Schedule
@@ -60,7 +61,13 @@ def run(
     program = lay_out(function)
     memory = Memory()
     context = RunContext(
-        memory, Report(), Shadow(memory), np.random.default_rng(seed), check, seed=seed, schedule=schedule
+        memory,
+        Report(),
+        Shadow(memory),
+        np.random.default_rng(seed),
+        check,
+        seed=seed,
+        schedule=schedule,
     )
     bound, write_back = bind_arguments(function, program, args, memory)
     block = (instances_of(function, subgroups), 1, 1)
@@ -86,6 +93,8 @@ class RunContext:
     """The addresses of memref.global buffers that were asked for."""
     seed: int | None = None
     schedule: Schedule = "late"
+    grid: tuple[int, int, int] = (1, 1, 1)
+    """The grid that was asked for; clusters of workgroups may round it up."""
 
     @cached_property
     def library(self) -> dict[str, RunnerFunction]:
@@ -100,6 +109,9 @@ class RunContext:
         arguments: Sequence[Any],
     ) -> list[Any]:
         """Runs all workgroups of a grid, one batch after another; row values of the results."""
+        self.grid = grid
+        if (size := cluster_size(program.function)) > 1:
+            grid = (-(-grid[0] // size) * size, *grid[1:])
         workgroups = int(np.prod(grid))
         results: list[Any] = []
         self.shadow.order_all()

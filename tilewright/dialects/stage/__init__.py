@@ -14,7 +14,7 @@ from tilewright.dialects.stage.products import (
     ProductStartOp,
     ProductWaitOp,
 )
-from tilewright.dialects.stage.programs import ProgramsOp, WorkerOp
+from tilewright.dialects.stage.programs import CLUSTER, ProgramsOp, WorkerOp, cluster_size
 from tilewright.dialects.stage.rings import (
     AdvanceOp,
     CopyIssueOp,
@@ -49,6 +49,7 @@ STAGE = Dialect(
 )
 
 __all__ = [
+    "CLUSTER",
     "STAGE",
     "AdvanceOp",
     "ContractOp",
@@ -75,4 +76,5 @@ __all__ = [
     "StripOp",
     "WorkerOp",
     "YieldOp",
+    "cluster_size",
 ]

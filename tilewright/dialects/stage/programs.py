@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from xdsl.dialects.builtin import IndexType, IntegerAttr, i64
+from xdsl.ir import Operation
 from xdsl.irdl import (
     IRDLOperation,
     ParsePropInAttrDict,
@@ -14,11 +15,21 @@ from xdsl.irdl import (
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
+CLUSTER = "stage.cluster"
+"""Attribute of a kernel: workgroups of a cluster, neighbours along the x of the launch."""
+
+
+def cluster_size(kernel: Operation) -> int:
+    """Workgroups of a cluster."""
+    found = kernel.attributes.get(CLUSTER)
+    return found.value.data if isinstance(found, IntegerAttr) else 1
+
 
 @irdl_op_definition
 class WorkerOp(IRDLOperation):
-    """`%i, %n = stage.worker`: this workgroup's number, and how many workgroups were launched.
+    """`%i, %n, %r = stage.worker`: the number of this workgroup's cluster, how many clusters were launched, its rank.
 
+    A cluster is as many neighbouring workgroups as the kernel's attribute `stage.cluster` says (1 without it).
     However many there are, together they run every program of the grid; this is what the kernel's loop over programs
     starts from and steps by.
     """
@@ -26,11 +37,12 @@ class WorkerOp(IRDLOperation):
     name = "stage.worker"
     number = result_def(IndexType)
     count = result_def(IndexType)
+    rank = result_def(IndexType)
     traits = traits_def(Pure())
     assembly_format = "attr-dict"
 
     def __init__(self) -> None:
-        super().__init__(result_types=[IndexType(), IndexType()])
+        super().__init__(result_types=[IndexType(), IndexType(), IndexType()])
 
 
 @irdl_op_definition

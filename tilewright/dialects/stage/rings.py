@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import ClassVar
 
-from xdsl.dialects.builtin import ArrayAttr, IntAttr, VectorType, i1
+from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntAttr, VectorType, i1, i64
 from xdsl.ir import Attribute, ParametrizedAttribute, SSAValue, TypeAttribute
 from xdsl.irdl import (
     IRDLOperation,
@@ -27,6 +27,7 @@ from xdsl.irdl import (
     irdl_op_definition,
     operand_def,
     opt_operand_def,
+    opt_prop_def,
     result_def,
     traits_def,
     var_operand_def,
@@ -267,13 +268,15 @@ class CopyIssueOp(IRDLOperation):
     stage.copy.issue %r[%c], %a, %b
       : !stage.ring<..>, !stage.cursor<4>, !xetile.tile<128x64xbf16>, !xetile.tile<64x256xbf16>
     ```
-    Elements outside an array are zero.
+    Elements outside an array are zero. `multicast` has a 1 for each tile that all workgroups of the cluster copy
+    alike, at the same fill: each brings a part of it to all, and its slot is free when all have released it.
     """
 
     name = "stage.copy.issue"
     ring = operand_def(RingType)
     cursor = operand_def(CursorType)
     tiles = var_operand_def(TileType)
+    multicast = opt_prop_def(DenseArrayBase.constr(i64))
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
     irdl_options = (ParsePropInAttrDict(),)
     assembly_format = (
@@ -281,11 +284,30 @@ class CopyIssueOp(IRDLOperation):
         "`:` type($ring) `,` type($cursor) `,` type($tiles)"
     )
 
-    def __init__(self, ring: SSAValue, cursor: SSAValue, tiles: Sequence[SSAValue]):
-        super().__init__(operands=[ring, cursor, tiles])
+    def __init__(
+        self,
+        ring: SSAValue,
+        cursor: SSAValue,
+        tiles: Sequence[SSAValue],
+        multicast: Sequence[bool] = (),
+    ):
+        shared = DenseArrayBase.from_list(i64, [int(m) for m in multicast])
+        super().__init__(
+            operands=[ring, cursor, tiles],
+            properties={"multicast": shared if any(multicast) else None},
+        )
+
+    @property
+    def shared(self) -> tuple[bool, ...]:
+        """For each tile, whether all workgroups of the cluster copy it alike."""
+        if self.multicast is None:
+            return (False,) * len(self.tiles)
+        return tuple(bool(v) for v in self.multicast.get_values())
 
     def verify_(self) -> None:
         check_cursor(self)
+        if len(self.shared) != len(self.tiles):
+            raise VerifyException(f"{self.name}: multicast has one entry for each tile")
         check_parts(self.name, ring_type(self.ring), [t.type for t in self.tiles])
         for tile, part in zip(self.tiles, ring_type(self.ring).parts, strict=True):
             assert isinstance(tile.type, TileType)

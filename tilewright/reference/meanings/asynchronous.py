@@ -243,12 +243,13 @@ def roles(builder: Builder, op: stage.RolesOp) -> None:
 
 
 @meaning("stage.worker")
-def worker(site: Site, op: stage.WorkerOp) -> tuple[Index, Index]:
-    """The executor launches one workgroup per program: each runs the program of its own number."""
+def worker(site: Site, op: stage.WorkerOp) -> tuple[Index, Index, Index]:
+    """The executor launches a workgroup per program, along x a multiple of the cluster."""
     x, y, z = site.batch.grid
-    return site.workgroup, scalar(x * y * z)
+    size = stage.cluster_size(site.machine.program.function)
+    return site.workgroup // size, scalar(x * y * z // size), site.workgroup % size
 
 
 @meaning("stage.programs")
 def programs(site: Site, op: stage.ProgramsOp) -> Index:
-    return scalar(site.batch.grid[op.axis.value.data])
+    return scalar(site.machine.context.grid[op.axis.value.data])

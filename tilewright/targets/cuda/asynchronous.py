@@ -5,6 +5,7 @@ Each can be left out by name (`options.disable`); each needs those before it.
 | pass | what it adds |
 |---|---|
 | positions | tiles are placed where they are loaded |
+| clusters | neighbouring programs share the copies of what both load |
 | persistent | a workgroup runs many programs, side by side in the grid |
 | rings | loads of products go through rings of shared memory, filled by TMA |
 | products | products are done by warpgroups (wgmma) |
@@ -23,6 +24,7 @@ from tilewright.dialects import stage
 from tilewright.passes.cleanup import cleanup
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda.ownership import Ownership, plan_ownership
+from tilewright.targets.cuda.passes.clusters import form_clusters
 from tilewright.targets.cuda.passes.overlap import overlap_products
 from tilewright.targets.cuda.passes.persistent import make_persistent
 from tilewright.targets.cuda.passes.positions import place_tiles
@@ -33,7 +35,7 @@ from tilewright.targets.cuda.passes.stores import engine_stores, panel_bytes
 from tilewright.targets.cuda.passes.suits import warpgroups
 from tilewright.uarch.base import Machine
 
-ABLATIONS = ("rings", "persistent", "overlap", "stores", "roles")
+ABLATIONS = ("rings", "persistent", "clusters", "overlap", "stores", "roles")
 SPARE = (2 << 10, 16 << 10, 48 << 10, 96 << 10)
 """Bytes of shared memory kept from rings, for barriers and what else a kernel needs: tried in turn."""
 
@@ -60,6 +62,8 @@ def make_asynchronous(
     if not will_form(kernel, machine, remarks):
         return False
     groups = warpgroups(kernel)
+    if "persistent" not in off and "clusters" not in off:
+        run("clusters", lambda: form_clusters(kernel, machine))
     if "persistent" not in off:
         run("persistent", lambda: make_persistent(kernel, remarks))
     panels = panel_bytes(groups) if "stores" not in off else 0

@@ -16,6 +16,7 @@ from xdsl.ir import Attribute, SSAValue
 from tilewright.codegen.builder import Idx, function, index
 from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.codegen.tiles import matrix_of_memref, plain
+from tilewright.dialects.stage import cluster_size
 from tilewright.targets.cuda import (
     lower_products,
     lower_rings,
@@ -28,6 +29,7 @@ from tilewright.targets.cuda import (
     rules_scalar,
     rules_scattered,
     rules_values,
+    staged,
 )
 from tilewright.targets.cuda.aliasing import may_alias
 from tilewright.targets.cuda.distribute import GLOBAL, Distributor, Team, pointer_in
@@ -101,14 +103,14 @@ def lower_kernel(kernel: gpu.FuncOp, ownership: Ownership, machine: Machine) -> 
     d = Distributor(b, ownership, machine, shared, team)
     d.hazards.may_alias = may_alias
     _bind_arguments(d, kernel, parameters)
+    staged.facts_of(b).cluster = cluster_size(kernel)
     d.lower_block(body)
     lower_stores.finish_stores(d)
+    lower_rings.end_cluster(d)
     b.op(func.ReturnOp())
     d.finish()
     slots = list(parameters.slots)
-    from tilewright.targets.cuda import staged as st
-
-    facts = st.facts_of(b)
+    facts = staged.facts_of(b)
     slots += [slot for slot, _ in facts.slots]
     kept: list[Slot] = []
     for arg, slot in list(zip(b.entry.args, slots, strict=True)):
@@ -129,6 +131,7 @@ def lower_kernel(kernel: gpu.FuncOp, ownership: Ownership, machine: Machine) -> 
         shared.bytes,
         persistent=1 if facts.persistent else 0,
         barriers=facts.barriers,
+        cluster=(facts.cluster, 1, 1),
         registers=facts.registers,
     )
 

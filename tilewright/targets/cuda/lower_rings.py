@@ -7,7 +7,7 @@ warpgroup when only warpgroup products read it (they are done by all four warps 
 from __future__ import annotations
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import i32
+from xdsl.dialects.builtin import i16, i32
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tilewright.codegen.builder import Idx
@@ -16,7 +16,7 @@ from tilewright.dialects import mach, stage, xetile
 from tilewright.dialects.stage.rings import ring_type
 from tilewright.layout import Layout
 from tilewright.targets.cuda import staged as st
-from tilewright.targets.cuda.distribute import LANES, Distributor, rule
+from tilewright.targets.cuda.distribute import LANES, Distributor, pointer_in, rule
 from tilewright.targets.cuda.exchange import load_fragment
 from tilewright.targets.cuda.lowered import TensorMapOf
 from tilewright.uarch.sm90 import smem_tile
@@ -29,6 +29,13 @@ MAX_LINES = 256
 def ring(d: Distributor, op: Operation) -> None:
     assert isinstance(op, stage.RingOp)
     place = st.allocate(d, op, readers(op, d.team.warps))
+    place.shared = any(
+        any(use.operation.shared)
+        for use in op.result.uses
+        if isinstance(use.operation, stage.CopyIssueOp)
+    )
+    if place.shared:
+        place.readers *= st.facts(d).cluster
     if is_for_stores(op):
         return
     with d.b.when(d.b.cmp("eq", d.thread, 0)):
@@ -45,7 +52,18 @@ def ring(d: Distributor, op: Operation) -> None:
 def announce_barriers(d: Distributor) -> None:
     """Initialised mbarriers are seen by all threads and the copy engine."""
     st.instr(d, "fence.mbarrier_init")
-    d.barrier()
+    if st.facts(d).cluster > 1:
+        st.instr(d, "cluster.arrive.aligned")
+        st.instr(d, "cluster.wait.aligned")
+    else:
+        d.barrier()
+
+
+def end_cluster(d: Distributor) -> None:
+    """No workgroup ends while another of its cluster may still write to its shared memory."""
+    if st.facts(d).cluster > 1:
+        st.instr(d, "cluster.arrive")
+        st.instr(d, "cluster.wait")
 
 
 def is_for_stores(op: stage.RingOp) -> bool:
@@ -104,23 +122,37 @@ def _issue(d: Distributor, op: stage.CopyIssueOp) -> None:
     st.instr(d, "mbarrier.wait.parity", st.empty(d, place, slot), parity)
     size = sum(part.bytes for part in place.type.parts)
     st.instr(d, "mbarrier.arrive.expect_tx", barrier, d.b.constant(i32, size))
-    for i, tile in enumerate(op.tiles):
-        _copy(d, tile, st.Staged(place, i, slot), barrier)
+    for i, (tile, shared) in enumerate(zip(op.tiles, op.shared, strict=True)):
+        _copy(d, tile, st.Staged(place, i, slot), barrier, st.facts(d).cluster if shared else 1)
 
 
-def boxes(part: stage.PartAttr) -> list[tuple[int, int, int]]:
-    """(line, element of the line, byte offset) of the boxes that fill a part: one per panel and 256 lines."""
+Box = tuple[int, int, int]
+"""(line, element of the line, byte offset)."""
+
+
+def boxes(part: stage.PartAttr, pieces: int = 1) -> tuple[list[Box], Box, int]:
+    """The boxes that fill the first of `pieces` equal pieces of a part, the step from a piece to the next, and the
+    lines of a box: one box per panel and 256 lines.
+    """
     lines, length = part.lines
     width = part.swizzle.data // part.itemsize
-    found: list[tuple[int, int, int]] = []
-    for panel in range(length // width):
-        for line in range(0, lines, MAX_LINES):
+    panels, mine = length // width, lines
+    step = (0, 0, 0)
+    if pieces > 1 and panels % pieces == 0:
+        panels //= pieces
+        step = (0, panels * width, panels * lines * part.swizzle.data)
+    elif pieces > 1:
+        mine //= pieces
+        step = (mine, 0, mine * part.swizzle.data)
+    found: list[Box] = []
+    for panel in range(panels):
+        for line in range(0, mine, MAX_LINES):
             found.append((line, panel * width, (panel * lines + line) * part.swizzle.data))
-    return found
+    return found, step, min(mine, MAX_LINES)
 
 
 def tensor_map(
-    d: Distributor, op: xetile.InitTileOp, part: stage.PartAttr
+    d: Distributor, op: xetile.InitTileOp, part: stage.PartAttr, lines: int
 ) -> tuple[SSAValue, list[int]]:
     """The tensor map of an array for boxes of a part; the array's dimensions, innermost first."""
     source = op.source
@@ -132,7 +164,6 @@ def tensor_map(
     else:
         fast = [rank - 1, rank - 2] if part.row_major else [rank - 2, rank - 1]
         dims = [*fast, *lead]
-    lines = min(part.lines[0], MAX_LINES)
     box = (part.swizzle.data // part.itemsize, lines, *(1 for _ in lead))
     slot = TensorMapOf(source.index, tuple(dims), box, str(part.element_type), part.swizzle.data)
     return st.parameter(d, slot, mach.ptr), dims
@@ -154,16 +185,26 @@ def coordinates(
     return found
 
 
-def _copy(d: Distributor, tile: SSAValue, to: st.Staged, barrier: SSAValue) -> None:
+def _copy(d: Distributor, tile: SSAValue, to: st.Staged, barrier: SSAValue, pieces: int) -> None:
+    """The boxes of one tile; of a tile for the whole cluster, this workgroup's piece goes to all."""
     op = tile.owner
     assert isinstance(op, xetile.InitTileOp), "a copy's tile is made where it is copied"
     part = to.attr
-    map, dims = tensor_map(d, op, part)
-    start = to.offset(d)
-    for line, element, offset in boxes(part):
-        where = d.shared_pointer(d.b.add(start, offset))
-        at = coordinates(d, op, dims, line, element)
-        st.instr(d, f"tma.load.{len(dims)}d", where, barrier, map, *at)
+    b = d.b
+    mine, step, lines = boxes(part, pieces)
+    map, dims = tensor_map(d, op, part, lines)
+    rank = st.rank(d) if pieces > 1 else 0
+    start = b.add(to.offset(d), b.mul(rank, step[2]))
+    name = f"tma.load.{len(dims)}d"
+    mask: list[SSAValue] = []
+    if pieces > 1:
+        name += ".multicast"
+        mask = [b.constant(i16, (1 << pieces) - 1)]
+    for line, element, offset in mine:
+        where = d.shared_pointer(b.add(start, offset))
+        line_at = b.add(b.mul(rank, step[0]), line)
+        at = coordinates(d, op, dims, line_at, b.add(b.mul(rank, step[1]), element))
+        st.instr(d, name, where, barrier, map, *at, *mask)
 
 
 @rule("stage.copy.wait")
@@ -205,12 +246,21 @@ def release(d: Distributor, op: Operation) -> None:
         group = LANES * WARPGROUP
     else:
         st.instr(d, "warp.sync")
-    first = b.cmp("eq", b.rem(d.thread, group), 0)
+    size = st.facts(d).cluster if place.shared else 1
+    number = b.rem(d.thread, group)
+    first = b.cmp("slt", number, size) if size > 1 else b.cmp("eq", number, 0)
     if op.condition is not None:
         first = b.value(arith.AndIOp(first, d.scalar(op.condition)))
     with b.when(first):
         slot = st.slot_of(d, op.cursor)
-        st.instr(d, "mbarrier.arrive", st.empty(d, place, slot), b.constant(i32, 1))
+        barrier, one = st.empty(d, place, slot), b.constant(i32, 1)
+        if size == 1:
+            st.instr(d, "mbarrier.arrive", barrier, one)
+            return
+        # Thread r tells workgroup r of the cluster.
+        which = b.value(arith.IndexCastOp(b.idx(number), i32))
+        there = mach.InstrOp("nvptx.mapa", [barrier, which], [pointer_in(7)])
+        st.instr(d, "mbarrier.arrive.remote", b.value(there), one)
 
 
 __all__ = ["boxes", "by_warpgroups", "coordinates", "ring_type", "tensor_map"]

@@ -100,12 +100,16 @@ def copies_only(block: Block) -> bool:
 
 @rule("stage.worker")
 def worker(d: Distributor, op: Operation) -> None:
-    """Workgroups are launched along x."""
+    """Workgroups are launched along x, those of a cluster next to one another."""
+    b = d.b
     st.facts(d).persistent = True
-    number = gpu.BlockIdOp(gpu.DimensionAttr(gpu.DimensionEnum.X))
-    count = gpu.GridDimOp(gpu.DimensionAttr(gpu.DimensionEnum.X))
-    for result, made in zip(op.results, (number, count), strict=True):
-        d.set_scalar(result, d.b.value(made))
+    number = b.value(gpu.BlockIdOp(gpu.DimensionAttr(gpu.DimensionEnum.X)))
+    count = b.value(gpu.GridDimOp(gpu.DimensionAttr(gpu.DimensionEnum.X)))
+    b.nonnegative |= {number, count}
+    size = st.facts(d).cluster
+    values = (b.div(number, size), b.div(count, size), b.rem(number, size))
+    for result, value in zip(op.results, values, strict=True):
+        d.set_scalar(result, b.idx(value))
 
 
 @rule("stage.programs")

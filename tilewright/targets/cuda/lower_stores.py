@@ -38,7 +38,7 @@ def store(d: Distributor, op: Operation) -> None:
     columns = part.lines[1]
     init = op.tile.owner
     assert isinstance(init, xetile.InitTileOp)
-    map, dims = tensor_map(d, init, part)
+    map, dims = tensor_map(d, init, part, ROWS)
     mine = warpgroup(d)
     first = b.cmp("eq", b.rem(d.thread, LANES * WARPGROUP), 0)
     barrier = b.value(arith.IndexCastOp(b.idx(b.add(mine, FIRST_BARRIER)), i32))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
-from xdsl.dialects import arith
+from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import IndexType, i32
 from xdsl.ir import Attribute, SSAValue
 
@@ -39,6 +39,8 @@ class Place:
     """Offset of each part in a slot."""
     readers: int = 1
     """Arrivals that free a slot."""
+    shared: bool = False
+    """Do all workgroups of the cluster copy into it?"""
 
     @property
     def count(self) -> int:
@@ -73,6 +75,8 @@ class Facts:
     single: bool = False
     """Does one thread alone run the code being made?"""
     persistent: bool = False
+    cluster: int = 1
+    """Workgroups of a cluster."""
     stores: bool = False
     """Are there stores by the copy engine?"""
 
@@ -154,6 +158,16 @@ def allocate(d: Distributor, op: stage.RingOp, readers: int) -> Place:
     place = Place(type, slots, barriers, tuple(parts), readers)
     facts(d).places[op.result] = place
     return place
+
+
+def rank(d: Distributor) -> Idx:
+    """This workgroup's place in its cluster."""
+    size = facts(d).cluster
+    if size == 1:
+        return 0
+    number = d.b.value(gpu.BlockIdOp(gpu.DimensionAttr(gpu.DimensionEnum.X)))
+    d.b.nonnegative.add(number)
+    return d.b.rem(number, size)
 
 
 def slot_of(d: Distributor, cursor: SSAValue) -> Idx:

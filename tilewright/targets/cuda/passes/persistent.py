@@ -11,17 +11,19 @@ one before it left). Guarantees: every program of the grid runs once.
 
 Programs are numbered in groups of `GROUP` along axis 0: inside a group axis 0 is fastest, then axis 1; axis 2 is
 slowest. So the programs that run at the same time form a block of the grid that is nearly square, and tiles that
-depend on one axis only are read by many of them.
+depend on one axis only are read by many of them. With clusters (`clusters`), the two workgroups of one run neighbours.
 """
 
 from __future__ import annotations
 
-from xdsl.dialects import arith, gpu, memref, scf
+from xdsl.dialects import arith, gpu, scf
 from xdsl.dialects.builtin import IndexType, IntegerAttr, UnitAttr, i32
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tilewright.dialects import stage
+from tilewright.dialects import stage, xetile
+from tilewright.targets.cuda.passes.clusters import cluster_axis
 from tilewright.targets.cuda.passes.rings import PROGRAMS
+from tilewright.targets.cuda.passes.suits import shares_memory
 
 GROUP = 16
 """Programs along axis 0 that run side by side."""
@@ -31,9 +33,7 @@ index = IndexType()
 
 def make_persistent(function: gpu.FuncOp, remarks: list[str]) -> bool:
     """Rewrites one kernel; whether it loops over programs now."""
-    if any(
-        isinstance(op, memref.AllocOp | memref.AllocaOp | gpu.BarrierOp) for op in function.walk()
-    ):
+    if shares_memory(function):
         remarks.append("one program per workgroup: the kernel shares memory between its subgroups")
         return False
     top = function.body.block
@@ -51,14 +51,24 @@ def make_persistent(function: gpu.FuncOp, remarks: list[str]) -> bool:
         return op.results[0]
 
     programs = [outside(stage.ProgramsOp(axis)) for axis in range(3)]
-    plane = outside(arith.MuliOp(programs[0], programs[1]))
+    size, axis = stage.cluster_size(function), cluster_axis(function)
+    fast, slow = programs[axis], programs[1 - axis]
+    if size > 1:
+        one = outside(arith.ConstantOp(IntegerAttr(size - 1, index)))
+        by = outside(arith.ConstantOp(IntegerAttr(size, index)))
+        fast = outside(arith.DivUIOp(outside(arith.AddiOp(fast, one)), by))
+    plane = outside(arith.MuliOp(fast, slow))
     total = outside(arith.MuliOp(plane, programs[2]))
     worker = stage.WorkerOp()
     top.insert_op_before(worker, last)
     loop = scf.ForOp(worker.number, total, worker.count, [], Region(body))
     loop.attributes[PROGRAMS] = UnitAttr()
     top.insert_op_before(loop, last)
-    ids = _raster(body, programs, plane)
+    first, second, third = _raster(body, fast, slow, plane, max(1, GROUP // size))
+    if size > 1:
+        first = _within_cluster(body, first, worker.rank, size)
+        _only_inside(body, first, programs[axis])
+    ids = [first, second, third] if axis == 0 else [second, first, third]
     for op in list(function.walk()):
         if isinstance(op, gpu.BlockIdOp | gpu.GridDimOp):
             axis = "xyz".index(op.dimension.data)
@@ -74,7 +84,9 @@ def _common(op: Operation) -> bool:
     return op.name in ("arith.constant", "memref.dim", "memref.extract_strided_metadata")
 
 
-def _raster(body: Block, programs: list[SSAValue], plane: SSAValue) -> list[SSAValue]:
+def _raster(
+    body: Block, fast: SSAValue, slow: SSAValue, plane: SSAValue, rows: int
+) -> list[SSAValue]:
     """The ids of program number `body.args[0]`; numbers fit 32 bits, in which division is fast."""
     first = body.first_op
     assert first is not None
@@ -86,8 +98,8 @@ def _raster(body: Block, programs: list[SSAValue], plane: SSAValue) -> list[SSAV
     def narrow(value: SSAValue) -> SSAValue:
         return insert(arith.IndexCastOp(value, i32))
 
-    group = insert(arith.ConstantOp(IntegerAttr(GROUP, i32)))
-    number, x_count, y_count, per_plane = map(narrow, (body.args[0], *programs[:2], plane))
+    group = insert(arith.ConstantOp(IntegerAttr(rows, i32)))
+    number, x_count, y_count, per_plane = map(narrow, (body.args[0], fast, slow, plane))
     z = insert(arith.DivUIOp(number, per_plane))
     in_plane = insert(arith.RemUIOp(number, per_plane))
     per_group = insert(arith.MuliOp(y_count, group))
@@ -99,3 +111,29 @@ def _raster(body: Block, programs: list[SSAValue], plane: SSAValue) -> list[SSAV
     x = insert(arith.AddiOp(start, insert(arith.RemUIOp(in_group, width))))
     y = insert(arith.DivUIOp(in_group, width))
     return [insert(arith.IndexCastOp(v, index)) for v in (x, y, z)]
+
+
+def _within_cluster(body: Block, cluster: SSAValue, rank: SSAValue, size: int) -> SSAValue:
+    """The id of this workgroup's program: clusters hold `size` neighbours."""
+    by = arith.ConstantOp(IntegerAttr(size, index))
+    start = arith.MuliOp(cluster, by)
+    mine = arith.AddiOp(start, rank)
+    assert isinstance(cluster.owner, Operation)
+    body.insert_ops_after([by, start, mine], cluster.owner)
+    return mine.result
+
+
+def _only_inside(body: Block, number: SSAValue, count: SSAValue) -> None:
+    """The cluster's last workgroup may have no program: it copies with the others, and stores nothing."""
+    inside = arith.CmpiOp(number, count, "slt")
+    assert isinstance(number.owner, Operation)
+    body.insert_op_after(inside, number.owner)
+    for op in list(body.walk()):
+        if isinstance(op, xetile.StoreTileOp | xetile.StoreScatterOp):
+            block = op.parent
+            assert block is not None
+            then = Block()
+            guard = scf.IfOp(inside, [], Region(then), Region(Block([scf.YieldOp()])))
+            block.insert_op_before(guard, op)
+            op.detach()
+            then.add_ops([op, scf.YieldOp()])

@@ -73,6 +73,12 @@ def form_rings(function: gpu.FuncOp, machine: Machine, budget: Budget, remarks: 
     return made
 
 
+def ring_loads(function: gpu.FuncOp, machine: Machine) -> list[xetile.LoadTileOp]:
+    """The loads that `form_rings` would put into rings."""
+    groups = _groups(function, machine, AccessAnalysis(function), [])
+    return [load for group in groups for load in group.loads]
+
+
 def will_form(function: gpu.FuncOp, machine: Machine, remarks: list[str]) -> bool:
     """Whether `form_rings` would find anything to do; if not, `remarks` say why."""
     reasons: list[str] = []
@@ -234,15 +240,16 @@ def _slots(groups: list[_Group], budget: Budget) -> list[int]:
     def slot_bytes(group: _Group) -> int:
         return stage.RingType(1, _parts(group)).slot_bytes
 
-    fixed = [g for g in groups if not _in_loop(g.block)]
-    cyclic = [g for g in groups if _in_loop(g.block)]
+    fixed = [g for g in groups if not in_loop(g.block)]
+    cyclic = [g for g in groups if in_loop(g.block)]
     left = budget.bytes - sum(map(slot_bytes, fixed))
     each = sum(map(slot_bytes, cyclic))
     depth = min(budget.stages or MAX_STAGES, left // each if each else 1, MAX_STAGES)
     return [max(depth, 0) if g in cyclic else 1 if left >= 0 else 0 for g in groups]
 
 
-def _in_loop(block: Block) -> bool:
+def in_loop(block: Block) -> bool:
+    """Does a loop of the program stand around a block?"""
     op = block.parent_op()
     while op is not None:
         if isinstance(op, scf.ForOp) and PROGRAMS not in op.attributes:
@@ -282,7 +289,9 @@ def _build(function: gpu.FuncOp, group: _Group, slots: int) -> None:
         last = anchor
 
     def update(here: SSAValue) -> SSAValue:
-        issue = stage.CopyIssueOp(ring.result, here, [load.tile for load in group.loads])
+        shared = ["stage.multicast" in load.attributes for load in group.loads]
+        tiles = [load.tile for load in group.loads]
+        issue = stage.CopyIssueOp(ring.result, here, tiles, shared)
         wait = stage.CopyWaitOp(ring.result, here)
         block.insert_ops_before([issue, wait], anchor)
         release = stage.CopyReleaseOp(ring.result, here)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xdsl.dialects import gpu
+from xdsl.dialects import gpu, memref
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, OpResult, SSAValue
 
@@ -65,3 +65,10 @@ def unsuited(op: xetile.TileMmaOp, machine: Machine) -> str | None:
     if held > MOST_ACCUMULATORS:
         return f"{m}x{n} is {held} accumulators of each of {groups * WARPGROUP_THREADS} threads"
     return None
+
+
+def shares_memory(function: gpu.FuncOp) -> bool:
+    """Does a program leave something in shared memory, or meet in barriers? Then the next may not follow it at once."""
+    return any(
+        isinstance(op, memref.AllocOp | memref.AllocaOp | gpu.BarrierOp) for op in function.walk()
+    )
