@@ -33,7 +33,7 @@ from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.layout import Axis, Layout, LayoutError, Swizzle
 from tilewright.layout.memory import strided
-from tilewright.targets.cuda.access import run_along
+from tilewright.targets.cuda.access import run_along, splat_mask
 from tilewright.targets.cuda.distribute import LANES, Distributor, Fragment, rule
 from tilewright.targets.cuda.exchange import (
     addresses,
@@ -286,51 +286,110 @@ def multiply(d: Distributor, plan: Product, a: SSAValue, b: SSAValue, c: SSAValu
 # Element by element -----------------------------------------------------------------------------
 
 
+MOST_STAGED = 64 << 10
+"""Bytes of both operands that stand in shared memory at once; longer products go in steps of k."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """An operand's part in shared memory: elements of row r from `offset + r * step` on."""
+
+    offset: int
+    step: int
+    element: Attribute
+
+
 def by_elements(d: Distributor, op: xt.TileMmaOp, plan: Product) -> None:
     """Any types and extents: both operands in shared memory, one step of k after the other."""
     b = d.b
     c_type = d.fragment_type(op.result.type, plan.c)
     element = c_type.element_type
     compute = _compute_type(element)
-    (m, k), (_, n) = op.a.type.get_shape(), op.b.type.get_shape()  # pyright: ignore
+    m, k = op.a.type.get_shape()  # pyright: ignore
+    n = op.b.type.get_shape()[1]  # pyright: ignore
     signs = [source_element(v) for v in (op.a, op.b)]
-    staged: list[Staged] = []
-    for value in (op.a, op.b):
-        fragment = d.fragment_of(value)
-        size = itemsize(fragment.element)
-        steps = [fragment.layout.shape[1] + max(1, 4 // size), 1]
-        memory = strided(fragment.layout.shape, steps)
-        need = extent_bytes(memory, size)
-        offset = d.shared.allocate(need, "an operand of a product", op=op)
-        d.hazards.write(d, Place(offset, offset + need))
-        store_fragment(d, fragment, memory, offset)
-        staged.append(Staged(offset, memory, fragment.element))
-    for place in staged:
-        need = extent_bytes(place.memory, itemsize(place.element))
-        d.hazards.read(d, Place(place.offset, place.offset + need))
+    sides = [d.fragment_of(value) for value in (op.a, op.b)]
+    widths = [itemsize(f.element) for f in sides]
+    depth = k
+    while depth > 1 and m * depth * widths[0] + depth * n * widths[1] > MOST_STAGED:
+        depth = -(-depth // 2)
     start = d.fragment_of(op.c, plan.c).value if op.c is not None else b.constant(c_type, 0)
     wide = VectorType(compute, [plan.c.registers])
-    start = _extended(b, start, wide, True)
+    total = _extended(b, start, wide, True)
     rows, cols = plan.c.contracted(1), plan.c.contracted(0)
     coords = plan.c.at(register=np.arange(plan.c.registers))
     zero = np.zeros_like(coords[0])
     pick_a = [int(r) for r in rows.index(Axis.REGISTER, (coords[0], zero))]
     pick_b = [int(r) for r in cols.index(Axis.REGISTER, (zero, coords[1]))]
-    with b.loop(0, k, 1, [start], nonempty=True) as loop:
-        x = _column(d, staged[0], rows, loop.iv, 0)
-        y = _column(d, staged[1], cols, loop.iv, 1)
-        x = d.pick(_extended(b, x, compute, signs[0].is_signed), pick_a)
-        y = d.pick(_extended(b, y, compute, signs[1].is_signed), pick_b)
-        if isinstance(compute, AnyFloat):
-            loop.out = [b.value(math.FmaOp(x, y, loop.carried[0]))]
-        else:
-            loop.out = [b.value(arith.AddiOp(loop.carried[0], b.value(arith.MuliOp(x, y))))]
-    for place in staged:
-        d.shared.release(place.offset)
-    result = loop.results[0]
+    steps = [
+        -(-length // 4) * 4 + max(1, 4 // width)
+        for length, width in zip((depth, n), widths, strict=True)
+    ]
+    steps[1] = -(-n * widths[1] // ROW_BYTES) * ROW_BYTES // widths[1]
+    needs = [m * steps[0] * widths[0], depth * steps[1] * widths[1]]
+    offsets = [d.shared.allocate(x, "an operand of a product", op=op) for x in needs]
+    places = [Place(o, o + x) for o, x in zip(offsets, needs, strict=True)]
+    staged = [Rows(o, s, f.element) for o, s, f in zip(offsets, steps, sides, strict=True)]
+    for first in range(0, k, depth):
+        count = min(depth, k - first)
+        for side, (fragment, place) in enumerate(zip(sides, places, strict=True)):
+            d.hazards.write(d, place)
+            _store_part(d, fragment, staged[side], 1 - side, first, count)
+        for place in places:
+            d.hazards.read(d, place)
+        with b.loop(0, count, 1, [total], nonempty=True) as loop:
+            x = _column(d, staged[0], rows, loop.iv, 0)
+            y = _column(d, staged[1], cols, loop.iv, 1)
+            x = d.pick(_extended(b, x, compute, signs[0].is_signed), pick_a)
+            y = d.pick(_extended(b, y, compute, signs[1].is_signed), pick_b)
+            if isinstance(compute, AnyFloat):
+                loop.out = [b.value(math.FmaOp(x, y, loop.carried[0]))]
+            else:
+                loop.out = [b.value(arith.AddiOp(loop.carried[0], b.value(arith.MuliOp(x, y))))]
+        total = loop.results[0]
+    for offset in offsets:
+        d.shared.release(offset)
     if compute != element:
-        result = b.value(arith.TruncFOp(result, c_type))
-    d.set_fragment(op.result, result, plan.c)
+        total = b.value(arith.TruncFOp(total, c_type))
+    d.set_fragment(op.result, total, plan.c)
+
+
+def _store_part(
+    d: Distributor, fragment: Fragment, to: Rows, dim: int, first: int, count: int
+) -> None:
+    """The elements with `first <= coordinate[dim] < first + count`, the first at offset 0 along dim."""
+    b = d.b
+    layout = fragment.layout
+    size = itemsize(fragment.element)
+    along, run = run_along(layout)
+    width = 1
+    if along == 1:
+        width = gcd(run, gcd(max(1, ROW_BYTES // size), to.step))
+        if dim == 1:
+            width = gcd(width, gcd(first or width, count))
+    starts, constants = d.coordinates(layout), d.registers_at(layout)
+    table = layout.table()[dim].reshape(-1, layout.registers)
+    pointer = d.shared_pointer(
+        b.add(
+            b.add(b.mul(starts[0], to.step * size), b.mul(starts[1], size)),
+            to.offset - first * (1 if dim else to.step) * size,
+        )
+    )
+    for r in range(0, layout.registers, width):
+        inside = (table[:, r] >= first) & (table[:, r] < first + count)
+        if not inside.any():
+            continue
+        at = int(constants[0][r]) * to.step + int(constants[1][r])
+        part = d.pick(fragment.value, range(r, r + width))
+        here = b.ptr(pointer, at * size)
+        if inside.all():
+            b.store(part, here, align=width * size)
+            continue
+        place = b.add(starts[dim], int(constants[dim][r]))
+        test = b.both(b.cmp("sge", place, first), b.cmp("slt", place, first + count))
+        assert test is not None
+        mask = splat_mask(d, test, width)
+        b.op(mach.MaskedStoreOp(part, here, mask, alignment=width * size))
 
 
 def _compute_type(element: Attribute) -> Attribute:
@@ -355,27 +414,23 @@ def _extended(b: Builder, x: SSAValue, wanted: Attribute, signed: bool) -> SSAVa
     return b.value(arith.ExtSIOp(x, type) if signed else arith.ExtUIOp(x, type))
 
 
-def _column(d: Distributor, staged: Staged, layout: Layout, k: SSAValue, k_is_row: int) -> SSAValue:
+def _column(d: Distributor, rows: Rows, layout: Layout, k: SSAValue, k_is_row: int) -> SSAValue:
     """What a thread needs of column k of A (`layout`: rows x 1), or of row k of B (1 x columns)."""
     b = d.b
-    size = itemsize(staged.element)
-    (outer,) = [x.weight for x in staged.memory.on(Axis.MEMORY) if x.dim == 0][:1] or [1]
-    step = outer if k_is_row else 1
-    other = 1 if k_is_row else outer
+    size = itemsize(rows.element)
+    step, other = (rows.step, 1) if k_is_row else (1, rows.step)
     dim = 1 if k_is_row else 0
     start = d.coordinates(layout)[dim]
     constants = d.registers_at(layout)[dim]
     pointer = d.shared_pointer(
-        b.add(b.add(b.mul(k, step * size), b.mul(start, other * size)), staged.offset)
+        b.add(b.add(b.mul(k, step * size), b.mul(start, other * size)), rows.offset)
     )
     run = 1
     if k_is_row:
         along, length = run_along(layout)
         if along == 1:
-            run = gcd(length, gcd(max(1, 16 // size), outer))
-            if (outer * size) % (run * size):
-                run = 1
-    type = VectorType(staged.element, [run])  # pyright: ignore
+            run = gcd(length, gcd(max(1, ROW_BYTES // size), rows.step))
+    type = VectorType(rows.element, [run])  # pyright: ignore
     parts = [
         b.load(b.ptr(pointer, int(constants[i]) * other * size), type, align=run * size)
         for i in range(0, len(constants), run)
