@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from xdsl.dialects import arith, func, scf, vector
@@ -36,7 +37,9 @@ index = IndexType()
 ptr = LLVMPointerType()
 
 
+@cache
 def vec(element: Attribute, *shape: int) -> VectorType[Any]:
+    """The vector type; made once, as xDSL verifies every type that it makes."""
     return VectorType(element, list(shape))
 
 
@@ -52,13 +55,13 @@ def element_of(type: Attribute) -> Attribute:
 def signless(type: Attribute) -> Attribute:
     """The type with integers that do not say their sign, as arithmetic has them."""
     if isinstance(type, VectorType):
-        return VectorType(signless(type.element_type), type.get_shape())
+        return vec(signless(type.element_type), *type.get_shape())
     return IntegerType(type.width.data) if isinstance(type, IntegerType) else type
 
 
 def with_element(type: Attribute, element: Attribute) -> Attribute:
     """The type of the same shape with another element type."""
-    return VectorType(element, type.get_shape()) if isinstance(type, VectorType) else element
+    return vec(element, *type.get_shape()) if isinstance(type, VectorType) else element
 
 
 class Builder:
@@ -71,6 +74,7 @@ class Builder:
         self.location: Any = None
         self._constants: dict[tuple[Attribute, str], SSAValue] = {}
         self._functions: dict[Any, str] = {}
+        self._results: dict[str, list[Attribute]] = {}
 
     def put(self, op: Operation) -> Operation:
         if self.location is not None:
@@ -333,23 +337,17 @@ class Builder:
             name = self._functions[key] = f"tw_part{len(self._functions)}"
             block = Block(arg_types=[v.type for v in operands])
             inner = Builder(self.module, block)
-            inner._functions = self._functions
+            inner._functions, inner._results = self._functions, self._results
             results = list(make(inner, list(block.args)))
             inner.put(func.ReturnOp(*results))
             types = ([v.type for v in operands], [v.type for v in results])
             function = func.FuncOp(name, types, Region(block), StringAttr("private"))
             self.module.body.block.add_op(function)
-            self._types = getattr(self, "_types", {})
-        results = self._results(name)
+            self._results[name] = types[1]
+        results = self._results[name]
         op = func.CallOp(name, list(operands), results)
         self.put(op)
         return list(op.results)
-
-    def _results(self, name: str) -> list[Attribute]:
-        for op in reversed(list(self.module.body.block.ops)):
-            if isinstance(op, func.FuncOp) and op.sym_name.data == name:
-                return list(op.function_type.outputs)
-        raise AssertionError(name)
 
 
 def storage_bits(element: Attribute) -> int:

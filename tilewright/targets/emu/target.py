@@ -6,6 +6,7 @@ import json
 import struct
 import threading
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -42,8 +43,10 @@ BLOCK = "tilewright.block"
 class EmuExecutable:
     """A kernel in this process's memory."""
 
-    def __init__(self, data: bytes, meta: Mapping[str, Any], ir: Mapping[str, str], llvm: str):
-        self.ir = dict(ir)
+    def __init__(
+        self, data: bytes, meta: Mapping[str, Any], stages: Mapping[str, str | ModuleOp], llvm: str
+    ):
+        self._stages = dict(stages)
         self.remarks: list[str] = []
         self._data = data
         self._meta = dict(meta)
@@ -51,12 +54,22 @@ class EmuExecutable:
         self._guard = threading.Lock()
         self._ready: tuple[Launcher, LoadedObject] | None = None
 
+    @cached_property
+    def ir(self) -> Mapping[str, str]:
+        """The kernel, and the subgroup's program; printed when asked for."""
+        from tilewright.dialects.text import print_module
+
+        return {
+            name: stage if isinstance(stage, str) else print_module(stage)
+            for name, stage in self._stages.items()
+        }
+
     @property
     def asm(self) -> Mapping[str, str]:
         return {"llvm": self._llvm, "asm": compile_assembly(self._llvm, native())}
 
     def artifacts(self) -> Mapping[str, bytes]:
-        texts = {"ir": self.ir, "llvm": self._llvm, "meta": self._meta}
+        texts = {"ir": dict(self.ir), "llvm": self._llvm, "meta": self._meta}
         return {"object": self._data, "texts": json.dumps(texts).encode()}
 
     def _prepare(self) -> Launcher:
@@ -130,11 +143,9 @@ class EmuTarget:
         self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore
     ) -> EmuExecutable:
         # Imported here: they bring the XeGPU dialect, for which other targets have no use.
-        from tilewright.dialects.text import print_module
         from tilewright.targets.emu.pipeline import lower_kernel
 
         kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
-        ir = {"xegpu": print_module(module)}
         level = infer_level(kernel)
         if level == "workgroup":
             raise error_at(
@@ -156,7 +167,6 @@ class EmuTarget:
             )
         lowered = lower_kernel(kernel, lanes, threads, block)
         observe("lanes-to-vectors", lowered.module)
-        ir["vectors"] = print_module(lowered.module)
         text = emit_module(lowered.module, native())
         data = compile_object(text, native())
         types = list(kernel.function_type.inputs)
@@ -170,7 +180,7 @@ class EmuTarget:
             "named": lowered.named,
             "sites": [_place(op) for op in lowered.sites],
         }
-        return EmuExecutable(data, meta, ir, text)
+        return EmuExecutable(data, meta, {"xegpu": module, "vectors": lowered.module}, text)
 
     def fingerprint(self, options: CompileOptions) -> str:
         return f"{native().key()}|{toolchain_version()}"
