@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from xdsl.dialects import gpu, vector
-from xdsl.dialects.builtin import IntegerAttr, VectorType, i64
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr, VectorType, i64
 from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright import dtypes
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import UnsupportedError, error_at, location_of
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.dialects.xegpu.types import TensorDescType
@@ -33,6 +33,8 @@ from tilewright.passes.xegpu_layout_spread import Demand, Spread
 from tilewright.passes.xegpu_wg_to_sg import SUBGROUPS, subgroups_of
 from tilewright.uarch.base import MatrixInstruction
 from tilewright.uarch.xe import XeMachine
+
+REMARKS = "tilewright.remarks"
 
 
 def propagate_subgroup(kernel: gpu.FuncOp, machine: XeMachine) -> None:
@@ -303,6 +305,7 @@ def _write(state: Spread, subgroups: int) -> None:
 def _convert(state: Spread) -> None:
     """One convert_layout per value and wanted layout, behind the value."""
     made: dict[tuple[SSAValue, Distribution], SSAValue] = {}
+    remarks: list[str] = []
     for need in state.needs():
         value = need.value
         if state.satisfied(value, need.layout):
@@ -326,4 +329,19 @@ def _convert(state: Spread) -> None:
             Rewriter.insert_op(new, point)
             made[key] = new.result
             state.layouts[new.result] = need.layout
+            remarks.append(_remark(value, need, have))
         need.op.operands[need.operand] = made[key]
+    if remarks:
+        old = state.kernel.attributes.get(REMARKS)
+        known = old.data if isinstance(old, ArrayAttr) else ()
+        state.kernel.attributes[REMARKS] = ArrayAttr([*known, *map(StringAttr, remarks)])
+
+
+def _remark(value: SSAValue, need: Demand, have: Distribution) -> str:
+    """Both maps, and what settles their difference."""
+    where = location_of(need.op)
+    text = (
+        f"{need.op.name} needs {own.attribute(need.layout)}, its operand {need.operand} is owned as "
+        f"{own.attribute(have)}: a convert_layout of {value.type} settles it"
+    )
+    return text if where is None else f"{where}: {text}"
