@@ -71,6 +71,16 @@ def _mode(op: Operation) -> str:
 def _shuffle(p: Printer, op: Operation) -> None:
     mode = _mode(op)
     offset, width = p.one(op.operands[1]), p.one(op.operands[2])
+    layout = p.layout(op.operands[0].type)
+    values = scalars(p, layout, p.get(op.operands[0]))
+    if mode == "xor" and width.isdigit() and offset.isdigit() and int(offset) < int(width):
+        # Both ends of a pair lie in one segment: nothing to choose.
+        moved = [
+            through_words(p, layout.element, x, lambda w: _word(p, _XOR, w, offset)) for x in values
+        ]
+        p.set(op.results[0], joined(p, layout, moved))
+        p.set(op.results[1], ["true"])
+        return
     lane = p.call("i32", builtin_name("get_sub_group_local_id"), [])
     inner = p.emit(f"urem i32 {lane}, {width}")
     if mode == "rotate":
@@ -84,10 +94,8 @@ def _shuffle(p: Printer, op: Operation) -> None:
     start = p.emit(f"sub i32 {lane}, {inner}")
     other = p.emit(f"add i32 {start}, {source}")
     other = p.emit(f"select i1 {valid}, i32 {other}, i32 {lane}")
-    layout = p.layout(op.operands[0].type)
     moved = [
-        through_words(p, layout.element, x, lambda w: _word(p, _SHUFFLE, w, other))
-        for x in scalars(p, layout, p.get(op.operands[0]))
+        through_words(p, layout.element, x, lambda w: _word(p, _SHUFFLE, w, other)) for x in values
     ]
     p.set(op.results[0], joined(p, layout, moved))
     p.set(op.results[1], [valid])
