@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tilewright import layout as ly
-from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership, SgMapAttr
+from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership, SgMapAttr, SliceAttr
 from tilewright.dialects.xetile.attrs import ints
 
 if TYPE_CHECKING:
@@ -35,6 +35,20 @@ def distribution(attribute: Ownership) -> ly.Distribution:
 def fault(attribute: Ownership, shape: Sequence[int]) -> str | None:
     """Why the map cannot deal out `shape`, in a sentence; None if it can."""
     return distribution(attribute).fault(shape)
+
+
+def subgroups(attribute: Ownership) -> tuple[list[int], list[int]] | None:
+    """(sg_layout, sg_data) of a layout, or what a slice leaves of them; None without."""
+    if isinstance(attribute, LayoutAttr):
+        layout, data = attribute.field("sg_layout"), attribute.field("sg_data")
+        return None if layout is None or data is None else (list(layout), list(data))
+    if isinstance(attribute, SliceAttr):
+        root, dropped = attribute.flatten()
+        found = subgroups(root)
+        if found is not None:
+            layout, data = ([n for d, n in enumerate(part) if d not in dropped] for part in found)
+            return layout, data
+    return None
 
 
 def fragment_shape(attribute: Ownership, shape: Sequence[int]) -> tuple[int, ...]:

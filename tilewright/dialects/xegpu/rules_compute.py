@@ -60,10 +60,26 @@ def verify_dpas(op: compute.DpasOp) -> None:
         layout = getattr(op, name)
         if isinstance(layout, (LayoutAttr, SliceAttr)) and len(shape) == 2:
             fault = distribution.fault(layout, shape)
-            if fault is not None:
-                raise VerifyException(
-                    f"{label} shape is not distributable with the layout: {fault}"
-                )
+            if fault is None:
+                continue
+            words = f"{label} shape is not distributable with the layout: {fault}"
+            if not _within_one_part(layout, shape):
+                raise VerifyException(words)
+            narrower(op, words)
+
+
+def _within_one_part(layout: LayoutAttr | SliceAttr, shape: tuple[int, ...]) -> bool:
+    """Whether the two do not fit only because sg_data is larger than the tile, as in a layout that serves tiles of
+    several widths: the subgroup then owns all that there is.
+    """
+    parts = distribution.subgroups(layout)
+    if parts is None:
+        return False
+    return all(
+        (data > extent and data % extent == 0)
+        or (extent % data == 0 and (extent % (n * data) == 0 or (n * data) % extent == 0))
+        for n, data, extent in zip(*parts, shape, strict=True)
+    )
 
 
 def _is_fragment_triple(a: tuple[int, ...], b: tuple[int, ...], d: tuple[int, ...]) -> bool:

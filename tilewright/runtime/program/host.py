@@ -43,6 +43,9 @@ Fail = Callable[[BaseException], Any]
 """What a callback does with an exception: native code cannot be unwound, so it must not return."""
 
 
+_ALLOCATE = "tw_allocate"
+
+
 class Program:
     """A compiled program; the parameters are those of `run_program`."""
 
@@ -81,8 +84,10 @@ class Program:
         passable = partial(can_pass, representation=target.representation)
         for loop in share_loops(host, memory, passable):
             self._export(loop.call, sharing.callback(loop, lambda run: _guarded(run, fail)))
-        self.llvm = emit_module(host, target)
+        # Under a name of its own: LLVM would take out an allocation that nothing reads, and with it a wild store.
+        self.llvm = emit_module(host, target).replace("@aligned_alloc(", f"@{_ALLOCATE}(")
         """LLVM IR text of the host functions."""
+        self._symbols[_ALLOCATE] = C.cast(C.CDLL(None).aligned_alloc, C.c_void_p).value or 0
         self._object = LoadedObject(
             compile_object(self.llvm, target, optimize=True), target, self._symbols
         )
