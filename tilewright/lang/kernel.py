@@ -157,6 +157,8 @@ class Kernel(KernelFunction):
 
         def launch(*args: Any, **kwargs: Any) -> None:
             if self._is_plain and not callable(grid):
+                if not kwargs and self.launcher.again(grid, args):
+                    return None
                 for value in args:
                     if value is None or value is auto:
                         break

@@ -290,6 +290,12 @@ def numpy_view(arg: ArrayArg) -> np.ndarray[Any, Any]:
     return view
 
 
+def tensor_type() -> Any:
+    """``torch.Tensor`` where torch is loaded, else None."""
+    torch = sys.modules.get("torch")
+    return torch.Tensor if torch is not None else None
+
+
 def likeness(obj: Any) -> tuple[Any, int] | None:
     """A cheap key of all that :func:`describe` reads but the address, and the address.
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ import numpy as np
 from tilewright import knobs
 from tilewright.diagnostics import LaunchError, UnsupportedError
 from tilewright.runtime import cache
-from tilewright.runtime.arrays import ArrayArg, contiguous_strides, likeness
+from tilewright.runtime.arrays import ArrayArg, contiguous_strides, likeness, tensor_type
 from tilewright.runtime.binding import MISSING, Binder, Bound, Parameter, constexpr_likeness
 from tilewright.runtime.compiled import CompiledKernel, Program, compile_program
 from tilewright.runtime.key import (
@@ -35,6 +35,7 @@ from tilewright.runtime.key import (
     signature_of,
 )
 from tilewright.targets.base import (
+    Bindable,
     CompileOptions,
     Grid,
     Preparable,
@@ -71,7 +72,12 @@ class _Looks:
 
 
 class Launcher:
-    """Launches one program under one set of options; safe to use from several threads."""
+    """Launches one program under one set of options; safe to use from several threads.
+
+    Before the dictionaries of this module's head comes a fourth, for targets whose prepared launches
+    can be bound to addresses (:class:`tilewright.targets.base.Bindable`): launches on tensors that
+    lie where others of their shape have lain are one look-up.
+    """
 
     def __init__(self, program: Program, options: Mapping[str, Any] | None = None):
         self.program = program
@@ -81,6 +87,32 @@ class Launcher:
         self._constexpr = tuple(p.constexpr for p in program.parameters)
         self._seen: dict[Any, _Looks] = {}
         self._kernels: dict[Any, CompiledKernel] = {}
+        self._bound: dict[Any, Callable[[], None]] = {}
+        self._bound_under: object = None
+        """The knobs under which the launches of ``_bound`` were bound."""
+
+    def again(self, grid: Any, args: tuple[Any, ...]) -> bool:
+        """Repeats a launch with these very addresses, shapes and numbers; False where there is none."""
+        if not self._bound or knobs.current() is not self._bound_under:
+            return False
+        try:
+            run = self._bound.get(_exact(grid, args))
+        except RuntimeError:  # a tensor without addresses or strides
+            return False
+        if run is None:
+            return False
+        run()
+        return True
+
+    def _bind(self, key: Any, prepared: PreparedLaunch, grid: Grid, values: Sequence[Any]) -> None:
+        """Remember a launch that has just happened for :meth:`again`."""
+        if not isinstance(prepared, Bindable):
+            return
+        settings = knobs.current()
+        if self._bound_under is not settings or len(self._bound) >= _MAX_SHAPES:
+            self._bound = {}
+            self._bound_under = settings
+        self._bound[key] = prepared.bind(grid, values)
 
     def with_options(self, changes: Mapping[str, Any]) -> Launcher:
         """A launcher of the same program with some options changed."""
@@ -141,7 +173,9 @@ class Launcher:
             return None
         if plan.prepared is None:
             raise _refused(plan)
-        return plan.prepared(full, run_time)
+        plan.prepared(full, run_time)
+        if not kwargs and (exact := _exact(grid, args)) is not None:
+            self._bind(exact, plan.prepared, full, run_time)
 
     def _launch_new(self, grid: Grid, values: Sequence[Any], key: Any) -> None:
         """A launch of arguments not seen before; remembers what it found out under ``key``."""
@@ -238,6 +272,45 @@ class Launcher:
                 hint="leave the target out: it follows the arrays",
             )
         return options
+
+
+_tensor: list[Any] = [None]
+"""torch's tensor type, once torch is loaded."""
+
+
+def _find_tensor_type() -> Any:
+    _tensor[0] = tensor_type()
+    return _tensor[0]
+
+
+def _exact(grid: Any, args: tuple[Any, ...]) -> Any:
+    """A key of everything that a launch on tensors and numbers depends on, addresses included.
+
+    None for a call with anything else. An address names its device too (addresses are unified), and
+    strides follow from the shape where a tensor is contiguous; only views can be negated.
+    """
+    if type(grid) is not int and type(grid) is not tuple:
+        return None
+    tensor = _tensor[0] or _find_tensor_type()
+    key: list[Any] = [grid]
+    for value in args:
+        kind = type(value)
+        if kind is tensor:
+            if value._is_view() and value.is_neg():
+                return None
+            key += (
+                value.data_ptr(),
+                value.shape,
+                value.dtype,
+                value.is_contiguous() or value.stride(),
+            )
+        elif kind is int or kind is bool:
+            key += (kind, value)
+        elif kind is float:
+            key += (kind, value.hex())
+        else:
+            return None
+    return tuple(key)
 
 
 def _refused(plan: _Plan) -> LaunchError:

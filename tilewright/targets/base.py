@@ -90,6 +90,15 @@ PreparedLaunch: TypeAlias = Callable[[Grid, "Sequence[int | float | bool]"], Non
 
 
 @runtime_checkable
+class Bindable(Protocol):
+    """A prepared launch that can be bound to addresses and numbers, for the same launch again."""
+
+    def bind(self, grid: Grid, values: Sequence[int | float | bool]) -> Callable[[], None]:
+        """The launch with these values; what they name must not change while it is in use."""
+        ...
+
+
+@runtime_checkable
 class Preparable(Protocol):
     """An executable that does what it can once for all launches whose arguments look alike."""
 

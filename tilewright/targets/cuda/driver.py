@@ -92,8 +92,25 @@ def error(name: str, code: int) -> DriverError:
 
 @functools.cache
 def launcher() -> Any:
-    """`cuLaunchKernel` itself, for calls whose arguments are ctypes objects already."""
-    return _library().cuLaunchKernel
+    """`cuLaunchKernelEx` itself, for calls whose arguments are ctypes objects already."""
+    return _library().cuLaunchKernelEx
+
+
+class LaunchConfig(C.Structure):
+    """CUlaunchConfig: grid, block, bytes of dynamic shared memory, stream, attributes."""
+
+    _fields_ = (
+        ("grid_x", C.c_uint),
+        ("grid_y", C.c_uint),
+        ("grid_z", C.c_uint),
+        ("block_x", C.c_uint),
+        ("block_y", C.c_uint),
+        ("block_z", C.c_uint),
+        ("shared_bytes", C.c_uint),
+        ("stream", C.c_void_p),
+        ("attributes", C.c_void_p),
+        ("attribute_count", C.c_uint),
+    )
 
 
 def available() -> bool:

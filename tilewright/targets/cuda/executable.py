@@ -16,7 +16,6 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from tilewright.diagnostics import LaunchError, UnsupportedError
@@ -36,6 +35,8 @@ from tilewright.targets.cuda.lowered import (
 
 _MAX_BLOCKS = 512
 """Parameter blocks kept per kernel and look of arguments; with more, they are made anew."""
+
+_MAX_STREAMS = 64
 
 _GRID_LIMITS = ((1 << 31) - 1, 65535, 65535)
 
@@ -158,7 +159,7 @@ class CudaExecutable:
         self.prepare(args)(grid, [a.pointer if isinstance(a, ArrayArg) else a for a in args])
 
     def prepare(self, args: Sequence[Argument]) -> PreparedLaunch:
-        return _Call(self, args).launch
+        return _Call(self, args)
 
 
 def _ordinal(args: Sequence[Argument]) -> int:
@@ -195,16 +196,12 @@ class _Call:
         self.function = executable.function(self.device.ordinal)
         # What an array was is all that is needed of it: its memory need not live on.
         self.args = [replace(a, owner=None) if isinstance(a, ArrayArg) else None for a in args]
-        self._blocks: dict[Any, Callable[[int], int]] = {}
+        self._blocks: dict[Any, Callable[[], None]] = {}
         self._floats = tuple(
             s.argument for s in self.plan.slots if isinstance(s, Scalar) and s.type[0] in "fb"
         )
-        # One context per process and device: with one device it is current in every thread that
-        # has touched it, and a launch finds out by failing.
-        self._checks = driver.device_count() > 1
-        self._stream = current_stream()
 
-    def launch(self, grid: Grid, values: Sequence[int | float | bool]) -> None:
+    def __call__(self, grid: Grid, values: Sequence[int | float | bool]) -> None:
         """Enqueue on the device's current stream. DriverError also tells of faults of earlier work."""
         if self._floats:
             # 0.0 and -0.0 are equal, and NaN is not: floats are told apart by their bits.
@@ -212,35 +209,20 @@ class _Call:
             key: Any = (bits, grid, *values)
         else:
             key = (grid, *values)
-        enqueue = self._blocks.get(key)
-        if enqueue is None:
-            enqueue = self._block(key, grid, values)
-        if self._checks:
-            with self.device.current():
-                code = enqueue(self._stream(self.device.ordinal))
-        else:
-            code = enqueue(self._stream(self.device.ordinal))
-        if code:
-            self._failed(code, enqueue)
+        run = self._blocks.get(key)
+        if run is None:
+            if len(self._blocks) >= _MAX_BLOCKS:
+                self._blocks.clear()
+            run = self._blocks[key] = self.bind(grid, values)
+        run()
 
-    def _failed(self, code: int, enqueue: Callable[[int], int]) -> None:
-        """A thread without a context gets one and tries again; all else is an error."""
-        if code in driver.NO_CONTEXT:
-            self.device.make_current()
-            code = enqueue(self._stream(self.device.ordinal))
-        if code:
-            raise driver.error("cuLaunchKernel", code)
-
-    def _block(
-        self, key: Any, grid: Grid, values: Sequence[int | float | bool]
-    ) -> Callable[[int], int]:
-        """A driver call with everything in its place but the stream."""
-        plan = self.plan
-        grid = (grid[0] * plan.split, grid[1], grid[2])
-        launched = launch_grid(plan, grid, self.device.multiprocessors)
+    def bind(self, grid: Grid, values: Sequence[int | float | bool]) -> Callable[[], None]:
+        """The launch with these values: everything is in its place but the stream."""
+        plan, device = self.plan, self.device
         kept: list[Any] = []
         addresses: list[int] = []
-        with self.device.current():
+        grid = (grid[0] * plan.split, grid[1], grid[2])  # what a program has become
+        with device.current():
             for slot in plan.slots:
                 data = self._parameter(slot, grid, values)
                 kept.append(data)
@@ -248,18 +230,39 @@ class _Call:
                     data.address if isinstance(data, driver.TensorMap) else C.addressof(data)
                 )
         parameters = (C.c_void_p * max(1, len(addresses)))(*addresses)
-        x, y, z = launched
-        head = (C.c_void_p(self.function.handle), C.c_uint(x), C.c_uint(y), C.c_uint(z))
-        block = (C.c_uint(plan.threads), C.c_uint(1), C.c_uint(1), C.c_uint(plan.shared_bytes))
-        whole = partial(driver.launcher(), *head, *block)
+        launched = launch_grid(plan, grid, device.multiprocessors)
+        function, extra = C.c_void_p(self.function.handle), None
+        enqueue = driver.launcher()
+        stream_of, ordinal = current_stream(), device.ordinal
+        by_stream: dict[int, Any] = {}
 
-        def enqueue(stream: int, kept: Any = kept) -> int:
-            return whole(C.c_void_p(stream), parameters, None)
+        def on_stream(stream: int, kept: Any = kept) -> Any:
+            config = driver.LaunchConfig(
+                *launched, plan.threads, 1, 1, plan.shared_bytes, stream, None, 0
+            )
+            if len(by_stream) >= _MAX_STREAMS:
+                by_stream.clear()
+            found = by_stream[stream] = C.byref(config)
+            return found
 
-        if len(self._blocks) >= _MAX_BLOCKS:
-            self._blocks.clear()
-        self._blocks[key] = enqueue
-        return enqueue
+        def run() -> None:
+            stream = stream_of(ordinal)
+            config = by_stream.get(stream) or on_stream(stream)
+            code = enqueue(config, function, parameters, extra)
+            if code in driver.NO_CONTEXT:
+                device.make_current()  # a thread that had none
+                code = enqueue(config, function, parameters, extra)
+            if code:
+                raise driver.error("cuLaunchKernelEx", code)
+
+        if driver.device_count() == 1:
+            return run
+
+        def run_there() -> None:
+            with device.current():
+                run()
+
+        return run_there
 
     def _parameter(self, slot: Slot, grid: Grid, values: Sequence[int | float | bool]) -> Any:
         """ctypes memory of one parameter, or its tensor map."""
