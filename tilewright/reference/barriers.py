@@ -36,6 +36,9 @@ class _Named:
     """The state of one named barrier of one workgroup."""
 
     participants: int
+    """Instances that take part: lanes of subgroups at lane level."""
+    lanes: int = 1
+    """Instances of one subgroup."""
     generation: int = 0
     arrived: list[int] = field(default_factory=list[int])
     """Instances that arrived in this generation."""
@@ -109,20 +112,24 @@ class Barriers:
         return ways
 
     def _states(self, group: Group, barrier: NamedBarrier):
+        """Each instance of the group and its barrier; participants are subgroups, whose lanes each arrive."""
         numbers = np.broadcast_to(barrier.number, group.index.shape)
-        counts = np.broadcast_to(barrier.participants, group.index.shape)
+        from tilewright.reference.lanes import width_of
+
+        lanes = width_of(group.site.op)
+        counts = np.broadcast_to(barrier.participants * lanes, group.index.shape)
         rows = zip(group.index.tolist(), numbers.tolist(), counts.tolist(), strict=True)
         for instance, number, count in rows:
             key = (int(self.machine.batch.slots[instance]), number)
-            state = self._named.setdefault(key, _Named(count))
+            state = self._named.setdefault(key, _Named(count, lanes))
             if state.participants != count:
                 self.machine.found(
                     finding_at(
                         group.site.op,
                         "error",
                         "barrier misuse",
-                        f"named barrier {number} has {state.participants} participants for one "
-                        f"subgroup and {count} for another",
+                        f"named barrier {number} has {state.participants // lanes} participants for "
+                        f"one subgroup and {count // lanes} for another",
                     )
                 )
             yield instance, state
@@ -155,14 +162,19 @@ class Barriers:
                 f"{self.machine.batch.subgroups} subgroups ({who})"
             )
         for (slot, number), state in sorted(self._named.items()):
-            arrived = ", ".join(str(self._subgroup(i)) for i in state.arrived) or "none"
-            waits = ", ".join(str(self._subgroup(w.instance)) for w in state.waiting) or "none"
+            arrived = self._list(state.arrived, state.lanes)
+            waits = self._list([w.instance for w in state.waiting], state.lanes)
             lines.append(
                 f"  workgroup {self._workgroup(slot)}: named barrier {number}, generation "
-                f"{state.generation}: arrived {len(state.arrived)} of {state.participants} "
-                f"({arrived}), waiting: {waits}"
+                f"{state.generation}: arrived {len(state.arrived) // state.lanes} of "
+                f"{state.participants // state.lanes} ({arrived}), waiting: {waits}"
             )
         self.machine.found(finding_at(stuck[0].op, "error", "deadlock", "\n".join(lines)))
+
+    def _list(self, instances: list[int], lanes: int) -> str:
+        """The subgroups of instances, in order."""
+        numbers = dict.fromkeys(self._subgroup(i) // lanes for i in instances)
+        return ", ".join(map(str, numbers)) or "none"
 
     def _party(self, instance: int) -> int:
         return int(self.machine.batch.parties[instance])
