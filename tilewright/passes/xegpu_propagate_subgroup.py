@@ -20,6 +20,7 @@ from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.layout import Distribution
 from tilewright.passes import xegpu_layout_text as own
 from tilewright.passes.xegpu_cooperative import cooperative
+from tilewright.passes.xegpu_emit import Before, neutral
 from tilewright.passes.xegpu_layout_defaults import (
     bytes_of,
     choose_subgroups,
@@ -39,6 +40,7 @@ REMARKS = "tilewright.remarks"
 
 def propagate_subgroup(kernel: gpu.FuncOp, machine: XeMachine) -> None:
     """Writes a layout to every vector of a workgroup's kernel."""
+    _reductions_alike(kernel)
     _duplicate_free(kernel)
     _sink_conversions(kernel)
     subgroups = _count(kernel, machine)
@@ -52,6 +54,21 @@ def propagate_subgroup(kernel: gpu.FuncOp, machine: XeMachine) -> None:
     state.index_uses()
     state.slide()
     _write(state, subgroups)
+
+
+def _reductions_alike(kernel: Operation) -> None:
+    """vector.reduction is the multi_reduction of one dimension, whose rules it then has."""
+    for op in list(kernel.walk()):
+        if not isinstance(op, vector.ReductionOp):
+            continue
+        at, kind = Before(op), op.kind.data.value
+        acc = op.acc
+        if acc is None:
+            one = VectorType(op.dest.type, [1])
+            acc = at.add(
+                vector.ExtractOp(at.splat(neutral(kind, op.dest.type), one), [0], op.dest.type)
+            )
+        at.replace(at.add(MultiReductionOp(kind, op.vector, acc, [0])))
 
 
 def _duplicate_free(kernel: Operation) -> None:
