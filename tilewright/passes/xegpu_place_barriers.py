@@ -274,20 +274,36 @@ def _value_shape(op: Operation) -> tuple[int, ...]:
 
 def _apart_in_ring(a: Expr, b: Expr, m: int, n: int) -> bool:
     """Slots of a ring, (x mod r) and (y mod r): apart when x - y is known and no multiple of r near."""
-    first, second = a.as_symbol(), b.as_symbol()
-    if first is None or second is None:
+    rings = {c for e in (a, b) if (c := _ring(e)) is not None}
+    if len(rings) != 1:
         return False
-    if first.kind is not Kind.APPLY or second.kind is not Kind.APPLY:
-        return False
-    if not all(isinstance(s.key, tuple) and s.key[0] == "mod" for s in (first, second)):
-        return False
-    ring, other = first.args[1].constant, second.args[1].constant
-    distance = (first.args[0] - second.args[0]).constant
-    if ring is None or ring != other or ring <= 0 or distance is None:
+    (ring,) = rings
+    x, y = _inside(a, ring), _inside(b, ring)
+    distance = None if x is None or y is None else (x - y).constant
+    if distance is None:
         return False
     # a - b is `rest` or `rest - ring`.
     rest = distance % ring
     return rest >= n and ring - rest >= m
+
+
+def _ring(e: Expr) -> int | None:
+    """r, where an expression is something modulo r."""
+    symbol = e.as_symbol()
+    if symbol is None or symbol.kind is not Kind.APPLY:
+        return None
+    is_mod = isinstance(symbol.key, tuple) and symbol.key[0] == "mod"
+    size = symbol.args[1].constant if is_mod else None
+    return size if size is not None and size > 0 else None
+
+
+def _inside(e: Expr, ring: int) -> Expr | None:
+    """x, where e = x mod ring."""
+    symbol = e.as_symbol()
+    if symbol is not None and _ring(e) == ring:
+        return symbol.args[0]
+    low, high = e.range()
+    return e if low is not None and high is not None and 0 <= low and high < ring else None
 
 
 def _earlier(p: Pending, counter: Symbol) -> Pending:
