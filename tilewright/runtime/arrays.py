@@ -290,10 +290,12 @@ def numpy_view(arg: ArrayArg) -> np.ndarray[Any, Any]:
     return view
 
 
-def tensor_type() -> Any:
-    """``torch.Tensor`` where torch is loaded, else None."""
+def tensor_types() -> frozenset[Any]:
+    """The classes of torch's plain tensors where torch is loaded (not of subclasses that compute
+    differently).
+    """
     torch = sys.modules.get("torch")
-    return torch.Tensor if torch is not None else None
+    return frozenset({torch.Tensor, torch.nn.Parameter}) if torch is not None else frozenset()
 
 
 def likeness(obj: Any) -> tuple[Any, int] | None:
@@ -307,7 +309,9 @@ def likeness(obj: Any) -> tuple[Any, int] | None:
         pointer: int = obj.__array_interface__["data"][0]
         return (obj.dtype, obj.shape, obj.strides, pointer & 63, obj.flags.writeable), pointer
     torch = sys.modules.get("torch")
-    if torch is None or kind is not torch.Tensor or obj.layout is not torch.strided or obj.is_neg():
+    if torch is None or (kind is not torch.Tensor and kind is not torch.nn.Parameter):
+        return None
+    if obj.layout is not torch.strided or obj.is_neg():
         return None
     pointer = obj.data_ptr()
     return (obj.dtype, obj.shape, obj.stride(), pointer & 63, obj.device), pointer

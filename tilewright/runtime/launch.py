@@ -23,7 +23,7 @@ import numpy as np
 from tilewright import knobs
 from tilewright.diagnostics import LaunchError, UnsupportedError
 from tilewright.runtime import cache
-from tilewright.runtime.arrays import ArrayArg, contiguous_strides, likeness, tensor_type
+from tilewright.runtime.arrays import ArrayArg, contiguous_strides, likeness, tensor_types
 from tilewright.runtime.binding import MISSING, Binder, Bound, Parameter, constexpr_likeness
 from tilewright.runtime.compiled import CompiledKernel, Program, compile_program
 from tilewright.runtime.key import (
@@ -274,13 +274,13 @@ class Launcher:
         return options
 
 
-_tensor: list[Any] = [None]
-"""torch's tensor type, once torch is loaded."""
+_tensors: list[frozenset[Any]] = [frozenset()]
+"""torch's tensor types, once torch is loaded."""
 
 
-def _find_tensor_type() -> Any:
-    _tensor[0] = tensor_type()
-    return _tensor[0]
+def _find_tensor_types() -> frozenset[Any]:
+    _tensors[0] = tensor_types()
+    return _tensors[0]
 
 
 def _exact(grid: Any, args: tuple[Any, ...]) -> Any:
@@ -291,11 +291,11 @@ def _exact(grid: Any, args: tuple[Any, ...]) -> Any:
     """
     if type(grid) is not int and type(grid) is not tuple:
         return None
-    tensor = _tensor[0] or _find_tensor_type()
+    tensors = _tensors[0] or _find_tensor_types()
     key: list[Any] = [grid]
     for value in args:
         kind = type(value)
-        if kind is tensor:
+        if kind in tensors:
             if value._is_view() and value.is_neg():
                 return None
             key += (
