@@ -122,3 +122,96 @@ gpu.module @m {{
   }}
 }}
 """
+
+
+def head(arguments: str, *, subgroups: int = 1, lanes: int = 16) -> str:
+    """The beginning of a lane kernel; `foot` ends it."""
+    return f"""
+gpu.module @m {{
+  gpu.func @k({arguments}) kernel attributes {{tilewright.level = "lane",
+      tilewright.subgroups = {subgroups} : i64, tilewright.lanes = {lanes} : i64}} {{
+    %true = arith.constant true
+    %lane = gpu.lane_id
+"""
+
+
+FOOT = """
+    gpu.return
+  }
+}
+"""
+
+
+def fragment(
+    shape: tuple[int, int],
+    element: str,
+    block: tuple[int, int],
+    *,
+    count: int = 1,
+    how: str = "",
+    lanes: int = 16,
+    at: tuple[int, int] = (0, 0),
+) -> tuple[str, int]:
+    """A kernel that loads one block and writes every lane's fragment to a row of %out; components of a lane."""
+    n = block[0] * block[1] * count // lanes
+    array = f", #xegpu.block_tdesc_attr<array_length = {count}>" if count > 1 else ""
+    desc = f"!xegpu.tensor_desc<{block[0]}x{block[1]}x{element}{array}>"
+    matrix = f"memref<{shape[0]}x{shape[1]}x{element}>"
+    return (
+        head(f"%a: {matrix}, %out: memref<{lanes * n}x{element}>", lanes=lanes)
+        + f"""
+    %n = arith.constant {n} : index
+    %to = arith.muli %lane, %n : index
+    %t = xegpu.create_nd_tdesc %a : {matrix} -> {desc}
+    %v = xegpu.load_nd %t[{at[0]}, {at[1]}]{how} : {desc} -> vector<{n}x{element}>
+    xegpu.store %v, %out[%to], %true <{{chunk_size = {n} : i64}}>
+        : vector<{n}x{element}>, memref<{lanes * n}x{element}>, index, i1"""
+        + FOOT
+    ), n
+
+
+def store(shape: tuple[int, int], element: str, block: tuple[int, int], at: tuple[int, int]) -> str:
+    """A kernel that stores one block whose lanes hold rows of %values."""
+    n = block[0] * block[1] // 16
+    desc = f"!xegpu.tensor_desc<{block[0]}x{block[1]}x{element}>"
+    return (
+        head(f"%values: memref<{16 * n}x{element}>, %a: memref<{shape[0]}x{shape[1]}x{element}>")
+        + f"""
+    %n = arith.constant {n} : index
+    %from = arith.muli %lane, %n : index
+    %v = xegpu.load %values[%from], %true <{{chunk_size = {n} : i64}}>
+        : memref<{16 * n}x{element}>, index, i1 -> vector<{n}x{element}>
+    %t = xegpu.create_nd_tdesc %a : memref<{shape[0]}x{shape[1]}x{element}> -> {desc}
+    xegpu.store_nd %v, %t[{at[0]}, {at[1]}] : vector<{n}x{element}>, {desc}"""
+        + FOOT
+    )
+
+
+def product(a: str, b: str, c: str, m: int, k: int, *, lanes: int = 16, blocks: bool = True) -> str:
+    """One dpas of an m x k by k x lanes block."""
+    na, nb = m * k // lanes, k
+    packed = " <{packed}>" if a not in ("tf32", "f32") else ""
+    load, cast = (a, "")
+    if a == "tf32":
+        load = "f32"
+        cast = f"""
+    %av = arith.truncf %af : vector<{na}xf32> to vector<{na}xtf32>
+    %bv = arith.truncf %bf : vector<{nb}xf32> to vector<{nb}xtf32>"""
+    names = ("%af", "%bf") if cast else ("%av", "%bv")
+    second = load if cast else b
+    return (
+        head(
+            f"%a: memref<{m}x{k}x{load}>, %b: memref<{k}x{lanes}x{second}>, %c: memref<{m}x{lanes}x{c}>",
+            lanes=lanes,
+        )
+        + f"""
+    %ta = xegpu.create_nd_tdesc %a : memref<{m}x{k}x{load}> -> !xegpu.tensor_desc<{m}x{k}x{load}>
+    %tb = xegpu.create_nd_tdesc %b : memref<{k}x{lanes}x{second}> -> !xegpu.tensor_desc<{k}x{lanes}x{second}>
+    %tc = xegpu.create_nd_tdesc %c : memref<{m}x{lanes}x{c}> -> !xegpu.tensor_desc<{m}x{lanes}x{c}>
+    {names[0]} = xegpu.load_nd %ta[0, 0] : !xegpu.tensor_desc<{m}x{k}x{load}> -> vector<{na}x{load}>
+    {names[1]} = xegpu.load_nd %tb[0, 0]{packed} : !xegpu.tensor_desc<{k}x{lanes}x{second}> -> vector<{nb}x{second}>
+    %acc = xegpu.load_nd %tc[0, 0] : !xegpu.tensor_desc<{m}x{lanes}x{c}> -> vector<{m}x{c}>{cast}
+    %d = xegpu.dpas %av, %bv, %acc : vector<{na}x{a}>, vector<{nb}x{b}>, vector<{m}x{c}> -> vector<{m}x{c}>
+    xegpu.store_nd %d, %tc[0, 0] : vector<{m}x{c}>, !xegpu.tensor_desc<{m}x{lanes}x{c}>"""
+        + FOOT
+    )

@@ -6,7 +6,7 @@ An offset, extent or pitch is an `Index`: a Python integer where it is known, el
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
 from xdsl.dialects import arith, memref, vector
@@ -37,6 +37,9 @@ from tilewright.dialects import mach
 from tilewright.dialects.upstream import vector as more
 
 Index = int | SSAValue
+
+LANES_MOST = 16
+"""Components of the longest register (codegen.registers)."""
 
 index = IndexType()
 GLOBAL = LLVMPointerType(IntAttr(1))
@@ -208,6 +211,10 @@ class Builder:
     def read_private(self, held: Private, type: Attribute) -> SSAValue:
         """A part of private memory in a register, read where it is complete."""
         size = count_of(type) * bits_of(element_of(type))
+        if isinstance(type, VectorType) and bits_of(type.element_type) != held.word:
+            longest = min(held.word, bits_of(type.element_type)) * LANES_MOST // 8
+            if size // 8 > longest:
+                return self._read_registers(held, type, longest)
         stored = words(size // held.word, held.word) if isinstance(type, VectorType) else type
         key = (held.pointer, held.offset, stored)
         loaded = self._read.get(key)
@@ -235,6 +242,17 @@ class Builder:
             cast.append(more.ShapeCastOp(cast[0].results[0], type))
         block.insert_ops_after(cast, loaded.owner)
         return cast[-1].results[0]
+
+    def _read_registers(self, held: Private, type: VectorType, longest: int) -> SSAValue:
+        """A fragment of several registers, whose words are not its components: read register by register."""
+        size = bits_of(type.element_type) // 8
+        value = self.zero(VectorType(type.element_type, [type.element_count()]))
+        total = type.element_count() * size
+        for at in range(0, total, longest):
+            part = VectorType(type.element_type, [min(longest, total - at) // size])
+            piece = self.read_private(replace(held, offset=held.offset + at), part)
+            value = self.add(more.InsertStridedSliceOp(piece, value, [at // size], [1]))
+        return self.add(more.ShapeCastOp(value, type)) if value.type != type else value
 
     def settle_reads(self) -> None:
         """Read private memory in equal pieces, and say on every message how long they are: `xe.granule`, in bytes.
@@ -280,7 +298,23 @@ class Builder:
         type = words(count, bits)
         if (held := self.private.get(value)) is not None:
             return self.read_private(held, type)
-        return self.add(vector.BitcastOp(value, type)) if value.type != type else value
+        if value.type == type:
+            return value
+        kind = value.type
+        assert isinstance(kind, VectorType)
+        parts = _register_bytes(kind)
+        if len(parts) == 1:
+            return self.add(vector.BitcastOp(value, type))
+        # Register by register: a cast cannot put two together.
+        size = bits_of(kind.element_type) // 8
+        whole = self.zero(type)
+        at = 0
+        for bytes in parts:
+            piece = self.add(more.ExtractStridedSliceOp(value, [at // size], [bytes // size]))
+            word = self.add(vector.BitcastOp(piece, words(bytes * 8 // bits, bits)))
+            whole = self.add(more.InsertStridedSliceOp(word, whole, [at * 8 // bits], [1]))
+            at += bytes
+        return whole
 
     def shuffled(self, value: SSAValue, order: Sequence[int], kind: VectorType) -> SSAValue:
         mask = DenseArrayBase.from_list(i64, list(order))

@@ -1,0 +1,183 @@
+"""Lane programs on an OpenCL device (the `emu` table on a CPU's runtime) agree with the reference executor, bit by bit
+where no sum of floats is involved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.targets.xe import kernels
+from tests.targets.xe.conftest import agree
+
+pytestmark = pytest.mark.usefixtures("device")
+
+TYPES: dict[str, Any] = {
+    "i8": np.int8,
+    "ui8": np.uint8,
+    "i32": np.int32,
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "f32": np.float32,
+}
+
+
+def random(rng: np.random.Generator, shape: tuple[int, ...], element: str) -> np.ndarray[Any, Any]:
+    dtype = np.dtype(TYPES[element])
+    if dtype.kind in "iu":
+        return rng.integers(0 if dtype.kind == "u" else -100, 100, shape).astype(dtype)
+    return rng.standard_normal(shape).astype(dtype)
+
+
+FORMS = {
+    "plain": ((64, 64), "f16", (8, 16), {}),
+    "two blocks": ((64, 64), "f16", (32, 16), {"count": 2}),
+    "vnni": ((64, 64), "bf16", (32, 16), {"count": 2, "how": " <{packed}>"}),
+    "bytes": ((64, 64), "i8", (8, 32), {}),
+    "packed bytes": ((64, 64), "i8", (32, 16), {"how": " <{packed}>"}),
+    "half a row": ((64, 64), "f32", (8, 8), {}),
+    "transposed": ((64, 64), "f32", (16, 8), {"how": " <{transpose = array<i64: 1, 0>}>"}),
+    "transposed pairs": (
+        (64, 64),
+        "f16",
+        (16, 16),
+        {"how": " <{transpose = array<i64: 1, 0>, transpose_bit_width = 32 : i32}>"},
+    ),
+    "wide": ((64, 64), "f16", (8, 32), {}),
+    "right and bottom edge": ((60, 64), "f16", (8, 16), {"at": (56, 56)}),
+    "before the matrix": ((64, 64), "f16", (8, 16), {"at": (-3, -6)}),
+    "narrow pitch": ((64, 24), "f16", (8, 16), {"at": (1, 4)}),
+    "subgroups of 8": ((32, 32), "f16", (8, 16), {"lanes": 8}),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_block_loads(name: str, rng: np.random.Generator) -> None:
+    shape, element, block, more = FORMS[name]
+    text, n = kernels.fragment(shape, element, block, **more)
+    lanes = more.get("lanes", 16)
+    out = random(rng, (lanes * n,), element)
+    target = "xe-dg2" if lanes == 8 else "xe-pvc"
+    agree(text, [random(rng, shape, element), out], [1], target=target)
+
+
+@pytest.mark.parametrize("at", [(0, 0), (60, 56), (-2, -4)])
+@pytest.mark.parametrize("element", ["f32", "f16"])
+def test_block_stores(at: tuple[int, int], element: str, rng: np.random.Generator) -> None:
+    text = kernels.store((64, 64), element, (8, 16), at)
+    agree(text, [random(rng, (128,), element), random(rng, (64, 64), element)], [1])
+
+
+PRODUCTS = [
+    ("f16", "f16", "f32", 8, 16, 16),
+    ("bf16", "bf16", "f32", 4, 16, 16),
+    ("f16", "f16", "f16", 8, 16, 16),
+    ("bf16", "bf16", "bf16", 8, 16, 16),
+    ("i8", "i8", "i32", 8, 32, 16),
+    ("ui8", "i8", "i32", 8, 32, 16),
+    ("tf32", "tf32", "f32", 8, 8, 16),
+    ("f16", "f16", "f32", 8, 16, 8),
+    ("i8", "i8", "i32", 8, 32, 8),
+]
+
+
+@pytest.mark.parametrize("a, b, c, m, k, lanes", PRODUCTS)
+def test_products(
+    a: str, b: str, c: str, m: int, k: int, lanes: int, rng: np.random.Generator
+) -> None:
+    text = kernels.product(a, b, c, m, k, lanes=lanes)
+    given = ["f32" if t == "tf32" else t for t in (a, b)]
+    arrays = [
+        random(rng, (m, k), given[0]),
+        random(rng, (k, lanes), given[1]),
+        random(rng, (m, lanes), c),
+    ]
+    narrow = c in ("f16", "bf16")
+    if narrow:  # the sum's order decides the last bit
+        arrays = [np.sign(x).astype(x.dtype) for x in arrays]
+    target = "xe-dg2" if lanes == 8 else "xe-pvc"
+    agree(text, arrays, [2], target=target, exact=c == "i32" or narrow)
+
+
+def test_scattered(rng: np.random.Generator) -> None:
+    """Masks, chunks, hints, atomics: a lane's own address."""
+    text = (
+        kernels.head(
+            "%a: memref<256xf32>, %sum: memref<4xf32>, %count: memref<4xi32>, %out: memref<256xf32>"
+        )
+        + """
+    %c4 = arith.constant 4 : index
+    %c5 = arith.constant 5 : index
+    %c3 = arith.constant 3 : index
+    %one = arith.constant 1 : i32
+    %half = arith.constant 0.5 : f32
+    %at = arith.muli %lane, %c4 : index
+    %on = arith.cmpi ult, %lane, %c5 : index
+    %v = xegpu.load %a[%at], %true <{chunk_size = 4 : i64, l1_hint = #xegpu.cache_hint<streaming>,
+        l3_hint = #xegpu.cache_hint<cached>}> : memref<256xf32>, index, i1 -> vector<4xf32>
+    %w = xegpu.load %a[%lane], %on : memref<256xf32>, index, i1 -> f32
+    xegpu.prefetch %a[%at] : memref<256xf32>, index
+    xegpu.store %v, %out[%at], %on <{chunk_size = 4 : i64}> : vector<4xf32>, memref<256xf32>, index, i1
+    %few = arith.remui %lane, %c3 : index
+    %old = xegpu.atomic_rmw addf %sum[%few], %on, %half : memref<4xf32>, index, i1, f32 -> f32
+    %before = xegpu.atomic_rmw addi %count[%few], %true, %one : memref<4xi32>, index, i1, i32 -> i32
+    xegpu.fence memory_kind = global, fence_scope = workgroup"""
+        + kernels.FOOT
+    )
+    arrays = [random(rng, (256,), "f32"), np.zeros(4, np.float32), np.zeros(4, np.int32)]
+    out = random(rng, (256,), "f32")
+    _, count, _ = agree(text, [*arrays, out], [1, 2, 3])
+    assert count.tolist() == [6, 5, 5, 0]
+
+
+def test_shared_memory(rng: np.random.Generator) -> None:
+    """Two subgroups exchange through shared memory, one of its matrices blocked; lanes shuffle and reduce."""
+    text = (
+        "!m = !xegpu.mem_desc<16x16xf16, #xegpu.mem_layout<block = [8, 8]>>"
+        + kernels.head(
+            "%a: memref<64x16xf16>, %out: memref<32x8xf16>, %sums: memref<32xf32>", subgroups=2
+        )
+        + """
+    %c8 = arith.constant 8 : index
+    %c1 = arith.constant 1 : index
+    %c16 = arith.constant 16 : index
+    %by = arith.constant 4 : i32
+    %all = arith.constant 16 : i32
+    %sg = gpu.subgroup_id : index
+    %slm = memref.alloca() : memref<512xi8, 3>
+    %m = xegpu.create_mem_desc %slm : memref<512xi8, 3> -> !m
+    %row = arith.muli %sg, %c8 : index
+    %t = xegpu.create_nd_tdesc %a : memref<64x16xf16> -> !xegpu.tensor_desc<8x16xf16>
+    %v = xegpu.load_nd %t[%row, 0] : !xegpu.tensor_desc<8x16xf16> -> vector<8xf16>
+    xegpu.store_matrix %v, %m[%row, 0] <{subgroup_block_io}>
+        : vector<8xf16>, !m, index
+    gpu.barrier
+    %other = arith.subi %c1, %sg : index
+    %half = arith.muli %other, %c8 : index
+    %w = xegpu.load_matrix %m[%lane, %half] : !m, index, index -> vector<8xf16>
+    %s, %ok = gpu.shuffle xor %w, %by, %all : vector<8xf16>
+    %mine = arith.muli %sg, %c16 : index
+    %at = arith.addi %mine, %lane : index
+    %to = arith.muli %at, %c8 : index
+    %p = memref.extract_aligned_pointer_as_index %out : memref<32x8xf16> -> index
+    %addr = arith.index_cast %p : index to i64
+    xegpu.store %s, %addr[%to], %true <{chunk_size = 8 : i64}> : vector<8xf16>, i64, index, i1
+    %x = vector.extract %s[3] : f16 from vector<8xf16>
+    %wide = arith.extf %x : f16 to f32
+    %max = gpu.subgroup_reduce maximumf %wide : (f32) -> f32
+    xegpu.store %max, %sums[%at], %true : f32, memref<32xf32>, index, i1"""
+        + kernels.FOOT
+    )
+    arrays = [random(rng, (64, 16), "f16"), random(rng, (32, 8), "f16"), random(rng, (32,), "f32")]
+    agree(text, arrays, [1, 2])
+
+
+def test_gemm_by_hand(rng: np.random.Generator) -> None:
+    """The inner loop of appendix 1.1, on two workgroups and with ragged edges."""
+    text = kernels.gemm(120, 112, 96, sg=(2, 1), rows=32, columns=64)
+    a, b = random(rng, (120, 96), "f16"), random(rng, (96, 112), "f16")
+    (c,) = agree(text, [a, b, random(rng, (120, 112), "f32")], [2], grid=(2, 2, 1), exact=False)
+    want = a.astype(np.float64) @ b.astype(np.float64)
+    assert np.linalg.norm(c - want) <= 1e-6 * np.linalg.norm(want)
