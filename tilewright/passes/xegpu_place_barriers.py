@@ -303,7 +303,7 @@ def _inside(e: Expr, ring: int) -> Expr | None:
     if symbol is not None and _ring(e) == ring:
         return symbol.args[0]
     low, high = e.range()
-    return e if low is not None and high is not None and 0 <= low and high < ring else None
+    return e if low is not None and high is not None and low >= 0 and high < ring else None
 
 
 def _earlier(p: Pending, counter: Symbol) -> Pending:
