@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
@@ -79,39 +79,41 @@ def _with_result(op: scf.IfOp, values: tuple[SSAValue, SSAValue]) -> tuple[scf.I
     return new, new.results[-1]
 
 
-def carry(
-    initial: SSAValue, at: Operation, update: Callable[[SSAValue], SSAValue], top: Block
-) -> SSAValue:
-    """Gives `at`'s block the current value of something that begins as `initial` in `top`.
+Update = Callable[[SSAValue], SSAValue]
 
-    `update` is told the value at hand in that block and gives what it is at the block's end. Every loop and condition
-    between `top` and the block carries it. Gives the value after all of them. UnsupportedError where another kind of
-    region stands between.
+
+def carry(initial: SSAValue, places: Mapping[Operation, Update], block: Block) -> SSAValue:
+    """Gives a value that changes at some ops to each of them, as it is there; what it is at the end of `block`.
+
+    It begins as `initial`. An update is called with the value at hand before its op and gives the one after it. Every
+    loop and condition around an op carries it. UnsupportedError where another kind of region stands around one.
     """
-    block = at.parent
-    assert block is not None
-    if block is top:
-        return update(initial)
-    parent = block.parent_op()
-    assert parent is not None
-    if isinstance(parent, scf.ForOp):
+    value = initial
+    for op in list(block.ops):
+        if op in places:
+            value = places[op](value)
+        inside = [p for p in places if p is not op and _holds(op, p)]
+        if not inside:
+            continue
+        if isinstance(op, scf.ForOp):
+            loop, arg = with_carried(op, value)
+            set_yield(loop.body.block, -1, carry(arg, places, loop.body.block))
+            value = loop.results[-1]
+        elif isinstance(op, scf.IfOp):
+            ends = [carry(value, places, r.block) if r.blocks else value for r in op.regions]
+            value = _with_result(op, (ends[0], ends[1]))[1]
+        else:
+            raise error_at(op, f"nothing is carried through {op.name}", kind=UnsupportedError)
+    return value
 
-        def through(value: SSAValue) -> SSAValue:
-            loop, arg = with_carried(parent, value)
-            set_yield(loop.body.block, -1, update(arg))
-            return loop.results[-1]
 
-        return carry(initial, parent, through, top)
-    if isinstance(parent, scf.IfOp):
-        first = block is parent.true_region.first_block
-
-        def either(value: SSAValue) -> SSAValue:
-            changed = update(value)
-            values = (changed, value) if first else (value, changed)
-            return _with_result(parent, values)[1]
-
-        return carry(initial, parent, either, top)
-    raise error_at(parent, f"nothing is carried through {parent.name}", kind=UnsupportedError)
+def _holds(op: Operation, inner: Operation) -> bool:
+    here = inner.parent_op()
+    while here is not None:
+        if here is op:
+            return True
+        here = here.parent_op()
+    return False
 
 
 # What some ops depend on.

@@ -11,7 +11,8 @@ Guarantees: the same results; each ring is filled, read and released in one orde
 
 A load takes part when a tile_mma uses it, as it is or transposed; when the copy engine can address its array (facts of
 the cache key: base and pitch multiples of 16 bytes, unit stride); when nothing in the kernel writes the array; and
-when padding is zero. Loads of one block that meet in a product share a ring, and so one barrier. A ring in a loop has
+when padding is zero. Loads of one block that meet in a product share a ring, and so one barrier; loops that follow one
+another take turns with a ring. A ring in a loop has
 as many slots as shared memory allows, up to `stages`; one outside of loops has a single slot. What takes no part stays
 a load, with a remark that says why.
 """
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from xdsl.dialects import gpu, scf
 from xdsl.dialects.builtin import MemRefType
@@ -32,7 +34,7 @@ from tilewright.dialects.upstream.vector import TransposeOp
 from tilewright.dialects.xetile.memory import padding_number
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.memory_objects import is_pure
-from tilewright.targets.cuda.passes.loops import carry
+from tilewright.targets.cuda.passes.loops import Update, carry
 from tilewright.targets.cuda.passes.suits import through_transposes, unsuited
 from tilewright.uarch.base import Machine
 
@@ -61,16 +63,49 @@ class _Group:
 def form_rings(function: gpu.FuncOp, machine: Machine, budget: Budget, remarks: list[str]) -> int:
     """Rewrites one kernel; how many rings it has."""
     analysis = AccessAnalysis(function)
-    groups = _groups(function, machine, analysis, remarks)
-    slots = _slots(groups, budget)
+    families = _families(_groups(function, machine, analysis, remarks))
+    slots = _slots(families, budget)
     made = 0
-    for group, count in zip(groups, slots, strict=True):
+    for family, count in zip(families, slots, strict=True):
         if count == 0:
             remarks.append("loads of a product do not fit shared memory: they are not staged")
             continue
-        _build(function, group, count)
+        _build(function, family, count)
         made += 1
     return made
+
+
+def _families(groups: list[_Group]) -> list[list[_Group]]:
+    """Groups that can take turns with one ring: equal tiles, in blocks of which none stands in or is another."""
+    families: list[list[_Group]] = []
+    for group in groups:
+        home = next((f for f in families if all(_apart(group, other) for other in f)), None)
+        if home is not None:
+            home.append(group)
+        else:
+            families.append([group])
+    return families
+
+
+def _apart(a: _Group, b: _Group) -> bool:
+    if _parts(a) != _parts(b) or a.block is b.block or in_loop(a.block) != in_loop(b.block):
+        return False
+    if _shared(a) != _shared(b):
+        return False
+    return not any(_stands_in(x.block, y.block) for x, y in ((a, b), (b, a)))
+
+
+def _stands_in(inner: Block, outer: Block) -> bool:
+    here = inner.parent_op()
+    while here is not None:
+        if here.parent is outer:
+            return True
+        here = here.parent_op()
+    return False
+
+
+def _shared(group: _Group) -> list[bool]:
+    return ["stage.multicast" in load.attributes for load in group.loads]
 
 
 def ring_loads(function: gpu.FuncOp, machine: Machine) -> list[xetile.LoadTileOp]:
@@ -234,18 +269,21 @@ def _last_use(load: xetile.LoadTileOp) -> Operation | None:
     return last
 
 
-def _slots(groups: list[_Group], budget: Budget) -> list[int]:
-    """Slots per ring: one outside loops; inside, all get equally many, as many as fit."""
+def _slots(families: list[list[_Group]], budget: Budget) -> list[int]:
+    """Slots per ring: those in loops get equally many, as many as fit; the others one, or two if room is left."""
 
-    def slot_bytes(group: _Group) -> int:
-        return stage.RingType(1, _parts(group)).slot_bytes
+    def slot_bytes(family: list[_Group]) -> int:
+        return stage.RingType(1, _parts(family[0])).slot_bytes
 
-    fixed = [g for g in groups if not in_loop(g.block)]
-    cyclic = [g for g in groups if in_loop(g.block)]
-    left = budget.bytes - sum(map(slot_bytes, fixed))
-    each = sum(map(slot_bytes, cyclic))
-    depth = min(budget.stages or MAX_STAGES, left // each if each else 1, MAX_STAGES)
-    return [max(depth, 0) if g in cyclic else 1 if left >= 0 else 0 for g in groups]
+    def fixed(family: list[_Group]) -> bool:
+        return not in_loop(family[0].block)
+
+    cyclic = sum(slot_bytes(f) for f in families if not fixed(f))
+    single = sum(slot_bytes(f) for f in families if fixed(f))
+    left = budget.bytes - single
+    depth = max(0, min(budget.stages or MAX_STAGES, left // cyclic if cyclic else 1, MAX_STAGES))
+    twice = depth >= 2 and left - depth * cyclic >= single
+    return [(2 if twice else 1) * int(left >= 0) if fixed(f) else depth for f in families]
 
 
 def in_loop(block: Block) -> bool:
@@ -267,50 +305,50 @@ def _parts(group: _Group) -> list[stage.PartAttr]:
     return [p for p in parts if p is not None]
 
 
-def _build(function: gpu.FuncOp, group: _Group, slots: int) -> None:
+def _build(function: gpu.FuncOp, family: list[_Group], slots: int) -> None:
     top = function.body.block
     first = top.first_op
     assert first is not None
-    ring = stage.RingOp(stage.RingType(slots, _parts(group)))
+    ring = stage.RingOp(stage.RingType(slots, _parts(family[0])))
     cursor = stage.CursorOp(slots)
     top.insert_ops_before([ring, cursor], first)
     ring.result.name_hint, cursor.result.name_hint = "ring", "cursor"
-    anchor = _earliest(group.loads)
-    block = group.block
+    places: dict[Operation, Update] = {}
+    for group in family:
+        anchor = _earliest(group.loads)
+        _gather(group, anchor)
+        places[anchor] = partial(_stage, ring, group, anchor)
+    carry(cursor.result, places, top)
+
+
+def _gather(group: _Group, anchor: Operation) -> None:
+    """Makes all tiles of a group before its first load."""
     for load in group.loads:
         for op in _place_ops(load) or ():
             if anchor.is_before_in_block(op):
                 op.detach()
-                block.insert_op_before(op, anchor)
-    last = _latest(
-        [*group.loads, *(u for load in group.loads if (u := _last_use(load)) is not None)]
+                group.block.insert_op_before(op, anchor)
+
+
+def _stage(ring: stage.RingOp, group: _Group, anchor: Operation, here: SSAValue) -> SSAValue:
+    """Replaces the loads of a group by a fill of the ring at cursor `here`; the cursor after it."""
+    block = group.block
+    uses = [u for load in group.loads if (u := _last_use(load)) is not None]
+    last = _latest([*group.loads, *uses])
+    issue = stage.CopyIssueOp(
+        ring.result, here, [load.tile for load in group.loads], _shared(group)
     )
-    if last in group.loads:
-        last = anchor
-
-    def update(here: SSAValue) -> SSAValue:
-        shared = ["stage.multicast" in load.attributes for load in group.loads]
-        tiles = [load.tile for load in group.loads]
-        issue = stage.CopyIssueOp(ring.result, here, tiles, shared)
-        wait = stage.CopyWaitOp(ring.result, here)
-        block.insert_ops_before([issue, wait], anchor)
-        release = stage.CopyReleaseOp(ring.result, here)
-        block.insert_op_after(release, last)
-        following = stage.AdvanceOp(here)
-        block.insert_op_after(following, release)
-        return following.result
-
-    carry(cursor.result, anchor, update, top)
-    wait = anchor.prev_op
-    while not isinstance(wait, stage.CopyWaitOp):
-        assert wait is not None
-        wait = wait.prev_op
+    wait = stage.CopyWaitOp(ring.result, here)
+    block.insert_ops_before([issue, wait], anchor)
+    release = stage.CopyReleaseOp(ring.result, here)
+    following = stage.AdvanceOp(here)
+    block.insert_ops_after([release, following], last)
     for load, value in zip(group.loads, wait.values, strict=True):
         value.name_hint = load.results[0].name_hint
         load.results[0].replace_all_uses_with(value)
-    for load in group.loads:
         load.detach()
         load.erase()
+    return following.result
 
 
 def _earliest(ops: Iterable[Operation]) -> Operation:
