@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import lcm
 from typing import Any
 
 import numpy as np
@@ -363,8 +364,14 @@ class _Block(BlockedMemory):
         self.hold(result, piece, made)
 
     def transpose(self, op: more.TransposeOp) -> None:
+        """Piece by piece where the source is dealt as the result is, else in tiles of whole pieces of both."""
         p = op.permutation
-        piece = self.owners.piece(op.result)
+        piece, given = self.owners.piece(op.result), self.owners.piece(op.vector)
+        if tuple(given[d] for d in p) != piece:
+            tile = tuple(lcm(n, given[d]) for n, d in zip(piece, p, strict=True))
+            shape = shape_of(op.result)
+            if all(extent % n == 0 for extent, n in zip(shape, tile, strict=True)):
+                piece = tile
         part = tuple(piece[p.index(d)] for d in range(len(p)))
         made: list[SSAValue] = []
         for start in starts(shape_of(op.result), piece):

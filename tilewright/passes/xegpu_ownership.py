@@ -236,8 +236,9 @@ class OwnershipAnalysis:
             self._unite(op)
         for op in ops:
             self._relate(op)
-        for anchors in (self._dpas_c, self._dpas_b, self._dpas_a, self._written, self._stored):
-            self._spread([root for op in ops for root in anchors(op)])
+        anchors = (self._dpas_c, self._dpas_b, self._dpas_a, self._written, self._stored)
+        for each in (*anchors, self._chunked):
+            self._spread([root for op in ops for root in each(op)])
         self._settle(ops)
 
     # --- Answers -----------------------------------------------------------------------------
@@ -449,6 +450,18 @@ class OwnershipAnalysis:
             case _:
                 pass
         return found
+
+    def _chunked(self, op: Operation) -> list[SSAValue]:
+        """A lane of a gather owns whole chunks."""
+        if not isinstance(op, (xegpu.LoadGatherOp, xegpu.StoreScatterOp)) or op.chunk == 1:
+            return []
+        offsets = op.offsets_operand
+        if offsets is None or not is_vector(offsets):
+            return []
+        shape, bits = shape_of(offsets), bits_of(offsets)
+        piece = shape if self.whole else default_piece(shape, bits, self.lanes)
+        value = with_chunk(self.natural(piece, bits), op.chunk)
+        return self._set(op.value, value) + self._set(offsets, self.natural(piece, bits))
 
     def _settle(self, ops: Sequence[Operation]) -> None:
         """Natural deals for what is left, large values first: the small ones are made from or into them."""

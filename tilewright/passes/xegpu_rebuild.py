@@ -174,11 +174,21 @@ class Rebuild:
             found = self.remember(key, self.add(op))
         return found
 
+    def same(self, value: SSAValue) -> SSAValue:
+        """A value that is one value of the same meaning in the new text."""
+        found = self.env.get(value)
+        if found is None:
+            raise self.refuse(
+                f"a descriptor is carried by it or chosen: {value.type} has no single form here",
+                "use descriptors where they are created; loads and stores take offsets",
+            )
+        return found
+
     def keep(self, op: Operation) -> None:
         """The same op on the new operands."""
         if op.regions:
             raise self.refuse("its regions have no form at this level")
-        new = op.clone({v: self.env[v] for v in op.operands})
+        new = op.clone({v: self.same(v) for v in op.operands})
         self.put(new)
         for before, after in zip(op.results, new.results, strict=True):
             after.name_hint = before.name_hint
@@ -190,7 +200,7 @@ class Rebuild:
         return self.part_types(like) if self.is_split(like) else [like.type]
 
     def _values(self, value: SSAValue, like: SSAValue) -> list[SSAValue]:
-        return self.parts(value, like) if self.is_split(like) else [self.env[value]]
+        return self.parts(value, like) if self.is_split(like) else [self.same(value)]
 
     def _bind(self, value: SSAValue, given: Sequence[SSAValue]) -> None:
         if self.is_split(value):
