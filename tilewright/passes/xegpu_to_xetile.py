@@ -104,7 +104,7 @@ def _convert(op: Operation) -> None:
             _store(op)
         case xegpu.AtomicRMWOp():
             _atomic(op)
-        case xegpu.PrefetchOp():
+        case xegpu.PrefetchOp() | xegpu.CompileHintOp():
             Rewriter.erase_op(op)
         case xegpu.DpasOp():
             convert_dpas(op)

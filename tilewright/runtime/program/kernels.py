@@ -29,6 +29,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute
 
 from tilewright.diagnostics import CompileError, TilewrightError, UnsupportedError, error_at
+from tilewright.passes.branches_to_loops import branches_to_loops
 from tilewright.passes.host_to_calls import Launch
 from tilewright.passes.idle_barriers import remove_idle_barriers
 from tilewright.passes.lane_to_subgroup import lane_to_subgroup
@@ -179,6 +180,7 @@ def _lifted(
     """The kernel as a workgroup's program, compiled for a target of those."""
     module = _alone(kernel, level, subgroups)
     copy = _kernel_of(module)
+    branches_to_loops(copy)
     if level == "lane":
         lane_to_subgroup(copy, LANES, block)
     module = _as_xetile(module)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import ctypes as C
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tilewright.codegen.registers import Representation
 from tilewright.passes.host_parallel import SharedLoop
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 _KINDS: Final = {
     "ptr": C.c_void_p,
@@ -60,6 +62,8 @@ class Sharing:
                 rounds(lo, hi, *captured)
                 return
             if self._pool is None:
+                from concurrent.futures import ThreadPoolExecutor
+
                 self._pool = ThreadPoolExecutor(self._threads)
             work = [self._pool.submit(rounds, a, b, *captured) for a, b in pairwise(edges)]
             for part in work:
