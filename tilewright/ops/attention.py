@@ -11,6 +11,7 @@ from typing import Any
 import tilewright as tw
 from tilewright.diagnostics import LaunchError
 from tilewright.ops.arrays import filled, flattened, result
+from tilewright.ops.tiles import attention_tile
 
 LOG2_E = log2(e)
 
@@ -92,8 +93,9 @@ def attention(
     kernel = attention_kernel.options(**options) if options else attention_kernel
     factor = float(LOG2_E * (1 / sqrt(d) if scale is None else scale))
     kernel[lambda c: (tw.cdiv(flat.shape[1], c.BM), flat.shape[0])](
-        flattened(q, 2), flattened(k, 2), flattened(v, 2), flat, factor, CAUSAL=causal, D=d
-    )
+        flattened(q, 2), flattened(k, 2), flattened(v, 2), flat, factor,
+        CAUSAL=causal, D=d, **attention_tile(q, d),
+    )  # fmt: skip
     if copy_back is not None:
         copy_back()
     return o

@@ -10,6 +10,7 @@ from typing import Any
 import tilewright as tw
 from tilewright.diagnostics import LaunchError
 from tilewright.ops.arrays import dtype_of, filled, flattened, result
+from tilewright.ops.tiles import product_tile
 
 
 def relu(x):
@@ -106,7 +107,7 @@ def matmul(
     kernel[lambda c: (tw.cdiv(m, c.BM), tw.cdiv(n, c.BN), flat.shape[0])](
         flattened(a, 2), flattened(b, 2), flat, bias, residual,
         ACT=ACTIVATIONS[activation] if activation else None, ACC=acc,
-        A_BATCH=a.ndim > 2, B_BATCH=b.ndim > 2,
+        A_BATCH=a.ndim > 2, B_BATCH=b.ndim > 2, **product_tile(a, m, n),
     )  # fmt: skip
     if copy_back is not None:
         copy_back()

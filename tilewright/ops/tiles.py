@@ -1,0 +1,36 @@
+"""Tile sizes by what the arrays live on: a kernel's defaults fit CPUs, a GPU's workgroup is smaller.
+
+These are the sizes that a user would pass by hand; the kernels are the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.runtime.arrays import describe
+
+
+def on_gpu(array: Any) -> bool:
+    """Does `array` live in a GPU's memory?"""
+    return describe(array).device.startswith("cuda")
+
+
+def product_tile(a: Any, m: int, n: int) -> dict[str, int]:
+    """BM, BN, BK of a product of operands like `a`: on a GPU rows of 128 bytes of k; {} elsewhere."""
+    arg = describe(a)
+    if not arg.device.startswith("cuda"):
+        return {}
+    size = arg.dtype.itemsize
+    if size > 2:
+        # Multiply-add on registers: smaller tiles, shorter steps.
+        return {"BM": 64, "BN": 64, "BK": 16} if size > 4 else {"BM": 128, "BN": 128, "BK": 16}
+    bn = 256 if n > 128 else 128 if n > 64 else 64
+    return {"BM": 128 if m > 64 else 64, "BN": bn, "BK": 128 // size}
+
+
+def attention_tile(q: Any, d: int) -> dict[str, int]:
+    """BM, BN of attention with head dimension `d`: what fits a GPU's registers; {} elsewhere."""
+    if not on_gpu(q):
+        return {}
+    small = describe(q).dtype.itemsize > 2
+    return {"BM": 64 if small else 128, "BN": 64 if d > 128 or small else 128}
