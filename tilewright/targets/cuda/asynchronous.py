@@ -9,6 +9,7 @@ Each can be left out by name (`options.disable`); each needs those before it.
 | persistent | a workgroup runs many programs, side by side in the grid |
 | rings | loads of products go through rings of shared memory, filled by TMA |
 | products | products are done by warpgroups (wgmma) |
+| rotate | a loop's last product runs beside the next iteration |
 | overlap | a product is waited for one iteration later |
 | stores | results leave through the copy engine |
 | roles | one part of the workgroup copies, another computes |
@@ -31,11 +32,12 @@ from tilewright.targets.cuda.passes.positions import place_tiles
 from tilewright.targets.cuda.passes.products import issue_products
 from tilewright.targets.cuda.passes.rings import Budget, form_rings, will_form
 from tilewright.targets.cuda.passes.roles import WARPGROUP, split_roles
+from tilewright.targets.cuda.passes.rotate import rotate_loops
 from tilewright.targets.cuda.passes.stores import engine_stores, panel_bytes
 from tilewright.targets.cuda.passes.suits import warpgroups
 from tilewright.uarch.base import Machine
 
-ABLATIONS = ("rings", "persistent", "clusters", "overlap", "stores", "roles")
+ABLATIONS = ("rings", "persistent", "clusters", "rotate", "overlap", "stores", "roles")
 SPARE = (2 << 10, 16 << 10, 48 << 10, 96 << 10)
 """Bytes of shared memory kept from rings, for barriers and what else a kernel needs: tried in turn."""
 
@@ -70,6 +72,8 @@ def make_asynchronous(
     budget = Budget(machine.memories["smem"].size - spare - panels, options.num_stages)
     run("rings", lambda: form_rings(kernel, machine, budget, remarks))
     run("products", lambda: issue_products(kernel, machine, remarks))
+    if "rotate" not in off:
+        run("rotate", lambda: rotate_loops(kernel))
     if "overlap" not in off:
         run("overlap", lambda: overlap_products(kernel))
     if "stores" not in off:
