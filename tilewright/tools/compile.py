@@ -32,6 +32,7 @@ examples:
   tilewright compile FILE.py:KERNEL --args 'f32[64,64]' 'f32[64,64]' --set BM=32 --emit asm
   tilewright compile kernel.mlir --target cpu --emit llvm -o kernel.ll
   tilewright compile kernel.mlir --target xe-pvc --emit report   what the machine code holds
+  tilewright compile FILE.py:KERNEL --target sm_90a --args ... --emit sass    or ptx, resources
   tilewright compile kernel.mlir --list            the stages that the target has
 """
 

@@ -101,9 +101,9 @@ def test_the_stored_form_gives_the_same_executable() -> None:
     code = executable("sm_80")
     again = get_target("cuda").load(code.artifacts(), CompileOptions(target="cuda"))
     assert isinstance(again, CudaExecutable)
-    assert (again.plan, again.asm, again.ir, again.remarks) == (
+    assert (again.plan, again.asm["ptx"], again.ir, again.remarks) == (
         code.plan,
-        code.asm,
+        code.asm["ptx"],
         code.ir,
         code.remarks,
     )

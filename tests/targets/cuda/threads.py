@@ -301,6 +301,26 @@ class Threads:
             )
         self.values[op.results[0]] = old
 
+    def op_mach_atomic_load(self, op: Any) -> None:
+        address = self.rows(op.operands[0])
+        size = self._size(op.results[0].type)
+        out = np.zeros((self.n, size), np.uint8)
+        for t in np.flatnonzero(self.active):
+            out[t] = self.memory.bytes[address[t] : address[t] + size]
+        self.values[op.results[0]] = self._decode(out, op.results[0].type)
+
+    def op_mach_cmpxchg(self, op: Any) -> None:
+        address, expected, desired = (self.rows(v) for v in op.operands)
+        size = expected.dtype.itemsize
+        old, won = np.array(expected), np.zeros(self.n, bool)
+        for t in np.flatnonzero(self.active):
+            cell = self.memory.bytes[address[t] : address[t] + size]
+            old[t] = np.frombuffer(cell.tobytes(), expected.dtype)[0]
+            won[t] = old[t] == expected[t]
+            if won[t]:
+                cell[:] = np.frombuffer(desired[t].tobytes(), np.uint8)
+        self.values[op.results[0]], self.values[op.results[1]] = old, won
+
     # Instructions --------------------------------------------------------------------------------
 
     def op_mach_instr(self, op: Any) -> None:

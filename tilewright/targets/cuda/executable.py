@@ -22,6 +22,7 @@ from tilewright.diagnostics import LaunchError, UnsupportedError
 from tilewright.runtime.arrays import ArrayArg
 from tilewright.targets.base import Argument, Grid, PreparedLaunch
 from tilewright.targets.cuda import driver
+from tilewright.targets.cuda.inspect import Texts
 from tilewright.targets.cuda.lowered import (
     Extent,
     LaunchPlan,
@@ -84,7 +85,7 @@ class CudaExecutable:
         remarks: Sequence[str],
     ):
         self.ir = dict(ir)
-        self.asm = {"llvm": llvm, "ptx": ptx}
+        self.asm = Texts(llvm, ptx, machine, plan.threads, plan.shared_bytes)
         self.remarks = list(remarks)
         self.plan = plan
         self.machine = machine

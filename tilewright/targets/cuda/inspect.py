@@ -14,11 +14,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.diagnostics import CompileError, UnsupportedError
+from tilewright.diagnostics import CompileError, ToolMissing
 
 PACKAGES = {"ptxas": "nvidia-cuda-nvcc", "nvdisasm": "nvidia-cuda-nvdisasm"}
 
@@ -48,7 +48,7 @@ def find_tool(name: str) -> str | None:
 def _tool(name: str) -> str:
     found = find_tool(name)
     if found is None:
-        raise UnsupportedError(
+        raise ToolMissing(
             f"there is no {name} on this machine", hint=f"pip install {PACKAGES[name]}"
         )
     return found
@@ -223,3 +223,35 @@ def breakers(ptx: str, machine: str) -> list[str]:
     if barriers:
         found.append(f"{len(barriers)} memory barriers of device scope ({barriers[0]}) in a loop")
     return found
+
+
+class Texts(Mapping[str, str]):
+    """Target text by name: `llvm`, `ptx`, and, made by the tools when asked for, `sass` and
+    `resources` (threads, registers, shared memory, spills, and what breaks the code's speed).
+    """
+
+    def __init__(self, llvm: str, ptx: str, machine: str, threads: int, shared_bytes: int):
+        self._texts = {"llvm": llvm, "ptx": ptx}
+        self._machine = machine
+        self._launch = f"{threads} threads, {shared_bytes} bytes of dynamic shared memory"
+
+    def __getitem__(self, name: str) -> str:
+        found = self._texts.get(name)
+        if found is None:
+            if name not in ("sass", "resources"):
+                raise KeyError(name)
+            ptx = self._texts["ptx"]
+            assembly = assemble(ptx, self._machine)
+            if name == "sass":
+                found = disassemble(assembly.cubin)
+            else:
+                parts = [self._launch, assembly.summary(), *breakers(ptx, self._machine)]
+                found = "\n".join(parts)
+            self._texts[name] = found
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("llvm", "ptx", "sass", "resources"))
+
+    def __len__(self) -> int:
+        return 4

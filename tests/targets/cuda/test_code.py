@@ -1,0 +1,78 @@
+"""The code of whole kernels, without a GPU: PTX for both machines, and nothing that breaks its speed.
+
+What ptxas does not say aloud costs most (`notes/hopper.md` 2.4): serialised wgmma, ignored setmaxnreg, local memory,
+device-wide barriers in a loop. With ptxas and nvdisasm here (pip install "tilewright[cuda-inspect]") they are found.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from tilewright.ops.attention import attention_kernel
+from tilewright.targets.cuda import inspect
+from tilewright.tools.suites import gpu_kernels as kernels
+
+N = 4096
+NT = (tw.spec((N, N), tw.bf16), tw.spec((N, N), tw.bf16, (1, N)))
+BF16 = tw.spec((N, N), tw.bf16)
+BIAS = tw.spec((N,), tw.bf16)
+HEADS = {d: tw.spec((64, N, d), tw.bf16) for d in (64, 128)}
+
+needs_tools = pytest.mark.skipif(
+    inspect.find_tool("ptxas") is None or inspect.find_tool("nvdisasm") is None,
+    reason='pip install "tilewright[cuda-inspect]"',
+)
+
+PROGRAMS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
+    "NT": (kernels.product, (*NT, BF16), {}),
+    "NN": (kernels.product, (BF16, BF16, BF16), {}),
+    "i8": (
+        kernels.product,
+        (tw.spec((N, N), tw.i8), tw.spec((N, N), tw.i8, (1, N)), tw.spec((N, N), tw.i32)),
+        {"ACC": tw.i32, "BK": 128},
+    ),
+    "bias gelu": (kernels.product_bias_gelu, (*NT, BIAS, BF16), {}),
+    "row sum": (
+        kernels.product_bias_row_sum,
+        (*NT, BIAS, BF16, tw.spec((N, 1), tw.f32)),
+        {},
+    ),
+    "two products": (
+        kernels.two_products,
+        (
+            tw.spec((65536, 64), tw.bf16),
+            tw.spec((64, N), tw.bf16),
+            tw.spec((N, 64), tw.bf16),
+            tw.spec((65536, 64), tw.bf16),
+        ),
+        {},
+    ),
+    "attention": (attention_kernel, (*[HEADS[128]] * 4, 1.0), {"D": 128, "BM": 128, "BN": 128}),
+    "ragged": (
+        kernels.product,
+        (tw.spec((N, 1015), tw.bf16), tw.spec((1015, N), tw.bf16, (1, 1015)), BF16),
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("machine", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("name", ["NT", "attention"])
+def test_every_machine_has_code_anywhere(name: str, machine: str) -> None:
+    kernel, args, settings = PROGRAMS[name]
+    compiled = kernel.compile(*args, target=machine, **settings)
+    assert f".target {machine}" in compiled.asm["ptx"]
+    assert ("wgmma.mma_async" in compiled.asm["ptx"]) == (machine == "sm_90a")
+    assert ("mma.sync" in compiled.asm["ptx"]) == (machine == "sm_80")
+    assert compiled.ir["xetile"] and compiled.asm["llvm"]
+
+
+@needs_tools
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_nothing_breaks_its_speed(name: str) -> None:
+    kernel, args, settings = PROGRAMS[name]
+    compiled = kernel.compile(*args, target="sm_90a", **settings)
+    assert inspect.breakers(compiled.asm["ptx"], "sm_90a") == []
