@@ -15,6 +15,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from tilewright.passes.cleanup import cleanup
+from tilewright.passes.late_broadcasts import LateBroadcasts
 from tilewright.passes.outer_loops_to_grid import OuterLoopsToGrid
 from tilewright.passes.xegpu_blocking import XeGPUBlocking
 from tilewright.passes.xegpu_blockop_fallback import XeGPUBlockOpFallback
@@ -55,6 +56,7 @@ WORKGROUP: Sequence[Entry] = (
     Entry(lambda _: OuterLoopsToGrid(), "independent outer loops become the grid", "xetile"),
     Entry(lambda _: XeTileToXeGPU(), "XeTile becomes XeGPU, op by op", "xegpu"),
     Entry(lambda _: XeGPUModernize(), "older text in today's form: offsets on memory ops", "xegpu"),
+    Entry(lambda _: LateBroadcasts(), "masks are rows and columns while they can be", "xegpu"),
     Entry(lambda _: Cleanup(), "what nobody uses is not dealt out", "xegpu"),
     Entry(
         lambda chip: XeGPUPropagateLayout("subgroup", chip),
