@@ -78,6 +78,7 @@ def gather(store: KernelCache) -> dict[str, Any]:
         },
         "libraries": {name: library_version(name) for name in LIBRARIES},
         "targets": {name: target_state(name) for name in TARGETS},
+        "xe": xe_state(),
         "settings": [
             {"variable": name, "value": value, "meaning": meaning}
             for name, value, meaning in knobs.describe()
@@ -123,6 +124,13 @@ def target_state(name: str) -> dict[str, Any]:
     return {"about": about, "ready": True, "state": state, "hint": None}
 
 
+def xe_state() -> dict[str, str]:
+    """What looks at and runs Intel kernels here."""
+    from tilewright.targets.xe import offline, opencl
+
+    return {"offline compiler": offline.state(), "OpenCL": opencl.state()}
+
+
 def show(facts: dict[str, Any]) -> None:
     """Prints the facts as tables."""
     from rich.table import Table
@@ -139,13 +147,16 @@ def show(facts: dict[str, Any]) -> None:
         targets.add_row(
             name, "ready" if state["ready"] else "-", state["about"], f"{state['state']}{hint}"
         )
+    xe = Table("Intel Xe", "here", title="Intel Xe", title_justify="left")
+    for name, found in facts["xe"].items():
+        xe.add_row(name, found)
     libraries = Table("library", "version", title="Libraries", title_justify="left")
     for name, found in facts["libraries"].items():
         libraries.add_row(name, found or f"missing: {_OPTIONAL.get(name, f'pip install {name}')}")
     settings = Table("variable", "value", "meaning", title="Settings", title_justify="left")
     for setting in facts["settings"]:
         settings.add_row(setting["variable"], setting["value"], setting["meaning"])
-    for table in (targets, libraries, settings):
+    for table in (targets, xe, libraries, settings):
         console.print(table)
     cache = facts["cache"]
     console.print(

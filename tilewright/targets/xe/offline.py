@@ -50,6 +50,23 @@ def missing() -> list[str]:
     return [tool for tool in ("ocloc", "iga64") if shutil.which(tool) is None]
 
 
+def state() -> str:
+    """Versions of the tools, or what is missing, in a few words."""
+    if absent := missing():
+        return f"{' and '.join(absent)} not installed ({HINT})"
+    with tempfile.TemporaryDirectory() as folder:  # it writes its answer to a file
+        subprocess.run(
+            ["ocloc", "query", "OCL_DRIVER_VERSION"],
+            capture_output=True,
+            timeout=20,
+            check=False,
+            cwd=folder,
+        )
+        answer = Path(folder, "OCL_DRIVER_VERSION")
+        version = answer.read_text(errors="replace").strip("\0 \n") if answer.exists() else ""
+    return f"ocloc {version}, iga64"
+
+
 def _sections(elf: bytes) -> dict[str, bytes]:
     (offset,) = struct.unpack_from("<Q", elf, 0x28)
     size, count, names = struct.unpack_from("<HHH", elf, 0x3A)

@@ -13,6 +13,7 @@ import ctypes
 import importlib.util
 import json
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from tilewright.targets.xe.target import XeExecutable
 
 HINT = "pip install 'tilewright[xe]' (pyopencl and Intel's OpenCL runtime for CPUs), or the driver of an Intel GPU"
+LIMIT = 600
+"""Seconds that building or running one kernel may take."""
+
 _lock = threading.Lock()
 _workers: dict[int, Worker] = {}
 
@@ -58,6 +62,11 @@ class Worker:
             for blob in blobs:
                 self.process.stdin.write(blob)
             self.process.stdin.flush()
+            if not select.select([self.process.stdout], [], [], LIMIT)[0]:
+                self.process.kill()
+                raise LaunchError(
+                    f"OpenCL took longer than {LIMIT} s to {request['what']} the kernel"
+                )
             line = self.process.stdout.readline()
             answer = json.loads(line)
             back = [self.process.stdout.read(n) for n in answer["sizes"]]
@@ -95,6 +104,17 @@ def worker() -> Worker:
     except LaunchError as error:
         raise ToolMissing(error.message, hint=HINT) from None
     return found
+
+
+def state() -> str:
+    """What launches go to, or why there are none, in a few words."""
+    try:
+        with _lock:
+            found = worker().device
+    except ToolMissing as error:
+        return f"{error.message} ({error.hint})"
+    table = "the product" if found["kind"] == "gpu" else "the `emu` table's kernels"
+    return f"{found['name']}, {found['version']}: runs {table}"
 
 
 def device() -> dict[str, Any] | None:

@@ -18,10 +18,10 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.targets.xe.building import bits_of, count_of, element_of
+from tilewright.targets.xe.forms import LARGE, SMALL
 from tilewright.targets.xe.lower import integer
 from tilewright.uarch.xe import XeMachine
 
-SMALL, LARGE = 128, 256
 RESERVE = 16
 """Registers that the compiler needs for itself: thread header, addresses of messages on their way, temporaries. Found
 by compiling: 238 registers of data fit into 256, 241 did not."""

@@ -18,11 +18,9 @@ from tilewright.codegen.registers import DYNAMIC, LANES
 from tilewright.diagnostics import CompileError, UnsupportedError
 from tilewright.targets.base import Argument, CompileOptions, Grid, Observer, ignore, split_name
 from tilewright.targets.xe import spirv_reader
+from tilewright.targets.xe.forms import LARGE
 from tilewright.targets.xe.offline import LARGE_GRF, compile_offline
-from tilewright.targets.xe.pipeline import run
-from tilewright.targets.xe.registers import LARGE
 from tilewright.targets.xe.report import isa_table
-from tilewright.targets.xe.tables import emit, emit_spirv
 from tilewright.uarch import machine as uarch_machine
 from tilewright.uarch.xe import XeMachine
 
@@ -122,6 +120,8 @@ class XeExecutable:
                 raise UnsupportedError(
                     f"the kernel has no form for the table '{table}': {self.meta['refused'][table]}"
                 )
+            from tilewright.targets.xe.tables import emit_spirv
+
             found = emit_spirv(self._llvm[table], table)
             wrong = spirv_reader.faults(spirv_reader.read(found))
             if wrong:
@@ -163,6 +163,10 @@ class XeTarget:
     def build(
         self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore
     ) -> XeExecutable:
+        # Imported here: what only asks about the target has no use for the passes.
+        from tilewright.targets.xe.pipeline import run
+        from tilewright.targets.xe.tables import emit
+
         machine = machine_of(options)
         ir: dict[str, str] = {}
         lowered, registers, pressure = run(module, machine, ir, observe)
