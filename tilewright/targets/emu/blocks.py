@@ -297,11 +297,11 @@ def _load_rows(b: Builder, rows: Rows, element: Attribute) -> SSAValue:
         columns = rows.columns()
         found: list[SSAValue] = []
         for at in rows.places():
-            pointer, mask = b.pointer(rows.address(origin, at)), rows.inside(at, columns)
+            address, mask = rows.address(origin, at), rows.inside(at, columns)
             if steps is None:
-                found.append(b.add(mach.MaskedLoadOp(pointer, mask, zero)))
+                found.append(b.add(mach.MaskedLoadOp(b.pointer(address), mask, zero)))
             else:
-                found.append(b.add(mach.GatherOp(pointer, steps, mask, zero)))
+                found.append(b.gather(address, steps, mask, zero))
         return found
 
     many = b.when(rows.whole(), plain, careful)
@@ -380,11 +380,11 @@ def _store_rows(b: Builder, rows: Rows, data: SSAValue) -> None:
     def careful() -> list[SSAValue]:
         steps, columns = None if _is_one(rows.strides[-1]) else rows.steps(), rows.columns()
         for at, value in zip(rows.places(), values, strict=True):
-            pointer, mask = b.pointer(rows.address(origin, at)), rows.inside(at, columns)
+            address, mask = rows.address(origin, at), rows.inside(at, columns)
             if steps is None:
-                b.put(mach.MaskedStoreOp(value, pointer, mask))
+                b.put(mach.MaskedStoreOp(value, b.pointer(address), mask))
             else:
-                b.put(mach.ScatterOp(value, pointer, steps, mask))
+                b.scatter(value, address, steps, mask)
         return []
 
     b.when(rows.whole(), plain, careful)

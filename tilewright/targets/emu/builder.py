@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from math import prod
 from typing import Any
 
 from xdsl.dialects import arith, func, scf, vector
@@ -264,6 +265,88 @@ class Builder:
 
     def store(self, value: SSAValue, address: Idx, alignment: int | None = None) -> None:
         self.put(mach.StoreOp(value, self.pointer(address), alignment=alignment))
+
+    def gather(self, base: Idx, offsets: SSAValue, mask: SSAValue, otherwise: SSAValue) -> SSAValue:
+        """Elements at `base` plus byte offsets where `mask` is on; vectors of one shape."""
+        if self._indexed(otherwise.type):
+            return self.add(mach.GatherOp(self.pointer(base), offsets, mask, otherwise))
+        operands = [self.idx(base), offsets, mask, otherwise]
+
+        def make(b: Builder, arguments: list[SSAValue]) -> list[SSAValue]:
+            start, places, flags, old = arguments
+            element, size = element_of(old.type), size_of(element_of(old.type))
+            room = b.scratch(size * prod(shape_of(old.type)))
+            b.store(old, room)
+
+            def move(address: SSAValue, i: SSAValue) -> None:
+                b.store(b.load(element, address), b.plus(room, b.times(i, size)))
+
+            b._each(start, places, flags, move)
+            return [b.load(old.type, room)]
+
+        return self.shared(("gather", otherwise.type), operands, make)[0]
+
+    def scatter(self, value: SSAValue, base: Idx, offsets: SSAValue, mask: SSAValue) -> None:
+        """Write elements at `base` plus byte offsets where `mask` is on, in their order."""
+        if self._indexed(value.type):
+            self.put(mach.ScatterOp(value, self.pointer(base), offsets, mask))
+            return
+        operands = [self.idx(base), offsets, mask, value]
+
+        def make(b: Builder, arguments: list[SSAValue]) -> list[SSAValue]:
+            start, places, flags, data = arguments
+            element, size = element_of(data.type), size_of(element_of(data.type))
+            room = b.scratch(size * prod(shape_of(data.type)))
+            b.store(data, room)
+
+            def move(address: SSAValue, i: SSAValue) -> None:
+                b.store(b.load(element, b.plus(room, b.times(i, size))), address)
+
+            b._each(start, places, flags, move)
+            return []
+
+        self.shared(("scatter", value.type), operands, make)
+
+    def _indexed(self, type: Attribute) -> bool:
+        """Has the machine instructions for indexed access to such elements? Others go one by one."""
+        return storage_bits(element_of(type)) >= 32
+
+    def _each(
+        self,
+        base: SSAValue,
+        offsets: SSAValue,
+        mask: SSAValue,
+        move: Callable[[SSAValue, SSAValue], None],
+    ) -> None:
+        """`move(address, number)` for every component that the mask has."""
+        count = prod(shape_of(offsets.type))
+        places, flags = self.scratch(8 * count), self.scratch(count)
+        self.store(offsets, places)
+        self.store(mask, flags)
+
+        def one(i: SSAValue, _: list[SSAValue]) -> list[SSAValue]:
+            def act() -> list[SSAValue]:
+                offset = self.load(index, self.plus(places, self.times(i, 8)))
+                move(self.add(arith.AddiOp(base, offset)), i)
+                return []
+
+            self.when(self.load(i1, self.plus(flags, i)), act)
+            return []
+
+        self.loop(0, count, 1, [], one)
+
+    def divided(self, value: SSAValue, divisor: int) -> SSAValue:
+        """The quotient of numbers that are not negative."""
+        if divisor & (divisor - 1) == 0:
+            shift = self.constant(value.type, divisor.bit_length() - 1)
+            return self.add(arith.ShRUIOp(value, shift))
+        return self.add(arith.DivUIOp(value, self.constant(value.type, divisor)))
+
+    def remainder(self, value: SSAValue, divisor: int) -> SSAValue:
+        """The rest of numbers that are not negative."""
+        if divisor & (divisor - 1) == 0:
+            return self.add(arith.AndIOp(value, self.constant(value.type, divisor - 1)))
+        return self.add(arith.RemUIOp(value, self.constant(value.type, divisor)))
 
     def scratch(self, size: int) -> SSAValue:
         """The address (index) of memory of this call, the same each time that the op runs."""

@@ -9,7 +9,6 @@ from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import AnyFloat, Float32Type, Float64Type, i1, i32
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from tilewright.dialects import mach
 from tilewright.targets.emu import context
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.builder import (
@@ -219,13 +218,14 @@ def _by_memory(low: Lowering, value: SSAValue, source: SSAValue) -> SSAValue:
         rows *= n
     size = size_of(element)
     room = b.scratch(size * lanes)
-    offsets = b.add(arith.MuliOp(source, b.constant(source.type, size)))
+    lane = b.add(arith.IndexCastOp(source, vec(index, lanes)))  # pyright: ignore
+    offsets = b.add(arith.MuliOp(lane, b.constant(lane.type, size)))
     every, zero = b.constant(vec(i1, lanes), 1), b.zeros(vec(element, lanes))
     flat = b.shape(value, rows, lanes)
     moved: list[SSAValue] = []
     for i in range(rows):
         b.store(b.extract(flat, i), room)
-        moved.append(b.add(mach.GatherOp(b.pointer(room), offsets, every, zero)))
+        moved.append(b.gather(room, offsets, every, zero))
     return moved[0] if len(shape) == 1 else b.shape(b.stack(moved), *shape)
 
 

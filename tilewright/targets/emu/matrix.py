@@ -1,25 +1,26 @@
 """Matrices in shared memory: load_matrix and store_matrix of blocks, of runs, and of the lanes' columns.
 
-The address of an element is `layout.mem_layout`'s: known numbers where the offsets are, else a sum over the digits of
-the coordinates (a blocked matrix's address is no linear function of them).
+The address of an element is `layout.mem_layout`'s: a sum over the digits of its coordinates (a blocked matrix's address
+is no linear function of them).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import VectorType
-from xdsl.ir import Operation, SSAValue
+from xdsl.dialects.builtin import VectorType, i1
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright import layout as ly
-from tilewright.dialects import mach, xegpu
+from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu import distribution
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.blocks import Numbers, element_type
-from tilewright.targets.emu.builder import element_of, index, shape_of, size_of, vec
+from tilewright.targets.emu.builder import Builder, element_of, index, shape_of, size_of, vec
 from tilewright.targets.emu.lowering import Lowering, lowers
 from tilewright.targets.emu.memory import memory
 from tilewright.targets.emu.places import Place
@@ -61,88 +62,87 @@ def _places(low: Lowering, op: xegpu.MatrixAccess, given: tuple[int, ...]) -> li
     return [*([zero] * (rank - 2)), run, lane]
 
 
-def _addresses(
-    low: Lowering, op: xegpu.MatrixAccess, given: tuple[int, ...]
-) -> tuple[SSAValue, tuple[int, ...]]:
-    """Byte addresses [*shape] of the elements that the value has."""
-    b = low.b
-    desc = op.desc
+def _access(
+    low: Lowering,
+    op: xegpu.MatrixAccess,
+    given: tuple[int, ...],
+    value: SSAValue | None,
+    element: Attribute,
+) -> list[SSAValue]:
+    """Load, or store `value`: a function of the module for the matrix' type and the accessed shape."""
+    b, desc = low.b, op.desc
     matrix = low.env[op.operands[op.desc_operand]]
     assert isinstance(matrix, v.Matrix)
-    size = size_of(element_type(low, desc.element_type))
     places = _places(low, op, given)
     shape = places[0].shape or (1,)
-    kind = vec(index, *shape)
-    coordinates: list[SSAValue | Numbers] = []
-    for number, place in zip(op.mixed_offsets, places, strict=True):
-        place = place.reshape(shape)
-        if isinstance(number, int):
-            coordinates.append(place + number)
-            continue
-        found = low.plain(number)
-        wide = low.wide_of(found) if low.lanes > 1 else low.uniform(number)
-        wide = b.broadcast(wide, kind)
-        coordinates.append(b.add(arith.AddiOp(wide, b.dense(kind, place.reshape(-1).tolist()))))
-    total = _memory_address(low, distribution.memory(desc), coordinates, kind)
-    many = b.add(arith.MuliOp(total, b.constant(kind, size))) if size > 1 else total
-    return b.add(arith.AddiOp(many, b.broadcast(b.idx(matrix.base), kind))), shape
+    offsets: list[SSAValue] = []
+    for number in op.mixed_offsets:
+        found = v.Uniform(b.idx(number)) if isinstance(number, int) else low.plain(number)
+        wide = low.lanes > 1 and not isinstance(found, v.Uniform)
+        offsets.append(low.wide_of(found) if wide else low.uniform(found))
+    masked = low.mask is not None and low.lanes > 1
+    operands = [b.idx(matrix.base), *offsets]
+    operands += [low.mask] if low.mask is not None and masked else []
+    operands += [] if value is None else [b.shape(value, *shape)]
+
+    def make(b: Builder, arguments: list[SSAValue]) -> list[SSAValue]:
+        base, *rest = arguments
+        kind = vec(index, *shape)
+        total = _address(b, distribution.memory(desc), rest[: len(places)], places, kind)
+        size = size_of(element)
+        addresses = b.add(arith.MuliOp(total, b.constant(kind, size))) if size > 1 else total
+        flags = vec(i1, *shape)
+        mask = b.broadcast(rest[len(places)], flags) if masked else b.constant(flags, 1)
+        if value is not None:
+            b.scatter(rest[-1], base, addresses, mask)
+            return []
+        return [b.gather(base, addresses, mask, b.zeros(vec(element, *shape)))]
+
+    where = tuple(place.tobytes() for place in places)
+    key = ("matrix", value is None, desc, shape, where, masked, tuple(x.type for x in operands))
+    return b.shared(key, operands, make)
 
 
-def _memory_address(
-    low: Lowering,
+def _address(
+    b: Builder,
     layout: ly.Layout,
-    coordinates: Sequence[SSAValue | Numbers],
-    kind: VectorType,
+    offsets: Sequence[SSAValue],
+    places: Sequence[Numbers],
+    kind: VectorType[Any],
 ) -> SSAValue:
-    """Element address: the sum of the layout's memory digits."""
-    b = low.b
-    if all(isinstance(c, np.ndarray) for c in coordinates):
-        known = np.asarray(layout.address(*coordinates)).reshape(-1)  # pyright: ignore
-        return b.dense(kind, known.tolist())
+    """The element address of the elements at `places` from the offsets: the sum of the memory's digits."""
+    coordinates: list[SSAValue] = []
+    for offset, place in zip(offsets, places, strict=True):
+        steps = b.dense(kind, place.reshape(-1).tolist())
+        coordinates.append(b.add(arith.AddiOp(b.broadcast(offset, kind), steps)))
     total: SSAValue | None = None
-    extents = layout.shape
     for digit in layout.digits:
         if digit.axis is not ly.Axis.MEMORY or digit.dim is None:
             continue
-        given = coordinates[digit.dim]
-        part = b.dense(kind, given.reshape(-1).tolist()) if isinstance(given, np.ndarray) else given
+        part = coordinates[digit.dim]
         if digit.stride > 1:
-            part = b.add(arith.DivUIOp(part, b.constant(kind, digit.stride)))
-        if digit.stride * digit.size < extents[digit.dim]:
-            part = b.add(arith.RemUIOp(part, b.constant(kind, digit.size)))
+            part = b.divided(part, digit.stride)
+        if digit.stride * digit.size < layout.shape[digit.dim]:
+            part = b.remainder(part, digit.size)
         if digit.weight > 1:
             part = b.add(arith.MuliOp(part, b.constant(kind, digit.weight)))
         total = part if total is None else b.add(arith.AddiOp(total, part))
     return b.zeros(kind) if total is None else total
 
 
-def _mask(low: Lowering, shape: tuple[int, ...]) -> SSAValue:
-    from xdsl.dialects.builtin import i1
-
-    kind = vec(i1, *shape)
-    if low.mask is not None and low.lanes > 1:
-        return low.b.broadcast(low.mask, kind)
-    return low.b.constant(kind, 1)
-
-
 @lowers("xegpu.load_matrix")
 def load_matrix(low: Lowering, op: xegpu.LoadMatrixOp) -> None:
-    b = low.b
     given = shape_of(op.value.type)
     element = element_type(low, element_of(op.value.type))
-    addresses, shape = _addresses(low, op, given)
-    zero = b.zeros(vec(element, *shape))
-    found = b.add(mach.GatherOp(b.pointer(0), addresses, _mask(low, shape), zero))
+    (found,) = _access(low, op, given, None, element)
     wanted = given if low.lanes == 1 else (*given, low.lanes)
-    low.set(op.value, b.shape(found, *wanted) if wanted else b.extract(found, 0))
+    low.set(op.value, low.b.shape(found, *wanted) if wanted else low.b.extract(found, 0))
 
 
 @lowers("xegpu.store_matrix")
 def store_matrix(low: Lowering, op: xegpu.StoreMatrixOp) -> None:
-    b = low.b
-    addresses, shape = _addresses(low, op, shape_of(op.value.type))
-    value = b.shape(low.wide(op.value), *shape)
-    b.put(mach.ScatterOp(value, b.pointer(0), addresses, _mask(low, shape)))
+    element = element_type(low, element_of(op.value.type))
+    _access(low, op, shape_of(op.value.type), low.wide(op.value), element)
 
 
 @lowers("xegpu.convert_layout")

@@ -211,7 +211,7 @@ def read(
         got = b.add(mach.MaskedLoadOp(b.pointer(place.base), mask, otherwise))
     else:
         offsets = _offsets(low, place, deltas)
-        got = b.add(mach.GatherOp(b.pointer(place.base), offsets, mask, otherwise))
+        got = b.gather(place.base, offsets, mask, otherwise)
     return got if deltas.shape or not place.shared else b.extract(got, 0)
 
 
@@ -237,7 +237,7 @@ def write(
             b.put(mach.MaskedStoreOp(data, b.pointer(place.base), mask))
         else:
             offsets = _offsets(low, place, deltas)
-            b.put(mach.ScatterOp(data, b.pointer(place.base), offsets, mask))
+            b.scatter(data, place.base, offsets, mask)
         return
     if place.shared:  # all lanes, one place: as if it differed
         place = Place(low, place.base, None, b.zeros(vec(index, low.lanes)))
@@ -260,4 +260,4 @@ def write(
     offsets = _offsets(low, place, deltas)
     if shape_of(offsets.type) != shape:
         offsets = b.shape(offsets, *shape)
-    b.put(mach.ScatterOp(data, b.pointer(place.base), offsets, mask))
+    b.scatter(data, place.base, offsets, mask)

@@ -16,7 +16,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType, i1
 from xdsl.ir import Attribute, SSAValue
 
-from tilewright.dialects import mach, xegpu
+from tilewright.dialects import xegpu
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.atomics import atomic
 from tilewright.targets.emu.blocks import element_type
@@ -193,8 +193,7 @@ def load(low: Lowering, op: xegpu.LoadGatherOp) -> None:
     element = element_type(low, element_of(op.value.type))
     shape = shape_of(access.addresses.type)
     nothing = b.ones(vec(element, *shape))
-    zero = b.pointer(0)
-    found = b.add(mach.GatherOp(zero, access.addresses, access.mask, nothing))
+    found = b.gather(0, access.addresses, access.mask, nothing)
     low.set(op.value, _to_result(low, op, found, access))
 
 
@@ -203,7 +202,7 @@ def store(low: Lowering, op: xegpu.StoreScatterOp) -> None:
     access = _access(low, op, op.source, op.offsets, op.mask)
     element_type(low, element_of(op.value.type))
     value = _from_value(low, op, access)
-    low.b.put(mach.ScatterOp(value, low.b.pointer(0), access.addresses, access.mask))
+    low.b.scatter(value, 0, access.addresses, access.mask)
 
 
 @lowers("xegpu.atomic_rmw")
