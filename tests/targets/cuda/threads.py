@@ -36,6 +36,16 @@ class Race(AssertionError):
     pass
 
 
+def unsigned(function: Any) -> Any:
+    """An op on integers read as unsigned."""
+
+    def run(a: Any, b: Any) -> Any:
+        kind = np.dtype(f"u{a.dtype.itemsize}")
+        return function(a.view(kind), b.view(kind)).view(a.dtype)
+
+    return run
+
+
 class Memory:
     """Bytes by address; `poison` until written."""
 
@@ -294,7 +304,9 @@ class Threads:
                 "addf": np.add, "addi": np.add, "maxs": np.maximum, "mins": np.minimum,
                 "maximumf": np.maximum, "minimumf": np.minimum, "maxnumf": np.fmax,
                 "minnumf": np.fmin, "ori": np.bitwise_or, "andi": np.bitwise_and,
-                "xori": np.bitwise_xor, "assign": lambda a, b: b,
+                "xori": np.bitwise_xor,
+                "maxu": unsigned(np.maximum),
+                "minu": unsigned(np.minimum), "assign": lambda a, b: b,
             }[kind](cell[0], value[t])  # fmt: skip
             self.memory.bytes[at : at + size] = np.frombuffer(
                 np.array([combined], value.dtype).tobytes(), np.uint8

@@ -21,7 +21,7 @@ from tilewright.layout import Layout
 from tilewright.targets.cuda import access as ac
 from tilewright.targets.cuda import blocked as bl
 from tilewright.targets.cuda.aliasing import root_of
-from tilewright.targets.cuda.distribute import Distributor, producer, rule
+from tilewright.targets.cuda.distribute import Distributor, producer, replica_bits, rule
 from tilewright.targets.cuda.sync import Place
 
 UNKNOWN = object()
@@ -30,6 +30,8 @@ UNKNOWN = object()
 
 def place_of(tile: SSAValue, layout: Layout | None) -> Place:
     """The array of a tile for the hazard tracker; `layout` says who touches which element."""
+    if layout is not None and replica_bits(layout):
+        layout = None  # one replica writes what all read
     root = root_of(tile)
     return Place(
         root=UNKNOWN if root is None else root, owner=None if layout is None else (tile, layout)

@@ -16,10 +16,10 @@ from tilewright import layout as ly
 from tilewright.codegen.combine import combine
 from tilewright.codegen.reductions import kind_of
 from tilewright.dialects import xetile as xt
-from tilewright.layout import Axis, Digit, Layout
+from tilewright.layout import Axis, Digit, Layout, LayoutError
 from tilewright.targets.cuda.distribute import Distributor, Fragment, is_tile_shaped, rule
 from tilewright.targets.cuda.exchange import through_shared
-from tilewright.targets.cuda.ownership import reduced_dims
+from tilewright.targets.cuda.ownership import default_layout, reduced_dims
 
 
 @rule("xetile.reduction")
@@ -88,7 +88,16 @@ def reduce_dimension(
     d: Distributor, fragment: Fragment, kind: str, dim: int, run: int | None
 ) -> Fragment:
     """Runs along one dimension combined; every owner of a part holds the result."""
-    plan = ly.plan.reduce(fragment.layout, dim, run)
+    try:
+        plan = ly.plan.reduce(fragment.layout, dim, run)
+    except LayoutError:
+        # Runs that straddle lanes: each lane gets whole ones first.
+        assert run is not None
+        shape = list(fragment.layout.shape)
+        shape[dim] //= run
+        whole = default_layout(tuple(shape), len(shape) - 1, 4, d.team.warps).expanded(dim, run)
+        fragment = d.convert(fragment, whole)
+        plan = ly.plan.reduce(whole, dim, run)
     value = fold_registers(d, fragment.value, kind, plan.fold, plan.result.registers)
     for mask in plan.butterfly():
         value = combine(d.b, kind, value, d.shuffle_xor(value, mask))

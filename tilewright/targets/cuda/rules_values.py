@@ -18,6 +18,7 @@ from tilewright.targets.cuda.distribute import (
     ELEMENTWISE,
     FALLBACKS,
     Distributor,
+    Fragment,
     Rule,
     is_tile_shaped,
     producer,
@@ -110,7 +111,19 @@ def broadcast(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
     if not is_tile_shaped(source):
         type = d.fragment_type(op.results[0].type, layout)
         return d.b.value(VectorBroadcastOp(d.scalar(source), type))
-    wanted = broadcast_source(op, layout)
+    try:
+        wanted = broadcast_source(op, layout)
+        if not is_even(wanted):
+            raise LayoutError("uneven")
+    except LayoutError:
+        # Runs that straddle lanes: every lane repeats what it holds, and then it moves.
+        held = d.fragment_of(source)
+        wide = held.layout
+        for dim, (n, m) in enumerate(zip(held.layout.shape, layout.shape, strict=True)):
+            if n != m:
+                wide = wide.expanded(dim, m // n)
+        value = d.pick(held.value, _broadcast_registers(op, wide, held.layout))
+        return d.convert(Fragment(value, wide), layout).value
     held = d.fragment_of(source, wanted)
     return d.pick(held.value, _broadcast_registers(op, layout, wanted))
 
