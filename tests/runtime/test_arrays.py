@@ -182,3 +182,17 @@ def test_likeness_is_as_good_as_a_description():
     assert len({k[0] for k in keys if k}) == len(variants)
     assert likeness(torch.zeros(2, dtype=torch.complex64).conj().imag) is None
     assert likeness(3) is None and likeness(None) is None
+
+
+def test_dlpack_capsules_are_read_without_numpy() -> None:
+    """What DLPack objects on a GPU go through: here a capsule of host memory."""
+    torch = pytest.importorskip("torch")
+    from tilewright.runtime.arrays import from_capsule
+
+    for dtype, name in ((torch.bfloat16, "bf16"), (torch.int16, "i16"), (torch.float64, "f64")):
+        x = torch.arange(24).reshape(4, 6).to(dtype)[:, 1:4].T
+        arg = from_capsule(x.__dlpack__(), "x", "cuda:0")
+        assert (arg.pointer, arg.shape, arg.strides) == (x.data_ptr(), (3, 4), (1, 6))
+        assert str(arg.dtype) == name and arg.device == "cuda:0"
+    with pytest.raises(LaunchError, match="elements that no kernel takes"):
+        from_capsule(torch.zeros(3, dtype=torch.complex64).__dlpack__(), "x", "cuda:0")

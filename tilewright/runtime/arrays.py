@@ -223,7 +223,11 @@ def torch_type(dtype: DType) -> Any:
 
 
 def _from_cuda(obj: Any, name: str) -> ArrayArg:
+    from tilewright.targets.cuda import streams
+
     interface = obj.__cuda_array_interface__
+    if interface.get("mask") is not None:
+        raise LaunchError(f"{name} is a masked array, and kernels know no masks")
     dtype = _dtype(np.dtype(interface["typestr"]), name)
     shape = tuple(int(n) for n in interface["shape"])
     _check_rank(shape, name)
@@ -232,14 +236,23 @@ def _from_cuda(obj: Any, name: str) -> ArrayArg:
     if byte_strides is None:
         byte_strides = [s * dtype.itemsize for s in contiguous_strides(shape)]
     strides = element_strides(byte_strides, shape, dtype.itemsize, name)
-    return ArrayArg(int(pointer), shape, strides, dtype, "cuda:0", bool(readonly), obj)
+    ordinal = streams.device_of(int(pointer))
+    streams.wait_for(interface.get("stream"), ordinal)
+    return ArrayArg(int(pointer), shape, strides, dtype, f"cuda:{ordinal}", bool(readonly), obj)
 
 
 _DLPACK_HOST_DEVICES = (1, 3, 13)  # kDLCPU, kDLCUDAHost, kDLCUDAManaged
+_DLPACK_CUDA = 2
 
 
 def _from_dlpack(obj: Any, name: str) -> ArrayArg:
-    kind, _ = obj.__dlpack_device__()
+    kind, ordinal = obj.__dlpack_device__()
+    if int(kind) == _DLPACK_CUDA:
+        from tilewright.targets.cuda import streams
+
+        # 1 is the legacy default stream: the exporter makes it wait for its own work.
+        capsule = obj.__dlpack__(stream=streams.current(int(ordinal)) or 1)
+        return from_capsule(capsule, name, f"cuda:{int(ordinal)}")
     if kind not in _DLPACK_HOST_DEVICES:
         raise LaunchError(f"{name} lives on DLPack device type {int(kind)}, which no target reads")
     try:
@@ -247,6 +260,51 @@ def _from_dlpack(obj: Any, name: str) -> ArrayArg:
     except (BufferError, TypeError, ValueError, RuntimeError) as error:
         raise LaunchError(f"{name} cannot be read through DLPack: {error}") from None
     return _from_numpy(view, name)
+
+
+class _DLTensor(ctypes.Structure):
+    """DLTensor of DLPack, the first member of DLManagedTensor."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+_DLPACK_DTYPES = {
+    **{(0, 8 * n): d for n, d in zip((1, 2, 4, 8), (dtypes.i8, dtypes.i16, dtypes.i32, dtypes.i64), strict=True)},
+    **{(1, 8 * n): d for n, d in zip((1, 2, 4, 8), (dtypes.u8, dtypes.u16, dtypes.u32, dtypes.u64), strict=True)},
+    (2, 16): dtypes.f16, (2, 32): dtypes.f32, (2, 64): dtypes.f64, (4, 16): dtypes.bf16,
+    (6, 8): dtypes.i1, (10, 8): dtypes.f8e4m3, (12, 8): dtypes.f8e5m2,
+}  # fmt: skip
+"""(DLDataTypeCode, bits) -> dtype."""
+
+
+def from_capsule(capsule: Any, name: str, device: str) -> ArrayArg:
+    """The array of a DLPack capsule, which stays with the result and frees it in the end."""
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    tensor = _DLTensor.from_address(get(capsule, b"dltensor"))
+    dtype = _DLPACK_DTYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
+    if dtype is None:
+        what = f"DLPack type code {tensor.code} of {tensor.bits} bits, {tensor.lanes} lanes"
+        raise LaunchError(f"{name} has elements that no kernel takes: {what}")
+    shape = tuple(tensor.shape[i] for i in range(tensor.rank))
+    _check_rank(shape, name)
+    given = tensor.strides
+    strides = tuple(given[i] for i in range(tensor.rank)) if given else contiguous_strides(shape)
+    if shape[-1] <= 1:
+        strides = (*strides[:-1], 1)
+    pointer = (tensor.data or 0) + tensor.byte_offset
+    return ArrayArg(pointer, shape, strides, dtype, device, False, capsule)
 
 
 def _from_spec(spec: ArraySpec, name: str) -> ArrayArg:

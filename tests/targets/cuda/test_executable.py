@@ -264,3 +264,31 @@ def test_host_time_of_a_launch_seen_before() -> None:
     assert min(times) < 50e-6, min(times)
     if os.environ.get("TILEWRIGHT_SHOW"):
         print("prepared launch", np.median(times) * 1e6, "us")
+
+
+@needs_gpu
+def test_dlpack_and_the_cuda_array_interface() -> None:
+    """Arrays that are not torch's, on their device and after their stream's work."""
+    torch = pytest.importorskip("torch")
+    code = executable("sm_80")
+    last = torch.cuda.device_count() - 1
+    x = torch.ones(64, 1, device=f"cuda:{last}")
+    y = torch.zeros(64, 1, device=f"cuda:{last}")
+
+    class Interface:
+        def __init__(self, tensor):
+            self.__cuda_array_interface__ = {**tensor.__cuda_array_interface__, "stream": 1}
+
+    class Pack:
+        def __init__(self, tensor):
+            self.__dlpack__ = tensor.__dlpack__
+            self.__dlpack_device__ = tensor.__dlpack_device__
+
+    for wrap, factor in ((Interface, 3.0), (Pack, 5.0)):
+        args = arguments(wrap(x), wrap(y), factor)
+        assert [(a.pointer, a.device) for a in args[:2]] == [
+            (x.data_ptr(), f"cuda:{last}"), (y.data_ptr(), f"cuda:{last}")
+        ]  # fmt: skip
+        code.launch((1, 1, 1), args)  # pyright: ignore
+        torch.cuda.synchronize(last)
+        assert (y == factor + 1).all()

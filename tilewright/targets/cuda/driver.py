@@ -150,6 +150,13 @@ class Device:
         """Bind the primary context to this thread: driver calls below act on this device."""
         call("cuCtxSetCurrent", C.c_void_p(self.context))
 
+    def make_current_if_none(self) -> None:
+        """Bind the primary context to this thread if it has none."""
+        before = C.c_void_p()
+        call("cuCtxGetCurrent", C.byref(before))
+        if not before.value:
+            self.make_current()
+
     @contextlib.contextmanager
     def current(self) -> Generator[None]:
         """The primary context is this thread's inside; what was current before is again after it.

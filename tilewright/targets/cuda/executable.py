@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes as C
 import json
 import struct
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +20,7 @@ from typing import Any
 from tilewright.diagnostics import LaunchError, UnsupportedError
 from tilewright.runtime.arrays import ArrayArg
 from tilewright.targets.base import Argument, Grid, PreparedLaunch
-from tilewright.targets.cuda import driver
+from tilewright.targets.cuda import driver, streams
 from tilewright.targets.cuda.inspect import Texts
 from tilewright.targets.cuda.lowered import (
     Extent,
@@ -171,23 +170,6 @@ def _ordinal(args: Sequence[Argument]) -> int:
     return 0
 
 
-Stream = Callable[[int], int]
-
-
-def current_stream() -> Stream:
-    """The function that gives the current stream of a device: torch's or cupy's where they are
-    loaded, else the default stream.
-    """
-    torch = sys.modules.get("torch")
-    raw = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
-    if raw is not None:
-        return raw
-    cupy = sys.modules.get("cupy")
-    if cupy is not None:
-        return lambda ordinal: int(cupy.cuda.get_current_stream().ptr)
-    return lambda ordinal: 0
-
-
 class _Call:
     """Launches of one kernel on arrays of the same shapes, strides and device."""
 
@@ -234,7 +216,7 @@ class _Call:
         launched = launch_grid(plan, grid, device.multiprocessors)
         function, extra = C.c_void_p(self.function.handle), None
         enqueue = driver.launcher()
-        stream_of, ordinal = current_stream(), device.ordinal
+        stream_of, ordinal = streams.finder(), device.ordinal
         by_stream: dict[int, Any] = {}
 
         def on_stream(stream: int, kept: Any = kept) -> Any:
