@@ -26,14 +26,13 @@ from tilewright.passes.xegpu_blocks import (
     stays_in_lanes,
     surface_fault,
 )
-from tilewright.passes.xegpu_ownership import (
-    OwnershipAnalysis,
+from tilewright.passes.xegpu_lane_layouts import (
     default_piece,
     group_of,
     lane_attribute,
     power_of_two,
-    shape_of,
 )
+from tilewright.passes.xegpu_ownership import OwnershipAnalysis, shape_of
 from tilewright.passes.xegpu_pieces import Free, Pieces, Shape, grid_of, starts
 
 
@@ -66,6 +65,19 @@ class BlockedMemory(Pieces):
         super().__init__()
         self._plans: dict[Operation, Plan] = {}
         self._descs: dict[tuple[SSAValue, TensorDescType], SSAValue] = {}
+
+    def unblocked(self, op: Operation) -> None:
+        """An op that has no form on pieces stays whole."""
+        operands = [
+            self.whole(v) if isinstance(v.type, VectorType) else self.env[v] for v in op.operands
+        ]
+        new = op.clone(dict(zip(op.operands, operands, strict=True)))
+        self.put(new)
+        for old, made in zip(op.results, new.results, strict=True):
+            if isinstance(old.type, VectorType):
+                self.hold(old, shape_of(old), [made])
+            else:
+                self.env[old] = made
 
     # --- Plans -------------------------------------------------------------------------------------
 

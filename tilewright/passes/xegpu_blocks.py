@@ -72,10 +72,10 @@ def fits(xe: XeMachine, form: str, bits: int, block: Block) -> bool:
 def form_layout(form: str, shape: Shape, bits: int, lanes: int) -> ly.Layout | None:
     """How a message of this form deals blocks [count,] rows, columns; None where it cannot."""
     if form == "transpose":
-        if shape[-2] != lanes or len(shape) > 2:
+        if len(shape) != 2 or shape[0] != lanes:
             return None
         digits = ly.number(ly.Axis.LANE, [(lanes, 0, 1)])
-        return ly.Layout.of(shape, digits + ly.number(ly.Axis.REGISTER, [(shape[-1], 1, 1)]))
+        return ly.Layout.of(shape, digits + ly.number(ly.Axis.REGISTER, [(shape[1], 1, 1)]))
     packed = max(1, 32 // bits) if form == "transform" else 1
     if form == "transform" and (packed == 1 or shape[-2] % packed or shape[-1] % lanes):
         return None

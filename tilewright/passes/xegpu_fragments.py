@@ -159,7 +159,7 @@ class Fragments(Rebuild):
     def splat(self, held: Free, count: int) -> SSAValue:
         kind = VectorType(held.element, [count])  # pyright: ignore[reportArgumentType]
         if held.data is not None:
-            return self.constant(DenseIntOrFPElementsAttr(kind, held.data))
+            return self.constant(DenseIntOrFPElementsAttr(kind, held.data))  # pyright: ignore
         assert held.scalar is not None
         return self.once(("splat", held.scalar, count), vector.BroadcastOp(held.scalar, kind))
 

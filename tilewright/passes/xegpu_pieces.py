@@ -86,7 +86,7 @@ class Pieces(Rebuild):
     def splat(self, free: Free, shape: Shape) -> SSAValue:
         kind = VectorType(free.element, list(shape))  # pyright: ignore[reportArgumentType]
         if free.data is not None:
-            return self.constant(DenseIntOrFPElementsAttr(kind, free.data))
+            return self.constant(DenseIntOrFPElementsAttr(kind, free.data))  # pyright: ignore
         assert free.scalar is not None
         return self.once(("splat", free.scalar, kind), vector.BroadcastOp(free.scalar, kind))
 

@@ -253,8 +253,8 @@ class Rebuild:
         self.put(scf.YieldOp(*yields))
         self._leave(outer)
         self.op = op
-        bounds = [self.env[v] for v in (op.lb, op.ub, op.step)]
-        made = scf.ForOp(*bounds, inits, Region(new))
+        lb, ub, step = (self.env[v] for v in (op.lb, op.ub, op.step))
+        made = scf.ForOp(lb, ub, step, inits, Region(new))
         made.attributes |= _plain(op)
         self.put(made)
         self._bind_all(op.results, made.results)

@@ -37,7 +37,7 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.upstream import vector as more
 from tilewright.passes.level import LEVEL, infer_level
 from tilewright.passes.xegpu_fragments import Fragment, Held, element_of
-from tilewright.passes.xegpu_lane_memory import LaneMemory
+from tilewright.passes.xegpu_lane_matrix import LaneMatrix
 from tilewright.passes.xegpu_ownership import (
     OwnershipAnalysis,
     is_elementwise,
@@ -72,7 +72,7 @@ def subgroup_distribute(kernel: gpu.FuncOp, xe: XeMachine, *, hardware: bool = F
     kernel.attributes["tilewright.lanes"] = IntegerAttr(lanes_of(xe), i64)
 
 
-class _Distribute(LaneMemory):
+class _Distribute(LaneMatrix):
     def __init__(self, kernel: gpu.FuncOp, xe: XeMachine, hardware: bool):
         super().__init__()
         self.lanes = lanes_of(xe)
@@ -134,34 +134,34 @@ _ONCE = ("memref.store", "memref.atomic_rmw", "gpu.printf", "tw.print")
 
 _HANDLERS: dict[type[Operation], Callable[[Any, Any], None]] = {
     arith.ConstantOp: _constant,
-    more.StepOp: LaneMemory.step_op,
-    vector.CreateMaskOp: LaneMemory.mask_op,
-    more.ConstantMaskOp: LaneMemory.mask_op,
-    more.MultiReductionOp: LaneMemory.multi_reduction,
-    vector.ReductionOp: LaneMemory.reduction,
-    vector.BroadcastOp: LaneMemory.broadcast,
-    more.TransposeOp: LaneMemory.transpose,
-    more.ShapeCastOp: LaneMemory.shape_cast,
-    vector.BitcastOp: LaneMemory.bitcast,
-    more.ExtractStridedSliceOp: LaneMemory.extract_strided_slice,
-    vector.ExtractOp: LaneMemory.extract,
-    more.InsertStridedSliceOp: LaneMemory.insert_strided_slice,
-    vector.InsertOp: LaneMemory.insert,
-    vector.ShuffleOp: LaneMemory.shuffle_op,
-    more.InterleaveOp: LaneMemory.interleave,
-    more.DeinterleaveOp: LaneMemory.deinterleave,
-    xegpu.ConvertLayoutOp: LaneMemory.convert_layout,
-    xegpu.DpasOp: LaneMemory.dpas,
-    xegpu.CreateNdDescOp: LaneMemory.create_nd_tdesc,
-    xegpu.LoadNdOp: LaneMemory.load_nd,
-    xegpu.StoreNdOp: LaneMemory.store_nd,
-    xegpu.PrefetchNdOp: LaneMemory.prefetch_nd,
-    xegpu.LoadGatherOp: LaneMemory.load_gather,
-    xegpu.StoreScatterOp: LaneMemory.store_scatter,
-    xegpu.AtomicRMWOp: LaneMemory.atomic_rmw,
-    xegpu.PrefetchOp: LaneMemory.prefetch,
-    xegpu.LoadMatrixOp: LaneMemory.load_matrix,
-    xegpu.StoreMatrixOp: LaneMemory.store_matrix,
+    more.StepOp: LaneMatrix.step_op,
+    vector.CreateMaskOp: LaneMatrix.mask_op,
+    more.ConstantMaskOp: LaneMatrix.mask_op,
+    more.MultiReductionOp: LaneMatrix.multi_reduction,
+    vector.ReductionOp: LaneMatrix.reduction,
+    vector.BroadcastOp: LaneMatrix.broadcast,
+    more.TransposeOp: LaneMatrix.transpose,
+    more.ShapeCastOp: LaneMatrix.shape_cast,
+    vector.BitcastOp: LaneMatrix.bitcast,
+    more.ExtractStridedSliceOp: LaneMatrix.extract_strided_slice,
+    vector.ExtractOp: LaneMatrix.extract,
+    more.InsertStridedSliceOp: LaneMatrix.insert_strided_slice,
+    vector.InsertOp: LaneMatrix.insert,
+    vector.ShuffleOp: LaneMatrix.shuffle_op,
+    more.InterleaveOp: LaneMatrix.interleave,
+    more.DeinterleaveOp: LaneMatrix.deinterleave,
+    xegpu.ConvertLayoutOp: LaneMatrix.convert_layout,
+    xegpu.DpasOp: LaneMatrix.dpas,
+    xegpu.CreateNdDescOp: LaneMatrix.create_nd_tdesc,
+    xegpu.LoadNdOp: LaneMatrix.load_nd,
+    xegpu.StoreNdOp: LaneMatrix.store_nd,
+    xegpu.PrefetchNdOp: LaneMatrix.prefetch_nd,
+    xegpu.LoadGatherOp: LaneMatrix.load_gather,
+    xegpu.StoreScatterOp: LaneMatrix.store_scatter,
+    xegpu.AtomicRMWOp: LaneMatrix.atomic_rmw,
+    xegpu.PrefetchOp: LaneMatrix.prefetch,
+    xegpu.LoadMatrixOp: LaneMatrix.load_matrix,
+    xegpu.StoreMatrixOp: LaneMatrix.store_matrix,
     xegpu.UpdateNdOffsetOp: _Distribute.older,
     xegpu.CreateDescOp: _Distribute.older,
     xegpu.UpdateOffsetOp: _Distribute.older,
