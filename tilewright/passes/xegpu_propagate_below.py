@@ -14,12 +14,8 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu import LayoutAttr
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.passes import xegpu_layout_text as own
-from tilewright.passes.xegpu_ownership import (
-    OwnershipAnalysis,
-    is_free,
-    is_vector,
-    lane_attribute,
-)
+from tilewright.passes.xegpu_lane_layouts import lane_attribute
+from tilewright.passes.xegpu_ownership import OwnershipAnalysis, is_free, is_vector
 from tilewright.uarch.xe import XeMachine
 
 
