@@ -39,6 +39,7 @@ examples:
   tilewright show kernel.mlir -o kernel.html       pictures and text, for a browser
   tilewright show examples/01_gemm.py:gemm --args 'bf16[512,512]' 'bf16[512,512]' 'f32[512,512]' \\
       --stages -o gemm.html                        with every stage of the compilation
+  tilewright show kernel.mlir --stages --target xe-pvc -o kernel.html    the owners at every level of XeGPU
 """
 
 _PAGE = """<!doctype html>
@@ -109,13 +110,18 @@ def execute(args: argparse.Namespace) -> int:
     stages = _stages(source, args) if args.stages or source.is_python else {}
     text = str(stages.get("xetile", "")) if source.is_python else source.read()
     found = collect(parse_module(text, source.name))
+    levels = owned_at_levels(stages, machine_of(args.target)) if args.stages else {}
     if not args.output:
         _list(found)
+        for level, owned in levels.items():
+            print(f"\n{level}:")
+            _list(owned)
         return DONE
     if suffix == ".html":
         shown = stages if args.stages else {}
-        Path(args.output).write_text(page(source.name, found, shown), encoding="utf-8")
+        Path(args.output).write_text(page(source.name, found, shown, levels), encoding="utf-8")
         return DONE
+    found += [owned for level in levels.values() for owned in level]
     if not found:
         raise TilewrightError(
             f"{source.name} has no map to draw",
@@ -149,6 +155,39 @@ def collect(module: ModuleOp) -> list[Owned]:
     return list(found.values())
 
 
+LEVELS = {
+    "xegpu": ("of subgroups", None),
+    "xegpu-sg": ("of a subgroup's instructions", "inst"),
+    "xegpu-inst": ("of an instruction's lanes", "lane"),
+}
+"""Stages of xe whose values are dealt out: what is drawn, and the layouts that have to be filled in first."""
+
+
+def machine_of(target: str) -> str:
+    """`pvc` of `xe-pvc`; the table whose instructions fill in layouts."""
+    family, _, chip = target.partition("-")
+    return chip if family == "xe" and chip else "pvc"
+
+
+def owned_at_levels(stages: Mapping[str, str | bytes], chip: str) -> dict[str, list[Owned]]:
+    """The maps of every level of XeGPU that a compilation went through."""
+    from tilewright.dialects import make_context
+    from tilewright.passes.xegpu_propagate_layout import XeGPUPropagateLayout
+
+    levels: dict[str, list[Owned]] = {}
+    for stage, (title, kind) in LEVELS.items():
+        text = stages.get(stage)
+        if not isinstance(text, str):
+            continue
+        module = parse_module(text, stage)
+        if kind is not None:
+            XeGPUPropagateLayout(kind, chip).apply(make_context(), module)
+        found = collect(module)
+        if found:
+            levels[f"{stage}, {title}"] = found
+    return levels
+
+
 def draw(owned: Owned) -> Picture:
     """One map: the subgroups' parts, and beside them the lanes of the first instruction block."""
     pictures: list[Picture] = []
@@ -169,18 +208,17 @@ def draw(owned: Owned) -> Picture:
     return sheet
 
 
-def page(title: str, found: Sequence[Owned], stages: Mapping[str, str | bytes]) -> str:
-    """The page: a card per map, then the stages side by side."""
-    cards: list[str] = []
-    for owned in found:
-        places = "".join(f"<li>{html.escape(p)}</li>" for p in owned.places[:12])
-        more = f"<li>and {len(owned.places) - 12} more</li>" if len(owned.places) > 12 else ""
-        cards.append(
-            f'<div class="card">{draw(owned).svg()}<div>{html.escape(owned.summary)}</div>'
-            f"<ul>{places}{more}</ul></div>"
-        )
+def page(
+    title: str,
+    found: Sequence[Owned],
+    stages: Mapping[str, str | bytes],
+    levels: Mapping[str, Sequence[Owned]] | None = None,
+) -> str:
+    """The page: a card per map, those of every level below, then the stages side by side."""
     none = "<p>No op or tile of this program carries a map: the planner chooses.</p>"
-    body = f"<h2>Who owns what</h2>\n<div class='maps'>{''.join(cards) or none}</div>\n"
+    body = f"<h2>Who owns what</h2>\n<div class='maps'>{_cards(found) or none}</div>\n"
+    for level, owned in (levels or {}).items():
+        body += f"<h2>{html.escape(level)}</h2>\n<div class='maps'>{_cards(owned)}</div>\n"
     if stages:
         columns = "".join(
             f"<figure><figcaption>{html.escape(name)}</figcaption><pre>{html.escape(text)}</pre></figure>"
@@ -189,6 +227,18 @@ def page(title: str, found: Sequence[Owned], stages: Mapping[str, str | bytes]) 
         )
         body += f"<h2>Stages</h2>\n<div class='stages'>{columns}</div>"
     return _PAGE.format(title=html.escape(title), body=body)
+
+
+def _cards(found: Sequence[Owned]) -> str:
+    cards: list[str] = []
+    for owned in found:
+        places = "".join(f"<li>{html.escape(p)}</li>" for p in owned.places[:12])
+        more = f"<li>and {len(owned.places) - 12} more</li>" if len(owned.places) > 12 else ""
+        cards.append(
+            f'<div class="card">{draw(owned).svg()}<div>{html.escape(owned.summary)}</div>'
+            f"<ul>{places}{more}</ul></div>"
+        )
+    return "".join(cards)
 
 
 def _list(found: Sequence[Owned]) -> None:
