@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from xdsl.dialects import arith, cf, func, gpu, memref, vector
+from xdsl.dialects import arith, cf, func, gpu, vector
 from xdsl.dialects.builtin import (
     DenseIntOrFPElementsAttr,
     MemRefType,
@@ -26,6 +26,7 @@ from tilewright.diagnostics import UnsupportedError, error_at, location_of
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp, PackOp, StripOp, YieldOp
+from tilewright.targets.cpu import inserts as _inserts  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.targets.cpu import rules as _rules  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.targets.cpu import slices as _slices  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.targets.cpu.arguments import ArgumentBlock, argument_block
@@ -46,12 +47,11 @@ from tilewright.targets.cpu.memory import (
     plain,
     rows_cols,
 )
+from tilewright.targets.cpu.memrefs import MemrefOps, Scratch
 from tilewright.targets.cpu.packing import emit_pack_task, packed_array
 from tilewright.targets.cpu.storage import Storage, is_tile
 from tilewright.targets.cpu.strip_plan import Plan, Root
 from tilewright.targets.cpu.strips import StripEmitter
-
-SPARE_BYTES = 64
 
 
 @dataclass
@@ -65,24 +65,6 @@ class Lowered:
     packs: int
     subgroups: int = 1
     """Workgroups that run for each of the launch's, along x."""
-
-
-class Scratch:
-    """Hands out the scratch memory of one thread."""
-
-    def __init__(self, base: SSAValue, b: Builder):
-        self.base = base
-        self.b = b
-        self.used = SPARE_BYTES
-
-    def bytes(self, count: int) -> SSAValue:
-        """The address stands where the function starts: memory first used in one branch may be used in the other."""
-        pointer = mach.PtrAddOp(self.base, self.b.idx(self.used))
-        first = self.base.owner
-        assert isinstance(first, Operation) and first.parent is not None
-        first.parent.insert_op_after(pointer, first)
-        self.used += -(-count // 64) * 64
-        return pointer.results[0]
 
 
 def lower_kernel(
@@ -133,7 +115,7 @@ def lower_kernel(
     )
 
 
-class FunctionContext(ControlFlow):
+class FunctionContext(ControlFlow, MemrefOps):
     """One function being built from (parts of) a kernel."""
 
     def __init__(self, name: str, kernel: gpu.FuncOp, block: ArgumentBlock, m: Machine):
@@ -348,61 +330,6 @@ class FunctionContext(ControlFlow):
 
     def lower_gpu_grid_dim(self, op: gpu.GridDimOp) -> None:
         self.values.scalars[op.result] = self.grid("xyz".index(str(op.dimension.data)))
-
-    def lower_memref_dim(self, op: memref.DimOp) -> None:
-        dim = as_idx(self.e.scalar(op.index))
-        if not isinstance(dim, int):
-            raise error_at(op, "memref.dim needs a constant dimension", kind=UnsupportedError)
-        self.values.scalars[op.result] = self.b.idx(self.matrices[op.source].sizes[dim])
-
-    def lower_memref_extract_strided_metadata(self, op: Operation) -> None:
-        matrix = self.matrices[op.operands[0]]
-        rank = len(matrix.sizes)
-        self.matrices[op.results[0]] = matrix
-        values = [0, *matrix.sizes, *matrix.strides]
-        for result, value in zip(op.results[1 : 2 + 2 * rank], values, strict=True):
-            self.values.scalars[result] = self.b.idx(value)
-
-    def lower_memref_reinterpret_cast(self, op: memref.ReinterpretCastOp) -> None:
-        """A view of the same memory with the sizes and strides that it names."""
-        base = self.matrices[op.source]
-
-        def mixed(static: Sequence[int], dynamic: Sequence[SSAValue]) -> list[Idx]:
-            rest = [as_idx(self.e.scalar(v)) for v in dynamic]
-            return [rest.pop(0) if n == -(2**63) or n == -1 else n for n in static]
-
-        (offset,) = mixed(op.static_offsets.get_values(), op.offsets)
-        sizes = mixed(op.static_sizes.get_values(), op.sizes)
-        strides = mixed(op.static_strides.get_values(), op.strides)
-        pointer = self.b.ptr(base.pointer, self.b.mul(offset, itemsize(base.element)))
-        self.matrices[op.result] = Matrix(pointer, base.element, tuple(sizes), tuple(strides))
-
-    def lower_memref_cast(self, op: Operation) -> None:
-        self.matrices[op.results[0]] = self.matrices[op.operands[0]]
-
-    lower_memref_memory_space_cast = lower_memref_cast
-
-    def lower_memref_extract_aligned_pointer_as_index(self, op: Operation) -> None:
-        pointer = self.matrices[op.operands[0]].pointer
-        address = self.b.value(mach.IntFromPtrOp(pointer))
-        self.values.scalars[op.results[0]] = address
-
-    def lower_memref_alloc(self, op: memref.AllocOp) -> None:
-        type = op.memref.type
-        assert isinstance(type, MemRefType)
-        shape = type.get_shape()
-        if any(n < 0 for n in shape):
-            raise error_at(
-                op, "memory shared by the workgroup has a static shape", kind=UnsupportedError
-            )
-        count = itemsize(plain(type.element_type))
-        for n in shape:
-            count *= n
-        self.matrices[op.memref] = matrix_of_memref(self.b, self.scratch.bytes(count), type, [], [])
-
-    lower_memref_alloca = lower_memref_alloc
-
-    def lower_memref_dealloc(self, op: Operation) -> None: ...
 
     def lower_gpu_barrier(self, op: Operation) -> None:
         """Ops of a workgroup run in program order on one thread."""

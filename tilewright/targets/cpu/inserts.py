@@ -1,0 +1,138 @@
+"""Values with a part put in from another, and masks of leading boxes: a choice by position (see `evaluate`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from xdsl.dialects import arith, vector
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects.upstream.vector import ConstantMaskOp, InsertStridedSliceOp
+from tilewright.targets.cpu.builder import Builder, Idx
+from tilewright.targets.cpu.evaluate import Evaluator, Place, evaluates
+from tilewright.targets.cpu.memory import as_idx, element_of, rows_cols
+
+
+@evaluates(InsertStridedSliceOp)
+def insert_strided_slice(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
+    assert isinstance(op, InsertStridedSliceOp)
+    rank = len(op.dest.type.get_shape())  # pyright: ignore
+    if rank > 2 or any(s != 1 for s in op.strides):
+        raise error_at(op, "such an insertion on the cpu target", kind=UnsupportedError)
+    row, col = [0] * (2 - rank) + list(op.offsets)
+    return _insert(e, op.source, op.dest, row, col, place)
+
+
+@evaluates(vector.InsertOp)
+def insert(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
+    """Leading dimensions fold into rows, as those of vector.extract do."""
+    assert isinstance(op, vector.InsertOp)
+    if op.dynamic_position:
+        raise error_at(op, "vector.insert on tiles needs constant positions", kind=UnsupportedError)
+    number = 0
+    shape = op.dest.type.get_shape()  # pyright: ignore
+    positions = op.static_position.get_values()
+    for position, size in zip(positions, shape, strict=False):
+        number = number * size + position
+    for size in shape[len(positions) :]:
+        number *= size
+    row, col = divmod(number, rows_cols(op.dest.type)[1])
+    return _insert(e, op.source, op.dest, row, col, place)
+
+
+def _insert(
+    e: Evaluator, source: SSAValue, dest: SSAValue, row: int, col: int, place: Place
+) -> SSAValue:
+    """`dest` with the box of `source` from [row, col] on replaced by it."""
+    b = e.b
+    place = replace(place, inside=False)
+    scalar = not isinstance(source.type, VectorType)
+    rows, cols = (1, 1) if scalar else rows_cols(source.type)
+    known = _known(place, row, col, rows, cols)
+    if known is False:
+        return e.at(dest, place)
+    across = place.axis == 1 and cols == rows_cols(dest.type)[1] and col == 0
+    if place.lanes > 1 and not across and known is None and not scalar:
+        one = lambda p: _insert(e, source, dest, row, col, p)  # noqa: E731
+        return e.by_lane(place, element_of(dest.type), one)
+    if scalar:
+        new = b.splat(e.scalar(source), place.lanes)
+    else:
+        line = across or place.lanes > 1
+        at = replace(
+            place,
+            row=_moved(b, place.row, row, rows),
+            col=_moved(b, place.col, col, cols, free=line),
+        )
+        new = e.at(source, at)
+    whole = rows_cols(dest.type)
+    parts = [
+        _below(e, place, dim, start, extent)
+        for dim, (start, extent) in enumerate(((row, rows), (col, cols)))
+        if known is None and (start, extent) != (0, whole[dim])
+    ]
+    if not parts:
+        return new
+    inside = parts[0] if len(parts) == 1 else b.value(arith.AndIOp(parts[0], parts[1]))
+    return b.value(arith.SelectOp(inside, new, e.at(dest, place)))
+
+
+def _known(place: Place, row: int, col: int, rows: int, cols: int) -> bool | None:
+    """Whether all of a place lies in a box (False: none of it does), where that shows."""
+    down, along = (place.lanes, 1) if place.axis == 0 else (1, place.lanes)
+    inside = True
+    for at, length, start, extent in ((place.row, down, row, rows), (place.col, along, col, cols)):
+        if not isinstance(at, int):
+            inside = False
+            continue
+        if at + length <= start or at >= start + extent:
+            return False
+        inside = inside and start <= at and at + length <= start + extent
+    return True if inside else None
+
+
+def _moved(b: Builder, at: Idx, start: int, extent: int, free: bool = False) -> Idx:
+    """The position in the part, kept within it: what lies outside is not looked at, but must be there."""
+    if isinstance(at, int):
+        return at - start if free else min(max(at - start, 0), extent - 1)
+    if free and start == 0:
+        return at
+    moved = b.value(arith.SubiOp(b.idx(at), b.idx(start)))
+    low = b.value(arith.MaxSIOp(moved, b.idx(0)))
+    return b.value(arith.MinSIOp(low, b.idx(extent - 1)))
+
+
+def _below(e: Evaluator, place: Place, dim: int, start: int, extent: Idx) -> SSAValue:
+    """Whether the coordinate of each element lies in [start, start + extent)."""
+    b = e.b
+    at = place.row if dim == 0 else place.col
+    value = b.splat(b.idx(at), place.lanes)
+    if place.axis == dim and place.lanes > 1:
+        value = b.value(arith.AddiOp(value, b.iota(place.lanes)))
+    bound = b.splat(b.idx(extent), place.lanes)
+    if start == 0:
+        return b.value(arith.CmpiOp(value, bound, "slt"))
+    moved = b.value(arith.SubiOp(value, b.splat(b.idx(start), place.lanes)))
+    return b.value(arith.CmpiOp(moved, bound, "ult"))
+
+
+@evaluates(vector.CreateMaskOp, ConstantMaskOp)
+def mask(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
+    """True where every coordinate is below its bound."""
+    if isinstance(op, ConstantMaskOp):
+        bounds: list[Idx] = [int(n) for n in op.sizes_attr.get_values()]
+    else:
+        bounds = [as_idx(e.scalar(v)) for v in op.operands]
+    shape = op.results[0].type.get_shape()  # pyright: ignore
+    b = e.b
+    if len(shape) > 2 and place.axis == 0 and place.lanes > 1:
+        return e.by_lane(place, element_of(op.results[0].type), lambda p: mask(e, op, p, 0))
+    result = _below(e, place, 1, 0, bounds[-1])
+    row: Idx = place.row
+    for i in reversed(range(len(shape) - 1)):
+        at = replace(place, row=row if i == 0 else b.rem(row, shape[i]))
+        result = b.value(arith.AndIOp(result, _below(e, at, 0, 0, bounds[i])))
+        row = b.div(row, shape[i])
+    return result
