@@ -319,7 +319,7 @@ def _refused(plan: _Plan) -> LaunchError:
 
 def runs_on_host(options: CompileOptions) -> bool:
     """Whether the target reads the host's memory (xe copies it to buffers of its device and back)."""
-    return options.target.partition("-")[0] in ("cpu", "reference", "xe")
+    return options.target.partition("-")[0] in ("cpu", "reference", "emu", "xe")
 
 
 def is_contiguous(arg: ArrayArg) -> bool:
