@@ -155,6 +155,9 @@ class EmuTarget:
                 kind=UnsupportedError,
             )
         kernel.attributes[LEVEL] = StringAttr(level)
+        _as_xegpu(module)
+        kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
+        observe("xetile-to-xegpu", module)
         lanes = _number(kernel, "tilewright.lanes", LANES) if level == "lane" else 1
         subgroups = _number(kernel, "tilewright.subgroups", 1)
         block = block_of(kernel, subgroups, lanes)
@@ -188,6 +191,15 @@ class EmuTarget:
     def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> EmuExecutable:
         texts = json.loads(artifacts["texts"])
         return EmuExecutable(artifacts["object"], texts["meta"], texts["ir"], texts["llvm"])
+
+
+def _as_xegpu(module: ModuleOp) -> None:
+    """A subgroup's XeTile becomes XeGPU."""
+    if any(op.name.startswith("xetile.") for op in module.walk()):
+        from tilewright.dialects import make_context
+        from tilewright.passes.xegpu_from_xetile import XeTileToXeGPU
+
+        XeTileToXeGPU().apply(make_context(), module)
 
 
 def _place(op: Any) -> list[Any]:
