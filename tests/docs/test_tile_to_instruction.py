@@ -1,0 +1,61 @@
+"""docs/tile-to-instruction.md shows what the compiler prints, and its counts are the compiler's."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from xdsl.dialects import scf
+
+from tilewright.dialects import make_context
+from tilewright.dialects.text import parse_module, print_module
+from tilewright.passes.xe_pipeline import lower
+from tilewright.passes.xegpu_to_xetile import XeGPUToXeTile
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/tile-to-instruction.md").read_text()
+GEMM = ROOT / "examples/rfc/xegpu_1_1_gemm_prefetch.mlir"
+
+
+@cache
+def stages() -> tuple[dict[str, str], Any]:
+    """The text behind every pass, and the lanes' module."""
+    module = parse_module(GEMM.read_text(), GEMM.name)
+    XeGPUToXeTile().apply(make_context(), module)
+    texts: dict[str, str] = {}
+    lower(module, make_context(), observe=lambda name, m: texts.update({name: print_module(m)}))
+    return texts, module
+
+
+def plain(text: str) -> str:
+    """Without the names of values, which a change elsewhere may renumber."""
+    return re.sub(r"%[\w#]+", "%", text)
+
+
+def test_lines_are_those_of_the_compiler():
+    everything = plain("\n".join(stages()[0].values()))
+    for block in re.findall(r"^```mlir\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL):
+        for line in block.splitlines():
+            for part in plain(line).split(" .. "):
+                assert part.removesuffix("..").strip() in everything, line
+
+
+def test_counts_per_k_step():
+    loop = next(op for op in stages()[1].walk() if isinstance(op, scf.ForOp))
+    found = Counter(op.name for op in loop.walk())
+    assert found["xegpu.dpas"] == 32
+    assert found["xegpu.load_nd"] == 3
+    assert found["xegpu.prefetch_nd"] == 2
+    assert not found["gpu.shuffle"] and not found["gpu.barrier"]
+
+
+def test_every_pass_of_the_page_exists():
+    from tilewright.tools.opt import available_passes
+
+    known = available_passes()
+    table = PAGE.split("## The passes")[1].split("##")[0]
+    for name in re.findall(r"`([a-z]+(?:-[a-z0-9]+)+)", table):
+        assert name in known or name == "xe-lane-to-mach" or name.startswith("xegpu-"), name
