@@ -7,6 +7,7 @@ owns what. The accumulator of a product is one fragment in that order, block of 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 
 from xdsl.dialects import arith, vector
@@ -14,13 +15,13 @@ from xdsl.dialects.builtin import VectorType, i1, i32, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright import dtypes
-from tilewright.codegen.builder import Idx
 from tilewright.dialects import mach, stage
 from tilewright.dialects.stage.products import vector_of
 from tilewright.layout import Layout
 from tilewright.targets.cuda import blocked as bl
 from tilewright.targets.cuda import staged as st
 from tilewright.targets.cuda.distribute import Distributor, rule
+from tilewright.targets.cuda.narrow import Narrow, Word
 from tilewright.targets.cuda.ownership import anchor
 
 ROWS = 64
@@ -112,30 +113,30 @@ def start(d: Distributor, op: Operation) -> None:
     d.set_scalar(op.result, value)
 
 
-def warpgroup(d: Distributor) -> Idx:
-    """The number of this thread's warpgroup in its team, known to be the same for the whole warp."""
-    if d.team.warps == WARPGROUP:
-        return 0
-    return st.uniform_warpgroup(d)
+@dataclass(frozen=True)
+class _Descriptor:
+    """A matrix in shared memory as wgmma names it: the word that moves, and the constant one."""
+
+    low: Word
+    """Address in units of 16 bytes, with the leading offset above."""
+    high: int
+
+    def at(self, d: Distributor, offset: int) -> SSAValue:
+        """The descriptor of the matrix so many bytes further, as i64."""
+        n = Narrow(d.b)
+        low = d.b.value(arith.ExtUIOp(n.value(n.add(self.low, offset >> 4)), i64))
+        return d.b.value(arith.OrIOp(low, d.b.constant(i64, self.high << 32)))
 
 
-def _descriptor(d: Distributor, place: st.Staged, k_major: bool, offset: Idx) -> SSAValue:
-    """Descriptor of the operand that begins `offset` bytes into a staged tile, as i64."""
-    b = d.b
+def _descriptor(d: Distributor, place: st.Staged, k_major: bool, offset: Word) -> _Descriptor:
+    """Descriptor of the operand that begins `offset` bytes into a staged tile."""
+    n = Narrow(d.b)
     part = place.attr
     width = part.swizzle.data
     leading = 1 if k_major else part.lines[0] * width >> 4
-    high = SWIZZLE_CODE[width] << 62 | (8 * width >> 4) << 32 | leading << 16
-    at = b.add(b.add(place.offset(d), offset), st.shared_address(d))
-    low = b.value(arith.IndexCastOp(b.idx(b.div(at, 16)), i64))
-    return b.value(arith.OrIOp(low, b.constant(i64, high)))
-
-
-def _moved(d: Distributor, descriptor: SSAValue, offset: int) -> SSAValue:
-    """The descriptor of the matrix so many bytes further."""
-    if offset == 0:
-        return descriptor
-    return d.b.value(arith.AddiOp(descriptor, d.b.constant(i64, offset >> 4)))
+    at = n.add(n.add(place.offset(d), offset), st.shared_address(d))
+    low = n.add(n.high(at, 4), leading << 16)
+    return _Descriptor(low, SWIZZLE_CODE[width] << 30 | 8 * width >> 4)
 
 
 def _k_offset(part: stage.PartAttr, k_major: bool, k: int) -> int:
@@ -199,7 +200,7 @@ def issue(d: Distributor, op: Operation) -> None:
                     f"{PTX[_dtype(op.b.type).name]}.{kind}"
                 )
                 scale = b.constant(i1, 1) if op.c is not None or step else b.constant(i1, 0)
-                operands = [x, _moved(d, right_base, offset), scale, acc]
+                operands = [x, right_base.at(d, offset), scale, acc]
                 acc = b.value(mach.InstrOp(name, operands, [acc.type], trans))
             parts.append(acc)
     st.instr(d, "wgmma.commit")
@@ -214,14 +215,13 @@ class _Shared:
         fast = 1 if self.place.attr.row_major else 0
         self.k_major = (fast == 1) != (op.transpose_a is not None)
         self.groups, self.depth = groups, depth
-        mine = d.b.mul(warpgroup(d), _other_offset(self.place.attr, self.k_major, ROWS))
+        step = _other_offset(self.place.attr, self.k_major, ROWS)
+        mine = Narrow(d.b).mul(st.warpgroup(d), step)
         self.base = _descriptor(d, self.place, self.k_major, mine)
 
     def operand(self, d: Distributor, block: int, step: int) -> SSAValue:
         offset = _other_offset(self.place.attr, self.k_major, block * ROWS * self.groups)
-        return _moved(
-            d, self.base, offset + _k_offset(self.place.attr, self.k_major, step * self.depth)
-        )
+        return self.base.at(d, offset + _k_offset(self.place.attr, self.k_major, step * self.depth))
 
 
 class _Registers:

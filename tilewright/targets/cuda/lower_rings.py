@@ -10,7 +10,6 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import i16, i32
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from tilewright.codegen.builder import Idx
 from tilewright.codegen.tiles import plain
 from tilewright.dialects import mach, stage, xetile
 from tilewright.dialects.stage.rings import ring_type
@@ -19,6 +18,7 @@ from tilewright.targets.cuda import staged as st
 from tilewright.targets.cuda.distribute import LANES, Distributor, pointer_in, rule
 from tilewright.targets.cuda.exchange import load_fragment
 from tilewright.targets.cuda.lowered import TensorMapOf
+from tilewright.targets.cuda.narrow import Narrow, Word
 from tilewright.uarch.sm90 import smem_tile
 
 WARPGROUP = 4
@@ -94,14 +94,13 @@ def by_warpgroups(ring: SSAValue) -> bool:
 
 @rule("stage.cursor")
 def cursor(d: Distributor, op: Operation) -> None:
-    d.set_scalar(op.results[0], d.b.idx(0))
+    d.set_scalar(op.results[0], d.b.constant(i32, 0))
 
 
 @rule("stage.advance")
 def advance(d: Distributor, op: Operation) -> None:
     assert isinstance(op, stage.AdvanceOp) and isinstance(op.result.type, stage.CursorType)
-    following = st.advanced(d, d.idx(op.cursor), op.result.type.slots.data)
-    d.set_scalar(op.result, d.b.idx(following))
+    d.set_scalar(op.result, st.advanced(d, op.cursor, op.result.type.slots.data))
 
 
 @rule("stage.copy.issue")
@@ -170,18 +169,17 @@ def tensor_map(
 
 
 def coordinates(
-    d: Distributor, op: xetile.InitTileOp, dims: list[int], line: Idx, element: Idx
+    d: Distributor, op: xetile.InitTileOp, dims: list[int], line: Word, element: Word
 ) -> list[SSAValue]:
     """Coordinates of a box as the copy engine counts them, i32, innermost first."""
-    b = d.b
-    offsets: list[Idx] = [o if isinstance(o, int) else d.idx(o) for o in op.mixed_offsets]
+    n = Narrow(d.b)
     found: list[SSAValue] = []
     for position, dim in enumerate(dims):
-        at = 0 if dim < 0 else offsets[dim]
-        at = b.add(at, (element, line)[position] if position < 2 else 0)
-        found.append(
-            b.constant(i32, at) if isinstance(at, int) else b.value(arith.IndexCastOp(at, i32))
-        )
+        offset = 0 if dim < 0 else op.mixed_offsets[dim]
+        at = n.of(offset if isinstance(offset, int) else d.idx(offset))
+        if position < 2:
+            at = n.add(at, (element, line)[position])
+        found.append(n.value(at))
     return found
 
 
@@ -190,20 +188,20 @@ def _copy(d: Distributor, tile: SSAValue, to: st.Staged, barrier: SSAValue, piec
     op = tile.owner
     assert isinstance(op, xetile.InitTileOp), "a copy's tile is made where it is copied"
     part = to.attr
-    b = d.b
+    n = Narrow(d.b)
     mine, step, lines = boxes(part, pieces)
     map, dims = tensor_map(d, op, part, lines)
     rank = st.rank(d) if pieces > 1 else 0
-    start = b.add(to.offset(d), b.mul(rank, step[2]))
+    start = n.add(to.offset(d), n.mul(rank, step[2]))
     name = f"tma.load.{len(dims)}d"
     mask: list[SSAValue] = []
     if pieces > 1:
         name += ".multicast"
-        mask = [b.constant(i16, (1 << pieces) - 1)]
+        mask = [d.b.constant(i16, (1 << pieces) - 1)]
     for line, element, offset in mine:
-        where = d.shared_pointer(b.add(start, offset))
-        line_at = b.add(b.mul(rank, step[0]), line)
-        at = coordinates(d, op, dims, line_at, b.add(b.mul(rank, step[1]), element))
+        where = st.pointer(d, n.add(start, offset))
+        line_at = n.add(n.mul(rank, step[0]), line)
+        at = coordinates(d, op, dims, line_at, n.add(n.mul(rank, step[1]), element))
         st.instr(d, name, where, barrier, map, *at, *mask)
 
 
@@ -232,7 +230,8 @@ def read(d: Distributor, op: Operation) -> None:
     layout = d.home(op.result)
     assert layout is not None
     element = plain(place.attr.element_type)
-    value = load_fragment(d, layout, memory_of(place.attr), place.offset(d), element)
+    start = Narrow(d.b).index(place.offset(d))
+    value = load_fragment(d, layout, memory_of(place.attr), start, element)
     d.set_fragment(op.result, value, layout)
 
 

@@ -16,8 +16,9 @@ from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import mach, stage, xetile
 from tilewright.targets.cuda import staged as st
 from tilewright.targets.cuda.distribute import LANES, Distributor, rule
-from tilewright.targets.cuda.lower_products import ROWS, WARPGROUP, accumulator, warpgroup
+from tilewright.targets.cuda.lower_products import ROWS, WARPGROUP, accumulator
 from tilewright.targets.cuda.lower_rings import coordinates, tensor_map
+from tilewright.targets.cuda.narrow import Narrow
 
 FIRST_BARRIER = 8
 """Named barriers from here on belong to the warpgroups that store."""
@@ -39,9 +40,11 @@ def store(d: Distributor, op: Operation) -> None:
     init = op.tile.owner
     assert isinstance(init, xetile.InitTileOp)
     map, dims = tensor_map(d, init, part, ROWS)
-    mine = warpgroup(d)
+    group = st.warpgroup(d)
+    word = Narrow(b)
+    mine = word.index(group)
     first = b.cmp("eq", b.rem(d.thread, LANES * WARPGROUP), 0)
-    barrier = b.value(arith.IndexCastOp(b.idx(b.add(mine, FIRST_BARRIER)), i32))
+    barrier = word.value(word.add(group, FIRST_BARRIER))
     threads = b.constant(i32, LANES * WARPGROUP)
     facts = st.facts(d)
     facts.barriers = max(facts.barriers, FIRST_BARRIER + groups)
@@ -62,7 +65,7 @@ def store(d: Distributor, op: Operation) -> None:
             st.instr(d, "fence.proxy.async")
             st.instr(d, "bar.sync", barrier, threads)
             with b.when(first):
-                row = b.add(b.mul(mine, ROWS), block * ROWS * groups)
+                row = word.add(word.mul(group, ROWS), block * ROWS * groups)
                 where = coordinates(d, init, dims, row, column)
                 st.instr(d, f"tma.store.{len(dims)}d", d.shared_pointer(panel), map, *where)
                 st.instr(d, "bulk.commit_group")

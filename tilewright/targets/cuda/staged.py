@@ -1,7 +1,7 @@
 """What the lowering knows of rings: where slots and barriers stand in shared memory, and cursors as numbers.
 
 A ring has two mbarriers per slot. `full` completes a phase when the copies of a fill are done (one arrival, by the
-thread that issues, and the bytes); `empty` when all readers have released it. A cursor is one index: the slot in bits 0
+thread that issues, and the bytes); `empty` when all readers have released it. A cursor is one word: the slot in bits 0
 to 15, the parity of the fill's round in bit 16. The first fill finds every slot free because it waits for the phase
 before the first, which counts as complete.
 """
@@ -12,16 +12,20 @@ from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from xdsl.dialects import arith, gpu
-from xdsl.dialects.builtin import IndexType, i32
+from xdsl.dialects.builtin import i32
 from xdsl.ir import Attribute, SSAValue
 
-from tilewright.codegen.builder import Builder, Idx
+from tilewright.codegen.builder import Builder
+from tilewright.codegen.tiles import as_idx
 from tilewright.dialects import mach, stage
 from tilewright.dialects.stage.rings import ring_type
 from tilewright.targets.cuda.distribute import Distributor
 from tilewright.targets.cuda.lowered import Slot
+from tilewright.targets.cuda.narrow import Narrow, Word
 
-PARITY = 1 << 16
+PARITY_BIT = 16
+WARPGROUP = 4
+"""Warps of a warpgroup."""
 ALIGNMENT = 1024
 """Bytes: what the pattern of a 128-byte swizzle repeats after."""
 
@@ -53,17 +57,17 @@ class Staged:
 
     place: Place
     part: int
-    slot: Idx
+    slot: Word
 
     @property
     def attr(self) -> stage.PartAttr:
         return self.place.type.parts.data[self.part]
 
-    def offset(self, d: Distributor) -> Idx:
+    def offset(self, d: Distributor) -> Word:
         """Bytes from the start of shared memory."""
-        b = d.b
+        n = Narrow(d.b)
         start = self.place.slots + self.place.parts[self.part]
-        return b.add(b.mul(self.slot, self.place.type.slot_bytes), start)
+        return n.add(n.mul(self.slot, self.place.type.slot_bytes), start)
 
 
 @dataclass
@@ -116,28 +120,33 @@ def parameter(d: Distributor, slot: Slot, type: Attribute) -> SSAValue:
     return value
 
 
-def uniform_warpgroup(d: Distributor) -> SSAValue:
+def warpgroup(d: Distributor) -> Word:
     """The number of this thread's warpgroup in its team, in a form that is the same for the warp by construction."""
+    if d.team.warps == WARPGROUP:
+        return 0
     known = facts(d).uniform
     if d not in known:
         with d.preamble():
             b = d.b
             group = b.value(arith.IndexCastOp(b.idx(b.div(d.thread, 128)), i32))
             zero = b.constant(i32, 0)
-            same = b.value(mach.InstrOp("nvptx.shfl.idx", [group, zero], [i32]))
-            known[d] = b.value(arith.IndexCastOp(same, IndexType()))
-            b.nonnegative.add(known[d])
+            known[d] = b.value(mach.InstrOp("nvptx.shfl.idx", [group, zero], [i32]))
     return known[d]
 
 
 def shared_address(d: Distributor) -> SSAValue:
-    """The address of the workgroup's shared memory as an index."""
+    """The address of the workgroup's shared memory as a word."""
     known = facts(d).addresses
     if d not in known:
         with d.preamble():
-            known[d] = d.b.value(mach.IntFromPtrOp(d.shared_pointer(0)))
-            d.b.nonnegative.add(known[d])
+            known[d] = d.b.value(mach.IntFromPtrOp(d.shared_pointer(0), i32))
     return known[d]
+
+
+def pointer(d: Distributor, offset: Word) -> SSAValue:
+    """The address so many bytes into the workgroup's shared memory."""
+    n = Narrow(d.b)
+    return n.pointer(n.add(shared_address(d), offset))
 
 
 def place_of(d: Distributor, ring: SSAValue) -> Place:
@@ -160,54 +169,57 @@ def allocate(d: Distributor, op: stage.RingOp, readers: int) -> Place:
     return place
 
 
-def rank(d: Distributor) -> Idx:
+def rank(d: Distributor) -> Word:
     """This workgroup's place in its cluster."""
     size = facts(d).cluster
     if size == 1:
         return 0
+    n = Narrow(d.b)
     number = d.b.value(gpu.BlockIdOp(gpu.DimensionAttr(gpu.DimensionEnum.X)))
-    d.b.nonnegative.add(number)
-    return d.b.rem(number, size)
+    return n.low(n.of(number), size.bit_length() - 1)
 
 
-def slot_of(d: Distributor, cursor: SSAValue) -> Idx:
-    found = d.idx(cursor)
-    return d.b.rem(found, PARITY)
+def slot_of(d: Distributor, cursor: SSAValue) -> Word:
+    return Narrow(d.b).low(_number(d, cursor), PARITY_BIT)
+
+
+def _number(d: Distributor, cursor: SSAValue) -> Word:
+    """A cursor as a word: an int where it is constant."""
+    found = as_idx(d.scalar(cursor))
+    return found
 
 
 def parity_of(d: Distributor, cursor: SSAValue, flipped: bool = False) -> SSAValue:
     """The parity of a cursor's round, or its opposite, as i32."""
-    b = d.b
-    found = d.idx(cursor)
-    if isinstance(found, int):
-        return b.constant(i32, (found // PARITY) ^ int(flipped))
-    parity = b.value(arith.IndexCastOp(b.idx(b.div(found, PARITY)), i32))
-    if flipped:
-        parity = b.value(arith.XOrIOp(parity, b.constant(i32, 1)))
-    return parity
+    n = Narrow(d.b)
+    return n.value(n.xor(n.high(_number(d, cursor), PARITY_BIT), int(flipped)) if flipped
+                   else n.high(_number(d, cursor), PARITY_BIT))  # fmt: skip
 
 
-def advanced(d: Distributor, cursor: Idx, slots: int) -> Idx:
+def advanced(d: Distributor, cursor: SSAValue, slots: int) -> SSAValue:
     """The cursor after this one: slot 0 of the next round comes after the last."""
-    b = d.b
-    following = b.add(cursor, 1)
+    n = Narrow(d.b)
+    following = n.add(_number(d, cursor), 1)
+    parity = 1 << PARITY_BIT
     if isinstance(following, int):
-        slot, parity = following % PARITY, following // PARITY
-        return (parity ^ 1) * PARITY if slot == slots else following
-    wrapped = b.cmp("eq", b.rem(following, PARITY), slots)
-    flipped = b.value(arith.XOrIOp(b.idx(following), b.idx(PARITY)))
-    again = b.value(arith.AndIOp(flipped, b.idx(PARITY)))
-    return b.select(wrapped, again, following)
+        slot, round_ = following % parity, following // parity
+        return n.value((round_ ^ 1) * parity if slot == slots else following)
+    wrapped = n.equal(n.value(n.low(following, PARITY_BIT)), slots)
+    flipped = n.xor(following, parity)
+    again = d.b.value(arith.AndIOp(n.value(flipped), n.value(parity)))
+    return d.b.value(arith.SelectOp(wrapped, again, following))
 
 
-def full(d: Distributor, place: Place, slot: Idx) -> SSAValue:
+def full(d: Distributor, place: Place, slot: Word) -> SSAValue:
     """The barrier of a slot that completes when its copies are done."""
-    return d.shared_pointer(d.b.add(d.b.mul(slot, 8), place.barriers))
+    n = Narrow(d.b)
+    return pointer(d, n.add(n.mul(slot, 8), place.barriers))
 
 
-def empty(d: Distributor, place: Place, slot: Idx) -> SSAValue:
+def empty(d: Distributor, place: Place, slot: Word) -> SSAValue:
     """The barrier of a slot that completes when its readers have released it."""
-    return d.shared_pointer(d.b.add(d.b.mul(slot, 8), place.barriers + 8 * place.count))
+    n = Narrow(d.b)
+    return pointer(d, n.add(n.mul(slot, 8), place.barriers + 8 * place.count))
 
 
 def instr(d: Distributor, name: str, *operands: SSAValue, **immediates: int) -> None:

@@ -1,0 +1,87 @@
+"""Arithmetic on 32-bit integers that folds: addresses in shared memory, cursors, descriptors.
+
+Shared memory is addressed by 32 bits. Values that are the same for a whole warp stay in the machine's uniform
+registers only if all arithmetic on them has a uniform form, and 64-bit comparisons have none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import IndexType, i32
+from xdsl.dialects.llvm import LLVMPointerType
+from xdsl.ir import SSAValue
+
+from tilewright.codegen.builder import Builder
+from tilewright.dialects import mach
+
+Word = int | SSAValue
+"""A number known now, or a value of type i32."""
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """Appends 32-bit arithmetic to a builder's block."""
+
+    b: Builder
+
+    def value(self, x: Word) -> SSAValue:
+        return self.b.constant(i32, x) if isinstance(x, int) else x
+
+    def of(self, x: int | SSAValue) -> Word:
+        """An index as a word."""
+        if isinstance(x, int) or x.type == i32:
+            return x
+        return self.b.value(arith.IndexCastOp(x, i32))
+
+    def index(self, x: Word) -> int | SSAValue:
+        """A word, which is not negative, as an index."""
+        if isinstance(x, int):
+            return x
+        made = self.b.value(arith.IndexCastOp(x, IndexType()))
+        self.b.nonnegative.add(made)
+        return made
+
+    def add(self, x: Word, y: Word) -> Word:
+        if isinstance(x, int) and isinstance(y, int):
+            return x + y
+        if x == 0:
+            return y
+        if y == 0:
+            return x
+        return self.b.value(arith.AddiOp(self.value(x), self.value(y)))
+
+    def mul(self, x: Word, y: int) -> Word:
+        if isinstance(x, int):
+            return x * y
+        if y in (0, 1):
+            return x if y else 0
+        return self.b.value(arith.MuliOp(x, self.value(y)))
+
+    def low(self, x: Word, bits: int) -> Word:
+        """The lowest bits."""
+        mask = (1 << bits) - 1
+        if isinstance(x, int):
+            return x & mask
+        return self.b.value(arith.AndIOp(x, self.value(mask)))
+
+    def high(self, x: Word, bits: int) -> Word:
+        """All but the lowest bits, moved down."""
+        if isinstance(x, int):
+            return x >> bits
+        return self.b.value(arith.ShRUIOp(x, self.value(bits)))
+
+    def xor(self, x: Word, y: int) -> Word:
+        if isinstance(x, int):
+            return x ^ y
+        return self.b.value(arith.XOrIOp(x, self.value(y)))
+
+    def equal(self, x: SSAValue, y: int) -> SSAValue:
+        return self.b.value(arith.CmpiOp(x, self.value(y), "eq"))
+
+    def pointer(self, x: Word) -> SSAValue:
+        """The address `x` of shared memory as a pointer."""
+        from xdsl.dialects.builtin import IntAttr
+
+        return self.b.value(mach.PtrFromIntOp(self.value(x), LLVMPointerType(IntAttr(3))))
