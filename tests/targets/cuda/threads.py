@@ -373,9 +373,14 @@ class Threads:
             self.values[r] = np.concatenate([np.asarray(p[i]) for p in parts])
 
     def _copy(self, size: int, to: Array, source: Array, count: Array) -> None:
-        whole = self.active & (count == size)
-        data = self.load(np.where(whole, source, GLOBAL_BASE), size, whole)
-        assert (count[self.active] % size == 0).all()
+        """At once: what is read before it was waited for is not told apart."""
+        data = np.zeros((self.n, size), np.uint8)
+        for n in np.unique(count[self.active]):
+            on = self.active & (count == n)
+            if n > 0:
+                assert not (source[on] % size).any(), "misaligned copy"
+                data[on, :n] = self.load(np.where(on, source, GLOBAL_BASE), int(n), on)[on]
+        assert not (to[self.active] % size).any(), "misaligned copy"
         self.store(to, data, self.active)
 
     # Control -------------------------------------------------------------------------------------

@@ -173,9 +173,9 @@ def straddles(layout: Layout, tile: Tile, facts: Facts, dim: int, width: int) ->
     if width == 1 or divides(width, facts.extents[dim]):
         return None
     offset, extent = tile.offsets[dim], tile.extents[dim]
-    if isinstance(offset, int) and isinstance(extent, int):
-        if offset + layout.shape[dim] <= extent or extent % width == 0:
-            return None
+    known = isinstance(offset, int) and isinstance(extent, int)
+    if known and (offset + layout.shape[dim] <= extent or extent % width == 0):  # pyright: ignore
+        return None
     return extent
 
 

@@ -43,6 +43,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -186,6 +187,10 @@ class Distributor:
         self.hazards = Hazards()
         self.result_number = 0
         """Which result of an op with several its producer is asked for."""
+        self.skipped: set[Operation] = set()
+        """Ops whose work is done elsewhere (loads that are copied ahead)."""
+        self.in_shared: dict[SSAValue, Any] = {}
+        """Operands of products that lie in shared memory (`rules_product.Staged`)."""
         self._scopes = [_Scope()]
         # Everything that depends on the thread's number alone stands before this op.
         self._marker = b.value(arith.ConstantOp.from_int_and_width(0, 1)).owner
@@ -239,6 +244,8 @@ class Distributor:
 
     def lower(self, op: Operation) -> None:
         """One op: its rule, or nothing now if its results are made on demand."""
+        if op in self.skipped:
+            return
         results = [r for r in op.results if is_tile_shaped(r)]
         make = producer_of(op)
         if make is not None and results:

@@ -82,6 +82,8 @@ class Ownership:
     warps: int
     homes: dict[SSAValue, Layout] = field(default_factory=dict[SSAValue, Layout])
     products: dict[Operation, Product] = field(default_factory=dict[Operation, Product])
+    stages: int = 0
+    """Buffers of a loop's loads in flight; fewer than 2: none are copied ahead."""
 
     def default(self, type: Attribute) -> Layout:
         """The layout of a tile about which nothing is known."""
@@ -159,8 +161,8 @@ def origin_of(tile: SSAValue) -> xt.InitTileOp | None:
 def choose_warps(kernel: gpu.FuncOp) -> int:
     """Warps of a workgroup: about 32 accumulators, or one vector, per thread and at most 64 values."""
     products = [op for op in kernel.walk() if isinstance(op, xt.TileMmaOp)]
-    sizes = [
-        (prod(shape_of(v)), itemsize(v.type.element_type))  # pyright: ignore
+    values = [
+        v
         for op in kernel.walk()
         for v in op.results
         if is_tile(v) and not isinstance(op, arith.ConstantOp)
@@ -171,11 +173,14 @@ def choose_warps(kernel: gpu.FuncOp) -> int:
         while warps < 16 and largest > LANES * warps * 128:
             warps *= 2
         return warps
-    if not sizes:
+    if not values:
         return 1
-    largest, size = max(sizes)
-    warps = _power(largest // (LANES * max(1, 16 // size)), 8)
-    while warps < 32 and largest > LANES * warps * 64:
+    largest = max(values, key=lambda v: prod(shape_of(v)))
+    size = itemsize(largest.type.element_type)  # pyright: ignore
+    # Only powers of two are dealt out: more threads than those hold replicas.
+    parts = prod(bl.power_of_two_in(n) for n in shape_of(largest))
+    warps = _power(parts // (LANES * max(1, 16 // size)), 8)
+    while warps < 32 and prod(shape_of(largest)) > LANES * warps * 64 and parts > LANES * warps:
         warps *= 2
     return warps
 

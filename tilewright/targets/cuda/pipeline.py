@@ -21,14 +21,16 @@ from tilewright.targets.cuda.asynchronous import SPARE, make_asynchronous, team_
 from tilewright.targets.cuda.lower import lower_kernel
 from tilewright.targets.cuda.lowered import Lowered
 from tilewright.targets.cuda.ownership import choose_warps, plan_ownership
+from tilewright.targets.cuda.passes.positions import place_tiles
 from tilewright.targets.cuda.retile import factor_of, retile
+from tilewright.targets.cuda.rules_pipeline import MOST_STAGES
 from tilewright.uarch.base import Machine
 
-ABLATIONS = ("reciprocal", "mma", "split", *ASYNCHRONOUS)
+ABLATIONS = ("reciprocal", "mma", "split", "copies", *ASYNCHRONOUS)
 """Optimisations that `options.disable` can switch off; results stay right.
 
 mma: matrix instructions instead of multiply-add element by element. split: large tiles are shared by
-several workgroups."""
+several workgroups. copies: loads of products are copied ahead of their loop (cp.async)."""
 
 
 def kernel_of(module: ModuleOp) -> gpu.FuncOp:
@@ -90,8 +92,12 @@ def run_pipeline(
         run("cleanup", lambda: cleanup(kernel))
     lowered = _asynchronous(module, machine, options, remarks, ir, observe)
     if lowered is None:
+        run("positions", lambda: place_tiles(kernel))
+        run("cleanup", lambda: cleanup(kernel))
         warps = choose_warps(kernel)
         ownership = plan_ownership(kernel.body.block, warps, use_mma="mma" not in off)
+        if "copies" not in off:
+            ownership.stages = options.num_stages or MOST_STAGES
         lowered = lower_kernel(kernel, ownership, machine)
     lowered.split = factor_of(kernel)
     ir["mach"] = str(lowered.module)

@@ -10,6 +10,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from tilewright.codegen.builder import Idx
 from tilewright.codegen.tiles import ScatteredTile, Tile
 from tilewright.dialects import xetile as xt
+from tilewright.targets.cuda import rules_pipeline as pipeline
 from tilewright.targets.cuda.aliasing import root_of
 from tilewright.targets.cuda.distribute import Distributor, is_tile_shaped, rule
 from tilewright.targets.cuda.rules_memory import UNKNOWN
@@ -111,9 +112,17 @@ def lower_for(d: Distributor, op: Operation) -> None:
     for init, arg in zip(op.iter_args, body.args[1:], strict=True):
         carry += flatten(d, init, arg)
     lo, hi, step = (d.idx(v) for v in (op.lb, op.ub, op.step))
+    ring = pipeline.prepare(d, op)
+    if ring is not None:
+        pipeline.fill(d, ring)
+        carry.append(b.idx(0))
     with d.hazards.loop(accesses(d, op)), b.loop(lo, hi, step, carry) as loop, d.scope():
         d.set_scalar(body.args[0], loop.iv)
         carried = list(loop.carried)
+        slot = loop.carried[-1] if ring is not None else None
+        if ring is not None and slot is not None:
+            b.nonnegative.add(slot)
+            pipeline.begin_iteration(d, ring, loop.iv, slot)
         _mark_offsets(d, op, carried)
         for init, arg in zip(op.iter_args, body.args[1:], strict=True):
             bind(d, arg, init, carried)
@@ -122,7 +131,11 @@ def lower_for(d: Distributor, op: Operation) -> None:
         for value, arg in zip(last.operands, body.args[1:], strict=True):
             check_same_matrix(d, op, value, arg)
             out += flatten(d, value, arg)
+        if ring is not None and slot is not None:
+            out.append(pipeline.next_slot(d, ring, slot))
         loop.out = out
+    if ring is not None:
+        pipeline.end(d, ring)
     results = list(loop.results)
     _mark_offsets(d, op, results)
     for init, result in zip(op.iter_args, op.results, strict=True):

@@ -27,7 +27,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from tilewright.codegen.builder import Builder
+from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
@@ -58,9 +58,10 @@ ROW_BYTES = 16
 
 @dataclass
 class Staged:
-    """An operand in shared memory."""
+    """An operand in shared memory; the offset of one that the compiler did not put there just now is
+    any index."""
 
-    offset: int
+    offset: Idx
     memory: Layout
     element: Attribute
 
@@ -73,20 +74,29 @@ def tile_mma(d: Distributor, op: Operation) -> None:
         by_elements(d, op, plan)
         return
     assert plan.a is not None and plan.b is not None
-    sides = [_prepared(d, op.a, plan.a), _prepared(d, op.b, plan.b)]
+    wanted = (plan.a, plan.b)
+    held: list[Fragment | None] = []
     staged: list[Staged | None] = []
-    for fragment, want in zip(sides, (plan.a, plan.b), strict=True):
+    for value, want in zip((op.a, op.b), wanted, strict=True):
+        if value in d.in_shared:
+            held.append(None)
+            staged.append(d.in_shared[value])
+            continue
+        fragment = _prepared(d, value, want)
+        held.append(fragment)
         # What is held by the right lanes needs no memory.
         inside = conversion(fragment.layout, want)[1] is not None
         staged.append(None if inside else stage(d, fragment, op))
     parts: list[SSAValue] = []
-    for fragment, place, want in zip(sides, staged, (plan.a, plan.b), strict=True):
-        if place is None:
-            parts.append(words(d, d.convert(fragment, want).value, plan))
-        else:
-            parts.append(read_operand(d, place, want, plan))
-    for place in staged:
+    for fragment, place, want in zip(held, staged, wanted, strict=True):
         if place is not None:
+            parts.append(read_operand(d, place, want, plan))
+        else:
+            assert fragment is not None
+            parts.append(words(d, d.convert(fragment, want).value, plan))
+    for fragment, place in zip(held, staged, strict=True):
+        if fragment is not None and place is not None:
+            assert isinstance(place.offset, int)
             d.shared.release(place.offset)
     accumulator = (
         d.fragment_of(op.c, plan.c).value
@@ -159,7 +169,8 @@ def read_operand(d: Distributor, staged: Staged, want: Layout, plan: Product) ->
     """The fragment of one operand as words: by ldmatrix where its rows lie so, else by plain loads."""
     size = itemsize(staged.element)
     need = extent_bytes(staged.memory, size)
-    d.hazards.read(d, Place(staged.offset, staged.offset + need))
+    if isinstance(staged.offset, int):
+        d.hazards.read(d, Place(staged.offset, staged.offset + need))
     found = matrices(want, staged.memory, size, plan.pack, d.team.warps)
     if found is None:
         return words(d, load_fragment(d, want, staged.memory, staged.offset, staged.element), plan)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import arith, cf, gpu, memref
-from xdsl.dialects.builtin import MemRefType
+from xdsl.dialects.builtin import IndexType, MemRefType
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.builder import Idx
@@ -13,6 +13,7 @@ from tilewright.codegen.tiles import (
     Matrix,
     ScatteredTile,
     Tile,
+    as_idx,
     init_tile,
     itemsize,
     matrix_of_memref,
@@ -52,6 +53,10 @@ def clone_scalar(d: Distributor, op: Operation) -> None:
             d.set_scalar(op.result, b.constant(plain(op.result.type), data))
             return
     operands = [d.scalar(v) for v in op.operands]
+    fold = {arith.AddiOp: b.add, arith.SubiOp: b.sub, arith.MuliOp: b.mul}.get(type(op))
+    if fold is not None and isinstance(op.results[0].type, IndexType):
+        d.set_scalar(op.results[0], b.idx(fold(as_idx(operands[0]), as_idx(operands[1]))))
+        return
     new = type(op).create(
         operands=operands,
         result_types=[plain(r.type) for r in op.results],
