@@ -94,7 +94,8 @@ def by_warpgroups(ring: SSAValue) -> bool:
 
 @rule("stage.cursor")
 def cursor(d: Distributor, op: Operation) -> None:
-    d.set_scalar(op.results[0], d.b.constant(i32, 0))
+    zero = d.b.constant(i32, 0)
+    d.set_scalar(op.results[0], st.cursor_of(d, zero, zero))
 
 
 @rule("stage.advance")

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from xdsl.dialects import gpu
-from xdsl.dialects.builtin import IndexType
-from xdsl.ir import Block, Operation
+from xdsl.dialects import arith, gpu
+from xdsl.dialects.builtin import IndexType, i32
+from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.dialects import stage
 from tilewright.targets.cuda import staged as st
@@ -18,6 +18,7 @@ from tilewright.targets.cuda.distribute import LANES, Distributor, Team, rule
 from tilewright.targets.cuda.lower_rings import announce_barriers
 from tilewright.targets.cuda.lower_stores import finish_stores
 from tilewright.targets.cuda.lowered import Programs
+from tilewright.targets.cuda.narrow import Narrow
 from tilewright.targets.cuda.ownership import Ownership, plan_ownership
 
 ENTRY_REGISTERS = 64 << 10
@@ -49,18 +50,22 @@ def roles(d: Distributor, op: Operation) -> None:
     assert isinstance(op, stage.RolesOp)
     announce_barriers(d)
     first = 0
+    mine = Narrow(d.b).value(st.warpgroup(d))
     for number, role in enumerate(op.roles):
         warps = role.warps.value.data
-        low = d.b.cmp("sge", d.thread, first * LANES)
-        high = d.b.cmp("slt", d.thread, (first + warps) * LANES)
+        low = _compare(d, mine, first // st.WARPGROUP, "sge")
+        high = _compare(d, mine, (first + warps) // st.WARPGROUP, "slt")
         condition = high if first == 0 else low
         if 0 < number < len(op.roles) - 1:
-            condition = d.b.both(low, high)
-        assert condition is not None
+            condition = d.b.value(arith.AndIOp(low, high))
         with d.b.when(condition), d.scope():
             _role(d, role, Team(warps, first, number + 1))
         first += warps
     st.facts(d).barriers = max(st.facts(d).barriers, len(op.roles) + 1)
+
+
+def _compare(d: Distributor, word: SSAValue, number: int, how: str) -> SSAValue:
+    return d.b.value(arith.CmpiOp(word, d.b.constant(i32, number), how))
 
 
 def _role(d: Distributor, role: stage.RoleOp, team: Team) -> None:

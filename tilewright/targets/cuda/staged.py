@@ -1,9 +1,9 @@
 """What the lowering knows of rings: where slots and barriers stand in shared memory, and cursors as numbers.
 
 A ring has two mbarriers per slot. `full` completes a phase when the copies of a fill are done (one arrival, by the
-thread that issues, and the bytes); `empty` when all readers have released it. A cursor is one word: the slot in bits 0
-to 15, the parity of the fill's round in bit 16. The first fill finds every slot free because it waits for the phase
-before the first, which counts as complete.
+thread that issues, and the bytes); `empty` when all readers have released it. A cursor is two words, so that the slot
+can stay in uniform registers: the slot, and the parity of the fill's round. The first fill finds every slot free
+because it waits for the phase before the first, which counts as complete.
 """
 
 from __future__ import annotations
@@ -11,19 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
-from xdsl.dialects import arith, gpu
-from xdsl.dialects.builtin import i32
+from xdsl.dialects import arith, gpu, vector
+from xdsl.dialects.builtin import VectorType, i32
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.builder import Builder
-from tilewright.codegen.tiles import as_idx
 from tilewright.dialects import mach, stage
 from tilewright.dialects.stage.rings import ring_type
 from tilewright.targets.cuda.distribute import Distributor
 from tilewright.targets.cuda.lowered import Slot
 from tilewright.targets.cuda.narrow import Narrow, Word
 
-PARITY_BIT = 16
 WARPGROUP = 4
 """Warps of a warpgroup."""
 ALIGNMENT = 1024
@@ -121,7 +119,10 @@ def parameter(d: Distributor, slot: Slot, type: Attribute) -> SSAValue:
 
 
 def warpgroup(d: Distributor) -> Word:
-    """The number of this thread's warpgroup in its team, in a form that is the same for the warp by construction."""
+    """The number of this thread's warpgroup in its team, in a form that is the same for the warp by construction.
+
+    A branch on it is known to be taken by whole warps, in which uniform registers can be used.
+    """
     if d.team.warps == WARPGROUP:
         return 0
     known = facts(d).uniform
@@ -179,35 +180,34 @@ def rank(d: Distributor) -> Word:
     return n.low(n.of(number), size.bit_length() - 1)
 
 
+def cursor_of(d: Distributor, slot: SSAValue, parity: SSAValue) -> SSAValue:
+    """A cursor of its two words."""
+    made = d.b.constant(VectorType(i32, [2]), 0)
+    for place, word in enumerate((slot, parity)):
+        made = d.b.value(vector.InsertOp(word, made, [place]))
+    return made
+
+
 def slot_of(d: Distributor, cursor: SSAValue) -> Word:
-    return Narrow(d.b).low(_number(d, cursor), PARITY_BIT)
-
-
-def _number(d: Distributor, cursor: SSAValue) -> Word:
-    """A cursor as a word: an int where it is constant."""
-    found = as_idx(d.scalar(cursor))
-    return found
+    return d.b.extract(d.scalar(cursor), 0)
 
 
 def parity_of(d: Distributor, cursor: SSAValue, flipped: bool = False) -> SSAValue:
     """The parity of a cursor's round, or its opposite, as i32."""
     n = Narrow(d.b)
-    return n.value(n.xor(n.high(_number(d, cursor), PARITY_BIT), int(flipped)) if flipped
-                   else n.high(_number(d, cursor), PARITY_BIT))  # fmt: skip
+    parity = d.b.extract(d.scalar(cursor), 1)
+    return n.value(n.xor(parity, 1)) if flipped else parity
 
 
 def advanced(d: Distributor, cursor: SSAValue, slots: int) -> SSAValue:
     """The cursor after this one: slot 0 of the next round comes after the last."""
-    n = Narrow(d.b)
-    following = n.add(_number(d, cursor), 1)
-    parity = 1 << PARITY_BIT
-    if isinstance(following, int):
-        slot, round_ = following % parity, following // parity
-        return n.value((round_ ^ 1) * parity if slot == slots else following)
-    wrapped = n.equal(n.value(n.low(following, PARITY_BIT)), slots)
-    flipped = n.xor(following, parity)
-    again = d.b.value(arith.AndIOp(n.value(flipped), n.value(parity)))
-    return d.b.value(arith.SelectOp(wrapped, again, following))
+    n, b = Narrow(d.b), d.b
+    slot, parity = b.extract(d.scalar(cursor), 0), b.extract(d.scalar(cursor), 1)
+    following = n.value(n.add(slot, 1))
+    wrapped = n.equal(following, slots)
+    first = b.value(arith.SelectOp(wrapped, n.value(0), following))
+    turned = b.value(arith.ExtUIOp(wrapped, i32))
+    return cursor_of(d, first, b.value(arith.XOrIOp(parity, turned)))
 
 
 def full(d: Distributor, place: Place, slot: Word) -> SSAValue:
