@@ -302,3 +302,17 @@ def test_targets_that_cannot_prepare(launcher, target, monkeypatch):
             True, True,
         ]  # fmt: skip
     assert len(target.launches) == 3
+
+
+def test_guards_tell_tensors_apart() -> None:
+    """Where torch has a guard that works, it says no to everything that code may depend on."""
+    torch = pytest.importorskip("torch")
+    from tilewright.runtime.guards import guard
+
+    x, y = torch.zeros(4, 6), torch.zeros(6)
+    check = guard([x, y])
+    if check is None:
+        pytest.skip("this torch has no guard that works as expected")
+    assert check(torch.ones(4, 6), torch.ones(6))
+    others = [(x.T, y), (x.half(), y), (torch.zeros(4, 12)[:, ::2], y), (x[:3], y), (x, y[::2])]
+    assert not any(check(*o) for o in [*others, (torch._neg_view(x), y), (y, x)])

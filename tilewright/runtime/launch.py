@@ -26,6 +26,7 @@ from tilewright.runtime import cache
 from tilewright.runtime.arrays import ArrayArg, contiguous_strides, likeness, tensor_types
 from tilewright.runtime.binding import MISSING, Binder, Bound, Parameter, constexpr_likeness
 from tilewright.runtime.compiled import CompiledKernel, Program, compile_program
+from tilewright.runtime.guards import guard
 from tilewright.runtime.key import (
     DEVICE_ALIGNMENT,
     HOST_ALIGNMENT,
@@ -88,13 +89,24 @@ class Launcher:
         self._seen: dict[Any, _Looks] = {}
         self._kernels: dict[Any, CompiledKernel] = {}
         self._bound: dict[Any, Callable[[], None]] = {}
+        self._guarded: dict[Any, tuple[Callable[..., bool], Callable[[], None]]] = {}
+        """By grid and addresses alone, with a check of the rest in one call."""
         self._bound_under: object = None
         """The knobs under which the launches of ``_bound`` were bound."""
 
     def again(self, grid: Any, args: tuple[Any, ...]) -> bool:
         """Repeats a launch with these very addresses, shapes and numbers; False where there is none."""
-        if not self._bound or knobs.current() is not self._bound_under:
+        if knobs.current() is not self._bound_under:
             return False
+        try:
+            found = self._guarded.get((grid, *[value.data_ptr() for value in args]))
+            if found is not None and not found[0](*args):
+                found = None
+        except (AttributeError, RuntimeError, TypeError):  # a number, an odd tensor, a list of axes
+            found = None
+        if found is not None:
+            found[1]()
+            return True
         try:
             run = self._bound.get(_exact(grid, args))
         except RuntimeError:  # a tensor without addresses or strides
@@ -104,15 +116,21 @@ class Launcher:
         run()
         return True
 
-    def _bind(self, key: Any, prepared: PreparedLaunch, grid: Grid, values: Sequence[Any]) -> None:
+    def _bind(self, grid: Any, args: tuple[Any, ...], plan: PreparedLaunch, run_time: Any) -> None:
         """Remember a launch that has just happened for :meth:`again`."""
-        if not isinstance(prepared, Bindable):
+        exact = _exact(grid, args) if isinstance(plan, Bindable) else None
+        if exact is None:
             return
+        assert isinstance(plan, Bindable)
         settings = knobs.current()
         if self._bound_under is not settings or len(self._bound) >= _MAX_SHAPES:
-            self._bound = {}
+            self._bound, self._guarded = {}, {}
             self._bound_under = settings
-        self._bound[key] = prepared.bind(grid, values)
+        run = self._bound[exact] = plan.bind(full_grid(grid), run_time)
+        if all(type(value) in _tensors[0] for value in args):
+            check = guard(args)
+            if check is not None:
+                self._guarded[(grid, *[value.data_ptr() for value in args])] = (check, run)
 
     def with_options(self, changes: Mapping[str, Any]) -> Launcher:
         """A launcher of the same program with some options changed."""
@@ -174,8 +192,8 @@ class Launcher:
         if plan.prepared is None:
             raise _refused(plan)
         plan.prepared(full, run_time)
-        if not kwargs and (exact := _exact(grid, args)) is not None:
-            self._bind(exact, plan.prepared, full, run_time)
+        if not kwargs:
+            self._bind(grid, args, plan.prepared, run_time)
 
     def _launch_new(self, grid: Grid, values: Sequence[Any], key: Any) -> None:
         """A launch of arguments not seen before; remembers what it found out under ``key``."""
