@@ -236,3 +236,51 @@ def test_time_grows_linearly():
 
     calls(2)
     assert calls(200) < 2.5 * calls(100)
+
+
+def test_a_grid_alone_is_enough():
+    text = propagated(program(ADD, o="#xegpu.layout<sg_layout = [4, 2]>"))
+    assert layouts(text, "arith.addf") == ["4, 2|16, 32"]
+
+
+def test_loads_in_other_forms():
+    """A transposing load and one of two tiles, as text may have them at workgroup level."""
+    body = """
+    %u = xegpu.load_nd %ta[0, 0] <{transpose = array<i64: 1, 0>}>
+      : !xegpu.tensor_desc<64x64xf32> -> vector<64x64xf32>
+    %tc = xegpu.create_nd_tdesc %b : memref<64x64xf32>
+      -> !xegpu.tensor_desc<64x32xf32, #xegpu.block_tdesc_attr<array_length = 2 : i64>>
+    %pair = xegpu.load_nd %tc[0, 0]
+      : !xegpu.tensor_desc<64x32xf32, #xegpu.block_tdesc_attr<array_length = 2 : i64>> -> vector<2x64x32xf32>
+    %l = vector.extract %pair[1] : vector<64x32xf32> from vector<2x64x32xf32>
+    %e = vector.insert_strided_slice %l, %y {offsets = [0, 0], strides = [1, 1]}
+      : vector<64x32xf32> into vector<64x64xf32>
+    %z = arith.addf %u, %e : vector<64x64xf32>
+    """
+    lowered(program(body, o="#r"), (1, 1, 1), arrays(), WORKGROUP)
+
+
+def convert(name: str, source: str, grid: str, data: str, type: str) -> str:
+    layout = f"#xegpu.layout<sg_layout = [{grid}], sg_data = [{data}]>"
+    return f"{name} = xegpu.convert_layout {source} <{{target_layout = {layout}}}> : {type}\n"
+
+
+def test_exchanges_share_memory_that_is_short():
+    """Exchanges of 64 KiB twice and of 16 KiB twice: 160 KiB, of 128 that there are."""
+    tall, square = "vector<256x64xf32>", "vector<64x64xf32>"
+    body = f"%one = arith.constant 1.0 : f32\n%w = vector.broadcast %one : f32 to {tall}\n"
+    body += convert("%w1", "%w", "8, 1", "32, 64", tall) + f"%w2 = math.exp %w1 : {tall}\n"
+    body += convert("%w3", "%w2", "1, 8", "256, 8", tall)
+    body += convert("%w4", "%w3", "4, 2", "64, 32", tall)
+    body += "%w5 = vector.extract_strided_slice %w4 "
+    body += "{offsets = [0, 0], sizes = [64, 64], strides = [1, 1]} "
+    body += f": {tall} to {square}\n"
+    body += convert("%q", "%x", "1, 8", "64, 8", square) + f"%q2 = arith.addf %q, %q : {square}\n"
+    body += convert("%q3", "%q2", "8, 1", "8, 64", square)
+    body += f"%z = arith.addf %q3, %w5 : {square}\n"
+    found = lowered(program(body, o="#r"), (1, 1, 1), arrays(), WORKGROUP)
+    total = 0
+    for op in ops(found, "memref.alloc"):
+        shape = op.results[0].type.get_shape()  # pyright: ignore
+        total += int(np.prod(shape))
+    assert 64 << 10 <= total <= 128 << 10

@@ -24,6 +24,7 @@ from tilewright.passes.xegpu_from_xetile import XeTileToXeGPU
 from tilewright.passes.xegpu_modernize import XeGPUModernize
 from tilewright.passes.xegpu_place_barriers import XeGPUPlaceBarriers
 from tilewright.passes.xegpu_propagate_layout import XeGPUPropagateLayout
+from tilewright.passes.xegpu_slm_layout import XeGPUSlmLayout
 from tilewright.passes.xegpu_subgroup_distribute import XeGPUSubgroupDistribute
 from tilewright.passes.xegpu_wg_to_sg import XeGPUWgToSgDistribute
 
@@ -80,6 +81,11 @@ SUBGROUP: Sequence[Entry] = (
     Entry(
         lambda chip: XeGPUBlockOpFallback(chip),
         "block ops that no 2D block message reaches are found",
+        "xegpu-sg",
+    ),
+    Entry(
+        lambda chip: XeGPUSlmLayout(chip),
+        "shared matrices lie so that a lane's registers lie side by side",
         "xegpu-sg",
     ),
     Entry(

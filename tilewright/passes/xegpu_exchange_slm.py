@@ -21,6 +21,7 @@ the machine's shared memory, with the numbers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -128,11 +129,13 @@ class _Exchange:
         )
         if back is None:
             return loaded
-        new = back(loaded, kind)
+        new: Operation = back(loaded, kind)
         own.set_layout(new.results[0], want)
         return at.add(new)
 
-    def to_memory(self, at: Before, value: SSAValue, d: Distribution):
+    def to_memory(
+        self, at: Before, value: SSAValue, d: Distribution
+    ) -> tuple[SSAValue, Callable[..., Operation] | None]:
         """The value in a type that memory has, and how it comes back; None where it is such a type."""
         kind = value.type
         assert isinstance(kind, VectorType)
@@ -160,6 +163,9 @@ class _Exchange:
         if self.used + size > self.limit:
             if known:
                 return known[0]
+            larger = [n for n in self.buffers if n > size and self.buffers[n]]
+            if larger:
+                return self.part_of(self.buffers[min(larger)][0], size)
             raise error_at(
                 op,
                 f"{op.name} exchanges {size} bytes between subgroups through shared memory; with the "
@@ -176,6 +182,16 @@ class _Exchange:
         alloc.memref.name_hint = "exchange"
         known.append(alloc.memref)
         return alloc.memref
+
+    def part_of(self, whole: SSAValue, size: int) -> SSAValue:
+        """The first bytes of another exchange's memory: barriers keep the two apart in time."""
+        source = whole.type
+        assert isinstance(source, MemRefType) and isinstance(whole.owner, Operation)
+        view = memref.SubviewOp.from_static_parameters(whole, source, [0], [size], [1])
+        block = whole.owner.parent_block()
+        assert block is not None
+        block.insert_op_after(view, whole.owner)
+        return view.result
 
     # --- Reductions ---------------------------------------------------------------------------------
 

@@ -95,7 +95,8 @@ def wanted_whole(product: xegpu.DpasOp) -> set[int]:
     """Dimensions of a product that what follows in the same loop reduces, or multiplies again."""
     found: set[int] = set()
     block = product.parent_block()
-    work, seen = [product.result], set[SSAValue]()
+    work: list[SSAValue] = [product.result]
+    seen = set[SSAValue]()
     while work:
         value = work.pop()
         if value in seen:

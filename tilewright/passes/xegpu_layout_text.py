@@ -61,6 +61,13 @@ def subgroup_part(d: Distribution) -> Distribution:
     return replace(d, inst_data=None, lane_layout=None, lane_data=None, packed=False)
 
 
+def completed(d: Distribution, shape: Sequence[int]) -> Distribution:
+    """The map with its sg_data, where the text leaves it to the shape: an even part of each extent."""
+    if d.sg_layout is None or d.sg_data is not None or d.sliced:
+        return d
+    return replace(d, sg_data=subgroup_part(d).part_shape(shape))
+
+
 def remainder(d: Distribution) -> Distribution | None:
     """What is left of the map when the value is one subgroup's piece; None where that is nothing."""
     left = replace(d, sg_layout=None, sg_data=None)

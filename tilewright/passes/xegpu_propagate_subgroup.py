@@ -5,6 +5,7 @@ Part of :mod:`tilewright.passes.xegpu_propagate_layout`.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from xdsl.dialects import gpu, vector
@@ -17,7 +18,7 @@ from tilewright.diagnostics import UnsupportedError, error_at, location_of
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.dialects.xegpu.types import TensorDescType
-from tilewright.layout import Distribution
+from tilewright.layout import Distribution, LayoutError
 from tilewright.passes import xegpu_layout_text as own
 from tilewright.passes.xegpu_cooperative import cooperative
 from tilewright.passes.xegpu_emit import Before, neutral
@@ -40,6 +41,7 @@ REMARKS = "tilewright.remarks"
 
 def propagate_subgroup(kernel: gpu.FuncOp, machine: XeMachine) -> None:
     """Writes a layout to every vector of a workgroup's kernel."""
+    _plain_loads(kernel)
     _reductions_alike(kernel)
     _duplicate_free(kernel)
     _sink_conversions(kernel)
@@ -54,6 +56,57 @@ def propagate_subgroup(kernel: gpu.FuncOp, machine: XeMachine) -> None:
     state.index_uses()
     state.slide()
     _write(state, subgroups)
+
+
+def _plain_loads(kernel: Operation) -> None:
+    """Loads that transpose, or load several tiles, in ops that deal out alone; lanes choose the form."""
+    for op in list(kernel.walk()):
+        if not isinstance(op, xegpu.LoadNdOp) or op.mixed_offsets is None:
+            continue
+        turned = op.transposes and op.transpose_bit_width is None and op.packed is None
+        count = op.tdesc.array_length
+        if not turned and (count == 1 or len(own.shape_of(op.value)) != 3):
+            continue
+        at = Before(op)
+        old = op.tdesc
+        desc = op.tensor_desc
+        if count > 1:
+            made = desc.owner
+            if not isinstance(made, xegpu.CreateNdDescOp):
+                continue
+            plain = TensorDescType(old.get_shape(), old.element_type, None, old.ownership)
+            one = xegpu.CreateNdDescOp(
+                made.source,
+                plain,
+                shape=made.mixed_shape or None,
+                strides=made.mixed_strides or None,
+            )
+            desc = at.add(one)
+        tiles: list[SSAValue] = []
+        for n in range(count):
+            offsets = list(op.mixed_offsets)
+            if n:
+                step = at.index(n * old.get_shape()[-1])
+                offsets[-1] = at.add_index(at.index(offsets[-1]), step)
+            tile = xegpu.LoadNdOp(
+                desc,
+                VectorType(old.element_type, list(old.get_shape())),
+                offsets,
+                l1_hint=op.l1_hint,
+                l2_hint=op.l2_hint,
+                l3_hint=op.l3_hint,
+            )
+            value = at.add(tile)
+            tiles.append(at.transpose(value, op.permutation or ()) if turned else value)
+        if count == 1:
+            at.replace(tiles[0])
+            continue
+        kind = op.value.type
+        assert isinstance(kind, VectorType)
+        whole = at.splat(0, kind)
+        for n, tile in enumerate(tiles):
+            whole = at.add(vector.InsertOp(tile, whole, [n]))
+        at.replace(whole)
 
 
 def _reductions_alike(kernel: Operation) -> None:
@@ -162,6 +215,8 @@ def _fix(state: Spread, subgroups: int) -> None:
 
 def _give_stated(state: Spread, value: SSAValue, d: Distribution) -> None:
     shape = own.shape_of(value)
+    with suppress(LayoutError):
+        d = own.completed(d, shape)
     if (fault := d.fault(shape)) is not None:
         op = value.owner
         assert isinstance(op, Operation)
@@ -172,12 +227,15 @@ def _give_stated(state: Spread, value: SSAValue, d: Distribution) -> None:
 def _demand_stated(state: Spread, op: Operation, operand: int, text: object) -> None:
     d = own.from_attribute(text)  # pyright: ignore[reportArgumentType]
     if d is not None and d.sg_layout is not None and is_vector(op.operands[operand]):
+        d = own.completed(d, own.shape_of(op.operands[operand]))
         state.offer(Demand(op, operand, d))
 
 
 def _fix_product(state: Spread, op: xegpu.DpasOp) -> None:
     """The result's map follows from those of A and B where only they are given."""
     a, b = (own.from_attribute(x) for x in (op.layout_a, op.layout_b))
+    if a is not None and b is not None:
+        a, b = (own.completed(d, own.shape_of(v)) for d, v in ((a, op.lhs), (b, op.rhs)))
     if op.layout_cd is not None or a is None or b is None:
         return
     if a.sg_layout is None or b.sg_layout is None or a.sg_data is None or b.sg_data is None:
@@ -301,6 +359,8 @@ def _write(state: Spread, subgroups: int) -> None:
                 d = own.from_attribute(op.properties.get("layout"))
                 if isinstance(op, xegpu.StoreNdOp) and d is None:
                     d = own.from_attribute(op.ownership)
+                if d is not None and is_vector(op.operands[0]):
+                    d = own.completed(d, own.shape_of(op.operands[0]))
                 if (d is None or d.sg_layout is None) and is_vector(op.operands[0]):
                     d = state.layouts[canonical(op.operands[0])]
                 if d is not None:

@@ -179,6 +179,27 @@ def memref_store(to: Distributor, op: Operation) -> None:
     to.put(scf.IfOp(condition, [], Region(inner)))
 
 
+@handles("tw.print", "tw.breakpoint")
+def debugging(to: Distributor, op: Operation) -> None:
+    """The first subgroup says what the workgroup has; it holds vectors whole."""
+    mapping: dict[SSAValue, SSAValue] = {}
+    for n, value in enumerate(op.operands):
+        shape = own.shape_of(value)
+        if shape:
+            whole = own.replicated(to.subgroups, len(shape), shape)
+            (mapping[value],) = to.pieces(value, whole, f"operand {n}")
+        else:
+            mapping[value] = to.one(value)
+    condition = to.once(own.replicated(to.subgroups, 1, (1,)), (1,))
+    new = op.clone(mapping)
+    if condition is None:
+        to.put(new)
+        return
+    new.location = op.location
+    inner = Block([new, scf.YieldOp()])
+    to.put(scf.IfOp(condition, [], Region(inner)))
+
+
 @handles("memref.atomic_rmw", "scf.parallel", "scf.forall", "gpu.subgroup_id", "gpu.thread_id")
 def refused(to: Distributor, op: Operation) -> None:
     raise to.refuse("in a workgroup's program has no form for one subgroup")
