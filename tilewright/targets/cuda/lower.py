@@ -133,7 +133,14 @@ def lower_kernel(kernel: gpu.FuncOp, ownership: Ownership, machine: Machine) -> 
         barriers=facts.barriers,
         cluster=(facts.cluster, 1, 1),
         registers=facts.registers,
+        minimum_per_multiprocessor=_resident(ownership, shared),
     )
+
+
+def _resident(ownership: Ownership, shared: SharedMemory) -> int:
+    """Workgroups per multiprocessor that shared memory leaves room for."""
+    fits = shared.machine.memories["smem"].size // max(1, shared.bytes)
+    return max(1, min(ownership.resident, fits))
 
 
 def _bind_arguments(d: Distributor, kernel: gpu.FuncOp, parameters: _Parameters) -> None:

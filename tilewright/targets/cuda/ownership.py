@@ -82,6 +82,8 @@ class Ownership:
     warps: int
     homes: dict[SSAValue, Layout] = field(default_factory=dict[SSAValue, Layout])
     products: dict[Operation, Product] = field(default_factory=dict[Operation, Product])
+    resident: int = 1
+    """Workgroups that a multiprocessor should hold at a time: registers and memory are shared so."""
     stages: int = 0
     """Buffers of a loop's loads in flight; fewer than 2: none are copied ahead."""
 
@@ -183,6 +185,12 @@ def choose_warps(kernel: gpu.FuncOp) -> int:
     while warps < 32 and prod(shape_of(largest)) > LANES * warps * 64 and parts > LANES * warps:
         warps *= 2
     return warps
+
+
+def resident_workgroups(ownership: Ownership) -> int:
+    """Two where accumulators leave room for it: one computes while the other waits."""
+    held = sum(plan.c.registers for plan in ownership.products.values())
+    return 2 if ownership.products and held <= 64 and ownership.warps <= 8 else 1
 
 
 def _power(n: int, most: int) -> int:

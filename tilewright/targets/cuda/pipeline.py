@@ -20,9 +20,9 @@ from tilewright.targets.cuda.asynchronous import ABLATIONS as ASYNCHRONOUS
 from tilewright.targets.cuda.asynchronous import SPARE, make_asynchronous, team_ownership
 from tilewright.targets.cuda.lower import lower_kernel
 from tilewright.targets.cuda.lowered import Lowered
-from tilewright.targets.cuda.ownership import choose_warps, plan_ownership
+from tilewright.targets.cuda.ownership import choose_warps, plan_ownership, resident_workgroups
 from tilewright.targets.cuda.passes.positions import place_tiles
-from tilewright.targets.cuda.retile import factor_of, retile
+from tilewright.targets.cuda.retile import MOST_SYNCHRONOUS, factor_of, retile
 from tilewright.targets.cuda.rules_pipeline import MOST_STAGES
 from tilewright.uarch.base import Machine
 
@@ -92,12 +92,16 @@ def run_pipeline(
         run("cleanup", lambda: cleanup(kernel))
     lowered = _asynchronous(module, machine, options, remarks, ir, observe)
     if lowered is None:
+        if "split" not in off:
+            run("split-workgroups", lambda: retile(kernel, remarks, MOST_SYNCHRONOUS))
+            run("cleanup", lambda: cleanup(kernel))
         run("positions", lambda: place_tiles(kernel))
         run("cleanup", lambda: cleanup(kernel))
         warps = choose_warps(kernel)
         ownership = plan_ownership(kernel.body.block, warps, use_mma="mma" not in off)
         if "copies" not in off:
             ownership.stages = options.num_stages or MOST_STAGES
+            ownership.resident = resident_workgroups(ownership)
         lowered = lower_kernel(kernel, ownership, machine)
     lowered.split = factor_of(kernel)
     ir["mach"] = str(lowered.module)

@@ -18,7 +18,10 @@ from tilewright.passes.split_workgroups import Choice, choices, shape_of, split
 from tilewright.targets.cuda.aliasing import may_alias, root_of
 
 MOST_ACCUMULATORS = 128 * 256
-"""Elements of all accumulators of a workgroup: 128 registers in each of 256 threads."""
+"""Elements of all accumulators of a workgroup whose products run beside the program (wgmma): 128
+registers in each of 256 threads."""
+MOST_SYNCHRONOUS = 128 * 128
+"""The same where threads wait for their products: two workgroups of half the size take turns."""
 MOST_ELEMENTS = 8192
 """Elements of the largest value of a kernel without products."""
 LEAST_PRODUCT = 64
@@ -28,16 +31,16 @@ FACTOR = "tilewright.split"
 """Attribute of a kernel: programs along x for each of the launch's."""
 
 
-def retile(kernel: gpu.FuncOp, remarks: list[str]) -> int:
+def retile(kernel: gpu.FuncOp, remarks: list[str], accumulators: int = MOST_ACCUMULATORS) -> int:
     """Splits the workgroup as often as it takes; how many programs along x one has become."""
-    factor = 1
+    before = factor = factor_of(kernel)
     while True:
         products = [op for op in kernel.walk() if isinstance(op, xt.TileMmaOp)]
         values = [op.result for op in products] or _values(kernel)
         if not values:
             break
         load = sum(_size(v) for v in values) if products else max(_size(v) for v in values)
-        if load <= (MOST_ACCUMULATORS if products else MOST_ELEMENTS):
+        if load <= (accumulators if products else MOST_ELEMENTS):
             break
         largest = max(values, key=_size)
         choice = _best(kernel, largest, LEAST_PRODUCT if products else 1)
@@ -45,7 +48,7 @@ def retile(kernel: gpu.FuncOp, remarks: list[str]) -> int:
             break
         split(kernel, choice, 2)
         factor *= 2
-    if factor > 1:
+    if factor > before:
         kernel.attributes[FACTOR] = IntegerAttr(factor, i64)
         remarks.append(f"a workgroup's tiles are shared by {factor} workgroups along x")
     return factor

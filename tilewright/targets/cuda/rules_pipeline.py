@@ -70,8 +70,12 @@ def prepare(d: Distributor, loop: scf.ForOp) -> Ring | None:
     if not streams:
         return None
     each = sum(s.bytes for s in streams)
-    room = d.shared.room() - SPARE
-    stages = min(d.ownership.stages, room // each)
+    stages = 0
+    for resident in range(d.ownership.resident, 0, -1):
+        room = d.shared.room(resident) - SPARE // resident
+        stages = min(d.ownership.stages, room // each)
+        if stages >= 3:
+            break
     if stages < 2:
         return None
     for s in streams:

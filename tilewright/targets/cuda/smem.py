@@ -61,10 +61,10 @@ class SharedMemory:
         """What a launch must ask for: the peak, and what rounding the base up may cost."""
         return self.peak + (self.alignment if self.alignment > 16 else 0)
 
-    def room(self) -> int:
-        """Bytes that are free above all that is taken."""
+    def room(self, resident: int = 1) -> int:
+        """Bytes that are free above all that is taken, with so many workgroups sharing the memory."""
         top = max((at + size for at, size in self._taken.items()), default=0)
-        return self.machine.memories["smem"].size - top
+        return self.machine.memories["smem"].size // resident - top
 
     def release(self, offset: int) -> None:
         """Give back what `allocate` gave."""
