@@ -19,6 +19,7 @@ from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.xegpu_fragments import Fragment, Register, element_of
 from tilewright.passes.xegpu_lane_scatter import LaneScatter
 from tilewright.passes.xegpu_multiples import is_multiple
+from tilewright.passes.xegpu_slm_layout import ACCESS_BITS, column_run
 
 
 class LaneMatrix(LaneScatter):
@@ -69,17 +70,49 @@ class LaneMatrix(LaneScatter):
             size = wide
         return places, size
 
+    def column_places(
+        self, op: xegpu.MatrixAccess, layout: ly.Layout
+    ) -> tuple[list[list[Index]], int] | None:
+        """Offsets of runs down the lanes' columns and their length, where the matrix lies so; else None.
+
+        The offsets are those of lane 0: the access is one of the subgroup's (`subgroup_block_io`).
+        """
+        desc = op.desc
+        block = desc.block
+        if layout.rank != 2 or len(desc.get_shape()) != 2 or desc.stride[0] != 1 or block is None:
+            return None
+        given = op.mixed_offsets
+        size = min(
+            column_run(layout, self.lanes),
+            block[0] & -block[0],
+            ACCESS_BITS // element_bits(desc.element_type),
+        )
+        while size > 1 and not is_multiple(given[0], size):
+            size //= 2
+        if size < 2:
+            return None
+        offsets: list[Index] = [self.env[v] if isinstance(v, SSAValue) else v for v in given]
+        rows, columns = layout.at(register=np.arange(layout.registers))
+        places = [
+            [self.plus(offsets[0], int(row)), self.plus(offsets[1], int(column))]
+            for row, column in zip(rows, columns, strict=True)
+        ]
+        return places, size
+
     def load_matrix(self, op: xegpu.LoadMatrixOp) -> None:
         if not isinstance(op.value.type, VectorType):
             self.keep(op)
             return
         layout, element = self.owners.layout(op.value), element_of(op.value)
-        places, size = self.matrix_places(op, layout)
+        down = self.column_places(op, layout)
+        places, size = down or self.matrix_places(op, layout)
         matrix = self.env[op.mem_desc]
         kind = VectorType(element, [size]) if size > 1 else element  # pyright: ignore
         registers: list[Register] = []
         for first in range(0, layout.registers, size):
-            made = self.add(xegpu.LoadMatrixOp(matrix, places[first], kind))
+            made = self.add(
+                xegpu.LoadMatrixOp(matrix, places[first], kind, subgroup_block_io=down is not None)
+            )
             registers += [(made, n) for n in range(size)]
         self.give(op.value, Fragment(layout, element, tuple(registers)))
 
@@ -89,10 +122,13 @@ class LaneMatrix(LaneScatter):
             return
         value = self.owned(op.value, self.owners.layout(op.value))
         layout = value.layout
-        places, size = self.matrix_places(op, layout)
+        down = self.column_places(op, layout)
+        places, size = down or self.matrix_places(op, layout)
         matrix = self.env[op.mem_desc]
         # Lanes that hold the same element write the same number to the same place.
         for first in range(0, layout.registers, size):
             registers = value.registers[first : first + size]
             part = self.pick(registers) if size > 1 else self.scalar_of(registers[0])
-            self.put(xegpu.StoreMatrixOp(part, matrix, places[first]))
+            self.put(
+                xegpu.StoreMatrixOp(part, matrix, places[first], subgroup_block_io=down is not None)
+            )

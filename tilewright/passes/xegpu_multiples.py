@@ -39,8 +39,10 @@ def is_multiple(value: Index, number: int, depth: int = 8) -> bool:
             return op.value.value.data % number == 0
         case arith.MuliOp():
             return any(is_multiple(v, number, depth - 1) for v in op.operands)
-        case arith.AddiOp() | arith.SubiOp():
+        case arith.AddiOp() | arith.SubiOp() | arith.RemUIOp() | arith.RemSIOp():
             return all(is_multiple(v, number, depth - 1) for v in op.operands)
+        case arith.SelectOp():
+            return all(is_multiple(v, number, depth - 1) for v in op.operands[1:])
         case arith.IndexCastOp():
             return is_multiple(op.input, number, depth - 1)
         case _:

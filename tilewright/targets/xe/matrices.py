@@ -19,6 +19,7 @@ from xdsl.ir import SSAValue
 from tilewright.dialects import mach, xegpu
 from tilewright.dialects.xegpu import distribution
 from tilewright.layout import Axis
+from tilewright.passes.xegpu_multiples import is_multiple
 from tilewright.targets.xe.building import Builder, Index, bits_of, count_of, element_of
 
 
@@ -55,6 +56,8 @@ def _places(b: Builder, op: xegpu.MatrixAccess, count: int) -> tuple[list[Index]
     if op.subgroup_block_io is not None:
         lane = b.add(gpu.LaneIdOp())
         column = b.plus(at[-1], lane)
+        if _runs_down(op, count):
+            return [_offset(b, op, [*at[:-1], column])], True
         return [
             _offset(b, op, [*at[:-2], b.plus(at[-2], i), column]) for i in range(count)
         ], count == 1
@@ -65,6 +68,24 @@ def _places(b: Builder, op: xegpu.MatrixAccess, count: int) -> tuple[list[Index]
     if desc.stride[-1] == 1 and fits:
         return [_offset(b, op, at)], True
     return [_offset(b, op, [*at[:-1], b.plus(at[-1], i)]) for i in range(count)], count == 1
+
+
+def _runs_down(op: xegpu.MatrixAccess, count: int) -> bool:
+    """Do `count` rows of a column lie side by side: in one block that is stored column by column?"""
+    desc = op.desc
+    height = desc.block[-2] if desc.block else desc.get_shape()[-2]
+    return desc.stride[-2] == 1 and height % count == 0 and is_multiple(op.mixed_offsets[-2], count)
+
+
+def _alignment(op: xegpu.MatrixAccess, count: int, size: int) -> int:
+    """Bytes that divide the address of `count` components in a row."""
+    desc = op.desc
+    dim = -2 if op.subgroup_block_io is not None else -1
+    others = [s for n, s in enumerate(desc.stride) if n != len(desc.stride) + dim]
+    inner = (*others, *((desc.block[dim],) if desc.block else ()))
+    whole = count & (count - 1) == 0 and all(n % count == 0 for n in inner)
+    known = whole and is_multiple(op.mixed_offsets[dim], count)
+    return min(16, size * count) if known else size
 
 
 def _check(b: Builder, type: object) -> None:
@@ -80,7 +101,8 @@ def load(b: Builder, op: xegpu.LoadMatrixOp, matrix: Matrix) -> SSAValue:
     offsets, together = _places(b, op, count_of(kind))
     pointers = [b.address(matrix.base, b.times(o, size)) for o in offsets]
     if together:
-        return b.add(mach.LoadOp(pointers[0], kind, alignment=size))
+        aligned = _alignment(op, count_of(kind), size)
+        return b.add(mach.LoadOp(pointers[0], kind, alignment=aligned))
     return b.gathered([b.add(mach.LoadOp(p, element, alignment=size)) for p in pointers], kind)
 
 
@@ -91,7 +113,8 @@ def store(b: Builder, op: xegpu.StoreMatrixOp, matrix: Matrix) -> None:
     offsets, together = _places(b, op, count_of(kind))
     pointers = [b.address(matrix.base, b.times(o, size)) for o in offsets]
     if together:
-        b.put(mach.StoreOp(op.value, pointers[0], alignment=size))
+        aligned = _alignment(op, count_of(kind), size)
+        b.put(mach.StoreOp(op.value, pointers[0], alignment=aligned))
         return
     for i, pointer in enumerate(pointers):
         b.put(mach.StoreOp(b.component(op.value, i), pointer, alignment=size))
