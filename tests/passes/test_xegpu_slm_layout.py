@@ -78,9 +78,9 @@ def test_one_access_for_a_fragment():
         check(text, lower(text, count))
     module = lower(text)
     found = Counter(op.name for op in module.walk())
-    # A: two pieces of 8 x 16, B: four of 16 x 16, each one access of a lane; no register moves.
+    # A: two pieces of 8 x 16; B: four of 16 x 16, stored as four of 8 x 16. No register moves.
     assert found["xegpu.load_matrix"] == 2 + 4
-    assert found["xegpu.store_matrix"] == 2 + 2
+    assert found["xegpu.store_matrix"] == 2 + 4
     assert not found["vector.shuffle"] and not found["gpu.shuffle"]
     blocks = [op.desc.block for op in module.walk() if isinstance(op, CreateMemDescOp)]
     assert blocks == [(8, 16), (16, 16)]
