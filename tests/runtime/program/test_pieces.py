@@ -10,7 +10,7 @@ from tests.runtime.program.pieces import gemm, launch, operands
 from tilewright.dialects.text import parse_module
 from tilewright.dialects.xetile import TileMmaOp
 from tilewright.passes.idle_barriers import remove_idle_barriers
-from tilewright.runtime.program import kernels
+from tilewright.runtime.program import lifting
 
 GRID, BLOCK = (2, 2, 1), (64, 1, 1)
 SIZES = (64, 128, 96)
@@ -20,14 +20,14 @@ SIZES = (64, 128, 96)
 def merged(monkeypatch):
     """The products that each compiled kernel has after merge-slices."""
     found: list[list[tuple[int, ...]]] = []
-    merge = kernels.merge_slices
+    merge = lifting.merge_slices
 
     def watched(kernel: gpu.FuncOp) -> None:
         merge(kernel)
         products = [op for op in kernel.walk() if isinstance(op, TileMmaOp)]
         found.append([op.result.type.get_shape() for op in products])  # pyright: ignore
 
-    monkeypatch.setattr(kernels, "merge_slices", watched)
+    monkeypatch.setattr(lifting, "merge_slices", watched)
     return found
 
 

@@ -16,29 +16,13 @@ from typing import Any
 
 import numpy as np
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import (
-    ArrayAttr,
-    DenseArrayBase,
-    DictionaryAttr,
-    IntegerAttr,
-    ModuleOp,
-    StringAttr,
-    UnitAttr,
-    i64,
-)
-from xdsl.ir import Attribute
+from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.diagnostics import CompileError, TilewrightError, UnsupportedError, error_at
-from tilewright.passes.branches_to_loops import branches_to_loops
 from tilewright.passes.host_to_calls import Launch
-from tilewright.passes.idle_barriers import remove_idle_barriers
-from tilewright.passes.lane_to_subgroup import lane_to_subgroup
-from tilewright.passes.level import LANES, LEVEL, infer_level, subgroups_of_launch
-from tilewright.passes.merge_slices import merge_slices
-from tilewright.passes.subgroup_to_workgroup import subgroup_to_workgroup
 from tilewright.runtime.arrays import describe
 from tilewright.runtime.mlir_runner import Runner
-from tilewright.targets.base import CompileOptions, Executable, Grid, get_target
+from tilewright.targets.base import Executable, Grid
 
 Say = Callable[[str], Any]
 _REPEATS = 1
@@ -123,6 +107,10 @@ class Kernels:
             )
 
     def _prepare(self, launch: Launch, block: Grid, facts: Facts) -> _Ready | _Interpreted:
+        # Here, not above: a program without kernels starts without the compiler for them.
+        from tilewright.passes.level import infer_level, subgroups_of_launch
+        from tilewright.runtime.program.lifting import alone, emulated, lifted
+
         kernel = self._find(launch)
         level = infer_level(kernel) if self._level == "auto" else self._level
         threads = block[0] * block[1] * block[2]
@@ -132,10 +120,10 @@ class Kernels:
         for target in _ways(self._target, level):
             try:
                 if target == "emu":
-                    executable = _emulated(kernel, level, subgroups, block)
+                    executable = emulated(kernel, level, subgroups, block)
                     workgroups = 1
                 else:
-                    executable = _lifted(kernel, level, subgroups, block, facts, target)
+                    executable = lifted(kernel, level, subgroups, block, facts, target)
                     workgroups = subgroups if level != "workgroup" else 1
                 self._say(f"@{name}: {level} level, compiled for {target}{because}")
                 return _Ready(executable, workgroups)
@@ -153,7 +141,7 @@ class Kernels:
                 )
         if because:
             self._say(f"@{name}: {level} level, on the reference executor{because}")
-        module = _alone(kernel, level, subgroups)
+        module = alone(kernel, level, subgroups)
         return _Interpreted(module, name, subgroups if level != "workgroup" else 1)
 
     def _find(self, launch: Launch) -> gpu.FuncOp:
@@ -174,33 +162,6 @@ def _ways(target: str, level: str) -> tuple[str, ...]:
     return (target, "emu") if target == "cpu" and level != "workgroup" else (target,)
 
 
-def _lifted(
-    kernel: gpu.FuncOp, level: str, subgroups: int, block: Grid, facts: Facts, target: str
-) -> Executable:
-    """The kernel as a workgroup's program, compiled for a target of those."""
-    module = _alone(kernel, level, subgroups)
-    copy = _kernel_of(module)
-    branches_to_loops(copy)
-    if level == "lane":
-        lane_to_subgroup(copy, LANES, block)
-    module = _as_xetile(module)
-    copy.attributes["tilewright.args"] = _facts_attribute(facts)
-    if level != "workgroup":
-        remove_idle_barriers(copy)
-        subgroup_to_workgroup(copy, subgroups, block)
-    merge_slices(copy)
-    return get_target(target).build(module, CompileOptions(target=target))
-
-
-def _emulated(kernel: gpu.FuncOp, level: str, subgroups: int, block: Grid) -> Executable:
-    """The kernel as its subgroups' program, for launches of `block` threads."""
-    module = _alone(kernel, level, subgroups)
-    copy = _kernel_of(module)
-    copy.attributes["tilewright.subgroups"] = IntegerAttr(subgroups, i64)
-    copy.attributes["tilewright.block"] = DenseArrayBase.from_list(i64, list(block))
-    return get_target("emu").build(module, CompileOptions(target="emu"))
-
-
 def _facts(arguments: Sequence[Any]) -> Facts:
     bounds: list[tuple[int, int] | None] = []
     for argument in arguments:
@@ -217,42 +178,3 @@ def _facts(arguments: Sequence[Any]) -> Facts:
         )
 
     return tuple(alone(i) for i in range(len(bounds)))
-
-
-def _facts_attribute(facts: Facts) -> Attribute:
-    """The facts as `tilewright.args` of the kernel."""
-    return ArrayAttr([DictionaryAttr({"noalias": UnitAttr()} if f else {}) for f in facts])
-
-
-def _alone(kernel: gpu.FuncOp, level: str, subgroups: int) -> ModuleOp:
-    """A module with only this kernel (and what its gpu.module has besides kernels), its level written down."""
-    outer = kernel.parent_op()
-    assert isinstance(outer, gpu.ModuleOp)
-    copy = outer.clone()
-    for op in list(copy.body.block.ops):
-        if isinstance(op, gpu.FuncOp) and op.sym_name != kernel.sym_name:
-            op.detach()
-            op.erase(safe_erase=False)
-    module = ModuleOp([copy])
-    function = _kernel_of(module)
-    function.attributes[LEVEL] = StringAttr(level)
-    if level == "subgroup":
-        function.attributes["tilewright.subgroups"] = IntegerAttr(subgroups, i64)
-    return module
-
-
-def _kernel_of(module: ModuleOp) -> gpu.FuncOp:
-    return next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
-
-
-def _as_xetile(module: ModuleOp) -> ModuleOp:
-    """XeGPU text as XeTile, which the targets take."""
-    if any(op.name.startswith("xegpu.") for op in module.walk()):
-        from tilewright.dialects import make_context
-        from tilewright.passes.xegpu_to_xetile import XeGPUToXeTile
-
-        try:
-            XeGPUToXeTile().apply(make_context(), module)
-        except TilewrightError as error:
-            raise UnsupportedError(error.message, location=error.location) from error
-    return module
