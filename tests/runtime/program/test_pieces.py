@@ -93,8 +93,8 @@ def test_barriers_stay_where_arrays_may_be_one(apart):
     """Barriers order stores against loads: they go only if what is stored cannot be what is loaded."""
     module = parse_module(gemm(64, 64, 64, lane=False, barrier=True), "pieces.mlir")
     kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
-    kernel.attributes["tilewright.args"] = kernels._facts_attribute((apart,) * 3)  # pyright: ignore
-    kernels._as_xetile(module)  # pyright: ignore
+    kernel.attributes["tilewright.args"] = lifting._facts_attribute((apart,) * 3)  # pyright: ignore
+    lifting._as_xetile(module)  # pyright: ignore
     assert remove_idle_barriers(kernel) is apart
     left = [op for op in kernel.walk() if isinstance(op, gpu.BarrierOp)]
     assert bool(left) is not apart
