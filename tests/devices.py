@@ -74,6 +74,16 @@ def _spans(arrays: list[ArrayArg]) -> list[_Span]:
     return merged
 
 
+def parametrize(metafunc: Any) -> None:
+    """For `pytest_generate_tests`: a test with an argument `target` runs on each of `TARGETS`.
+
+    Not as a fixture with parameters: those are read before the command line is.
+    """
+    given = {m.args[0] for m in metafunc.definition.iter_markers("parametrize")}
+    if "target" in metafunc.fixturenames and "target" not in given:
+        metafunc.parametrize("target", TARGETS)
+
+
 def on_gpu(target: str) -> bool:
     """Does a target of this name need arrays on the GPU?"""
     return target.startswith(("cuda", "sm_"))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.devices import TARGETS
+from tests.devices import parametrize
 
 
-@pytest.fixture(params=TARGETS)
-def target(request: pytest.FixtureRequest) -> str:
-    return request.param
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    parametrize(metafunc)

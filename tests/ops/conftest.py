@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.devices import TARGETS
+from tests.devices import parametrize
 
 
-@pytest.fixture(params=TARGETS)
-def target(request: pytest.FixtureRequest) -> str:
-    return request.param
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    parametrize(metafunc)
 
 
 def normal(rng: np.random.Generator, shape: tuple[int, ...], dtype: object) -> NDArray[np.generic]:
