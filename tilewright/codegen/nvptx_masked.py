@@ -31,12 +31,12 @@ def _packets(masks: Sequence[str], size: int, align: int) -> Iterator[tuple[int,
         while at + same < len(masks) and masks[at + same] == masks[at]:
             same += 1
         offset = at * size
-        for width in _WIDTHS:
-            n = width // size
-            fits = 1 <= n <= same and offset % width == 0 and align % width == 0
-            if fits or width <= size:
-                break
-        n = max(1, width // size)
+        fitting = (
+            w // size
+            for w in _WIDTHS
+            if 1 <= w // size <= same and offset % w == 0 and align % w == 0
+        )
+        n = next(fitting, 1)
         yield at, n
         at += n
 

@@ -345,7 +345,8 @@ def _narrow(value: SSAValue, dims: set[int], part: int, start: SSAValue) -> None
         dense = op.value
         assert isinstance(dense, DenseIntOrFPElementsAttr) and isinstance(new_type, VectorType)
         op.properties["value"] = DenseIntOrFPElementsAttr.from_list(
-            new_type, [dense.get_values()[0]]
+            new_type,
+            [dense.get_values()[0]],  # pyright: ignore
         )
     new = Rewriter.replace_value_with_new_type(value, new_type)
     if op is not None and op.name == "vector.step":

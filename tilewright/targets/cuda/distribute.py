@@ -193,8 +193,7 @@ class Distributor:
         """Operands of products that lie in shared memory (`rules_product.Staged`)."""
         self._scopes = [_Scope()]
         # Everything that depends on the thread's number alone stands before this op.
-        self._marker = b.value(arith.ConstantOp.from_int_and_width(0, 1)).owner
-        assert isinstance(self._marker, Operation)
+        self._marker: Operation = b.op(arith.ConstantOp.from_int_and_width(0, 1))
         with self.preamble():
             thread = b.value(gpu.ThreadIdOp(gpu.DimensionAttr(gpu.DimensionEnum.X)))
             b.nonnegative.add(thread)

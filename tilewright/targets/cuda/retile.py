@@ -31,16 +31,17 @@ FACTOR = "tilewright.split"
 """Attribute of a kernel: programs along x for each of the launch's."""
 
 
-def retile(kernel: gpu.FuncOp, remarks: list[str], accumulators: int = MOST_ACCUMULATORS) -> int:
+def retile(kernel: gpu.FuncOp, remarks: list[str], accumulators: int | None = None) -> int:
     """Splits the workgroup as often as it takes; how many programs along x one has become."""
     before = factor = factor_of(kernel)
+    most = MOST_ACCUMULATORS if accumulators is None else accumulators
     while True:
         products = [op for op in kernel.walk() if isinstance(op, xt.TileMmaOp)]
         values = [op.result for op in products] or _values(kernel)
         if not values:
             break
         load = sum(_size(v) for v in values) if products else max(_size(v) for v in values)
-        if load <= (accumulators if products else MOST_ELEMENTS):
+        if load <= (most if products else MOST_ELEMENTS):
             break
         largest = max(values, key=_size)
         choice = _best(kernel, largest, LEAST_PRODUCT if products else 1)

@@ -227,7 +227,7 @@ def _initial(op: scf.WhileOp, source: SSAValue) -> SSAValue:
     """What a tile that the condition passes on began as: its matrix is the same."""
     block = op.before_region.block
     if source in block.args:
-        return op.arguments[list(block.args).index(source)]
+        return op.arguments[list[SSAValue](block.args).index(source)]
     return source
 
 

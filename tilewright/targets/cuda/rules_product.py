@@ -36,6 +36,7 @@ from tilewright.layout.memory import strided
 from tilewright.targets.cuda.access import run_along, splat_mask
 from tilewright.targets.cuda.distribute import LANES, Distributor, Fragment, rule
 from tilewright.targets.cuda.exchange import (
+    Addresses,
     addresses,
     conversion,
     extent_bytes,
@@ -189,7 +190,7 @@ class Group:
     """Loads of `count` matrices each, at these addresses (of the row that each lane names)."""
 
     count: int
-    at: object
+    at: Addresses
 
 
 @dataclass(frozen=True)
@@ -207,8 +208,6 @@ def matrices(want: Layout, memory: Layout, size: int, pack: int, warps: int) -> 
     names is row r of matrix i: its first element is what lane 4 r holds first (or, transposed, the
     elements that lanes r hold first along the other dimension).
     """
-    from tilewright.targets.cuda.exchange import Addresses
-
     if pack * size != 4 or size == 8:
         return None
     total = want.registers // pack
@@ -422,7 +421,8 @@ def _extended(b: Builder, x: SSAValue, wanted: Attribute, signed: bool) -> SSAVa
             return b.value(arith.BitcastOp(x, type))
         return b.value(arith.ExtFOp(x, type))
     assert isinstance(have, IntegerType)
-    return b.value(arith.ExtSIOp(x, type) if signed else arith.ExtUIOp(x, type))
+    extend = arith.ExtSIOp if signed else arith.ExtUIOp
+    return b.value(extend(x, type))  # pyright: ignore
 
 
 def _column(d: Distributor, rows: Rows, layout: Layout, k: SSAValue, k_is_row: int) -> SSAValue:

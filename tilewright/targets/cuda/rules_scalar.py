@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from xdsl.dialects import arith, cf, gpu, memref
 from xdsl.dialects.builtin import IndexType, MemRefType
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.codegen.builder import Idx
+from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.tiles import (
     Matrix,
     ScatteredTile,
@@ -44,6 +44,14 @@ _NONNEGATIVE = (
 """Ops whose result is not negative if no operand is."""
 
 
+_FOLDED: dict[str, Callable[[Builder], Callable[[Idx, Idx], Idx] | None]] = {
+    "arith.addi": lambda b: b.add,
+    "arith.subi": lambda b: b.sub,
+    "arith.muli": lambda b: b.mul,
+}
+"""Index arithmetic that folds what it can."""
+
+
 def clone_scalar(d: Distributor, op: Operation) -> None:
     """An op on scalars, as it is."""
     b = d.b
@@ -53,7 +61,7 @@ def clone_scalar(d: Distributor, op: Operation) -> None:
             d.set_scalar(op.result, b.constant(plain(op.result.type), data))
             return
     operands = [d.scalar(v) for v in op.operands]
-    fold = {arith.AddiOp: b.add, arith.SubiOp: b.sub, arith.MuliOp: b.mul}.get(type(op))
+    fold = _FOLDED.get(op.name, lambda b: None)(b)
     if fold is not None and isinstance(op.results[0].type, IndexType):
         d.set_scalar(op.results[0], b.idx(fold(as_idx(operands[0]), as_idx(operands[1]))))
         return

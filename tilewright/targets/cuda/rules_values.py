@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import (
@@ -49,7 +51,7 @@ def constant(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
 
 
 def _table(
-    d: Distributor, op: Operation, layout: Layout, type: VectorType, values: list[object]
+    d: Distributor, op: Operation, layout: Layout, type: VectorType, values: Sequence[object]
 ) -> SSAValue:
     """A constant tile of several values: per thread number a select between the values it may have."""
     shape = layout.shape

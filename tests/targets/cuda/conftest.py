@@ -1,0 +1,22 @@
+"""The cuda target's passes without a GPU: threads run in numpy (`threads.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.targets.cuda.threads import ThreadsTarget
+from tilewright import knobs
+from tilewright.runtime import launch
+from tilewright.targets import base
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadsTarget]:
+    """`target="cuda"` compiles for sm_80 and runs in numpy on arrays of the host."""
+    target = ThreadsTarget("sm_80")
+    monkeypatch.setitem(base._loaded, "cuda", target)  # pyright: ignore
+    monkeypatch.setattr(launch, "runs_on_host", lambda options: True)  # pyright: ignore
+    with knobs.override(cache=False):
+        yield target

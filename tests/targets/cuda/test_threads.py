@@ -1,0 +1,201 @@
+"""Kernels as threads: every rule of the distributor against numpy, with races found (`threads.py`)."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.acceptance import kernels as k
+from tests.targets.cuda.threads import ThreadsTarget
+from tilewright import ops
+from tilewright.targets.cuda import retile
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+F8 = np.dtype(ml_dtypes.float8_e4m3fn)
+
+
+def error(got, want) -> float:
+    return float(np.linalg.norm(got.astype(float) - want) / np.linalg.norm(want))
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2", BF16], ids=str)
+@pytest.mark.parametrize("shape", [(5, 64), (1, 1), (7, 100), (3, 1000)], ids=str)
+def test_rows(shape, dtype, threads: ThreadsTarget, rng):
+    x = rng.standard_normal(shape).astype(dtype)
+    y = np.full(shape, np.nan, dtype)
+    ops.softmax(x, out=y, target="cuda")
+    limit = {"f4": 2e-6, "f2": 1e-3}.get(dtype, 8e-3) if isinstance(dtype, str) else 8e-3
+    assert error(y, softmax(x.astype(float))) < limit
+
+
+def test_vectors_where_rows_are_aligned_and_elements_where_not(threads: ThreadsTarget, rng):
+    """100 floats per row: the extent says nothing, the run-time branch chooses vectors; 101: elements."""
+    for columns in (100, 101):
+        x = rng.standard_normal((6, columns)).astype("f4")
+        assert error(ops.softmax(x, target="cuda"), softmax(x.astype(float))) < 2e-6
+    assert threads.last is not None and "mach.masked_load" in threads.last.ir["mach"]
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+@pytest.mark.parametrize("dtype", ["f2", BF16], ids=str)
+def test_products_of_16_bits(layout, dtype, threads: ThreadsTarget, rng):
+    """ldmatrix reads either order of memory; copies run ahead of the loop."""
+    a = rng.standard_normal((72, 88)).astype(dtype)
+    b = rng.standard_normal((88, 80)).astype(dtype)
+    a = np.asfortranarray(a) if layout[0] == "T" else a
+    b = np.asfortranarray(b) if layout[1] == "T" else b
+    c = np.full((72, 80), np.nan, "f4")
+    k.gemm.options(target="cuda")[2, 2](a, b, c, BM=64, BN=64, BK=32)
+    assert error(c, a.astype(float) @ b.astype(float)) < 1e-6
+    text = threads.last.ir["mach"]  # pyright: ignore
+    assert text.count("nvptx.mma.m16n8k16") == 16 and "nvptx.ldmatrix.x4" in text
+    assert "nvptx.cp.async.16" in text
+
+
+@pytest.mark.parametrize("off", ["copies", "mma", "split"])
+def test_each_optimisation_can_be_left_out(off, threads: ThreadsTarget, rng):
+    a, b = rng.standard_normal((40, 48)).astype("f2"), rng.standard_normal((48, 40)).astype("f2")
+    c = np.full((40, 40), np.nan, "f4")
+    k.gemm.options(target="cuda", disable=off)[2, 2](a, b, c, BM=32, BN=32, BK=16)
+    assert error(c, a.astype(float) @ b.astype(float)) < 1e-6
+    text = threads.last.ir["mach"]  # pyright: ignore
+    assert ("nvptx.cp.async.16" in text) == (off == "split")
+    assert ("nvptx.mma" in text) == (off != "mma")
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "f8", "f4", F8], ids=str)
+def test_products_of_other_types(dtype, threads: ThreadsTarget, rng):
+    x, y = (rng.integers(0, 9, (32, 32)).astype(dtype) for _ in range(2))
+    acc = (
+        np.dtype("i4")
+        if np.dtype(dtype).kind in "iu"
+        else np.dtype("f8" if dtype == "f8" else "f4")
+    )
+    c = np.zeros((32, 32), acc)
+
+    @tw.kernel
+    def product(A, B, C):
+        a, b = tw.init_tile(A, [0, 0], (32, 32)), tw.init_tile(B, [0, 0], (32, 32))
+        r = tw.tile_mma(tw.load_tile(a), tw.load_tile(b))
+        tw.store_tile(r.to(C.dtype), tw.init_tile(C, [0, 0], (32, 32)))
+
+    product.options(target="cuda")[1](x, y, c)
+    np.testing.assert_array_equal(c, (x.astype(float) @ y.astype(float)).astype(acc))
+
+
+def test_extents_that_no_instruction_has(threads: ThreadsTarget, rng):
+    a, b = rng.standard_normal((9, 11)), rng.standard_normal((11, 7))
+    assert error(ops.matmul(a, b, target="cuda"), a @ b) < 1e-14
+    x, y = rng.standard_normal((24, 20)).astype("f2"), rng.standard_normal((20, 12)).astype("f2")
+    c = np.full((24, 12), np.nan, "f4")
+    k.gemm.options(target="cuda")[1, 1](x, y, c, BM=24, BN=12, BK=4)
+    assert error(c, x.astype(float) @ y.astype(float)) < 1e-6
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention(causal, threads: ThreadsTarget, rng):
+    q, key, v = (rng.standard_normal((1, 70, 32)).astype("f2") for _ in range(3))
+    s = q.astype(float) @ key.astype(float).swapaxes(1, 2) / 32**0.5
+    if causal:
+        s[:, ~np.tri(70, dtype=bool)] = -np.inf
+    got = ops.attention(q, key, v, causal=causal, target="cuda")
+    assert error(got, softmax(s) @ v.astype(float)) < 2e-3
+
+
+def test_split_workgroups_compute_the_same(threads: ThreadsTarget, rng, monkeypatch):
+    monkeypatch.setattr(retile, "MOST_ELEMENTS", 256)
+    monkeypatch.setattr(retile, "MOST_ACCUMULATORS", 1024)
+    monkeypatch.setattr(retile, "LEAST_PRODUCT", 16)
+    x = rng.standard_normal((10, 300)).astype("f4")
+    assert error(ops.softmax(x, target="cuda"), softmax(x.astype(float))) < 2e-6
+    assert threads.last is not None and threads.last.lowered.split == 4
+    a, b = rng.standard_normal((48, 32)).astype("f2"), rng.standard_normal((32, 40)).astype("f2")
+    bias, c = rng.standard_normal(40).astype("f4"), np.zeros((48, 40), "f2")
+    rows = np.zeros((48, 1), "f4")
+    k.bias_gelu_rowsum.options(target="cuda")[1, 1](a, b, bias, c, rows, BM=64, BN=64)
+    assert threads.last.lowered.split > 1
+    assert error(rows, c.astype(float).sum(1, keepdims=True)) < 1e-3
+
+
+def test_reductions_across_warps_and_ragged_runs(threads: ThreadsTarget, rng):
+    x = rng.standard_normal((70, 130)).astype("f4")
+    mean, var = np.full((130,), np.nan, "f4"), np.full((130,), np.nan, "f4")
+    k.column_stats.options(target="cuda")[3](x, mean, var)
+    assert error(mean, x.astype(float).mean(0)) < 1e-5
+    assert error(var, x.astype(float).var(0)) < 1e-5
+
+
+def test_gather_slm_and_atomics(threads: ThreadsTarget, rng):
+    x = rng.standard_normal((20, 100)).astype("f4")
+    i = rng.integers(0, 20, 7).astype("i4")
+    y = np.full((7, 100), np.nan, "f4")
+    k.gather_rows.options(target="cuda")[7, 2](x, i, y)
+    np.testing.assert_array_equal(y, x[i])
+    t = np.full((100, 20), np.nan, "f4")
+    k.transpose_through_slm.options(target="cuda")[1, 4](x, t)
+    np.testing.assert_array_equal(t, x.T)
+    c = np.zeros((20, 20), "f4")
+    k.split_k.options(target="cuda")[1, 1, 2](
+        x.astype("f2"), x.T.astype("f2"), c, S=2, BM=32, BN=32
+    )
+    h = x.astype("f2").astype(float)
+    assert error(c, h @ h.T) < 1e-6
+
+
+def test_in_place_work_waits_for_all_threads(threads: ThreadsTarget, rng):
+    """The same array is read in one layout and written in another: a barrier stands between."""
+
+    @tw.kernel
+    def turn(X):
+        tile = tw.init_tile(X, [0, 0], (32, 32))
+        tw.store_tile(tw.transpose(tw.load_tile(tile)), tile)
+
+    x = rng.standard_normal((32, 32)).astype("f4")
+    want = x.T.copy()
+    turn.options(target="cuda")[1](x)
+    np.testing.assert_array_equal(x, want)
+
+
+def test_a_failed_assertion_stops_the_launch(threads: ThreadsTarget):
+    @tw.kernel
+    def checked(X, n):
+        tw.device_assert(n < 3, "too many")
+        tw.store_tile(tw.zeros((1, 4), tw.f32), tw.init_tile(X, [0, 0], (1, 4)))
+
+    x = np.ones((1, 4), "f4")
+    checked.options(target="cuda")[1](x, 2)
+    assert not x.any()
+    with pytest.raises(AssertionError, match="trap"):
+        checked.options(target="cuda")[1](x, 3)
+
+
+def test_shared_memory_beyond_the_machine_is_refused_with_the_ledger(threads: ThreadsTarget):
+    @tw.kernel
+    def large(X):
+        slm = tw.alloc_slm((256, 256), tw.f32)
+        tile = tw.init_tile(slm, [0, 0], (256, 256))
+        tw.store_tile(tw.zeros((256, 256), tw.f32), tile)
+        tw.store_tile(tw.load_tile(tile), tw.init_tile(X, [0, 0], (256, 256)))
+
+    with pytest.raises(tw.UnsupportedError, match="262144 bytes in all, and sm_80 has 166912"):
+        large.options(target="cuda")[1](np.zeros((256, 256), "f4"))
+
+
+def test_maps_are_left_out_with_a_remark_or_refused(threads: ThreadsTarget):
+    @tw.kernel
+    def mapped(X):
+        tile = tw.init_tile(X, [0, 0], (32, 32), wg_map=tw.wg_map([2, 1], [16, 32]))
+        tw.store_tile(tw.load_tile(tile) + 1.0, tw.init_tile(X, [0, 0], (32, 32)))
+
+    x = np.zeros((32, 32), "f4")
+    mapped.options(target="cuda")[1](x)
+    assert (x == 1).all() and "map" in threads.last.remarks[0]  # pyright: ignore
+    with pytest.raises(tw.UnsupportedError, match="has a map"):
+        mapped.options(target="cuda", maps="strict")[1](x)
