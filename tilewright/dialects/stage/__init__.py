@@ -28,7 +28,7 @@ from tilewright.dialects.stage.rings import (
     RingType,
     StoreOp,
 )
-from tilewright.dialects.stage.roles import RoleOp, RolesOp
+from tilewright.dialects.stage.roles import PassTurnOp, RoleOp, RolesOp, TakeTurnOp
 from tilewright.dialects.stage.strips import (
     ContractOp,
     PackOp,
@@ -43,7 +43,17 @@ STAGE = Dialect(
     [
         *(YieldOp, StripOp, ContractOp, PackOp, PanelOp),
         *(RingOp, CursorOp, AdvanceOp, CopyIssueOp, CopyWaitOp, CopyReleaseOp, ReadOp, StoreOp),
-        *(ProductIssueOp, ProductStartOp, ProductWaitOp, RolesOp, RoleOp, WorkerOp, ProgramsOp),
+        *(
+            ProductIssueOp,
+            ProductStartOp,
+            ProductWaitOp,
+            RolesOp,
+            RoleOp,
+            WorkerOp,
+            ProgramsOp,
+            TakeTurnOp,
+            PassTurnOp,
+        ),
     ],
     [PanelsType, PartAttr, RingType, CursorType, PendingType],
 )
@@ -62,6 +72,7 @@ __all__ = [
     "PanelOp",
     "PanelsType",
     "PartAttr",
+    "PassTurnOp",
     "PendingType",
     "ProductIssueOp",
     "ProductStartOp",
@@ -74,6 +85,7 @@ __all__ = [
     "RolesOp",
     "StoreOp",
     "StripOp",
+    "TakeTurnOp",
     "WorkerOp",
     "YieldOp",
     "cluster_size",

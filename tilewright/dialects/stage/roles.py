@@ -15,7 +15,7 @@ from xdsl.irdl import (
     region_def,
     traits_def,
 )
-from xdsl.traits import NoTerminator
+from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
 
@@ -84,3 +84,25 @@ class RolesOp(IRDLOperation):
     def verify_(self) -> None:
         if not self.body.block.ops.first or len(self.roles) != len(list(self.body.block.ops)):
             raise VerifyException("stage.roles holds roles, and nothing else")
+
+
+@irdl_op_definition
+class TakeTurnOp(IRDLOperation):
+    """`stage.turn.take`: this warpgroup waits for its turn to issue products.
+
+    The warpgroups of a role take turns in a circle: each may issue between take and pass, the first one first. Values
+    do not depend on turns.
+    """
+
+    name = "stage.turn.take"
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    assembly_format = "attr-dict"
+
+
+@irdl_op_definition
+class PassTurnOp(IRDLOperation):
+    """`stage.turn.pass`: it is the next warpgroup's turn."""
+
+    name = "stage.turn.pass"
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    assembly_format = "attr-dict"

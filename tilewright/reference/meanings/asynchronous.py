@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.stage.products import vector_of
@@ -253,3 +253,8 @@ def worker(site: Site, op: stage.WorkerOp) -> tuple[Index, Index, Index]:
 @meaning("stage.programs")
 def programs(site: Site, op: stage.ProgramsOp) -> Index:
     return scalar(site.machine.context.grid[op.axis.value.data])
+
+
+@meaning("stage.turn.take", "stage.turn.pass")
+def turn(site: Site, op: Operation) -> None:
+    """Turns order the warpgroups of one workgroup, whose values are one value here."""

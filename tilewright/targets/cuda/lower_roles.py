@@ -85,6 +85,7 @@ def _role(d: Distributor, role: stage.RoleOp, team: Team) -> None:
             inner.lower_block(body)
             st.facts(d).single = False
     else:
+        begin_turns(inner, body)
         inner.lower_block(body)
         finish_stores(inner)
 
@@ -121,3 +122,39 @@ def worker(d: Distributor, op: Operation) -> None:
 def programs(d: Distributor, op: Operation) -> None:
     assert isinstance(op, stage.ProgramsOp)
     d.set_scalar(op.result, st.parameter(d, Programs(op.axis.value.data), IndexType()))
+
+
+FIRST_TURN = 4
+"""Named barriers from here on are the turns of warpgroups, one each."""
+
+
+def _turn(d: Distributor, ahead: int) -> tuple[SSAValue, SSAValue]:
+    """The barrier of the warpgroup `ahead` of this one in the circle, and the threads that meet there."""
+    n = Narrow(d.b)
+    groups = d.team.warps // st.WARPGROUP
+    at = n.add(st.warpgroup(d), ahead)
+    if not isinstance(at, int):
+        last = d.b.value(arith.CmpiOp(at, n.value(groups), "sge"))
+        first = n.value(n.add(at, -groups))
+        at = d.b.value(arith.SelectOp(last, first, at))
+    st.facts(d).barriers = max(st.facts(d).barriers, FIRST_TURN + groups)
+    return n.value(n.add(at, FIRST_TURN)), n.value(2 * 128)
+
+
+@rule("stage.turn.take")
+def take_turn(d: Distributor, op: Operation) -> None:
+    st.instr(d, "bar.sync", *_turn(d, 0))
+
+
+@rule("stage.turn.pass")
+def pass_turn(d: Distributor, op: Operation) -> None:
+    st.instr(d, "bar.arrive", *_turn(d, 1))
+
+
+def begin_turns(d: Distributor, body: Block) -> None:
+    """The last warpgroup gives the first its turn."""
+    if any(isinstance(op, stage.TakeTurnOp) for op in body.walk()):
+        groups = d.team.warps // st.WARPGROUP
+        mine = Narrow(d.b).value(st.warpgroup(d))
+        with d.b.when(_compare(d, mine, groups - 1, "eq")):
+            st.instr(d, "bar.arrive", *_turn(d, 1))
