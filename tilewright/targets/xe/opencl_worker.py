@@ -90,31 +90,33 @@ class Device:
         flags = cl.mem_flags
         kernel = self.kernels[request["key"]]
         values: list[Any] = []
-        buffers: list[tuple[Any, Any]] = []
+        buffers: list[tuple[Any, Any, int]] = []
         blob = iter(blobs)
         for arg in request["args"]:
             if arg["kind"] == "scalar":
                 values.append(np.frombuffer(bytes.fromhex(arg["value"]), np.uint8))
                 continue
-            data = np.frombuffer(next(blob) or b"\0", np.uint8).copy()
-            buffer = cl.Buffer(self.context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=data)
-            if arg["start"]:
-                # A negative stride: the first element is not the lowest address.
-                values.append(buffer.get_sub_region(arg["start"], len(data) - arg["start"]))
-            else:
-                values.append(buffer)
+            data = np.frombuffer(next(blob) or b"\0", np.uint8)
+            # With negative strides the first element is not the lowest address: the kernel gets a part of the
+            # buffer that begins there, and such parts begin at aligned offsets.
+            align = self.device.mem_base_addr_align // 8
+            pad = -arg["start"] % align
+            held = np.concatenate([np.zeros(pad, np.uint8), data])
+            buffer = cl.Buffer(self.context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=held)
+            start = pad + arg["start"]
+            values.append(buffer.get_sub_region(start, len(held) - start) if start else buffer)
             values += [np.int64(n) for n in arg["numbers"]]
             if arg["stored"]:
-                buffers.append((buffer, data))
+                buffers.append((buffer, held, pad))
         for i, value in enumerate(values):
             kernel.set_arg(i, value)
         lanes = request["lanes"]
         x, y, z = request["grid"]
         cl.enqueue_nd_range_kernel(self.queue, kernel, (x * lanes, y, z), (lanes, 1, 1))
-        for buffer, data in buffers:
-            cl.enqueue_copy(self.queue, data, buffer)
+        for buffer, held, _ in buffers:
+            cl.enqueue_copy(self.queue, held, buffer)
         self.queue.finish()
-        return [data.tobytes() for _, data in buffers]
+        return [held[pad:].tobytes() for _, held, pad in buffers]
 
 
 def answer(output: BinaryIO, head: dict[str, Any], blobs: list[bytes]) -> None:
