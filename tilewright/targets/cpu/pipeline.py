@@ -7,11 +7,9 @@ from collections.abc import Callable
 from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import (
     AnyFloat,
-    IntegerAttr,
     IntegerType,
     MemRefType,
     ModuleOp,
-    StringAttr,
     VectorType,
 )
 from xdsl.ir import Attribute, OpResult
@@ -23,6 +21,7 @@ from tilewright.dialects.text import print_module
 from tilewright.dialects.xetile import TileType
 from tilewright.passes.cleanup import cleanup
 from tilewright.passes.contraction import Contraction
+from tilewright.passes.lift_subgroups import lift_subgroups
 from tilewright.passes.neutral import remove_neutral
 from tilewright.passes.packing import Packing, Panels, PanelsOf
 from tilewright.passes.reciprocal import use_reciprocals
@@ -95,23 +94,6 @@ ABLATIONS = ("reciprocal", "contraction", "packing", "fusion", "sharing", "prefe
 
 contraction: loops of products become one range of k. packing: once per launch instead of once per workgroup.
 fusion: ops share one pass over rows. sharing: values that replace one another share a buffer."""
-
-
-def lift_subgroups(kernel: gpu.FuncOp) -> int:
-    """A kernel that is the program of one subgroup becomes a workgroup's; how many subgroups a workgroup had."""
-    level = kernel.attributes.get("tilewright.level")
-    if isinstance(level, StringAttr) and level.data == "workgroup":
-        return 1
-    # Imported here: they bring the XeGPU dialect, which most kernels have no use for.
-    from tilewright.passes.level import infer_level
-    from tilewright.passes.subgroup_to_workgroup import subgroup_to_workgroup
-
-    if infer_level(kernel) != "subgroup":
-        return 1
-    stated = kernel.attributes.get("tilewright.subgroups")
-    count = stated.value.data if isinstance(stated, IntegerAttr) else 1
-    subgroup_to_workgroup(kernel, count, (count, 1, 1))
-    return count
 
 
 def note_maps(kernel: gpu.FuncOp, options: CompileOptions, remarks: list[str]) -> None:

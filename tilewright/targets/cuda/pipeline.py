@@ -11,6 +11,7 @@ from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects.text import print_module
 from tilewright.dialects.xetile import TileType
 from tilewright.passes.cleanup import cleanup
+from tilewright.passes.lift_subgroups import lift_subgroups
 from tilewright.passes.neutral import remove_neutral
 from tilewright.passes.reciprocal import use_reciprocals
 from tilewright.passes.while_to_for import while_to_for
@@ -22,7 +23,7 @@ from tilewright.targets.cuda.lower import lower_kernel
 from tilewright.targets.cuda.lowered import Lowered
 from tilewright.targets.cuda.ownership import choose_warps, plan_ownership, resident_workgroups
 from tilewright.targets.cuda.passes.positions import place_tiles
-from tilewright.targets.cuda.retile import MOST_SYNCHRONOUS, factor_of, retile
+from tilewright.targets.cuda.retile import MOST_SYNCHRONOUS, factor_of, retile, share_programs
 from tilewright.targets.cuda.rules_pipeline import MOST_STAGES
 from tilewright.uarch.base import Machine
 
@@ -79,6 +80,7 @@ def run_pipeline(
         observe(name, module)
 
     off = options.disable
+    share_programs(kernel, lift_subgroups(kernel))
     note_maps(kernel, options, remarks)
     run("widen-accumulators", lambda: widen_accumulators(kernel))
     run("cleanup", lambda: cleanup(kernel))

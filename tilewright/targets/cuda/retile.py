@@ -40,7 +40,7 @@ def retile(kernel: gpu.FuncOp, remarks: list[str], accumulators: int | None = No
         values = [op.result for op in products] or _values(kernel)
         if not values:
             break
-        load = sum(_size(v) for v in values) if products else max(_size(v) for v in values)
+        load = _accumulators(products) if products else max(_size(v) for v in values)
         if load <= (most if products else MOST_ELEMENTS):
             break
         largest = max(values, key=_size)
@@ -50,9 +50,21 @@ def retile(kernel: gpu.FuncOp, remarks: list[str], accumulators: int | None = No
         split(kernel, choice, 2)
         factor *= 2
     if factor > before:
-        kernel.attributes[FACTOR] = IntegerAttr(factor, i64)
+        share_programs(kernel, factor)
         remarks.append(f"a workgroup's tiles are shared by {factor} workgroups along x")
     return factor
+
+
+def _accumulators(products: list[xt.TileMmaOp]) -> int:
+    """Elements of the results of products that a program holds at the same time: those of one block."""
+    blocks = {op.parent for op in products}
+    return max(sum(_size(op.result) for op in products if op.parent is b) for b in blocks)
+
+
+def share_programs(kernel: gpu.FuncOp, factor: int) -> None:
+    """So many programs along x stand for one of the launch's from here on."""
+    if factor > 1:
+        kernel.attributes[FACTOR] = IntegerAttr(factor, i64)
 
 
 def factor_of(kernel: gpu.FuncOp) -> int:
