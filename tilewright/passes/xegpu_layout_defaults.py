@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from math import ceil, prod
 
+from xdsl.dialects import scf
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, SSAValue
 
@@ -38,17 +39,13 @@ def choose_subgroups(kernel: Operation, machine: XeMachine) -> int:
     most = LARGE_GRF_SUBGROUPS
     products = [op for op in kernel.walk() if isinstance(op, xegpu.DpasOp)]
     if products:
-        wanted = 1
+        wanted = ceil(_accumulators(kernel, products) / (ACCUMULATOR * machine.grf_bytes))
         for op in products:
             m, n = own.shape_of(op.result)
-            kind = op.result.type
-            assert isinstance(kind, VectorType)
-            room = ACCUMULATOR * machine.grf_bytes
-            by_size = ceil(bytes_of((m, n), kind) / room)
             # Eight subgroups keep one core busy, as long as each has a few instructions of rows.
             lanes = machine.subgroup_sizes[0]
             useful = max(1, m // 16) * max(1, n // (2 * lanes))
-            wanted = max(wanted, by_size, min(8, useful))
+            wanted = max(wanted, min(8, useful))
     else:
         largest = 1
         for op in kernel.walk():
@@ -60,6 +57,25 @@ def choose_subgroups(kernel: Operation, machine: XeMachine) -> int:
     while power < wanted:
         power *= 2
     return min(power, most)
+
+
+def _accumulators(kernel: Operation, products: Sequence[xegpu.DpasOp]) -> int:
+    """Bytes that products keep in registers at once: what a loop carries, and products made in it besides."""
+    most = max(_size(op.result) for op in products)
+    for loop in kernel.walk():
+        if not isinstance(loop, scf.ForOp):
+            continue
+        ends = loop.body.block.last_op
+        assert ends is not None
+        inside = [op.result for op in products if op.parent_op() is loop]
+        carried = list(ends.operands)
+        besides = [v for v in inside if not any(v is c for c in carried)]
+        most = max(most, sum(_size(v) for v in (*carried, *besides)))
+    return most
+
+
+def _size(value: SSAValue) -> int:
+    return bytes_of(own.shape_of(value), value.type) if isinstance(value.type, VectorType) else 0
 
 
 def product_layout(
