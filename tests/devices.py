@@ -8,12 +8,14 @@ back, overlaps, strides and all. Bytes between the elements go along, so that a 
 from __future__ import annotations
 
 import ctypes as C
+import os
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tilewright.runtime.arrays import ArrayArg, describe
 from tilewright.runtime.launch import Launcher
@@ -84,6 +86,19 @@ def parametrize(metafunc: Any) -> None:
         metafunc.parametrize("target", TARGETS)
 
 
+LOST = range(700, 721)
+"""CUresults after which nothing works any more in this process: a fault in a kernel."""
+
+
+def _stop(error: driver.DriverError) -> None:
+    """End the process: every later test would fail for this one's reason. xdist starts another."""
+    test = os.environ.get("PYTEST_CURRENT_TEST", "")
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        os.write(2, f"\nLOST {test}: {error}\n".encode())
+        os._exit(3)
+    pytest.exit(f"{test}: {error}", returncode=1)
+
+
 def on_gpu(target: str) -> bool:
     """Does a target of this name need arrays on the GPU?"""
     return target.startswith(("cuda", "sm_"))
@@ -106,6 +121,10 @@ def copied(arrays: list[ArrayArg]) -> Generator[list[ArrayArg]]:
     try:
         yield [moved(a) for a in arrays]
         driver.call("cuCtxSynchronize")
+    except driver.DriverError as error:
+        if error.code in LOST:
+            _stop(error)
+        raise
     finally:
         for span in spans:
             span.download(not all(a.readonly for a in arrays))
@@ -125,6 +144,12 @@ def arguments(target: str, args: list[Any]) -> Generator[list[Any]]:
         yield there
 
 
+def _on_host(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.ndim > 0
+    return hasattr(value, "data_ptr") and value.device.type == "cpu"
+
+
 Launch = Callable[[Launcher, Any, tuple[Any, ...], Mapping[str, Any]], None]
 
 
@@ -135,7 +160,7 @@ def through_device(launch: Launch) -> Launch:
         self: Launcher, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> None:
         values = [*args, *kwargs.values()]
-        arrays = {id(v): describe(v) for v in values if isinstance(v, np.ndarray) and v.ndim}
+        arrays = {id(v): describe(v) for v in values if _on_host(v)}
         if not on_gpu(str(self.overrides.get("target", ""))) or not arrays:
             return launch(self, grid, args, kwargs)
         with copied(list(arrays.values())) as moved:
