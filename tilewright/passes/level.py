@@ -83,6 +83,8 @@ def _rank(type_: Attribute) -> int:
     return type_.get_num_dims() if isinstance(type_, VectorType) else 0
 
 
+BLOCK = "tilewright.block"
+"""Attribute of a kernel below workgroup level: `array<i64: x, y, z>`, the threads of its launch."""
 LANES = 16
 """Lanes of a subgroup of a launch that does not say: that of PVC and BMG."""
 

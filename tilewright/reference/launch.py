@@ -10,12 +10,20 @@ from typing import Any, cast
 
 import numpy as np
 from xdsl.dialects import func, gpu
-from xdsl.dialects.builtin import IntegerAttr, MemRefType, ModuleOp, StringAttr, VectorType
+from xdsl.dialects.builtin import (
+    DenseArrayBase,
+    IntegerAttr,
+    MemRefType,
+    ModuleOp,
+    StringAttr,
+    VectorType,
+    i64,
+)
 from xdsl.ir import Attribute, Operation
 
 from tilewright.diagnostics import LaunchError
 from tilewright.dialects.stage.programs import cluster_size
-from tilewright.passes.level import LEVEL, infer_level, subgroups_of_launch
+from tilewright.passes.level import BLOCK, LEVEL, infer_level, subgroups_of_launch
 from tilewright.reference.batch import Batch
 from tilewright.reference.engine import Schedule
 from tilewright.reference.lanes import DEFAULT_WIDTH
@@ -142,6 +150,7 @@ def launch(
         block = (instances_of(function), 1, 1)
     elif level == "subgroup":
         count = subgroups_of_launch(function, level, prod(block))
+        function.attributes[BLOCK] = DenseArrayBase.from_list(i64, list(block))
         if count != prod(block):  # one thread per lane: the program is that of their subgroups
             block = (count, 1, 1)
     context.launch(lay_out(function), grid, block, arguments)

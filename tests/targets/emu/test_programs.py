@@ -79,3 +79,35 @@ def test_kernels_of_the_language_at_subgroup_level():
         results.append(out)
     np.testing.assert_allclose(results[0], results[1], rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(results[1][0], a.sum(axis=1), rtol=1e-4, atol=1e-4)
+
+
+THREADS = """
+gpu.module @k {
+  gpu.func @f(%o: memref<8xindex>) kernel attributes {tilewright.level = "subgroup"} {
+    %x = gpu.thread_id x
+    %y = gpu.thread_id y
+    %n = gpu.block_dim x
+    %s = gpu.subgroup_id
+    %c100 = arith.constant 100 : index
+    %c10 = arith.constant 10 : index
+    %a = arith.muli %y, %c100 : index
+    %b = arith.muli %n, %c10 : index
+    %c = arith.addi %a, %b : index
+    %d = arith.addi %c, %x : index
+    memref.store %d, %o[%s] : memref<8xindex>
+    gpu.return
+  }
+}
+"""
+
+
+def test_a_subgroups_threads_are_those_of_the_launch():
+    """A subgroup's program launched with a thread per lane, along two axes: it has the ids of its first lane."""
+    results: list[np.ndarray] = []
+    for target in ("reference", "emu"):
+        o = np.full(8, -1)
+        launch(THREADS, (1, 1, 1), (32, 4, 1), [o], target)
+        results.append(o)
+    expected = [100 * (s // 2) + 320 + 16 * (s % 2) for s in range(8)]
+    np.testing.assert_array_equal(results[0], expected)
+    np.testing.assert_array_equal(results[1], expected)

@@ -6,9 +6,10 @@ from typing import Any, cast
 
 import numpy as np
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import SymbolRefAttr
+from xdsl.dialects.builtin import DenseArrayBase, SymbolRefAttr
 from xdsl.ir import Operation
 
+from tilewright.passes.level import BLOCK
 from tilewright.reference.barriers import rendezvous
 from tilewright.reference.lanes import width_of
 from tilewright.reference.program import Builder, find_symbol
@@ -33,16 +34,28 @@ def grid_dim(site: Site, op: Operation) -> Index:
     return scalar(site.batch.grid[_axis(op)])
 
 
+def _threads(site: Site, op: Operation) -> tuple[int, int, int]:
+    """The launch's threads: what the kernel says, else its instances."""
+    scope: Operation | None = op
+    while scope is not None:
+        stated = scope.attributes.get(BLOCK)
+        if isinstance(stated, DenseArrayBase):
+            x, y, z = (int(n) for n in stated.get_values())
+            return x, y, z
+        scope = scope.parent_op()
+    return site.batch.block
+
+
 @meaning("gpu.block_dim")
 def block_dim(site: Site, op: Operation) -> Index:
-    """A launch thread is a subgroup at the levels that run here."""
-    return scalar(site.batch.block[_axis(op)])
+    return scalar(_threads(site, op)[_axis(op)])
 
 
 @meaning("gpu.thread_id")
 def thread_id(site: Site, op: Operation) -> Index:
-    x, y, _ = site.batch.block
-    number = site.subgroup
+    """Of an instance's first thread: a subgroup's program may be launched with a thread per lane."""
+    x, y, z = _threads(site, op)
+    number = site.subgroup * max(1, x * y * z // site.batch.subgroups)
     return (number % x, number // x % y, number // (x * y))[_axis(op)]
 
 

@@ -141,7 +141,7 @@ class Kernels:
                 )
         if because:
             self._say(f"@{name}: {level} level, on the reference executor{because}")
-        module = alone(kernel, level, subgroups)
+        module = alone(kernel, level, subgroups, block)
         return _Interpreted(module, name, subgroups if level != "workgroup" else 1)
 
     def _find(self, launch: Launch) -> gpu.FuncOp:

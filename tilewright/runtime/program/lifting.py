@@ -6,11 +6,12 @@ by lane (the emu target).
 
 from __future__ import annotations
 
-from xdsl.dialects import gpu
+from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import (
     ArrayAttr,
     DenseArrayBase,
     DictionaryAttr,
+    IndexType,
     IntegerAttr,
     ModuleOp,
     StringAttr,
@@ -18,12 +19,13 @@ from xdsl.dialects.builtin import (
     i64,
 )
 from xdsl.ir import Attribute
+from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import TilewrightError, UnsupportedError
 from tilewright.passes.branches_to_loops import branches_to_loops
 from tilewright.passes.idle_barriers import remove_idle_barriers
 from tilewright.passes.lane_to_subgroup import lane_to_subgroup
-from tilewright.passes.level import LANES, LEVEL
+from tilewright.passes.level import BLOCK, LANES, LEVEL
 from tilewright.passes.merge_slices import merge_slices
 from tilewright.passes.subgroup_to_workgroup import subgroup_to_workgroup
 from tilewright.runtime.program.kernels import Facts
@@ -36,6 +38,7 @@ def lifted(
     """The kernel as a workgroup's program, compiled for a target of those."""
     module = alone(kernel, level, subgroups)
     copy = _kernel_of(module)
+    _settle_ids(copy, block)
     branches_to_loops(copy)
     if level == "lane":
         lane_to_subgroup(copy, LANES, block)
@@ -50,11 +53,31 @@ def lifted(
 
 def emulated(kernel: gpu.FuncOp, level: str, subgroups: int, block: Grid) -> Executable:
     """The kernel as its subgroups' program, for launches of `block` threads."""
-    module = alone(kernel, level, subgroups)
-    copy = _kernel_of(module)
-    copy.attributes["tilewright.subgroups"] = IntegerAttr(subgroups, i64)
-    copy.attributes["tilewright.block"] = DenseArrayBase.from_list(i64, list(block))
+    module = alone(kernel, level, subgroups, block)
     return get_target("emu").build(module, CompileOptions(target="emu"))
+
+
+_IDS = (
+    gpu.ThreadIdOp,
+    gpu.BlockDimOp,
+    gpu.SubgroupIdOp,
+    gpu.LaneIdOp,
+    gpu.NumSubgroupsOp,
+    gpu.SubgroupSizeOp,
+)
+"""Ids of threads and subgroups: compilers write all of them down at the start of a kernel, used or not."""
+
+
+def _settle_ids(kernel: gpu.FuncOp, block: Grid) -> None:
+    """Ids that nothing uses go, and the threads of a workgroup are those of the launch."""
+    for op in list(kernel.walk()):
+        if isinstance(op, gpu.BlockDimOp) and op.result.first_use is not None:
+            threads = block["xyz".index(str(op.dimension.data))]
+            constant = arith.ConstantOp(IntegerAttr(threads, IndexType()))
+            constant.location = op.location
+            Rewriter.replace_op(op, constant)
+        elif isinstance(op, _IDS) and op.results[0].first_use is None:
+            Rewriter.erase_op(op)
 
 
 def _facts_attribute(facts: Facts) -> Attribute:
@@ -62,8 +85,11 @@ def _facts_attribute(facts: Facts) -> Attribute:
     return ArrayAttr([DictionaryAttr({"noalias": UnitAttr()} if f else {}) for f in facts])
 
 
-def alone(kernel: gpu.FuncOp, level: str, subgroups: int) -> ModuleOp:
-    """A module with only this kernel (and what its gpu.module has besides kernels), its level written down."""
+def alone(kernel: gpu.FuncOp, level: str, subgroups: int, block: Grid | None = None) -> ModuleOp:
+    """A module with only this kernel (and what its gpu.module has besides kernels), its level written down.
+
+    `block`: the threads of the launch, for what runs the text at its own level.
+    """
     outer = kernel.parent_op()
     assert isinstance(outer, gpu.ModuleOp)
     copy = outer.clone()
@@ -74,8 +100,10 @@ def alone(kernel: gpu.FuncOp, level: str, subgroups: int) -> ModuleOp:
     module = ModuleOp([copy])
     function = _kernel_of(module)
     function.attributes[LEVEL] = StringAttr(level)
-    if level == "subgroup":
+    if level != "workgroup":
         function.attributes["tilewright.subgroups"] = IntegerAttr(subgroups, i64)
+        if block is not None:
+            function.attributes[BLOCK] = DenseArrayBase.from_list(i64, list(block))
     return module
 
 

@@ -21,7 +21,6 @@ from xdsl.dialects.builtin import (
     MemRefType,
     ModuleOp,
     StringAttr,
-    i64,
 )
 from xdsl.ir import Attribute
 
@@ -29,15 +28,12 @@ from tilewright.codegen import emit_module
 from tilewright.codegen.jit import LoadedObject, compile_assembly, compile_object, toolchain_version
 from tilewright.codegen.native import native
 from tilewright.diagnostics import CheckError, Location, UnsupportedError, error_at, location_of
-from tilewright.passes.level import LANES, LEVEL, infer_level
+from tilewright.passes.level import BLOCK, LANES, LEVEL, infer_level
 from tilewright.runtime.arrays import ArrayArg
 from tilewright.targets.base import Argument, CompileOptions, Grid, Observer, ignore
 from tilewright.targets.emu.fibers import SYMBOLS, scheduler
 from tilewright.targets.emu.report import describe_failure
 from tilewright.targets.emu.worker import Launcher, Worker, thread_count
-
-BLOCK = "tilewright.block"
-"""Attribute of a kernel: `array<i64: x, y, z>`, the threads of the launch that it is compiled for."""
 
 
 class EmuExecutable:
@@ -222,12 +218,6 @@ def block_of(kernel: gpu.FuncOp, subgroups: int, lanes: int) -> tuple[int, int, 
         x, y, z = (int(n) for n in found.get_values())
         return x, y, z
     return subgroups * lanes, 1, 1
-
-
-def set_launch(kernel: gpu.FuncOp, subgroups: int, block: tuple[int, int, int]) -> None:
-    """Write down for which launch a kernel is compiled."""
-    kernel.attributes["tilewright.subgroups"] = IntegerAttr(subgroups, i64)
-    kernel.attributes[BLOCK] = DenseArrayBase.from_list(i64, list(block))
 
 
 TARGET = EmuTarget()
