@@ -244,7 +244,26 @@ class Kernel:
         return xetile.TileMmaOp(a, b, c, result_type=vector_of(step.result)).result
 
     def _layout(self, step: Step, a: SSAValue) -> SSAValue:
+        if "shared" in step.extra:
+            return self.through_memory(step, a)
         return xetile.ConvertLayoutOp(a, xetile.WgMapAttr(*step.extra["map"])).result
+
+    def through_memory(self, step: Step, a: SSAValue) -> SSAValue:
+        """The value stored to shared memory and loaded again, by other owners perhaps."""
+        shape, element = step.result.shape, MLIR[step.result.dtype]
+        kind = MemRefType(element, shape, memory_space=IntegerAttr(3, IntegerType(64)))
+        slm = memref.AllocOp([], [], kind).memref
+
+        def tile(map_: Any) -> SSAValue:
+            attributes = xetile.TileAttr(wg_map=xetile.WgMapAttr(*map_), memory_space=3)
+            type_ = xetile.TileType(shape, element, attributes)
+            zero = self.index(0)
+            return xetile.InitTileOp(slm, type_, offsets=[zero, zero]).result
+
+        xetile.StoreTileOp(a, tile(step.extra["shared"]))
+        if step.extra["barrier"]:
+            gpu.BarrierOp()
+        return xetile.LoadTileOp(tile(step.extra["map"])).result
 
     def _if(self, step: Step, a: SSAValue, b: SSAValue) -> SSAValue:
         two, zero = self.index(2), self.index(0)

@@ -51,6 +51,22 @@ class _Lowering(_Drawing):
 
         return grid, (block(shape[0], grid[0]), block(shape[1], grid[1]))
 
+    def step(self) -> None:
+        """Besides the steps of any program: a value goes through shared memory, owned by others after."""
+        if self.draw(st.integers(0, 7)):
+            super().step()
+            return
+        source = self.draw(st.integers(0, len(self.steps) - 1))
+        value = self.steps[source].result
+        self.add(
+            "layout",
+            (source,),
+            value,
+            map=self.map(value.shape),
+            shared=self.map(value.shape),
+            barrier=self.draw(st.booleans()),
+        )
+
 
 @st.composite
 def programs(draw: st.DrawFn, steps: int = 7) -> Program:
