@@ -79,7 +79,7 @@ def make_asynchronous(
     run("rings", lambda: form_rings(kernel, machine, budget, remarks))
     run("products", lambda: issue_products(kernel, machine, remarks))
     if "rotate" not in off:
-        run("rotate", lambda: rotate_loops(kernel))
+        run("rotate", lambda: rotate_loops(kernel, groups))
     if "turns" not in off:
         run("turns", lambda: take_turns(kernel, groups))
     if "overlap" not in off:

@@ -12,6 +12,7 @@ one before it left). Guarantees: every program of the grid runs once.
 Programs are numbered in groups of `GROUP` along axis 0: inside a group axis 0 is fastest, then axis 1; axis 2 is
 slowest. So the programs that run at the same time form a block of the grid that is nearly square, and tiles that
 depend on one axis only are read by many of them. With clusters (`clusters`), the two workgroups of one run neighbours.
+Where loops run longer in programs of higher number (a bound that grows with the id), those come first.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from xdsl.dialects.builtin import IndexType, IntegerAttr, UnitAttr, i32
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.dialects import stage, xetile
+from tilewright.passes.access import AccessAnalysis
+from tilewright.passes.affine import Expr, Kind, Symbol
 from tilewright.targets.cuda.passes.clusters import cluster_axis
 from tilewright.targets.cuda.passes.rings import PROGRAMS
 from tilewright.targets.cuda.passes.suits import shares_memory
@@ -36,6 +39,7 @@ def make_persistent(function: gpu.FuncOp, remarks: list[str]) -> bool:
     if shares_memory(function):
         remarks.append("one program per workgroup: the kernel shares memory between its subgroups")
         return False
+    reverse = longer_later(function)
     top = function.body.block
     last = top.last_op
     assert last is not None
@@ -68,6 +72,8 @@ def make_persistent(function: gpu.FuncOp, remarks: list[str]) -> bool:
     if size > 1:
         first = _within_cluster(body, first, worker.rank, size)
         _only_inside(body, first, programs[axis])
+    if reverse and axis == 0 and size == 1:
+        first = _mirrored(body, first, programs[0])
     ids = [first, second, third] if axis == 0 else [second, first, third]
     for op in list(function.walk()):
         if isinstance(op, gpu.BlockIdOp | gpu.GridDimOp):
@@ -111,6 +117,64 @@ def _raster(
     x = insert(arith.AddiOp(start, insert(arith.RemUIOp(in_group, width))))
     y = insert(arith.DivUIOp(in_group, width))
     return [insert(arith.IndexCastOp(v, index)) for v in (x, y, z)]
+
+
+def longer_later(function: gpu.FuncOp) -> bool:
+    """Do loops run longer in programs of higher number along axis 0?"""
+    analysis = AccessAnalysis(function)
+    symbol = analysis.program_id(0)
+    ways = [
+        direction(loop.trips, symbol)
+        for op in function.walk()
+        if isinstance(op, scf.ForOp) and (loop := analysis.loop(op)).trips is not None
+        if symbol in loop.trips.atoms
+    ]
+    return bool(ways) and any(w == 1 for w in ways)
+
+
+def direction(expr: Expr, symbol: Symbol) -> int | None:
+    """1 if an expression never falls as a symbol grows, -1 if it never rises, 0 if it stays, None if unknown."""
+    found = 0
+    for monomial, factor in expr.terms.items():
+        for each in monomial:
+            if not each.depends_on(symbol):
+                continue
+            if len(monomial) > 1:
+                return None
+            way = 1 if each is symbol else _applied(each, symbol)
+            if way is None:
+                return None
+            way = way if factor > 0 else -way
+            if found and way and way != found:
+                return None
+            found = found or way
+    return found
+
+
+def _applied(symbol: Symbol, by: Symbol) -> int | None:
+    """The direction of min, max and division by a positive number: that of what they are applied to."""
+    if symbol.kind is not Kind.APPLY or not isinstance(symbol.key, tuple):
+        return None
+    name = str(symbol.key[0])
+    if name in ("floordiv", "ceildiv"):
+        by_constant = symbol.args[1].constant
+        if by_constant is None or by_constant <= 0:
+            return None
+        return direction(symbol.args[0], by)
+    if name in ("min", "max"):
+        ways = {direction(a, by) for a in symbol.args} - {0}
+        return next(iter(ways)) if len(ways) == 1 else None
+    return None
+
+
+def _mirrored(body: Block, number: SSAValue, count: SSAValue) -> SSAValue:
+    """Counted from the other end: programs with the longest loops come first, the short ones fill the gaps."""
+    one = arith.ConstantOp(IntegerAttr(1, index))
+    last = arith.SubiOp(count, one)
+    mirrored = arith.SubiOp(last, number)
+    assert isinstance(number.owner, Operation)
+    body.insert_ops_after([one, last, mirrored], number.owner)
+    return mirrored.result
 
 
 def _within_cluster(body: Block, cluster: SSAValue, rank: SSAValue, size: int) -> SSAValue:

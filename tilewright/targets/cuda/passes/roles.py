@@ -26,7 +26,8 @@ from tilewright.uarch.base import Machine
 
 WARPGROUP = 4
 """Warps of a warpgroup."""
-COPY_REGISTERS = 40
+COPY_REGISTERS = {2: 40, 3: 24}
+"""Of a thread that copies, by the number of warpgroups that compute."""
 REGISTER_FILE = 64 << 10
 """Registers of 32 bits of one multiprocessor."""
 MOST_REGISTERS = 240
@@ -57,12 +58,15 @@ def split_roles(function: gpu.FuncOp, machine: Machine, remarks: list[str]) -> b
     keep(compute, [op for op in compute.walk() if _effect(op)])
     registers = None
     if groups > 1:
-        left = REGISTER_FILE // (32 * WARPGROUP) - COPY_REGISTERS
+        left = REGISTER_FILE // (32 * WARPGROUP) - COPY_REGISTERS[groups]
         registers = min(left // groups // 8 * 8, MOST_REGISTERS)
     roles = stage.RolesOp(
         [
             stage.RoleOp(
-                "copy", WARPGROUP, Region(copy), None if registers is None else COPY_REGISTERS
+                "copy",
+                WARPGROUP,
+                Region(copy),
+                None if registers is None else COPY_REGISTERS[groups],
             ),
             stage.RoleOp("compute", WARPGROUP * groups, Region(compute), registers),
         ]

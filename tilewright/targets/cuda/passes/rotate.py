@@ -20,12 +20,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
 
 from xdsl.dialects import arith, gpu, scf
 from xdsl.dialects.builtin import IntegerAttr, VectorType, i64
 from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
 
+from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import stage, xetile
+from tilewright.dialects.stage.products import vector_of
 from tilewright.passes.memory_objects import is_pure
 
 Values = dict[SSAValue, SSAValue]
@@ -57,14 +60,34 @@ class _Plan:
         return value.owner in self.late
 
 
-def rotate_loops(function: gpu.FuncOp) -> int:
-    """Rewrites one kernel; how many loops changed."""
+MOST_REGISTERS = 200
+"""Registers of a thread that the products of a rotated loop, and what is carried to L, may take together."""
+
+
+def rotate_loops(function: gpu.FuncOp, groups: int) -> int:
+    """Rewrites one kernel whose products `groups` warpgroups share; how many loops changed."""
     count = 0
     for op in list(function.walk()):
-        if isinstance(op, scf.ForOp) and op.parent is not None and (plan := _plan(op)) is not None:
+        if not isinstance(op, scf.ForOp) or op.parent is None:
+            continue
+        plan = _plan(op)
+        if (
+            plan is not None
+            and _registers(plan, groups) <= MOST_REGISTERS * (3 if groups == 3 else 4) // 4
+        ):
             _rewrite(plan)
             count += 1
     return count
+
+
+def _registers(plan: _Plan, groups: int) -> int:
+    """Registers of 32 bits of a thread: both products, and the operand that waits for L."""
+    values = (plan.first.result, plan.last.result, plan.last.a)
+    total = 0
+    for value in values:
+        type = vector_of(value.type)
+        total += prod(type.get_shape()) * itemsize(type.element_type) // (4 * 128 * groups)
+    return total
 
 
 # Which loops ------------------------------------------------------------------------------------

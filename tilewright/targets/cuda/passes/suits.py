@@ -32,9 +32,12 @@ def instruction_for(
 
 
 def warpgroups(function: gpu.FuncOp) -> int:
-    """Warpgroups that share the rows of every product: two where all have 128 rows or more."""
+    """Warpgroups that share the rows of every product: three or two where all have as many blocks of 64."""
     rows = [m for op in function.walk() if (m := _rows(op)) is not None]
-    return 2 if rows and all(m % 128 == 0 for m in rows) else 1
+    for groups in (2, 3):
+        if rows and all(m % (64 * groups) == 0 for m in rows):
+            return groups
+    return 1
 
 
 def _rows(op: Operation) -> int | None:

@@ -7,7 +7,7 @@
                                           %s = stage.mma.wait %p
                                           ... arithmetic on %s ...
 
-Requires: products rotated; two warpgroups compute. Guarantees: the same values.
+Requires: products rotated; several warpgroups compute. Guarantees: the same values.
 
 Takes part: a loop that issues all its products before it waits for one, and then computes on results of products. All
 warpgroups come to the same loops equally often, so each take has a pass.
@@ -24,7 +24,7 @@ from tilewright.dialects import stage
 
 def take_turns(function: gpu.FuncOp, groups: int) -> int:
     """Rewrites one kernel; how many loops have turns."""
-    if groups != 2:
+    if groups < 2:
         return 0
     count = 0
     for loop in list(function.walk()):
