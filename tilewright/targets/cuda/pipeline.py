@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects.text import print_module
 from tilewright.dialects.xetile import TileType
+from tilewright.layout import LayoutError
 from tilewright.passes.cleanup import cleanup
 from tilewright.passes.lift_subgroups import lift_subgroups
 from tilewright.passes.neutral import remove_neutral
@@ -104,7 +105,13 @@ def run_pipeline(
         if "copies" not in off:
             ownership.stages = options.num_stages or MOST_STAGES
             ownership.resident = resident_workgroups(ownership)
-        lowered = lower_kernel(kernel, ownership, machine)
+        try:
+            lowered = lower_kernel(kernel, ownership, machine)
+        except LayoutError as error:
+            raise UnsupportedError(
+                f"a tile of this kernel cannot be dealt to threads: {error}",
+                hint="tiles whose extents are powers of two can",
+            ) from error
     lowered.split = factor_of(kernel)
     ir["mach"] = str(lowered.module)
     return lowered
@@ -141,8 +148,8 @@ def _asynchronous(
         assert ownership is not None
         try:
             lowered = lower_kernel(kernel, ownership, machine)
-        except UnsupportedError as error:
-            reason = error.message
+        except (UnsupportedError, LayoutError) as error:
+            reason = error.message if isinstance(error, UnsupportedError) else str(error)
             continue
         ir["stage"] = text
         remarks += said
