@@ -93,9 +93,12 @@ class Ownership:
         return default_layout(type.get_shape(), len(type.get_shape()) - 1, 4, self.warps)
 
 
-def default_layout(shape: tuple[int, ...], fast: int, size: int, warps: int) -> Layout:
-    """Vectors of 16 bytes along `fast`, shorter where threads would have nothing otherwise."""
-    vector = 16 // max(1, size)
+def default_layout(
+    shape: tuple[int, ...], fast: int, size: int, warps: int, most: int = 16
+) -> Layout:
+    """Vectors of 16 bytes along `fast` (of `most` elements at most), shorter where threads would have
+    nothing otherwise."""
+    vector = min(most, 16 // max(1, size))
     threads = LANES * warps
     while vector > 1 and prod(shape) < vector * threads:
         vector //= 2
@@ -118,6 +121,29 @@ def contiguous_dimension(tile: SSAValue) -> int:
     if len(known) == 2 and known[0] == 1 and known[1] != 1:
         return 0
     return len(kind.get_shape()) - 1
+
+
+def widest_vector(tile: SSAValue, fast: int) -> int:
+    """Elements along `fast` that one aligned access of a tile's memory moves at most (1 to 16).
+
+    Where it is 1, neighbouring lanes should have neighbouring elements: a vector of them per lane would
+    be moved one by one, each access spread over many lines.
+    """
+    from tilewright.targets.cuda.aliasing import alignment_of, root_of
+    from tilewright.targets.cuda.divisibility import tile_divisors
+
+    kind = tile.type
+    assert isinstance(kind, xt.TileType)
+    root = root_of(tile)
+    if kind.memory_space != 0 or root is None:
+        return 16
+    size = itemsize(kind.element_type)
+    alignment = alignment_of(root, size)
+    offsets, _ = tile_divisors(tile)
+    width = max(1, 16 // size)
+    while width > 1 and (alignment % (width * size) or offsets[fast] % width):
+        width //= 2
+    return width
 
 
 def origin_of(tile: SSAValue) -> xt.InitTileOp | None:
@@ -178,10 +204,9 @@ def choose_warps(kernel: gpu.FuncOp) -> int:
     if not values:
         return 1
     largest = max(values, key=lambda v: prod(shape_of(v)))
-    size = itemsize(largest.type.element_type)  # pyright: ignore
     # Only powers of two are dealt out: more threads than those hold replicas.
     parts = prod(bl.power_of_two_in(n) for n in shape_of(largest))
-    warps = _power(parts // (LANES * max(1, 16 // size)), 8)
+    warps = _power(parts // (LANES * 4), 8)
     while warps < 32 and prod(shape_of(largest)) > LANES * warps * 64 and parts > LANES * warps:
         warps *= 2
     return warps
@@ -239,8 +264,8 @@ class _Planner:
         self.classes = _Classes()
         self.anchored: dict[SSAValue, Layout] = {}
         self.links: list[_Link] = []
-        self.memory: list[tuple[SSAValue, int, int]] = []
-        """(value, contiguous dimension, element size) of accesses."""
+        self.memory: list[tuple[SSAValue, int, int, int]] = []
+        """(value, contiguous dimension, element size, widest vector) of accesses."""
 
     def run(self) -> Ownership:
         self.block(self.body)
@@ -334,18 +359,19 @@ class _Planner:
         elif isinstance(op, xt.LoadTileOp):
             for value in op.values:
                 fast = contiguous_dimension(op.tile)
+                most = widest_vector(op.tile, fast)
                 if op.permutation is not None:
                     fast = op.permutation.index(fast)
-                self.memory.append((value, fast, itemsize(op.tile_type.element_type)))
+                self.memory.append((value, fast, itemsize(op.tile_type.element_type), most))
         elif isinstance(op, xt.StoreTileOp):
-            self.memory.append(
-                (op.value, contiguous_dimension(op.tile), itemsize(op.tile_type.element_type))
-            )
+            fast = contiguous_dimension(op.tile)
+            size = itemsize(op.tile_type.element_type)
+            self.memory.append((op.value, fast, size, widest_vector(op.tile, fast)))
         elif isinstance(op, xt.AtomicRmwOp | xt.StoreScatterOp | xt.LoadGatherOp):
             value = op.result if isinstance(op, xt.LoadGatherOp) else op.value
             self.tie([*([op.mask] if op.mask is not None else []), value, *op.results])
             size = itemsize(op.tile_type.element_type)
-            self.memory.append((value, len(shape_of(value)) - 1, max(4, size)))
+            self.memory.append((value, len(shape_of(value)) - 1, max(4, size), 16))
         elif isinstance(op, xt.ReductionOp):
             if op.reduction_size is None:
                 dims = op.dims
@@ -396,14 +422,14 @@ class _Planner:
             layouts.setdefault(self.classes.find(value), layout)
         members = [v for v, k in self.kind.items() if k == FIXED]
         # Loads and stores of the widest elements decide about vectors.
-        memory: dict[SSAValue, tuple[int, int]] = {}
-        for value, fast, size in self.memory:
+        memory: dict[SSAValue, tuple[int, int, int]] = {}
+        for value, fast, size, most in self.memory:
             if not self.fixed(value):
                 continue
             root = self.classes.find(value)
-            known = memory.get(root)
-            if known is None or size > known[1]:
-                memory[root] = (fast, size)
+            known = memory.get(root, (fast, 0, 16))
+            wider = (fast, size) if size > known[1] else known[:2]
+            memory[root] = (*wider, min(most, known[2]))
         self.propagate(layouts)
         roots = {self.classes.find(v) for v in members}
         order = sorted(roots, key=lambda r: (-prod(shape_of(r)), r not in memory))
@@ -411,8 +437,8 @@ class _Planner:
             if root in layouts:
                 continue
             shape = shape_of(root)
-            fast, size = memory.get(root, (len(shape) - 1, 4))
-            layouts[root] = default_layout(shape, fast, size, self.out.warps)
+            fast, size, most = memory.get(root, (len(shape) - 1, 4, 16))
+            layouts[root] = default_layout(shape, fast, size, self.out.warps, most)
             self.propagate(layouts)
         for v in members:
             self.out.homes[v] = layouts[self.classes.find(v)]
