@@ -64,6 +64,7 @@ from tilewright.passes.xegpu_ownership import (
 from tilewright.passes.xegpu_pieces import Shape, grid_of, starts, zeros
 from tilewright.passes.xegpu_rebuild import floats_or_ints
 from tilewright.passes.xegpu_sg_maps import dpas_instruction
+from tilewright.passes.xegpu_sink_loads import sink_scattered_loads
 from tilewright.uarch.xe import XeMachine
 
 
@@ -85,6 +86,7 @@ class XeGPUBlocking(ModulePass):
 def block(kernel: gpu.FuncOp, xe: XeMachine) -> None:
     """Rewrites a kernel of subgroup level to instruction-sized ops, in place."""
     _Block(kernel, xe).kernel(kernel)
+    sink_scattered_loads(kernel.body.block)
 
 
 class _Block(BlockedShapes):

@@ -78,8 +78,16 @@ class Fragments(Rebuild):
         """The number of this lane, an i32."""
         found = self.known("lane")
         if found is None:
-            index = self.once("lane index", gpu.LaneIdOp())
-            found = self.remember("lane", self.add(arith.IndexCastOp(index, i32)))
+            lane = gpu.LaneIdOp()
+            cast = arith.IndexCastOp(lane, i32)
+            entry = self.entry
+            for op in (cast, lane):
+                if entry.first_op is None:
+                    entry.add_op(op)
+                else:
+                    entry.insert_op_before(op, entry.first_op)
+            found = cast.result
+            self._memos[0]["lane"] = found
         return found
 
     def number(self, value: int) -> SSAValue:

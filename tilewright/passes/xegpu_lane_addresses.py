@@ -36,7 +36,7 @@ from tilewright.passes.xegpu_blocks import (
     created,
     surface,
 )
-from tilewright.passes.xegpu_fragments import Fragment, Register, dense, element_of
+from tilewright.passes.xegpu_fragments import Register, dense, element_of
 from tilewright.passes.xegpu_lane_shapes import LaneShapes
 from tilewright.passes.xegpu_multiples import is_multiple
 
@@ -166,33 +166,34 @@ class LaneAddresses(LaneShapes):
                 blocks = table.pop(0)
                 table[-1] = table[-1] + blocks * width
         lead = rank - block_rank
+        # What is the same for all lanes is added first: it stays in scalar registers, one part is the lane's.
         start: Index = 0
+        own: Index = 0
         inside: SSAValue | None = None
         bounded = op.tdesc.boundary_check and surface.bounded
-        firsts: list[Index] = []
+        tables: list[Index] = [0] * rank
         for n in range(rank):
-            place = offsets[n]
+            start = self.plus(start, self.times(offsets[n], surface.strides[n]))
             if n >= lead:
-                place = self.plus(place, self.index_table([int(x) for x in lane[n - lead]]))
-            elif bounded and not _below(place, surface.sizes[n]):
-                hit = self.compare("ult", self.index(place), self.index(surface.sizes[n]))
+                tables[n] = self.index_table([int(x) for x in lane[n - lead]])
+                own = self.plus(own, self.times(tables[n], surface.strides[n]))
+            elif bounded and not _below(offsets[n], surface.sizes[n]):
+                hit = self.compare("ult", self.index(offsets[n]), self.index(surface.sizes[n]))
                 inside = hit if inside is None else self.binary(arith.AndIOp, inside, hit)
-            firsts.append(place)
-            start = self.plus(start, self.times(place, surface.strides[n]))
         distances: list[Index] = []
         masks: list[SSAValue | None] = []
         for r in range(layout.registers):
             distance, mask = start, inside
-            for n in range(block_rank):
-                step = int(register[n][r])
-                distance = self.plus(distance, self.times(step, surface.strides[lead + n]))
-                extent = surface.sizes[lead + n]
+            for n in range(lead, rank):
+                step = int(register[n - lead][r])
+                distance = self.plus(distance, self.times(step, surface.strides[n]))
                 if bounded:
-                    place = self.plus(firsts[lead + n], step)
-                    if not _below(place, extent):
-                        hit = self.compare("ult", self.index(place), self.index(extent))
+                    place = self.plus(self.plus(offsets[n], step), tables[n])
+                    if not _below(place, surface.sizes[n]):
+                        extent = self.index(surface.sizes[n])
+                        hit = self.compare("ult", self.index(place), extent)
                         mask = hit if mask is None else self.binary(arith.AndIOp, mask, hit)
-            distances.append(distance)
+            distances.append(self.plus(distance, own))
             masks.append(mask)
         return distances, masks
 
@@ -245,7 +246,9 @@ class LaneAddresses(LaneShapes):
                 self._hints(op),
                 zero=True,
             )
-        self.give(op.value, Fragment(layout, element, tuple(registers)))
+        # One vector at once: the single elements need not live until it is used.
+        value = self.pick(registers)
+        self.give(op.value, self.fragment(layout, value))
 
     def _over_blocks(self, op: xegpu.BlockAccess, layout: ly.Layout) -> ly.Layout:
         """The ownership of a value over the blocks as they lie in memory."""

@@ -31,7 +31,7 @@ class Rebuild:
     def __init__(self) -> None:
         self.env: dict[SSAValue, SSAValue] = {}
         """Values that stay one value of the same meaning: scalars, memrefs, descriptors."""
-        self.out = Block()
+        self.out = self.entry = Block()
         self.op: Operation | None = None
         self._memos: list[dict[object, SSAValue]] = [{}]
 
@@ -43,15 +43,11 @@ class Rebuild:
         for before, after in zip(old.args, new.args, strict=True):
             after.name_hint = before.name_hint
             self.env[before] = after
-        self.out = new
-        self.begin(kernel)
+        self.out = self.entry = new
         self.block(old)
         kernel.body.detach_block(old)
         kernel.body.add_block(new)
         old.drop_all_references()
-
-    def begin(self, kernel: gpu.FuncOp) -> None:
-        """Called when the new body is open and still empty."""
 
     def block(self, old: Block) -> None:
         for op in old.ops:
