@@ -20,7 +20,7 @@ from tilewright.dialects import mach, xegpu
 from tilewright.dialects.xegpu.types import MemDescType, NbarrierType, TensorDescType
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.builder import Idx, index
-from tilewright.targets.emu.lowering import Lowering, lowers
+from tilewright.targets.emu.lowering import ASSERTION, Lowering, lowers
 from tilewright.targets.emu.uniformity import UNIFORM, Kind, Ramp
 
 SCHEDULED = "tw_emu_yield"
@@ -228,6 +228,19 @@ def _reachable(entry: Block) -> list[Block]:
 @lowers("gpu.return", "func.return")
 def return_(low: Lowering, op: Operation) -> None:
     low.b.put(func.ReturnOp())
+
+
+@lowers("cf.assert")
+def assert_(low: Lowering, op: cf.AssertOp) -> None:
+    condition = low.plain(op.arg)
+    if isinstance(condition, v.Uniform):
+        low.demand(condition.value, ASSERTION)
+        return
+    fine = low.wide_of(condition)
+    if low.mask is not None:
+        away = low.b.add(arith.XOrIOp(low.mask, vec_mask(low)))
+        fine = low.b.add(arith.OrIOp(fine, away))
+    low.demand(low.all(fine), ASSERTION)
 
 
 # Regions that lanes agree to enter ------------------------------------------------------------------------------------

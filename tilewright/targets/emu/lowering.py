@@ -53,7 +53,7 @@ Handler = Callable[["Lowering", Any], None]
 HANDLERS: dict[str, Handler] = {}
 """How ops are lowered, by name; the rest is elementwise or refused."""
 
-NOT_UNIFORM, NOT_ALL_LANES = 1, 2
+NOT_UNIFORM, NOT_ALL_LANES, ASSERTION = 1, 2, 3
 """What a subgroup can find wrong with its lanes while it runs (codes of `tw_emu_fail`)."""
 
 

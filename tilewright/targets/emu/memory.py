@@ -150,6 +150,31 @@ def _define(low: Lowering, definition: memref.GlobalOp) -> None:
         low.module.body.block.add_op(definition.clone())
 
 
+@lowers("memref.copy")
+def copy(low: Lowering, op: memref.CopyOp) -> None:
+    """All elements in order, each lane its own."""
+    source, target = memory(low, op.source), memory(low, op.destination)
+
+    def dimension(d: int, at: list[v.Plain | int]) -> None:
+        if d == len(source.sizes):
+            place = place_of(low, source, at)
+            value = read(low, place, source.element)
+            write(
+                low,
+                place_of(low, target, at),
+                v.Uniform(value) if place.shared else v.Varying(value),
+            )
+            return
+
+        def each(i: SSAValue, _: list[SSAValue]) -> list[SSAValue]:
+            dimension(d + 1, [*at, v.Uniform(i)])
+            return []
+
+        low.b.loop(0, source.sizes[d], 1, [], each)
+
+    dimension(0, [])
+
+
 # Views ----------------------------------------------------------------------------------------------------------------
 
 

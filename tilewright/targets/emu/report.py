@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.targets.base import Grid
 from tilewright.targets.emu import context as c
-from tilewright.targets.emu.lowering import NOT_ALL_LANES, NOT_UNIFORM
+from tilewright.targets.emu.lowering import ASSERTION, NOT_ALL_LANES, NOT_UNIFORM
 from tilewright.targets.emu.worker import Failure
 
 
@@ -25,6 +25,8 @@ def describe_failure(failure: Failure, sites: Sequence[Any], grid: Grid) -> str:
             return f"an operand of {name} differs between the lanes of {who}, which do it together"
         case code if code == NOT_ALL_LANES:
             return f"{name} is done by all lanes of a subgroup, but not all of those of {who} stand here"
+        case code if code == ASSERTION:
+            return f"assertion failed in {who}: {sites[failure.site][2]}"
         case code:
             return f"{name} failed in {who} (code {code})"
 
@@ -52,7 +54,9 @@ def _deadlock(failure: Failure, group: str) -> list[str]:
 
 
 def first_stuck(failure: Failure) -> int:
-    """The site at which the first subgroup waits that cannot go on."""
+    """The site to show: of a deadlock that of the first subgroup which waits."""
+    if failure.code != c.DEADLOCK:
+        return failure.site
     for status, site, _ in failure.fibers:
         if status in (c.AT_BARRIER, c.AT_NAMED):
             return site

@@ -32,7 +32,7 @@ from tilewright.passes.level import BLOCK, LANES, LEVEL, infer_level
 from tilewright.runtime.arrays import ArrayArg
 from tilewright.targets.base import Argument, CompileOptions, Grid, Observer, ignore
 from tilewright.targets.emu.fibers import SYMBOLS, scheduler
-from tilewright.targets.emu.report import describe_failure
+from tilewright.targets.emu.report import describe_failure, first_stuck
 from tilewright.targets.emu.worker import Launcher, Worker, thread_count
 
 
@@ -102,7 +102,8 @@ class EmuExecutable:
         if failure is not None:
             sites = self._meta["sites"]
             message = describe_failure(failure, sites, grid)
-            site = sites[failure.site] if failure.site < len(sites) else None
+            at = first_stuck(failure)
+            site = sites[at] if at < len(sites) else None
             where = None if site is None or site[1] is None else Location(*site[1])
             raise CheckError(message, location=where)
 
@@ -140,6 +141,7 @@ class EmuTarget:
     ) -> EmuExecutable:
         # Imported here: they bring the XeGPU dialect, for which other targets have no use.
         from tilewright.targets.emu.pipeline import lower_kernel
+        from tilewright.targets.emu.prepare import prepare
 
         kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
         level = infer_level(kernel)
@@ -153,7 +155,8 @@ class EmuTarget:
         kernel.attributes[LEVEL] = StringAttr(level)
         _as_xegpu(module)
         kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
-        observe("xetile-to-xegpu", module)
+        prepare(module, kernel)
+        observe("emu-prepare", module)
         lanes = _number(kernel, "tilewright.lanes", LANES) if level == "lane" else 1
         subgroups = _number(kernel, "tilewright.subgroups", 1)
         block = block_of(kernel, subgroups, lanes)
@@ -201,9 +204,11 @@ def _as_xegpu(module: ModuleOp) -> None:
 def _place(op: Any) -> list[Any]:
     """Name and location of an op, as JSON keeps them."""
     where = location_of(op)
-    if where is None:
-        return [op.name, None]
-    return [op.name, [where.file, where.line, where.col, where.end_col, where.text]]
+    place = (
+        None if where is None else [where.file, where.line, where.col, where.end_col, where.text]
+    )
+    message = op.properties.get("msg")
+    return [op.name, place, message.data if isinstance(message, StringAttr) else ""]
 
 
 def _number(kernel: gpu.FuncOp, name: str, default: int) -> int:

@@ -620,3 +620,20 @@ def transfer_write(low: Lowering, op: vector.TransferWriteOp) -> None:
         column = low.b.shape(inside, *(shape or (1,)), 1)
         inside = low.b.broadcast(column, vec(i1, *full))
     write(low, place, value, deltas, inside)
+
+
+# Anything -------------------------------------------------------------------------------------------------------------
+
+
+@lowers("ub.poison")
+def poison(low: Lowering, op: Operation) -> None:
+    low.set(op.results[0], low.b.ones(signless(op.results[0].type)))
+
+
+@lowers("builtin.unrealized_conversion_cast")
+def same_bits(low: Lowering, op: Operation) -> None:
+    """Between integers that differ in signedness, and between equal types."""
+    for operand, result in zip(op.operands, op.results, strict=len(op.operands) == 1):
+        if signless(operand.type) != signless(result.type):
+            raise low.refuse(f"from {operand.type} to {result.type}")
+        low.env[result] = low.env[operand]
