@@ -17,7 +17,7 @@ from tilewright.dialects import xetile as xt
 from tilewright.passes.split_workgroups import Choice, choices, shape_of, split
 from tilewright.targets.cuda.aliasing import may_alias, root_of
 
-MOST_ACCUMULATORS = 128 * 256
+MOST_ACCUMULATORS = 160 * 256
 """Elements of all accumulators of a workgroup whose products run beside the program (wgmma): 128
 registers in each of 256 threads."""
 MOST_SYNCHRONOUS = 128 * 128

@@ -14,6 +14,7 @@ Requires: products issued. Guarantees: the same sums; a slot is released only af
 
 A loop takes part when all its products are sums that it carries: the result of each wait is used only by the yield,
 its accumulator only by the issue. Any other product reads or makes a value in the same iteration and is waited for.
+So is one whose A the iteration computes: it is read from registers, which the next iteration would write meanwhile.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ def _sums(loop: scf.ForOp) -> list[_Sum] | None:
             or not isinstance(acc, BlockArgument)
             or acc.owner is not block
             or len(list(acc.uses)) != 1
+            or _computed(op.a, block)
         ):
             return None
         users = list(wait.values[0].uses)
@@ -71,6 +73,15 @@ def _sums(loop: scf.ForOp) -> list[_Sum] | None:
             return None
         found.append(_Sum(op, wait, acc.index - 1))
     return found or None
+
+
+def _computed(a: SSAValue, block: Block) -> bool:
+    """Does the iteration make this operand in registers? (Not a staged tile, nor one from outside.)"""
+    return a.owner is block or (
+        isinstance(a.owner, Operation)
+        and a.owner.parent is block
+        and not isinstance(a.owner, stage.CopyWaitOp)
+    )
 
 
 def _releases(loop: scf.ForOp, sums: list[_Sum]) -> list[stage.CopyReleaseOp]:

@@ -71,10 +71,7 @@ def rotate_loops(function: gpu.FuncOp, groups: int) -> int:
         if not isinstance(op, scf.ForOp) or op.parent is None:
             continue
         plan = _plan(op)
-        if (
-            plan is not None
-            and _registers(plan, groups) <= MOST_REGISTERS * (3 if groups == 3 else 4) // 4
-        ):
+        if plan is not None and _registers(plan, groups) <= MOST_REGISTERS:
             _rewrite(plan)
             count += 1
     return count

@@ -32,12 +32,12 @@ def instruction_for(
 
 
 def warpgroups(function: gpu.FuncOp) -> int:
-    """Warpgroups that share the rows of every product: three or two where all have as many blocks of 64."""
+    """Warpgroups that share the rows of every product: two where all have 128 rows or more.
+
+    A power of two, because layouts deal tiles out by the bits of a thread's number.
+    """
     rows = [m for op in function.walk() if (m := _rows(op)) is not None]
-    for groups in (2, 3):
-        if rows and all(m % (64 * groups) == 0 for m in rows):
-            return groups
-    return 1
+    return 2 if rows and all(m % 128 == 0 for m in rows) else 1
 
 
 def _rows(op: Operation) -> int | None:
