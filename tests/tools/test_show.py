@@ -154,3 +154,16 @@ def test_shapes_of_every_rank_can_be_drawn():
     cube = ownership.subgroups(ly.layout([2, 2, 2], [1, 8, 8]).over([2, 16, 16]), "a cube")
     assert sum(isinstance(s, Rect) and bool(s.tip) for s in line.shapes) == 4
     assert sum(isinstance(s, Rect) and bool(s.tip) for s in cube.shapes) == 8
+
+
+def test_owners_at_every_level_of_xe(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Subgroups of the workgroup, instructions of a subgroup, lanes of an instruction."""
+    path = Path(__file__).parents[2] / "examples/rfc/xegpu_1_1_gemm_prefetch.mlir"
+    assert main(["show", str(path), "--stages", "--target", "xe-pvc"]) == 0
+    text = capsys.readouterr().out
+    for level in ("xegpu, of subgroups", "xegpu-sg, of a subgroup's", "xegpu-inst, of an instr"):
+        assert level in text
+    assert "inst_data = [8, 16], lane_layout = [1, 16]" in text
+    page = tmp_path / "gemm.html"
+    assert main(["show", str(path), "--stages", "--target", "xe-pvc", "-o", str(page)]) == 0
+    assert page.read_text().count("<svg") > 8
