@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects import gpu
+from xdsl.dialects.builtin import FixedBitwidthType, MemRefType, ModuleOp, StringAttr
 
 from tilewright import uarch
 from tilewright.codegen import emit_module, nvptx
@@ -17,6 +18,7 @@ from tilewright.diagnostics import UnsupportedError
 from tilewright.passes.planner import GENERIC, Request, choose
 from tilewright.targets.base import CompileOptions, Observer, ignore, split_name
 from tilewright.targets.cuda import driver
+from tilewright.targets.cuda.aliasing import alignment_of
 from tilewright.targets.cuda.executable import CudaExecutable
 from tilewright.targets.cuda.lowered import Lowered, plan_of
 
@@ -64,6 +66,23 @@ def check_resources(lowered: Lowered, machine: uarch.Machine) -> None:
     refuse("of all roles", total, REGISTER_FILE, "registers", "smaller tiles need fewer")
 
 
+def check_alignment(kernel: gpu.FuncOp) -> None:
+    """Refuses arrays that do not lie on multiples of their elements' size: the machine faults there."""
+    for i, argument in enumerate(kernel.body.block.args):
+        if not isinstance(argument.type, MemRefType):
+            continue
+        element = argument.type.element_type
+        size = element.size if isinstance(element, FixedBitwidthType) else 1
+        known = alignment_of(argument, size)
+        if known < size:
+            name = argument.name_hint or f"argument {i}"
+            raise UnsupportedError(
+                f"{name} lies at an address that is no multiple of its {size}-byte elements",
+                rule="CUDA loads and stores whole elements at multiples of their size",
+                hint="copy the array",
+            )
+
+
 def annotate(lowered: Lowered) -> None:
     """Give the kernel function the launch bounds that the assembler needs."""
     for op in lowered.module.body.block.ops:
@@ -88,9 +107,10 @@ class CudaTarget:
     def build(
         self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore
     ) -> CudaExecutable:
-        from tilewright.targets.cuda.pipeline import run_pipeline
+        from tilewright.targets.cuda.pipeline import kernel_of, run_pipeline
 
         name = machine_name(options)
+        check_alignment(kernel_of(module))
         machine = uarch.machine(name)
         start_helper()  # it starts while the passes run
         ir: dict[str, str] = {}
