@@ -77,9 +77,8 @@ def executable(machine: str) -> CudaExecutable:
     target = llvm_target(machine)
     llvm = emit_module(low.module, target)
     ptx = generate_ptx(llvm, target)
-    return CudaExecutable(
-        ptx.encode(), plan_of(low), machine, {"mach": "text"}, llvm, ptx, ["a remark"]
-    )
+    texts = {"mach": "text", "llvm": llvm}
+    return CudaExecutable(ptx.encode(), plan_of(low), machine, ["a remark"], lambda: texts)
 
 
 def test_names_of_machines() -> None:
@@ -108,9 +107,9 @@ def test_the_stored_form_gives_the_same_executable() -> None:
         code.remarks,
     )
     broken = dict(code.artifacts())
-    texts = json.loads(broken["texts"])
+    texts = json.loads(broken["plan"])
     texts["plan"]["slots"] = [["Pointer", {"nonsense": 1}]]
-    broken["texts"] = json.dumps(texts).encode()
+    broken["plan"] = json.dumps(texts).encode()
     with pytest.raises(ValueError, match="nonsense"):
         get_target("cuda").load(broken, CompileOptions(target="cuda"))
 

@@ -15,6 +15,7 @@ import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from tilewright.diagnostics import LaunchError, UnsupportedError
@@ -78,46 +79,52 @@ class CudaExecutable:
         image: bytes,
         plan: LaunchPlan,
         machine: str,
-        ir: Mapping[str, str],
-        llvm: str,
-        ptx: str,
         remarks: Sequence[str],
+        texts: Callable[[], Mapping[str, str]],
     ):
-        self.ir = dict(ir)
-        self.asm = Texts(llvm, ptx, machine, plan.threads, plan.shared_bytes)
+        """`image`: PTX. `texts` gives the stages' texts by name, LLVM IR as `llvm`: asked once, late."""
         self.remarks = list(remarks)
         self.plan = plan
         self.machine = machine
         self._image = image
+        self._texts = texts
         self._functions: dict[int, driver.Function] = {}
         self._guard = threading.Lock()
 
+    @cached_property
+    def _all_texts(self) -> Mapping[str, str]:
+        return self._texts()
+
+    @cached_property
+    def ir(self) -> Mapping[str, str]:
+        """The text of every stage by name."""
+        return {name: text for name, text in self._all_texts.items() if name != "llvm"}
+
+    @cached_property
+    def asm(self) -> Mapping[str, str]:
+        """`llvm`, `ptx`, and by tools where they are installed `sass` and `resources`."""
+        plan = self.plan
+        llvm, ptx = self._all_texts["llvm"], self._image.decode()
+        return Texts(llvm, ptx, self.machine, plan.threads, plan.shared_bytes)
+
     def artifacts(self) -> Mapping[str, bytes]:
-        texts = {
-            "ir": self.ir,
-            "llvm": self.asm["llvm"],
-            "ptx": self.asm["ptx"],
-            "remarks": self.remarks,
-            "plan": self.plan.to_json(),
-            "machine": self.machine,
+        facts = {"plan": self.plan.to_json(), "machine": self.machine, "remarks": self.remarks}
+        return {
+            "object": self._image,
+            "plan": json.dumps(facts).encode(),
+            "texts": json.dumps(dict(self._all_texts)).encode(),
         }
-        return {"object": self._image, "texts": json.dumps(texts).encode()}
 
     @staticmethod
     def from_artifacts(artifacts: Mapping[str, bytes]) -> CudaExecutable:
-        texts = json.loads(artifacts["texts"])
+        """What `artifacts` gave; ValueError or KeyError for anything else."""
+        facts, texts = json.loads(artifacts["plan"]), artifacts["texts"]
         try:
-            plan = LaunchPlan.from_json(texts["plan"])
+            plan = LaunchPlan.from_json(facts["plan"])
         except TypeError as error:
             raise ValueError(str(error)) from None
         return CudaExecutable(
-            artifacts["object"],
-            plan,
-            texts["machine"],
-            texts["ir"],
-            texts["llvm"],
-            texts["ptx"],
-            texts["remarks"],
+            artifacts["object"], plan, facts["machine"], facts["remarks"], lambda: json.loads(texts)
         )
 
     # Code -----------------------------------------------------------------------------------------

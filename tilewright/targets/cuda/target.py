@@ -121,7 +121,8 @@ class CudaTarget:
         target = llvm_target(name, lowered.ptx)
         llvm = emit_module(lowered.module, target)
         ptx = generate_ptx(llvm, target)
-        return CudaExecutable(ptx.encode(), plan_of(lowered), name, ir, llvm, ptx, remarks)
+        texts = {**ir, "llvm": llvm}
+        return CudaExecutable(ptx.encode(), plan_of(lowered), name, remarks, lambda: texts)
 
     def resolve_auto(self, request: Request, options: CompileOptions) -> Mapping[str, Any]:
         """Values for the constexprs that a launch leaves to the planner."""
