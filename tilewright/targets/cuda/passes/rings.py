@@ -9,12 +9,12 @@
 Requires: XeTile at workgroup level, one block per region, tiles placed where they are loaded (`positions`).
 Guarantees: the same results; each ring is filled, read and released in one order, by one place of the program.
 
-A load takes part when a tile_mma uses it, as it is or transposed; when the copy engine can address its array (facts of
-the cache key: base and pitch multiples of 16 bytes, unit stride); when nothing in the kernel writes the array; and
-when padding is zero. Loads of one block that meet in a product share a ring, and so one barrier; loops that follow one
-another take turns with a ring. A ring in a loop has
-as many slots as shared memory allows, up to `stages`; one outside of loops has a single slot. What takes no part stays
-a load, with a remark that says why.
+A load takes part when a tile_mma uses it, as it is or transposed, or when A is computed from it element by element;
+when the copy engine can address its array (facts of the cache key: base and pitch multiples of 16 bytes, unit stride);
+when nothing in the kernel writes the array; and when padding is zero. Loads of one block that meet in a product share a
+ring, and so one barrier; loops that follow one another take turns with a ring. A ring in a loop has as many slots as
+shared memory allows, up to `stages`; one outside of loops one, or two where there is room. What takes no part stays a
+load, with a remark that says why.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from tilewright.dialects.upstream.vector import TransposeOp
 from tilewright.dialects.xetile.memory import padding_number
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.memory_objects import is_pure
+from tilewright.targets.cuda.ownership import is_elementwise
 from tilewright.targets.cuda.passes.loops import Update, carry
 from tilewright.targets.cuda.passes.suits import through_transposes, unsuited
 from tilewright.uarch.base import Machine
@@ -138,17 +139,40 @@ def _groups(
             continue
         loads: list[xetile.LoadTileOp] = []
         for operand in (op.b, op.a):
-            source = through_transposes(operand)
-            if isinstance(source, OpResult) and isinstance(source.op, xetile.LoadTileOp):
-                reason = _obstacle(source.op, analysis)
+            for source in _sources(operand, computed=operand is op.a):
+                reason = _obstacle(source, analysis)
                 if reason is None:
-                    loads.insert(0, source.op)
+                    loads.insert(0, source)
                 elif reason not in remarks:
                     remarks.append(reason)
             if operand is op.b and not loads:
                 break  # the instruction reads B from shared memory only
         for load in loads:
             _join(load, loads, found, member)
+    return found
+
+
+def _sources(operand: SSAValue, computed: bool) -> list[xetile.LoadTileOp]:
+    """The load that an operand is; with `computed`, else the loads of its shape that it is computed from, one by one.
+
+    What is computed from a staged tile is read by threads, who then hold the operand.
+    """
+    source = through_transposes(operand)
+    if isinstance(source, OpResult) and isinstance(source.op, xetile.LoadTileOp):
+        return [source.op]
+    found: list[xetile.LoadTileOp] = []
+    seen: set[Operation] = set()
+    work = [operand] if computed else []
+    while work:
+        owner = work.pop().owner
+        if not isinstance(owner, Operation) or owner in seen:
+            continue
+        seen.add(owner)
+        if isinstance(owner, xetile.LoadTileOp):
+            if owner.tile_type.get_shape() == operand.type.get_shape():  # pyright: ignore
+                found.append(owner)
+        elif is_elementwise(owner):
+            work += owner.operands
     return found
 
 
