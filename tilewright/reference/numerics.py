@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from xdsl.dialects.builtin import FloatTF32Type, IntegerType, MemRefType, Signedness, VectorType
 from xdsl.ir import Attribute
@@ -19,6 +20,13 @@ from tilewright import dtypes
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.xetile import TileType
 from tilewright.reference.values import Array
+
+
+SMALL = {
+    "f8E8M0FNU": np.dtype(ml_dtypes.float8_e8m0fnu),
+    "f4E2M1FN": np.dtype(ml_dtypes.float4_e2m1fn),
+}
+"""Floats that are no element type of a tile: scales, and halves of a byte (which numpy keeps in a byte each)."""
 
 
 def element_type(type: Attribute) -> Attribute:
@@ -36,6 +44,8 @@ def shape_of(type: Attribute) -> tuple[int, ...]:
 def numpy_type(type: Attribute) -> np.dtype[Any]:
     """The numpy type that holds elements of an MLIR type, in memory and in row values."""
     element = element_type(type)
+    if (small := SMALL.get(element.name)) is not None:
+        return small
     try:
         return dtypes.from_mlir(element).numpy
     except TypeError:

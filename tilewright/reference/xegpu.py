@@ -327,7 +327,9 @@ def dpas(site: Site, op: xegpu.DpasOp, a: Array, b: Array, c: Array | None = Non
     return _lane_dpas(site, op, a, b, c)
 
 
-def _lane_dpas(site: Site, op: xegpu.DpasOp, a: Array, b: Array, c: Array | None) -> Array:
+def _lane_dpas(
+    site: Site, op: xegpu.DpasOp | xegpu.DpasMxOp, a: Array, b: Array, c: Array | None
+) -> Array:
     """Lanes' fragments of M x K, K x N and M x N, where N is the number of lanes."""
     given = _shape(op.result.type)
     m, k = prod(given), prod(b.shape[1:])
@@ -339,7 +341,8 @@ def _lane_dpas(site: Site, op: xegpu.DpasOp, a: Array, b: Array, c: Array | None
             kind=UnsupportedError,
         )
     together = Collective(site, lanes)
-    maps = [layout for layout in op.layouts if isinstance(layout, xegpu.SgMapAttr)]
+    layouts_of = (op.layout_a, op.layout_b, op.layout_cd)
+    maps = [layout for layout in layouts_of if isinstance(layout, xegpu.SgMapAttr)]
     if len(maps) == 3:
         shapes = ((m, k), (k, lanes), (m, lanes))
         layouts = [
@@ -367,7 +370,11 @@ def dpas_mx(site: Site, op: xegpu.DpasMxOp, a: Array, b: Array, *rest: Array) ->
     scale_a = operands.pop(0) if op.scale_a is not None else None
     scale_b = operands.pop(0) if op.scale_b is not None else None
     if op.dims() is None or len(_shape(op.result.type)) != 2:
-        raise error_at(op, "dpas_mx on lanes' fragments is not executed", kind=UnsupportedError)
+        if scale_a is not None or scale_b is not None:
+            raise error_at(
+                op, "scales of lanes' fragments: no text says whose they are", kind=UnsupportedError
+            )
+        return _lane_dpas(site, op, a, b, c)
     left = _scaled(_plain_a(a), scale_a, 2)
     right = _scaled(_plain_b(b), scale_b, 1)
     return matmul(left, right, c, op.result.type)

@@ -66,6 +66,14 @@ def step(site: Site, op: Operation) -> Array:
 @meaning("vector.bitcast")
 def bitcast(site: Site, op: Operation, source: Array) -> Array:
     dtype = numerics.numpy_type(op.results[0].type)
+    halves = numerics.SMALL["f4E2M1FN"]
+    if source.dtype == halves and dtype != halves:  # two to a byte, the low half first
+        bits = np.ascontiguousarray(source).view(np.uint8)
+        packed = (bits[..., 0::2] & 15) | (bits[..., 1::2] << 4)
+        return np.ascontiguousarray(packed).view(dtype)
+    if dtype == halves and source.dtype != halves:
+        bits = np.ascontiguousarray(source).view(np.uint8)
+        return np.stack([bits & 15, bits >> 4], axis=-1).reshape(*bits.shape[:-1], -1).view(dtype)
     return np.ascontiguousarray(source).view(dtype)
 
 

@@ -17,6 +17,8 @@ from xdsl.dialects.builtin import (
     AnyFloat,
     DenseArrayBase,
     DenseIntOrFPElementsAttr,
+    Float4E2M1FNType,
+    Float8E8M0FNUType,
     FloatAttr,
     IndexType,
     IntegerAttr,
@@ -54,9 +56,13 @@ def element_of(type: Attribute) -> Attribute:
 
 
 def signless(type: Attribute) -> Attribute:
-    """The type with integers that do not say their sign, as arithmetic has them."""
+    """The type as registers have it: integers that do not say their sign, scales and 4-bit floats as bytes."""
     if isinstance(type, VectorType):
         return vec(signless(type.element_type), *type.get_shape())
+    if isinstance(type, Float8E8M0FNUType | Float4E2M1FNType):
+        return IntegerType(
+            8
+        )  # bits: no arithmetic is done in these; a 4-bit float has a byte of its own
     return IntegerType(type.width.data) if isinstance(type, IntegerType) else type
 
 

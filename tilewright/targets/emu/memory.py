@@ -29,11 +29,13 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.dialects import mach
 from tilewright.dialects.upstream.gpu import memory_space_number
+from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile.kinds import ATOMIC_KINDS
 from tilewright.targets.emu import context
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.atomics import atomic
 from tilewright.targets.emu.builder import Idx, index, signless, size_of
+from tilewright.targets.emu.divergence import vec_mask
 from tilewright.targets.emu.lowering import Lowering, lowers
 from tilewright.targets.emu.places import Place, read, write
 from tilewright.targets.emu.uniformity import SHARED
@@ -47,6 +49,7 @@ OPEN = -(2**63)
 
 def array_argument(low: Lowering, type: MemRefType[Any], place: int) -> v.Memory:
     """The array whose address, extents and strides lie at `place` of the context."""
+    whole_bytes(low, type.element_type)
     shape = type.get_shape()
     strides, _ = strided_form(type)
     rank = len(shape)
@@ -59,6 +62,12 @@ def array_argument(low: Lowering, type: MemRefType[Any], place: int) -> v.Memory
     ]
     base = low.field(place)
     return v.Memory(base, 0, tuple(sizes), tuple(steps), signless(type.element_type))
+
+
+def whole_bytes(low: Lowering, element: Attribute) -> None:
+    """Arrays have no halves of bytes here."""
+    if not isinstance(element, IndexType) and element_bits(element) < 8:
+        raise low.refuse(f"an array of {element}")
 
 
 def scalar_argument(low: Lowering, type: Attribute, place: int) -> SSAValue:
@@ -84,6 +93,7 @@ def allocate(low: Lowering, key: Any, result: SSAValue, dynamic: Sequence[Idx]) 
     assert isinstance(type, MemRefType)
     if dynamic or any(n < 0 for n in type.get_shape()):
         raise low.refuse("an allocation whose size is not constant")
+    whole_bytes(low, type.element_type)
     shape = type.get_shape()
     strides = _strides(low, type)
     element = signless(type.element_type)
@@ -425,7 +435,6 @@ def atomic_at(low: Lowering, kind: str, place: Place, value: SSAValue, result: S
         old = atomic(low, kind, addresses, data, mask)
         low.set(result, b.extract(old, 0))
         return
-    from tilewright.targets.emu.control import vec_mask
 
     addresses = _addresses(low, place)
     mask = vec_mask(low) if low.mask is None else low.mask

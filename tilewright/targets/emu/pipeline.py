@@ -18,12 +18,25 @@ from tilewright.targets.emu import (  # filling the table of handlers
     products,
     scattered,
     sync,
+    vector_memory,
     vectors,
 )
 from tilewright.targets.emu.lowering import Lowering
 
 __all__ = ["Lowered", "lower_kernel"]
-_ = (atomics, blocks, control, exchange, matrix, memory, products, scattered, sync, vectors)
+_ = (
+    atomics,
+    blocks,
+    control,
+    exchange,
+    matrix,
+    memory,
+    products,
+    scattered,
+    sync,
+    vector_memory,
+    vectors,
+)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,16 @@ from typing import Any
 import numpy as np
 from xdsl.dialects import arith
 from xdsl.dialects.arith import FastMathFlagsAttr
-from xdsl.dialects.builtin import AnyFloat, Float64Type, IntegerType, Signedness, f32, i32
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    Float4E2M1FNType,
+    Float8E8M0FNUType,
+    Float64Type,
+    IntegerType,
+    Signedness,
+    f32,
+    i32,
+)
 from xdsl.dialects.utils import FastMathFlag
 from xdsl.ir import Attribute, SSAValue
 
@@ -71,6 +80,104 @@ def dpas(low: Lowering, op: xegpu.DpasOp) -> None:
     low.set(op.result, product(low, (a, of_a), (b, of_b), (c, of_c), result_of(low, op), signs))
 
 
+# Microscaled operands -------------------------------------------------------------------------------------------------
+
+
+@lowers("xegpu.dpas_mx")
+def dpas_mx(low: Lowering, op: xegpu.DpasMxOp) -> None:
+    """Operands times their scales, which are powers of two, in f32; then the product."""
+    low.together()
+    dims = op.dims()
+    scales = (op.scale_a, op.scale_b)
+    if low.lanes > 1:
+        if any(scale is not None for scale in scales):
+            raise low.refuse("scales of lanes' fragments: no text says whose they are")
+        of_a, of_b, of_c = _fragments(low, op)
+        m, n, k = of_a.shape[0], of_b.shape[1], of_a.shape[1]
+    elif dims is not None and len(shape_of(op.result.type)) == 2:
+        m, n, k = dims
+        of_a = np.arange(m * k).reshape(m, k)
+        of_b, of_c = _unpacked(shape_of(op.rhs.type)), np.arange(m * n).reshape(m, n)
+    else:
+        raise low.refuse("its operands fit no product")
+    a = _scaled(low, op.lhs, of_a, op.scale_a, 1)
+    b = _scaled(low, op.rhs, of_b, op.scale_b, 0)
+    rows, columns = np.arange(m * k).reshape(m, k), np.arange(k * n).reshape(k, n)
+    c = None if op.acc is None else low.wide(op.acc)
+    made = product(low, (a, rows), (b, columns), (c, of_c), result_of(low, op), (True, True))
+    low.set(op.result, made)
+
+
+def _scaled(
+    low: Lowering, operand: SSAValue, numbers: Numbers, scale: SSAValue | None, axis: int
+) -> SSAValue:
+    """[m, k] or [k, n] in f32: elements, in order of `numbers`, times the scale of their group along k."""
+    values = [low.wide(operand)]
+    kinds = [element_of(operand.type)]
+    if scale is not None:
+        values.append(low.wide(scale))
+        kinds.append(element_of(scale.type))
+
+    def make(b: Builder, arguments: list[SSAValue]) -> list[SSAValue]:
+        plain = as_f32(b, arrange(b, arguments[0], numbers), kinds[0])
+        if scale is None:
+            return [plain]
+        factor = as_f32(b, arguments[1], kinds[1])
+        shape = shape_of(factor.type)
+        if not shape:
+            wide = b.broadcast(factor, vec(f32, *numbers.shape))
+        else:
+            groups = np.arange(prod(shape)).reshape(shape)
+            every = np.repeat(groups, numbers.shape[axis] // shape[axis], axis=axis)
+            wide = arrange(b, factor, np.broadcast_to(every, numbers.shape))
+        return [b.add(arith.MulfOp(plain, wide))]
+
+    key = (
+        "scaled",
+        tuple(kinds),
+        tuple(x.type for x in values),
+        numbers.shape,
+        numbers.tobytes(),
+        axis,
+    )
+    return low.b.shared(key, values, make)[0]
+
+
+def as_f32(b: Builder, value: SSAValue, element: Attribute) -> SSAValue:
+    """Small floats, whatever bits they are kept in, as f32; exact."""
+    if isinstance(element, Float8E8M0FNUType):
+        return _from_scale(b, value)
+    if isinstance(element, Float4E2M1FNType):
+        return _from_half_byte(b, value)
+    return widen(b, value, f32)
+
+
+def _from_scale(b: Builder, value: SSAValue) -> SSAValue:
+    """2 to the power of the byte - 127; 255 is NaN, 0 the f32 below the normal ones."""
+    kind: Any = with_element(value.type, i32)
+    bits = b.add(arith.ExtUIOp(value, kind))
+    moved = b.add(arith.ShLIOp(bits, b.constant(kind, 23)))
+    zero = b.add(arith.CmpiOp(bits, b.constant(kind, 0), "eq"))
+    nan = b.add(arith.CmpiOp(bits, b.constant(kind, 255), "eq"))
+    moved = b.add(arith.SelectOp(zero, b.constant(kind, 1 << 22), moved))
+    return b.bitcast(b.add(arith.SelectOp(nan, b.constant(kind, 0x7FC00000), moved)), f32)
+
+
+def _from_half_byte(b: Builder, value: SSAValue) -> SSAValue:
+    """Sign, two bits of exponent (bias 1), one of mantissa; without infinities and NaNs."""
+    kind: Any = with_element(value.type, i32)
+    bits = b.add(arith.ExtUIOp(value, kind))
+    sign = b.add(arith.ShLIOp(b.add(arith.AndIOp(bits, b.constant(kind, 8))), b.constant(kind, 28)))
+    rest = b.add(arith.AndIOp(bits, b.constant(kind, 7)))
+    # In f32 the exponent's bias is 126 more; subnormal are 0 and 0.5 alone.
+    normal = b.add(arith.ShLIOp(rest, b.constant(kind, 22)))
+    normal = b.add(arith.AddiOp(normal, b.constant(kind, 126 << 23)))
+    half = b.add(arith.MuliOp(rest, b.constant(kind, 126 << 23)))
+    small = b.add(arith.CmpiOp(rest, b.constant(kind, 2), "ult"))
+    made = b.add(arith.SelectOp(small, half, normal))
+    return b.bitcast(b.add(arith.OrIOp(made, sign)), f32)
+
+
 def result_of(low: Lowering, op: Any) -> Attribute:
     return low.widened(op.result.type) if low.lanes > 1 else op.result.type
 
@@ -80,7 +187,9 @@ def _signed(type: Attribute) -> bool:
     return not (isinstance(element, IntegerType) and element.signedness.data is Signedness.UNSIGNED)
 
 
-def _fragments(low: Lowering, op: xegpu.DpasOp) -> tuple[Numbers, Numbers, Numbers]:
+def _fragments(
+    low: Lowering, op: xegpu.DpasOp | xegpu.DpasMxOp
+) -> tuple[Numbers, Numbers, Numbers]:
     """Where the lanes' fragments have the elements of M x K, K x N and M x N; N is the number of lanes."""
     lanes = low.lanes
     m, k = prod(shape_of(op.result.type)), prod(shape_of(op.rhs.type))
@@ -90,7 +199,8 @@ def _fragments(low: Lowering, op: xegpu.DpasOp) -> tuple[Numbers, Numbers, Numbe
             f"subgroup of {lanes} lanes"
         )
     shapes = ((m, k), (k, lanes), (m, lanes))
-    maps = [layout for layout in op.layouts if isinstance(layout, xegpu.SgMapAttr)]
+    given = (op.layout_a, op.layout_b, op.layout_cd)
+    maps = [layout for layout in given if isinstance(layout, xegpu.SgMapAttr)]
     if len(maps) == 3:
         layouts = [
             distribution.distribution(map).over(shape)
