@@ -28,6 +28,7 @@ from tilewright.codegen import emit_module
 from tilewright.codegen.jit import LoadedObject, compile_object
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dtypes import from_mlir, from_name
+from tilewright.passes.affine_to_scf import affine_to_scf
 from tilewright.passes.host_jam import jam_loops
 from tilewright.passes.host_memory import Memory
 from tilewright.passes.host_parallel import share_loops
@@ -65,6 +66,7 @@ class Program:
         self._symbols: dict[str, int] = {}
         self._keep: list[Any] = []
         host = _host_functions(module)
+        affine_to_scf(host)
         self._entry = call_entry(host, choose_entry(host, entry), say)
         if not every_launch:
             mark_unread_launches(host)

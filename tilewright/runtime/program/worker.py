@@ -14,6 +14,7 @@ import select
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -93,7 +94,7 @@ def _child(
         os._exit(0)
 
     def fail(error: BaseException) -> None:
-        answer({"error": str(error) or type(error).__name__})
+        answer({"error": str(error) if isinstance(error, TilewrightError) else _internal(error)})
 
     faulthandler.disable()  # the parent says what happened
     try:
@@ -107,6 +108,14 @@ def _child(
     except BaseException as error:
         fail(error)
     os._exit(1)
+
+
+def _internal(error: BaseException) -> str:
+    """What a user is told of an exception that is no diagnostic; whoever mends it wants to see where it came from."""
+    if os.environ.get("TILEWRIGHT_TRACEBACK"):
+        traceback.print_exception(error)
+    words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return f"internal error: {words}\nhint: TILEWRIGHT_TRACEBACK=1 shows where"
 
 
 def _read(reading: int, child: int, limits: Limits) -> bytes:

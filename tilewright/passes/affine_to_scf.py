@@ -1,0 +1,84 @@
+"""affine-to-scf: loops and accesses of the affine dialect in host code, as those of scf and memref.
+
+    affine.for %i = 0 to 100 {                             scf.for %i = %c0 to %c100 step %c1 {
+      affine.store %x, %m[%i + 1] : memref<..>      ->       %j = affine.apply (i) -> (i + 1) (%i)
+    }                                                        memref.store %x, %m[%j] : memref<..>
+                                                           }
+
+Requires: nothing.  Guarantees: of the affine dialect only `affine.apply` is left, and what has no such form here (as
+affine.if), which the emitter refuses by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from xdsl.dialects import affine, arith, memref, scf
+from xdsl.dialects.builtin import AffineMapAttr, IndexType, IntegerAttr
+from xdsl.ir import Operation, Region, SSAValue
+from xdsl.ir.affine import AffineMap
+from xdsl.rewriter import Rewriter
+
+
+def affine_to_scf(module: Operation) -> None:
+    """Rewrite every op of `module`, in place."""
+    for op in reversed(list(module.walk())):
+        match op:
+            case affine.ForOp():
+                _for(op)
+            case affine.LoadOp():
+                new, indices = _mapped(op.map, list(op.indices))
+                _replace(op, [*new, memref.LoadOp.get(op.memref, indices)])
+            case affine.StoreOp():
+                new, indices = _mapped(op.map, list(op.indices))
+                _replace(op, [*new, memref.StoreOp.get(op.value, op.memref, indices)])
+            case affine.YieldOp() if isinstance(op.parent_op(), affine.ForOp):
+                _replace(op, [scf.YieldOp(*op.arguments)])
+            case _:
+                pass
+
+
+def _replace(op: Operation, new: Sequence[Operation]) -> None:
+    for one in new:
+        one.location = op.location
+    Rewriter.replace_op(op, list(new))
+
+
+def _mapped(
+    map_: AffineMapAttr | None, operands: list[SSAValue]
+) -> tuple[list[Operation], list[SSAValue]]:
+    """Ops that apply a map, and its results."""
+    if map_ is None:
+        return [], operands
+    data = map_.data
+    new = [
+        affine.ApplyOp(operands, AffineMapAttr(AffineMap(data.num_dims, data.num_symbols, (e,))))
+        for e in data.results
+    ]
+    return list(new), [op.result for op in new]
+
+
+def _bound(
+    map_: AffineMapAttr,
+    operands: list[SSAValue],
+    pick: Callable[[SSAValue, SSAValue], Operation],
+) -> tuple[list[Operation], SSAValue]:
+    """A bound of several results is their largest (of lower bounds) or smallest."""
+    new, values = _mapped(map_, operands)
+    best = values[0]
+    for value in values[1:]:
+        new.append(pick(best, value))
+        best = new[-1].results[0]
+    return new, best
+
+
+def _for(op: affine.ForOp) -> None:
+    low, lb = _bound(op.lowerBoundMap, list(op.lowerBoundOperands), arith.MaxSIOp)
+    high, ub = _bound(op.upperBoundMap, list(op.upperBoundOperands), arith.MinSIOp)
+    step = arith.ConstantOp(IntegerAttr(op.step.value.data, IndexType()))
+    body = Region()
+    op.body.clone_into(body)
+    last = body.block.last_op
+    if not isinstance(last, scf.YieldOp):
+        body.block.add_op(scf.YieldOp())
+    _replace(op, [*low, *high, step, scf.ForOp(lb, ub, step.result, list(op.inits), body)])
