@@ -186,7 +186,7 @@ class Distributor:
         self.team = team
         self.hazards = Hazards()
         self.result_number = 0
-        """Which result of an op with several its producer is asked for."""
+        """Which result of an op with several its producer is asked for, when it begins."""
         self.skipped: set[Operation] = set()
         """Ops whose work is done elsewhere (loads that are copied ahead)."""
         self.in_shared: dict[SSAValue, Any] = {}
@@ -251,9 +251,8 @@ class Distributor:
             for result in results:
                 layout = self.home(result)
                 if layout is not None:
-                    self.result_number = results.index(result)
+                    self.result_number = result.index
                     self.set_fragment(result, make(self, op, layout), layout)
-                    self.result_number = 0
             return
         found = RULES.get(op.name)
         if found is None:
@@ -344,6 +343,7 @@ class Distributor:
         if self.is_free(value) and isinstance(value, OpResult):
             make = producer_of(value.op)
             if make is not None:
+                self.result_number = value.index
                 made = make(self, value.op, layout)
                 self._scopes[-1].fragments.setdefault(value, {})[layout] = made
                 return Fragment(made, layout)

@@ -30,7 +30,7 @@ from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import xetile as xt
 from tilewright.layout import Layout, LayoutError
 from tilewright.targets.cuda import blocked as bl
-from tilewright.targets.cuda.products import Product, plan_product
+from tilewright.targets.cuda.products import Product, feeds_product, plan_product
 
 LANES = 32
 FREE, FLEXIBLE, FIXED = "free", "flexible", "fixed"
@@ -200,7 +200,10 @@ def choose_warps(kernel: gpu.FuncOp) -> int:
         warps = _power(largest // 1024, 8)
         while warps < 16 and largest > LANES * warps * 128:
             warps *= 2
-        return warps
+        # Products that feed products share rows: a warp for each 16 of them, so that nothing moves.
+        rows = [shape_of(op.result)[0] // 16 for op in products if feeds_product(op)]
+        most = min((n for n in rows if n > 0), default=warps)
+        return min(warps, max(4, _power(most, 16)))
     if not values:
         return 1
     largest = max(values, key=lambda v: prod(shape_of(v)))

@@ -88,6 +88,23 @@ def feeds_product(op: xt.TileMmaOp) -> bool:
     return False
 
 
+def fed_by_product(op: xt.TileMmaOp) -> bool:
+    """Is the left operand computed from the result of another product?"""
+    seen: set[SSAValue] = set()
+    work = [op.a]
+    while work:
+        value = work.pop()
+        if value in seen or not isinstance(value, OpResult):
+            continue
+        seen.add(value)
+        made = value.op
+        if isinstance(made, xt.TileMmaOp):
+            return True
+        if made.name.startswith(("arith.", "math.", "builtin.")):
+            work += [v for v in made.operands if isinstance(v.type, VectorType)]
+    return False
+
+
 def grid_of(m: int, n: int, rows: int, warps: int, *, tall: bool) -> tuple[int, int]:
     """Warps along m and n: all along m where `tall`, else so that operands are read least."""
     most_m = bl.power_of_two_in(m // rows)
@@ -119,7 +136,7 @@ def plan_product(op: xt.TileMmaOp, warps: int, *, use_mma: bool = True) -> Produ
     if found is not None:
         d, x, y, pack, kin, rows = found
         if m % rows == 0 and n % 8 == 0 and k % kin == 0:
-            grid = grid_of(m, n, rows, warps, tall=feeds_product(op))
+            grid = grid_of(m, n, rows, warps, tall=feeds_product(op) or fed_by_product(op))
             name = f"nvptx.mma.m{rows}n8k{kin}.{d}.{x}.{y}.{d}"
             element = {"s8": "i8"}.get(x, x)
             layout = bl.product_c if rows == 16 else bl.product_c8

@@ -11,11 +11,12 @@ from math import prod
 
 from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import IntegerAttr, VectorType, i64
-from xdsl.ir import SSAValue
+from xdsl.ir import Block, SSAValue
 
 from tilewright.dialects import xetile as xt
 from tilewright.passes.split_workgroups import Choice, choices, shape_of, split
 from tilewright.targets.cuda.aliasing import may_alias, root_of
+from tilewright.targets.cuda.products import feeds_product
 
 MOST_ACCUMULATORS = 160 * 256
 """Elements of all accumulators of a workgroup whose products run beside the program (wgmma): 128
@@ -35,6 +36,9 @@ def retile(kernel: gpu.FuncOp, remarks: list[str], accumulators: int | None = No
     """Splits the workgroup as often as it takes; how many programs along x one has become."""
     before = factor = factor_of(kernel)
     most = MOST_ACCUMULATORS if accumulators is None else accumulators
+    if any(feeds_product(op) for op in kernel.walk() if isinstance(op, xt.TileMmaOp)):
+        # Both products' sums are held, and their rows share loads: the more the better.
+        most = max(most, MOST_ACCUMULATORS)
     while True:
         products = [op for op in kernel.walk() if isinstance(op, xt.TileMmaOp)]
         values = [op.result for op in products] or _values(kernel)
@@ -71,6 +75,14 @@ def factor_of(kernel: gpu.FuncOp) -> int:
     """How many programs along x stand for one of the launch's."""
     found = kernel.attributes.get(FACTOR)
     return found.value.data if isinstance(found, IntegerAttr) else 1
+
+
+def _accumulators(products: list[xt.TileMmaOp]) -> int:
+    """Elements of the accumulators that are held at a time: of one block's products."""
+    held: dict[Block | None, int] = {}
+    for op in products:
+        held[op.parent] = held.get(op.parent, 0) + _size(op.result)
+    return max(held.values())
 
 
 def _values(kernel: gpu.FuncOp) -> list[SSAValue]:

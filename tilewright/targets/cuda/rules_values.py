@@ -199,6 +199,7 @@ def fma(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
 
 def elementwise(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
     """Any arith or math op on fragments of one layout; scalar operands stay scalars."""
+    number = d.result_number
     operands = [
         d.fragment_of(v, layout).value if is_tile_shaped(v) else d.scalar(v) for v in op.operands
     ]
@@ -209,7 +210,8 @@ def elementwise(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
         attributes={k: v for k, v in op.attributes.items() if not k.startswith("wg_map")},
     )
     new.location = op.location
-    return d.b.value(new)
+    d.b.op(new)
+    return new.results[number]
 
 
 ELEMENTWISE.append(elementwise)
