@@ -18,8 +18,10 @@ from tilewright.ops.attention import attention_kernel
 from tilewright.reference import run
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda import asynchronous
+from tilewright.targets.cuda.inspect import assemble, find_tool
 from tilewright.targets.cuda.lowered import TensorMapOf
 from tilewright.targets.cuda.pipeline import run_pipeline
+from tilewright.targets.cuda.target import TARGET
 
 bf16 = ml_dtypes.bfloat16
 Array = Any
@@ -178,3 +180,55 @@ def test_each_pass_can_be_left_out() -> None:
             "stores": "stage.store", "roles": "stage.roles",
         }  # fmt: skip
         assert marks[name] not in ir.get("stage", "")
+
+
+@tw.kernel
+def scaled(A, S, B, C, BM: tw.constexpr = 128, BN: tw.constexpr = 128, BK: tw.constexpr = 64):
+    """C = (A * S) B, A scaled row by row before the product: threads hold the operand."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    acc = tw.zeros((BM, BN), tw.f32)
+    s = tw.load_tile(tw.init_tile(S, [m, 0], (BM, 1)))
+    for k in range(0, A.shape[1], BK):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK))).to(tw.f16) * s
+        acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [k, n], (BK, BN))), acc)
+    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
+
+
+def test_an_operand_computed_from_a_staged_tile() -> None:
+    m, n, k = 136, 72, 192
+
+    def fresh() -> tuple[list[Any], Array, Array]:
+        r = rng()
+        a = r.integers(-9, 10, (m, k)).astype(np.int8)
+        s, b = r.random((m, 1)).astype(np.float16), r.standard_normal((k, n)).astype(np.float16)
+        c = np.full((m, n), np.nan, np.float16)
+        wanted = (a * s.astype(np.float64)) @ b.astype(np.float64)
+        return [a, s, b, c], c, wanted
+
+    names, (_, ir, _) = check_passes(text_of(scaled, tuple(fresh()[0])), (2, 1, 1), fresh)
+    assert "roles" in names and "stage.read" in ir["stage"]
+
+
+def machine_code(text: str) -> Any:
+    """What the assembler makes of a kernel for sm_90a; skips where there is no assembler."""
+    if find_tool("ptxas") is None:
+        pytest.skip("no ptxas: pip install nvidia-cuda-nvcc")
+    options = CompileOptions(target="cuda", machine="sm_90a")
+    executable = TARGET.build(parse_module(text), options)
+    return assemble(executable.asm["ptx"], "sm_90a"), executable.asm["ptx"]
+
+
+def test_machine_code_has_no_performance_breakers() -> None:
+    """168 registers at entry (setmaxnreg is honoured), no spills, no serialised products."""
+    a, b, c = (np.zeros((256, 256), bf16) for _ in range(3))
+    q, k, v, o = (np.zeros((2, 256, 128), bf16) for _ in range(4))
+    texts = [
+        text_of(gemm, (a, b.T, c), BM=128, BN=256),
+        text_of(attention_kernel, (q, k, v, o, np.float32(1)), D=128, BM=128, BN=128),
+    ]
+    for text in texts:
+        code, ptx = machine_code(text)
+        assert code.registers == 168
+        assert code.spill_store_bytes + code.spill_load_bytes == 0
+        assert "C75" not in code.log
+        assert "setmaxnreg.inc" in ptx and "wgmma.mma_async" in ptx
