@@ -11,7 +11,7 @@ from math import prod
 
 from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import IntegerAttr, VectorType, i64
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import SSAValue
 
 from tilewright.dialects import xetile as xt
 from tilewright.passes.split_workgroups import Choice, choices, shape_of, split
@@ -19,7 +19,7 @@ from tilewright.targets.cuda.aliasing import may_alias, root_of
 from tilewright.targets.cuda.products import feeds_product
 
 MOST_ACCUMULATORS = 160 * 256
-"""Elements of all accumulators of a workgroup whose products run beside the program (wgmma): 128
+"""Elements of all accumulators of a workgroup whose products run beside the program (wgmma): 160
 registers in each of 256 threads."""
 MOST_SYNCHRONOUS = 128 * 128
 """The same where threads wait for their products: two workgroups of half the size take turns."""
@@ -75,14 +75,6 @@ def factor_of(kernel: gpu.FuncOp) -> int:
     """How many programs along x stand for one of the launch's."""
     found = kernel.attributes.get(FACTOR)
     return found.value.data if isinstance(found, IntegerAttr) else 1
-
-
-def _accumulators(products: list[xt.TileMmaOp]) -> int:
-    """Elements of the accumulators that are held at a time: of one block's products."""
-    held: dict[Block | None, int] = {}
-    for op in products:
-        held[op.parent] = held.get(op.parent, 0) + _size(op.result)
-    return max(held.values())
 
 
 def _values(kernel: gpu.FuncOp) -> list[SSAValue]:
