@@ -284,3 +284,23 @@ def test_exchanges_share_memory_that_is_short():
         shape = op.results[0].type.get_shape()  # pyright: ignore
         total += int(np.prod(shape))
     assert 64 << 10 <= total <= 128 << 10
+
+
+def test_an_exchange_larger_than_shared_memory_goes_in_slices():
+    """256 KiB between 8x4 and 32x1 subgroups, of 128 KiB that there are."""
+    big, square = "vector<256x256xf32>", "vector<64x64xf32>"
+    slice_ = "{offsets = [0, 64], sizes = [64, 64], strides = [1, 1]}"
+    body = "%i = vector.step : vector<256xindex>\n%j = arith.index_cast %i : vector<256xindex> to vector<256xi32>\n"
+    body += "%f = arith.sitofp %j : vector<256xi32> to vector<256xf32>\n"
+    body += f"%w = vector.broadcast %f : vector<256xf32> to {big}\n"
+    body += f"%wt = vector.transpose %w, [1, 0] : {big} to {big}\n%s = arith.subf %w, %wt : {big}\n"
+    body += convert("%w1", "%s", "8, 4", "32, 64", big) + f"%w2 = math.absf %w1 : {big}\n"
+    body += convert("%w3", "%w2", "32, 1", "8, 256", big) + f"%w4 = arith.negf %w3 : {big}\n"
+    body += f"%w5 = vector.extract_strided_slice %w4 {slice_} : {big} to {square}\n"
+    body += f"%z = arith.addf %x, %w5 : {square}\n"
+    found = lowered(program(body), (1, 1, 1), arrays(), WORKGROUP)
+    total = 0
+    for op in ops(found, "memref.alloc"):
+        shape = op.results[0].type.get_shape()  # pyright: ignore
+        total += int(np.prod(shape))
+    assert total <= 128 << 10

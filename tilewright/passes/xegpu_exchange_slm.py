@@ -44,15 +44,24 @@ from xdsl.passes import ModulePass
 from tilewright import layout as ly
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
-from tilewright.dialects.upstream.vector import MultiReductionOp, ShapeCastOp
+from tilewright.dialects.upstream.vector import (
+    ExtractStridedSliceOp,
+    InsertStridedSliceOp,
+    MultiReductionOp,
+    ShapeCastOp,
+)
 from tilewright.dialects.xegpu import MemDescType
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.layout import Distribution
+from tilewright.passes import xegpu_layout_rules as rules
 from tilewright.passes import xegpu_layout_text as own
 from tilewright.passes.xegpu_emit import Before, neutral, with_shape
+from tilewright.passes.xegpu_layout_defaults import bytes_of
 from tilewright.passes.xegpu_layout_relations import inserted_dim
 from tilewright.passes.xegpu_wg_to_sg import workgroup_kernels
 from tilewright.uarch import machine
+
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -117,6 +126,12 @@ class _Exchange:
         shape = own.shape_of(value)
         kind = value.type
         assert isinstance(kind, VectorType)
+        if self.used + bytes_of(shape, kind) > self.limit and not self._reusable(
+            bytes_of(shape, kind)
+        ):
+            found = self.in_chunks(at, value, have, want)
+            if found is not None:
+                return found
         stored, back = self.to_memory(at, value, have)
         element = stored.type.element_type  # pyright: ignore
         matrix = shape if len(shape) > 1 else (1, *shape)
@@ -132,6 +147,61 @@ class _Exchange:
         new: Operation = back(loaded, kind)
         own.set_layout(new.results[0], want)
         return at.add(new)
+
+    def in_chunks(
+        self, at: Before, value: SSAValue, have: Distribution, want: Distribution
+    ) -> SSAValue | None:
+        """The exchange in slices of every owner's part, which fit one after the other; None where no
+        dimension can be cut so."""
+        shape, kind = own.shape_of(value), value.type
+        assert isinstance(kind, VectorType)
+        for dim in reversed(range(len(shape))):
+            try:
+                sizes, mine = split_at(have, shape, dim)
+                split = (*shape[:dim], *sizes, *shape[dim + 1 :])
+                theirs = rules.reshape(want, shape, split)
+            except ly.LayoutError:
+                continue
+            cut = dim + len(sizes) - 1
+            room = max((self.limit - self.used) // 4, *self.buffers, 0)
+            count = 1
+            while bytes_of(split, kind) // count > room and split[cut] % (2 * count) == 0:
+                count *= 2
+            whole = own.is_whole(mine, split, cut) and own.is_whole(theirs, split, cut)
+            if not whole or bytes_of(split, kind) // count > room:
+                continue
+            return self.slices(at, value, (mine, theirs, want), split, cut, count)
+        return None
+
+    def slices(
+        self,
+        at: Before,
+        value: SSAValue,
+        layouts: tuple[Distribution, Distribution, Distribution],
+        split: Shape,
+        cut: int,
+        count: int,
+    ) -> SSAValue:
+        mine, theirs, want = layouts
+        kind = value.type
+        assert isinstance(kind, VectorType)
+
+        def said(op: Operation, d: Distribution) -> SSAValue:
+            own.set_layout(op.results[0], d)
+            return at.add(op)
+
+        width = split[cut] // count
+        small = (*split[:cut], width, *split[cut + 1 :])
+        parts = said(ShapeCastOp(value, with_shape(kind, split)), mine)
+        whole = at.splat(0, with_shape(kind, split))
+        own.set_layout(whole, theirs)
+        from_part, to_part = (_narrowed(d, cut, width) for d in (mine, theirs))
+        for n in range(count):
+            start = [n * width if i == cut else 0 for i in range(len(split))]
+            piece = said(ExtractStridedSliceOp(parts, start, small), from_part)
+            moved = self.exchange(at, piece, from_part, to_part)
+            whole = said(InsertStridedSliceOp(moved, whole, start), theirs)
+        return said(ShapeCastOp(whole, kind), want)
 
     def to_memory(
         self, at: Before, value: SSAValue, d: Distribution
@@ -182,6 +252,10 @@ class _Exchange:
         alloc.memref.name_hint = "exchange"
         known.append(alloc.memref)
         return alloc.memref
+
+    def _reusable(self, size: int) -> bool:
+        """Whether memory of another exchange is large enough."""
+        return any(n >= size for n in self.buffers)
 
     def part_of(self, whole: SSAValue, size: int) -> SSAValue:
         """The first bytes of another exchange's memory: barriers keep the two apart in time."""
@@ -237,30 +311,21 @@ class _Exchange:
         at = Before(op)
         kind = op.source.type
         assert isinstance(kind, VectorType)
-        # Every crossing dimension becomes (rounds, owners, part).
+        # Every crossing dimension becomes ([rounds,] owners, part).
         new_shape: list[int] = []
         split = d
         within: list[int] = []
         owners: list[int] = []
-        kept_before_owner: list[int] = []
-        part = own.subgroup_part(d).part_shape(shape)
         for dim, extent in enumerate(shape):
+            at_dim = len(new_shape)
             if dim not in crossing:
-                if dim in dims:
-                    within.append(len(new_shape))
+                within += [at_dim] if dim in dims else []
                 new_shape.append(extent)
                 continue
-            fields = [i for i in range(split.field_rank) if i not in split.sliced]
-            at_field = fields[len(new_shape)]
-            assert split.sg_layout is not None
-            groups = split.sg_layout[at_field]
-            count = min(groups, extent // part[dim])
-            rounds = extent // (count * part[dim])
-            kept_before_owner.append(len(new_shape) + 1)
-            within += [len(new_shape), len(new_shape) + 2]
-            owners.append(len(new_shape) + 1)
-            split = split_dim(split, at_field, groups, part[dim])
-            new_shape += [rounds, count, part[dim]]
+            sizes, split = split_at(split, (*new_shape, *shape[dim:]), at_dim)
+            new_shape += sizes
+            owners.append(at_dim + len(sizes) - 2)
+            within += [at_dim + i for i in range(len(sizes)) if i != len(sizes) - 2]
         cast = ShapeCastOp(op.source, with_shape(kind, new_shape))
         own.set_layout(cast.result, split)
         value = at.add(cast)
@@ -287,28 +352,42 @@ class _Exchange:
         at.replace(at.add(last))
 
 
-def split_dim(d: Distribution, at: int, groups: int, part: int) -> Distribution:
-    """A field dimension as three: rounds, owners, part."""
+def _narrowed(d: Distribution, dim: int, width: int) -> Distribution:
+    return rules.on_field(d, rules.kept_fields(d)[dim], width)
 
-    def put(field: tuple[int, ...] | None, values: tuple[int, int, int]) -> tuple[int, ...] | None:
-        return None if field is None else (*field[:at], *values, *field[at + 1 :])
+
+def split_at(d: Distribution, shape: Shape, dim: int) -> tuple[list[int], Distribution]:
+    """A dimension as (rounds, owners, part), or (owners, part) where there is one round."""
+    fields = [i for i in range(d.field_rank) if i not in d.sliced]
+    at = fields[dim]
+    assert d.sg_layout is not None
+    part = own.subgroup_part(d).part_shape(shape)[dim]
+    groups = d.sg_layout[at]
+    count = min(groups, shape[dim] // part)
+    rounds = shape[dim] // (count * part)
+    lead = [rounds] if rounds > 1 else []
+    ones = [1] * len(lead)
+    grow = len(lead) + 1
+
+    def put(field: Shape | None, owners: int, inner: int) -> Shape | None:
+        return None if field is None else (*field[:at], *ones, owners, inner, *field[at + 1 :])
 
     order = d.order or tuple(reversed(range(d.field_rank)))
     moved: list[int] = []
     for o in order:
-        moved += [at + 2, at + 1, at] if o == at else [o + 2 if o > at else o]
-    inst = d.inst_data
-    lanes, data = d.lane_layout, d.lane_data
-    return replace(
+        moved += [*reversed(range(at, at + grow + 1))] if o == at else [o + grow if o > at else o]
+    inst, lanes, data = d.inst_data, d.lane_layout, d.lane_data
+    split = replace(
         d,
-        sg_layout=put(d.sg_layout, (1, groups, 1)),
-        sg_data=put(d.sg_data, (1, 1, part)),
-        inst_data=put(inst, (1, 1, inst[at] if inst is not None else 1)),
-        lane_layout=put(lanes, (1, 1, lanes[at] if lanes is not None else 1)),
-        lane_data=put(data, (1, 1, data[at] if data is not None else 1)),
+        sg_layout=put(d.sg_layout, groups, 1),
+        sg_data=put(d.sg_data or d.sg_layout, 1, part),
+        inst_data=put(inst, 1, inst[at] if inst is not None else 1),
+        lane_layout=put(lanes, 1, lanes[at] if lanes is not None else 1),
+        lane_data=put(data, 1, data[at] if data is not None else 1),
         order=tuple(moved),
-        sliced=tuple(s + 2 if s > at else s for s in d.sliced),
+        sliced=tuple(s + grow if s > at else s for s in d.sliced),
     )
+    return [*lead, count, part], split
 
 
 def _allocated(kernel: gpu.FuncOp) -> int:
