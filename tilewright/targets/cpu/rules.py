@@ -193,11 +193,3 @@ def divide_unsigned(e: Evaluator, op: Operation, place: Place, _: int) -> SSAVal
 def fused_multiply_add(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
     a, x, c = (e.at(v, place) for v in op.operands)
     return e.b.value(math.FmaOp(a, x, c))
-
-
-@evaluates(more.TransposeOp)
-def vector_transpose(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
-    return e.at(
-        op.operands[0],
-        replace(place, row=place.col, col=place.row, axis=1 - place.axis, inside=False),
-    )

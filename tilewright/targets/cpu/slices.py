@@ -9,8 +9,8 @@ from xdsl.dialects.builtin import IntegerType
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.diagnostics import UnsupportedError, error_at
-from tilewright.dialects.upstream.vector import ExtractStridedSliceOp
-from tilewright.targets.cpu.builder import lane_type
+from tilewright.dialects.upstream.vector import ExtractStridedSliceOp, TransposeOp
+from tilewright.targets.cpu.builder import Idx, lane_type
 from tilewright.targets.cpu.evaluate import Evaluator, Place, evaluates
 from tilewright.targets.cpu.memory import element_of, itemsize, rows_cols
 
@@ -61,6 +61,35 @@ def extract(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
         op.vector,
         replace(place, row=b.add(place.row, row), col=b.add(place.col, col), inside=False),
     )
+
+
+@evaluates(TransposeOp)
+def transpose(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
+    """Leading dimensions fold into rows: the coordinates of an element, in the order of the source's dimensions."""
+    assert isinstance(op, TransposeOp)
+    b, source = e.b, op.operands[0]
+    shape, order = op.results[0].type.get_shape(), list(op.permutation)  # pyright: ignore
+    rank = len(shape)
+    place = replace(place, inside=False)
+    if order == list(range(rank)):
+        return e.at(source, place)
+    if rank == 2:
+        return e.at(source, replace(place, row=place.col, col=place.row, axis=1 - place.axis))
+    # Along a row of the result the source's elements lie along a row or down a column, or further apart.
+    steps = {rank - 1: 1, rank - 2: 0}.get(order[-1])
+    if place.lanes > 1 and (place.axis == 0 or steps is None):
+        return e.by_lane(place, element_of(source.type), lambda p: transpose(e, op, p, 0))
+    at: list[Idx] = [0] * rank
+    row = place.row
+    at[order[-1]] = place.col
+    for d in reversed(range(rank - 1)):
+        at[order[d]] = row if d == 0 else b.rem(row, shape[d])
+        row = b.div(row, shape[d])
+    number: Idx = 0
+    for d in range(rank - 1):
+        number = b.add(b.mul(number, source.type.get_shape()[d]), at[d])  # pyright: ignore
+    axis = place.axis if steps is None else steps
+    return e.at(source, replace(place, row=number, col=at[-1], axis=axis))
 
 
 @evaluates(vector.BitcastOp)
