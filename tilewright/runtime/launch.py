@@ -16,12 +16,14 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from tilewright import knobs
 from tilewright.diagnostics import LaunchError, UnsupportedError
+from tilewright.dtypes import DType
 from tilewright.runtime import cache
 from tilewright.runtime.arrays import ArrayArg, contiguous_strides, likeness, tensor_types
 from tilewright.runtime.binding import MISSING, Binder, Bound, Parameter, constexpr_likeness
@@ -118,8 +120,7 @@ class Launcher:
 
     def _bind(self, grid: Any, args: tuple[Any, ...], plan: PreparedLaunch, run_time: Any) -> None:
         """Remember a launch that has just happened for :meth:`again`."""
-        exact = _exact(grid, args) if isinstance(plan, Bindable) else None
-        if exact is None:
+        if not hasattr(plan, "bind") or (exact := _exact(grid, args)) is None:
             return
         assert isinstance(plan, Bindable)
         settings = knobs.current()
@@ -149,6 +150,8 @@ class Launcher:
 
     def launch(self, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Runs the program once for every point of ``grid`` (an int or 1 to 3 ints)."""
+        if not kwargs and self.again(grid, args):
+            return None
         full = full_grid(grid)
         values = self.binder.values(args, kwargs)
         settings = knobs.current()
@@ -326,9 +329,15 @@ def _exact(grid: Any, args: tuple[Any, ...]) -> Any:
             key += (kind, value)
         elif kind is float:
             key += (kind, value.hex())
+        elif kind in _NAMES:
+            key += (kind, value)
         else:
             return None
     return tuple(key)
+
+
+_NAMES = frozenset({str, DType, type(None), FunctionType})
+"""Types of constexprs that are equal only when they mean the same."""
 
 
 def _refused(plan: _Plan) -> LaunchError:
