@@ -20,6 +20,7 @@ from math import prod
 
 from xdsl.dialects import func, gpu, memref, vector
 from xdsl.dialects.builtin import (
+    ArrayAttr,
     DenseArrayBase,
     IntegerAttr,
     MemRefType,
@@ -87,8 +88,11 @@ def lower(kernel: gpu.FuncOp, machine: XeMachine) -> Lowered:
     subgroups = integer(kernel, "tilewright.subgroups", 1)
     machine.require("the kernel", "subgroups", subgroups)
     body = kernel.body.blocks[0]
-    remarks: list[str] = []
-    seen: set[str] = set()
+    # What the passes above left in the text, then what is said here.
+    said = kernel.attributes.get("tilewright.remarks")
+    parts = said.data if isinstance(said, ArrayAttr) else ()
+    remarks = [part.data for part in parts if isinstance(part, StringAttr)]
+    seen: set[str] = set(remarks)
 
     def remark(op: Operation, text: str) -> None:
         where = location_of(op)
