@@ -79,6 +79,7 @@ def gather(store: KernelCache) -> dict[str, Any]:
         "libraries": {name: library_version(name) for name in LIBRARIES},
         "targets": {name: target_state(name) for name in TARGETS},
         "xe": xe_state(),
+        "cuda": cuda_state(),
         "settings": [
             {"variable": name, "value": value, "meaning": meaning}
             for name, value, meaning in knobs.describe()
@@ -131,6 +132,28 @@ def xe_state() -> dict[str, str]:
     return {"offline compiler": offline.state(), "OpenCL": opencl.state()}
 
 
+def cuda_state() -> dict[str, str]:
+    """NVIDIA devices, the driver, and the tools that show machine code."""
+    from tilewright.targets.cuda import driver, inspect
+
+    found: dict[str, str] = {}
+    try:
+        version = driver.driver_version()
+        found["driver"] = f"CUDA {version // 1000}.{version % 1000 // 10}"
+        for ordinal in range(driver.device_count()):
+            device = driver.device(ordinal)
+            major, minor = device.capability
+            found[f"cuda:{ordinal}"] = (
+                f"{device.name}, compute capability {major}.{minor}, "
+                f"{device.multiprocessors} multiprocessors"
+            )
+    except driver.DriverError as error:
+        found["driver"] = error.message
+    for tool, package in inspect.PACKAGES.items():
+        found[tool] = inspect.find_tool(tool) or f"missing: pip install {package}"
+    return found
+
+
 def show(facts: dict[str, Any]) -> None:
     """Prints the facts as tables."""
     from rich.table import Table
@@ -150,13 +173,16 @@ def show(facts: dict[str, Any]) -> None:
     xe = Table("Intel Xe", "here", title="Intel Xe", title_justify="left")
     for name, found in facts["xe"].items():
         xe.add_row(name, found)
+    cuda = Table("NVIDIA", "here", title="NVIDIA", title_justify="left")
+    for name, found in facts["cuda"].items():
+        cuda.add_row(name, found)
     libraries = Table("library", "version", title="Libraries", title_justify="left")
     for name, found in facts["libraries"].items():
         libraries.add_row(name, found or f"missing: {_OPTIONAL.get(name, f'pip install {name}')}")
     settings = Table("variable", "value", "meaning", title="Settings", title_justify="left")
     for setting in facts["settings"]:
         settings.add_row(setting["variable"], setting["value"], setting["meaning"])
-    for table in (targets, xe, libraries, settings):
+    for table in (targets, cuda, xe, libraries, settings):
         console.print(table)
     cache = facts["cache"]
     console.print(
