@@ -145,3 +145,20 @@ def test_named_barriers_and_fences() -> None:
     assert counts["OpMemoryBarrier"] == 1
     with pytest.raises(UnsupportedError, match="a named barrier is not executed by a CPU"):
         found.spirv("emu")
+
+
+def test_bf16_is_converted_by_the_machine() -> None:
+    text = (
+        kernels.head("%a: memref<64xf32>, %b: memref<64xbf16>")
+        + """
+    %v = xegpu.load %a[%lane], %true : memref<64xf32>, index, i1 -> f32
+    %w = arith.truncf %v : f32 to bf16
+    xegpu.store %w, %b[%lane], %true : bf16, memref<64xbf16>, index, i1"""
+        + kernels.FOOT
+    )
+    found = build(text)
+    opcodes = {
+        t: {i.opcode for i in spirv_reader.read(found.spirv(t)).instructions}
+        for t in ("intel", "emu")
+    }
+    assert 6116 in opcodes["intel"] and 6116 not in opcodes["emu"]

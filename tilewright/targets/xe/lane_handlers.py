@@ -2,7 +2,7 @@
 
 gpu.shuffle moves within segments of `width` lanes; a lane whose source lies outside keeps its own value and
 `valid` is false. gpu.subgroup_reduce of a fragment reduces every component over the lanes; narrow floats add in
-f32 and round once.
+f32 and round once. bf16 lies in 16-bit integers; drivers convert it by an instruction of their own.
 """
 
 from __future__ import annotations
@@ -15,9 +15,15 @@ from tilewright.codegen.convert import convert_float
 from tilewright.codegen.elementwise import fast_flags
 from tilewright.codegen.lane_ops import Lanes
 from tilewright.codegen.lanes import builtin_name, through_words
-from tilewright.codegen.printer import Printer, attribute, integer_attribute, unsupported
+from tilewright.codegen.printer import (
+    COMMON,
+    Printer,
+    attribute,
+    integer_attribute,
+    unsupported,
+)
 from tilewright.codegen.reductions import F32, combiner
-from tilewright.codegen.registers import Layout
+from tilewright.codegen.registers import Layout, llvm_vector
 from tilewright.codegen.target import Handler
 
 CONVERGENT = " convergent"
@@ -28,6 +34,35 @@ _XOR = "_Z21sub_group_shuffle_xorij"
 def lane_handlers(base: Mapping[str, Handler]) -> dict[str, Handler]:
     """Handlers by op name."""
     return {"gpu.shuffle": _shuffle, "gpu.subgroup_reduce": _reduce}
+
+
+def bf16_handlers() -> dict[str, Handler]:
+    """Conversions between f32 and bf16 as the machine's instruction (SPV_INTEL_bfloat16_conversion)."""
+
+    def narrow(p: Printer, op: Operation) -> None:
+        _convert(p, op, "f32", "bf16", "__spirv_ConvertFToBF16INTEL", "f", "i16")
+
+    def widen(p: Printer, op: Operation) -> None:
+        _convert(p, op, "bf16", "f32", "__spirv_ConvertBF16ToFINTEL", "s", "float")
+
+    return {"arith.truncf": narrow, "arith.extf": widen}
+
+
+def _convert(
+    p: Printer, op: Operation, src: str, dst: str, builtin: str, code: str, result: str
+) -> None:
+    """A call per register for this pair of types; the emitter's arithmetic for others."""
+    (value,) = op.operands
+    layout, target = p.layout(value.type), p.layout(op.results[0].type)
+    if (layout.element.name, target.element.name) != (src, dst):
+        COMMON[op.name](p, op)
+        return
+    made: list[str] = []
+    for reg, count, type in zip(p.get(value), layout.counts, layout.types, strict=True):
+        suffix = code if count == 1 else f"Dv{count}_{code}"
+        name = f"_Z{len(builtin)}{builtin}{suffix}"
+        made.append(p.call(llvm_vector(count, result), name, [(type, reg)]))
+    p.set(op.results[0], made)
 
 
 def scalars(p: Printer, layout: Layout, regs: tuple[str, ...]) -> list[str]:
