@@ -1,0 +1,151 @@
+"""One product written in many ways: each becomes asynchronous, keeps its products, and computes the same."""
+
+# pyright: reportMissingParameterType=false, reportUnknownParameterType=false
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.targets.cuda.test_asynchronous import check_passes, rng, text_of
+
+bf16 = ml_dtypes.bfloat16
+M, N, K = 72, 64, 320
+
+
+@tw.kernel
+def in_loop(A, B, C):
+    m, n = tw.program_id(0) * 64, tw.program_id(1) * 64
+    acc = tw.zeros((64, 64), tw.f32)
+    for k in range(0, A.shape[1], 64):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (64, 64)))
+        b = tw.load_tile(tw.init_tile(B, [k, n], (64, 64)))
+        acc = tw.tile_mma(a, b, acc)
+    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (64, 64)))
+
+
+@tw.kernel
+def peeled(A, B, C):
+    m, n = tw.program_id(0) * 64, tw.program_id(1) * 64
+    a = tw.load_tile(tw.init_tile(A, [m, 0], (64, 64)))
+    b = tw.load_tile(tw.init_tile(B, [0, n], (64, 64)))
+    acc = tw.tile_mma(a, b, tw.zeros((64, 64), tw.f32))
+    for k in range(64, A.shape[1], 64):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (64, 64)))
+        b = tw.load_tile(tw.init_tile(B, [k, n], (64, 64)))
+        acc = tw.tile_mma(a, b, acc)
+    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (64, 64)))
+
+
+@tw.kernel
+def two_loops(A, B, C):
+    m, n = tw.program_id(0) * 64, tw.program_id(1) * 64
+    half = A.shape[1] // 128 * 64
+    acc = tw.zeros((64, 64), tw.f32)
+    for k in range(0, half, 64):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (64, 64)))
+        b = tw.load_tile(tw.init_tile(B, [k, n], (64, 64)))
+        acc = tw.tile_mma(a, b, acc)
+    for k in range(half, A.shape[1], 64):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (64, 64)))
+        b = tw.load_tile(tw.init_tile(B, [k, n], (64, 64)))
+        acc = tw.tile_mma(a, b, acc)
+    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (64, 64)))
+
+
+@tw.kernel
+def swapped(A, B, C):
+    n, m = tw.program_id(0) * 64, tw.program_id(1) * 64
+    a = tw.init_tile(A, [m, 0], (64, 64))
+    b = tw.init_tile(B, [0, n], (64, 64))
+    acc = tw.zeros((64, 64), tw.f32)
+    for _ in range(0, A.shape[1], 64):
+        acc = tw.tile_mma(tw.load_tile(a), tw.load_tile(b), acc)
+        a = tw.update_tile_offset(a, [0, 64])
+        b = tw.update_tile_offset(b, [64, 0])
+    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (64, 64)))
+
+
+@tw.kernel
+def while_loop(A, B, C):
+    m, n = tw.program_id(0) * 64, tw.program_id(1) * 64
+    acc = tw.zeros((64, 64), tw.f32)
+    k = 0
+    while k < A.shape[1]:
+        a = tw.load_tile(tw.init_tile(A, [m, k], (64, 64)))
+        b = tw.load_tile(tw.init_tile(B, [k, n], (64, 64)))
+        acc = tw.tile_mma(a, b, acc)
+        k += 64
+    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (64, 64)))
+
+
+@tw.kernel
+def neutral(A, B, C):
+    m, n = tw.program_id(0) * 64, tw.program_id(1) * 64
+    acc = tw.zeros((64, 64), tw.f32)
+    for k in range(0, A.shape[1], 64):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (64, 64))) * 1.0
+        b = tw.load_tile(tw.init_tile(B, [k, n], (64, 64)))
+        acc = tw.tile_mma(a, b, acc)
+    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (64, 64)))
+
+
+@tw.kernel
+def added_after(A, B, C):
+    """The sum is added up outside of the product."""
+    m, n = tw.program_id(0) * 64, tw.program_id(1) * 64
+    acc = tw.zeros((64, 64), tw.f32)
+    for k in range(0, A.shape[1], 64):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (64, 64)))
+        b = tw.load_tile(tw.init_tile(B, [k, n], (64, 64)))
+        acc = acc + tw.tile_mma(a, b)
+    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (64, 64)))
+
+
+@tw.kernel
+def conditional(A, B, C):
+    """Blocks of A beyond a limit are skipped."""
+    m, n = tw.program_id(0) * 64, tw.program_id(1) * 64
+    acc = tw.zeros((64, 64), tw.f32)
+    for k in range(0, A.shape[1] + 128, 64):
+        if k < A.shape[1]:
+            a = tw.load_tile(tw.init_tile(A, [m, k], (64, 64)))
+            b = tw.load_tile(tw.init_tile(B, [k, n], (64, 64)))
+            acc = tw.tile_mma(a, b, acc)
+    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (64, 64)))
+
+
+def fresh() -> tuple[list[Any], Any, Any]:
+    r = rng()
+    a, b = r.standard_normal((M, K)).astype(bf16), r.standard_normal((K, N)).astype(bf16)
+    c = np.full((M, N), np.nan, bf16)
+    return [a, b, c], c, a.astype(np.float64) @ b.astype(np.float64)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "products"),
+    [
+        (in_loop, 1),
+        (peeled, 2),
+        (two_loops, 2),
+        (swapped, 1),
+        (while_loop, 1),
+        (neutral, 1),
+        (added_after, 1),
+        (conditional, 1),
+    ],
+)
+def test_perturbed(kernel: Any, products: int) -> None:
+    names, (lowered, ir, remarks) = check_passes(
+        text_of(kernel, tuple(fresh()[0])),
+        (1, 2, 1) if kernel is swapped else (2, 1, 1),
+        fresh,
+        after=("products", "roles"),
+    )
+    assert "roles" in names, remarks
+    assert ir["stage"].count("stage.mma.issue") == products
+    assert "xetile.tile_mma" not in ir["stage"] and "xetile.load_tile" not in ir["stage"]
+    assert lowered.persistent == 1
