@@ -14,6 +14,7 @@ func.func @f(%p: !llvm.ptr, %n: index, %o: vector<16xi32>, %x: i32) {
   %m = mach.mask_first %n : vector<16xi1>
   %w = mach.masked_load %p, %m, %v : !llvm.ptr, vector<16xi1> -> vector<16xf32>
   mach.masked_store %w, %p, %m : vector<16xf32>, !llvm.ptr, vector<16xi1>
+  %j = mach.join %v, %w : (vector<16xf32>, vector<16xf32>) -> vector<32xf32>
   %g = mach.gather %p, %o, %m, %v : !llvm.ptr, vector<16xi32>, vector<16xi1> -> vector<16xf32>
   mach.scatter %g, %p, %o, %m : vector<16xf32>, !llvm.ptr, vector<16xi32>, vector<16xi1>
   mach.prefetch %p {locality = 2 : i64, write} : !llvm.ptr
@@ -25,6 +26,7 @@ func.func @f(%p: !llvm.ptr, %n: index, %o: vector<16xi32>, %x: i32) {
   %s = mach.alloca {alignment = 64 : i64, bytes = 4096 : i64} : !llvm.ptr
   %i = mach.int_from_ptr %s : !llvm.ptr -> index
   %pp = mach.ptr_from_int %i : index -> !llvm.ptr<1>
+  %sb = mach.shared_base {alignment = 1024 : i64} : !llvm.ptr<3>
   %fn = mach.address_of @f : !llvm.ptr
   mach.call @rt(%i, %pp) : (index, !llvm.ptr<1>) -> ()
   %r = mach.call_indirect %fn(%i) : !llvm.ptr, (index) -> i32
@@ -58,6 +60,10 @@ def test_atomic_kinds(kind: str) -> None:
 
 
 REFUSED = [
+    (
+        "%0 = mach.join %w, %w : (vector<8xf32>, vector<8xf32>) -> vector<12xf32>",
+        "16 components do not make vector<12xf32>",
+    ),
     (
         "%0 = mach.load %p {alignment = 48 : i64} : !llvm.ptr -> f32",
         "alignment 48 is not a power of two",

@@ -104,6 +104,15 @@ def print_shuffle(p: Printer, op: Operation) -> None:
     rearrange(p, op, numbers, source)
 
 
+@prints("mach.join")
+def print_join(p: Printer, op: Operation) -> None:
+    if p.rep.widths == (1,):
+        p.set(op.results[0], [r for v in op.operands for r in p.get(v)])
+        return
+    source, numbers = source_of(p, *op.operands)
+    rearrange(p, op, np.concatenate(numbers), source)
+
+
 @prints("vector.interleave")
 def print_interleave(p: Printer, op: Operation) -> None:
     source, (a, b) = source_of(p, *op.operands)

@@ -333,6 +333,10 @@ class Threads:
                 cell[:] = np.frombuffer(desired[t].tobytes(), np.uint8)
         self.values[op.results[0]], self.values[op.results[1]] = old, won
 
+    def op_mach_join(self, op: Any) -> None:
+        parts = [self.rows(v) for v in op.operands]
+        self.values[op.results[0]] = np.concatenate(parts, axis=1)
+
     # Instructions --------------------------------------------------------------------------------
 
     def op_mach_instr(self, op: Any) -> None:

@@ -48,6 +48,7 @@ from tilewright.dialects.mach.pointers import (
     PtrFromIntOp,
     SharedBaseOp,
 )
+from tilewright.dialects.mach.registers import JoinOp
 from tilewright.dialects.mach.types import (
     AmxType,
     amx,
@@ -79,6 +80,7 @@ MACH = Dialect(
         CallIndirectOp,
         CallOp,
         InstrOp,
+        JoinOp,
     ],
     [AmxType],
 )
@@ -99,6 +101,7 @@ __all__ = [
     "GatherOp",
     "InstrOp",
     "IntFromPtrOp",
+    "JoinOp",
     "LoadOp",
     "MaskFirstOp",
     "MaskedLoadOp",

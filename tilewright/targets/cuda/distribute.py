@@ -397,17 +397,7 @@ class Distributor:
 
     def concatenate(self, parts: Sequence[SSAValue]) -> SSAValue:
         """Fragments one after the other, as one."""
-        parts = list(parts)
-        while len(parts) > 1:
-            joined: list[SSAValue] = []
-            for i in range(0, len(parts) - 1, 2):
-                a, c = parts[i], parts[i + 1]
-                na, nc = (x.type.get_shape()[0] for x in (a, c))  # pyright: ignore
-                joined.append(self.b.shuffle(a, c, range(na + nc)))
-            if len(parts) % 2:
-                joined.append(parts[-1])
-            parts = joined
-        return parts[0]
+        return parts[0] if len(parts) == 1 else self.b.value(mach.JoinOp(parts))
 
     # Places -------------------------------------------------------------------------------------
 

@@ -88,7 +88,7 @@ def tile_mma(d: Distributor, op: Operation) -> None:
         # What is held by the right lanes needs no memory.
         inside = conversion(fragment.layout, want)[1] is not None
         staged.append(None if inside else stage(d, fragment, op))
-    parts: list[SSAValue] = []
+    parts: list[Words] = []
     for fragment, place, want in zip(held, staged, wanted, strict=True):
         if place is not None:
             parts.append(read_operand(d, place, want, plan))
@@ -154,19 +154,38 @@ def operand_memory(layout: Layout, size: int) -> Layout:
     return strided(layout.shape, steps)
 
 
-def words(d: Distributor, value: SSAValue, plan: Product) -> SSAValue:
+@dataclass
+class Words:
+    """An operand's fragment as the words that instructions take, in pieces as they came."""
+
+    parts: list[SSAValue]
+    each: int
+    """Words of one piece."""
+
+    def take(self, d: Distributor, first: int, count: int) -> SSAValue:
+        """Some consecutive words."""
+        at, inside = divmod(first, self.each)
+        if inside + count <= self.each:
+            return d.pick(self.parts[at], range(inside, inside + count))
+        last = (first + count - 1) // self.each
+        whole = d.concatenate(self.parts[at : last + 1])
+        return d.pick(whole, range(inside, inside + count))
+
+
+def words(d: Distributor, value: SSAValue, plan: Product) -> Words:
     """A fragment as the 32-bit words that instructions take (f64 stays)."""
     assert isinstance(value.type, VectorType)
     (count,) = value.type.get_shape()
     if isinstance(value.type.element_type, Float64Type):
-        return value
-    return d.b.value(vector.BitcastOp(value, VectorType(i32, [count // plan.pack])))
+        return Words([value], count)
+    count //= plan.pack
+    return Words([d.b.value(vector.BitcastOp(value, VectorType(i32, [count])))], count)
 
 
 # Reading fragments ------------------------------------------------------------------------------
 
 
-def read_operand(d: Distributor, staged: Staged, want: Layout, plan: Product) -> SSAValue:
+def read_operand(d: Distributor, staged: Staged, want: Layout, plan: Product) -> Words:
     """The fragment of one operand as words: by ldmatrix where its rows lie so, else by plain loads."""
     size = itemsize(staged.element)
     need = extent_bytes(staged.memory, size)
@@ -176,13 +195,14 @@ def read_operand(d: Distributor, staged: Staged, want: Layout, plan: Product) ->
     if found is None:
         return words(d, load_fragment(d, want, staged.memory, staged.offset, staged.element), plan)
     parts: list[SSAValue] = []
+    each = 1
     for group in found.groups:
-        count = group.count
+        count = each = group.count
         for pointer in pointers_of(d, group.at, staged.offset):
             name = f"nvptx.ldmatrix.x{count}{'.trans' if found.transposed else ''}"
             op = mach.InstrOp(name, [pointer], [VectorType(i32, [count])])
             parts.append(d.b.value(op))
-    return d.concatenate(parts)
+    return Words(parts, each)
 
 
 @dataclass(frozen=True)
@@ -263,7 +283,7 @@ def _rows(table: np.ndarray, rows: np.ndarray, transposed: bool, size: int) -> b
 # Multiplying ------------------------------------------------------------------------------------
 
 
-def multiply(d: Distributor, plan: Product, a: SSAValue, b: SSAValue, c: SSAValue) -> SSAValue:
+def multiply(d: Distributor, plan: Product, a: Words, b: Words, c: SSAValue) -> SSAValue:
     """All instructions of one product: k outermost, so that accumulators rest between two uses."""
     assert plan.instruction is not None and plan.a is not None and plan.b is not None
     element = c.type.element_type  # pyright: ignore
@@ -276,8 +296,8 @@ def multiply(d: Distributor, plan: Product, a: SSAValue, b: SSAValue, c: SSAValu
     nb = 8 * plan.k // LANES // plan.pack
     nc = rows * 8 // LANES
     parts = [d.pick(c, range(i * nc, (i + 1) * nc)) for i in range(tiles_m * tiles_n)]
-    left = [d.pick(a, range(i * na, (i + 1) * na)) for i in range(tiles_m * tiles_k)]
-    right = [d.pick(b, range(i * nb, (i + 1) * nb)) for i in range(tiles_n * tiles_k)]
+    left = [a.take(d, i * na, na) for i in range(tiles_m * tiles_k)]
+    right = [b.take(d, i * nb, nb) for i in range(tiles_n * tiles_k)]
     type = VectorType(element, [nc])
     for step in range(tiles_k):
         for i in range(tiles_m):
