@@ -250,9 +250,15 @@ class Kernel:
 
     def through_memory(self, step: Step, a: SSAValue) -> SSAValue:
         """The value stored to shared memory and loaded again, by other owners perhaps."""
+        return self.handed_on(step, a, self.shared_memory(step))
+
+    def shared_memory(self, step: Step) -> SSAValue:
+        space = IntegerAttr(3, IntegerType(64))
+        kind = MemRefType(MLIR[step.result.dtype], step.result.shape, memory_space=space)
+        return memref.AllocOp([], [], kind).memref
+
+    def handed_on(self, step: Step, a: SSAValue, slm: SSAValue) -> SSAValue:
         shape, element = step.result.shape, MLIR[step.result.dtype]
-        kind = MemRefType(element, shape, memory_space=IntegerAttr(3, IntegerType(64)))
-        slm = memref.AllocOp([], [], kind).memref
 
         def tile(map_: Any) -> SSAValue:
             attributes = xetile.TileAttr(wg_map=xetile.WgMapAttr(*map_), memory_space=3)
@@ -283,7 +289,11 @@ class Kernel:
         return scf.ForOp(low, bound, step, inits, block).results[-1]
 
     def _repeat(self, step: Step, a: SSAValue, b: SSAValue) -> SSAValue:
+        slm = self.shared_memory(step) if "shared" in step.extra else None
+
         def body(_: SSAValue, total: SSAValue) -> list[SSAValue]:
+            if slm is not None:
+                total = self.handed_on(step, total, slm)
             return [self.binary(step.extra["op"], total, b)]
 
         return self._loop(self.index(step.extra["times"]), [a], 1, body)

@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Operation
 
-from tests.fuzz.programs import DTYPES, Program, Shape, _Drawing  # pyright: ignore[reportPrivateUsage]
+from tests.fuzz.programs import (
+    BINARY,
+    DTYPES,
+    Program,
+    Shape,
+    _Drawing,  # pyright: ignore[reportPrivateUsage]
+    family,
+)
 from tilewright import reference
 from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module, print_module, verify_module
@@ -53,19 +60,23 @@ class _Lowering(_Drawing):
 
     def step(self) -> None:
         """Besides the steps of any program: a value goes through shared memory, owned by others after."""
-        if self.draw(st.integers(0, 7)):
+        if self.draw(st.integers(0, 5)):
             super().step()
             return
         source = self.draw(st.integers(0, len(self.steps) - 1))
         value = self.steps[source].result
-        self.add(
-            "layout",
-            (source,),
-            value,
-            map=self.map(value.shape),
-            shared=self.map(value.shape),
-            barrier=self.draw(st.booleans()),
-        )
+        extra: dict[str, Any] = {
+            "map": self.map(value.shape),
+            "shared": self.map(value.shape),
+            "barrier": self.draw(st.booleans()),
+        }
+        if self.draw(st.booleans()):
+            self.add("layout", (source,), value, **extra)
+            return
+        # Again and again, in a loop: what is stored next waits for what is still read.
+        other = self.operand(value)
+        op = self.pick(BINARY[family(value.dtype)][:2])
+        self.add("repeat", (source, other), value, times=self.pick((0, 1, 3)), op=op, **extra)
 
 
 @st.composite
