@@ -33,6 +33,7 @@ from tilewright.targets.cuda.lowered import (
     Stride,
     TensorMapOf,
 )
+from tilewright.targets.cuda.reach import unreachable
 
 _MAX_BLOCKS = 512
 """Parameter blocks kept per kernel and look of arguments; with more, they are made anew."""
@@ -90,6 +91,7 @@ class CudaExecutable:
         self._texts = texts
         self._functions: dict[int, driver.Function] = {}
         self._guard = threading.Lock()
+        self._by_threads: CudaExecutable | None = None
 
     @cached_property
     def _all_texts(self) -> Mapping[str, str]:
@@ -166,7 +168,20 @@ class CudaExecutable:
         self.prepare(args)(grid, [a.pointer if isinstance(a, ArrayArg) else a for a in args])
 
     def prepare(self, args: Sequence[Argument]) -> PreparedLaunch:
-        return _Call(self, args)
+        reason = unreachable(self.plan, args)
+        return _Call(self if reason is None else self.by_threads(reason), args)
+
+    def by_threads(self, reason: str) -> CudaExecutable:
+        """The same kernel without the copy engine, made on first use, for arrays that it cannot address."""
+        if self._by_threads is None:
+            from tilewright.dialects.text import parse_module
+            from tilewright.targets.base import CompileOptions
+            from tilewright.targets.cuda.target import TARGET
+
+            options = CompileOptions("cuda", self.machine, disable=frozenset({"rings"}))
+            self._by_threads = TARGET.build(parse_module(self.ir["xetile"]), options)
+            self.remarks.append(f"threads load and store what the copy engine would: {reason}")
+        return self._by_threads
 
 
 def _ordinal(args: Sequence[Argument]) -> int:

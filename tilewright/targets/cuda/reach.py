@@ -1,0 +1,39 @@
+"""Which arrays the copy engine (TMA) can address, beyond what code is specialised on: asked at every new shape.
+
+Alignment and unit strides are facts of the code (the cache key). Empty arrays, arrays that repeat or reverse their
+rows, and extents and strides beyond the engine's numbers are seen when a launch meets them: then threads do the loads
+and stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.runtime.arrays import ArrayArg
+from tilewright.targets.base import Argument
+from tilewright.targets.cuda.lowered import LaunchPlan, TensorMapOf
+
+MOST_EXTENT = 1 << 31
+"""Coordinates are signed 32-bit numbers (PTX ISA)."""
+MOST_STRIDE = 1 << 40
+"""Bytes (cuTensorMapEncodeTiled)."""
+
+
+def unreachable(plan: LaunchPlan, args: Sequence[Argument]) -> str | None:
+    """Why the copy engine cannot address an array of a launch; None if it can address all that it is to copy."""
+    for slot in plan.slots:
+        if not isinstance(slot, TensorMapOf):
+            continue
+        array = args[slot.argument]
+        assert isinstance(array, ArrayArg)
+        size = array.dtype.itemsize
+        for place, dim in enumerate(slot.dimensions):
+            if dim < 0:
+                continue
+            extent, stride = array.shape[dim], array.strides[dim] * size
+            what = f"argument {slot.argument}: dimension {dim}"
+            if not 0 < extent < MOST_EXTENT:
+                return f"{what} has {extent} elements"
+            if place and extent > 1 and (stride % 16 or not 0 < stride < MOST_STRIDE):
+                return f"{what} has a stride of {stride} bytes"
+    return None
