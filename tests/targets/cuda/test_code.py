@@ -51,11 +51,6 @@ PROGRAMS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
         {},
     ),
     "attention": (attention_kernel, (*[HEADS[128]] * 4, 1.0), {"D": 128, "BM": 128, "BN": 128}),
-    "ragged": (
-        kernels.product,
-        (tw.spec((N, 1015), tw.bf16), tw.spec((1015, N), tw.bf16, (1, 1015)), BF16),
-        {},
-    ),
 }
 
 
