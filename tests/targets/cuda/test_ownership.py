@@ -1,0 +1,83 @@
+"""Layouts that the cuda target chooses: complete, as the instructions' tables say, free of conflicts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.layout.memory import bank_conflicts
+from tilewright.targets.cuda import blocked as bl
+from tilewright.targets.cuda import exchange as ex
+from tilewright.targets.cuda.rules_product import matrices, operand_memory
+from tilewright.targets.cuda.rules_reduce import across_warps
+from tilewright.uarch import fragments as fr
+
+SHAPES = [((4, 320), 1), ((1, 1), 1), ((64, 64), 0), ((3, 5), 1), ((24,), 0), ((2, 8, 12), 2)]
+
+
+@pytest.mark.parametrize("shape, fast", SHAPES, ids=str)
+@pytest.mark.parametrize("warps", [1, 4, 8])
+def test_blocked_layouts_have_all_threads_and_every_element(shape, fast, warps):
+    layout = bl.blocked(shape, fast, 4, warps)
+    assert (layout.lanes, layout.subgroups) == (32, warps)
+    held = np.zeros(shape, int)
+    held[layout.table()] = 1
+    assert held.all()
+
+
+def test_lanes_go_along_the_contiguous_dimension():
+    layout = bl.blocked((16, 256), 1, 4, 4)
+    rows, columns = layout.at(lane=np.arange(32))
+    assert (columns == 4 * np.arange(32)).all() and (rows == 0).all()
+
+
+@pytest.mark.parametrize("pack", [1, 2, 4])
+def test_a_warp_of_a_product_holds_the_instructions_fragments(pack):
+    """The first registers of every warp are one instruction's fragment of the table."""
+    grid, k = (2, 2), 8 * pack
+    a = bl.product_a(64, 4 * k, pack, grid, 4)
+    b = bl.product_b(4 * k, 32, pack, k, grid, 4)
+    c = bl.product_c(64, 32, grid, 4)
+    for mine, table in (
+        (a, fr.mma_a(16, k, pack)),
+        (b, fr.mma_b(k, 8, pack)),
+        (c, fr.mma_c(16, 8)),
+    ):
+        lanes, registers = np.arange(32)[:, None], np.arange(table.registers)
+        for x, y in zip(mine.at(0, lanes, registers), table.at(0, lanes, registers), strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("columns", [16, 32, 64, 128])
+@pytest.mark.parametrize("fast", [0, 1])
+def test_operands_are_read_by_ldmatrix_without_conflicts(columns, fast):
+    """Whichever dimension memory has contiguous, rows of 16 bytes are found and no bank is hit twice."""
+    shape = (64, columns)
+    source = bl.blocked(shape, fast, 8, 4)
+    memory = operand_memory(source, 2)
+    want = bl.product_a(*shape, 2, (4, 1), 4)
+    found = matrices(want, memory, 2, 2, 4)
+    assert found is not None and found.transposed == (fast == 0)
+    for group in found.groups:
+        rows = np.array(group.at.thread)[:8] // 16 % 8
+        assert len(set(rows)) == 8 or shape[fast] * 2 < 32
+    assert bank_conflicts(source, memory, 2, vector=8) <= 2
+
+
+def test_addresses_part_into_thread_and_register():
+    source, target = bl.blocked((64, 64), 1, 4, 4), bl.product_c(64, 64, (2, 2), 4)
+    memory = ex.staging_memory(source, target, 4)
+    for layout in (source, target):
+        at = ex.addresses(layout, memory, 4)
+        thread, constants = np.array(at.thread)[:, None], np.array(at.constants)
+        made = thread + constants if at.join == "add" else thread ^ constants
+        real = memory.address(*layout.table()).reshape(128, -1)[:, :: at.vector] * 4
+        np.testing.assert_array_equal(made, real)
+
+
+def test_reductions_across_warps_spread_one_part_per_warp():
+    source = bl.blocked((1, 4096), 1, 4, 4)
+    result = source.contracted(1)
+    held, wanted = across_warps(source, result, tuple(d for d in source.digits if d.axis == 2))
+    assert held.shape == wanted.shape == (4, 1, 1)
+    assert wanted.registers == 4 and held.registers == 1
