@@ -245,3 +245,86 @@ def test_descriptors_of_addresses_and_of_any_rank(rng):
   xegpu.store_nd %r2, %o_[0, 0] : vector<8xf32>, !xegpu.tensor_desc<8x16xf32>"""
     args = "%a: memref<3x8x20xf32>, %o: memref<8x16xf32>"
     agree(lane_kernel(args, body), [array(rng, "f32", 3, 8, 20), array(rng, "f32", 8, 16)])
+
+
+# element, lanes, block, wi_layout, wi_data, attributes of the load, array_length, fragment: the RFC's tables
+SG_MAPS = [
+    ("bf16", 16, (12, 32), (1, 16), (1, 1), "", 1, "24x1"),
+    ("i8", 16, (12, 32), (1, 16), (1, 2), "", 1, "12x2"),
+    ("f32", 16, (8, 8), (2, 8), (1, 1), "", 1, "4x1"),
+    ("i8", 16, (32, 16), (1, 16), (4, 1), "packed", 1, "8x4"),
+    ("bf16", 16, (16, 16), (1, 16), (2, 1), "packed", 1, "8x2"),
+    ("f32", 16, (16, 8), (16, 1), (1, 1), "transpose = array<i64: 1, 0>", 1, "8x1"),
+    (
+        "bf16",
+        16,
+        (16, 16),
+        (16, 1),
+        (1, 2),
+        "transpose = array<i64: 1, 0>, transpose_bit_width = 32 : i32",
+        1,
+        "8x2",
+    ),
+    ("bf16", 16, (32,), (1, 16), (1, 2), "", 1, "1x2"),
+    ("bf16", 16, (8, 16), (1, 16), (1, 1), "", 2, "16x1"),
+    ("f16", 8, (8, 16), (1, 8), (1, 2), "", 1, "8x2"),
+    ("f16", 8, (16, 8), (1, 8), (2, 1), "packed", 1, "8x2"),
+    ("i8", 8, (8, 32), (1, 8), (1, 4), "", 1, "8x4"),
+]
+
+
+@pytest.mark.parametrize(
+    ("element", "lanes", "shape", "layout", "unit", "how", "count", "fragment"), SG_MAPS
+)
+def test_loads_by_the_rfcs_tables(rng, element, lanes, shape, layout, unit, how, count, fragment):
+    dims = [int(n) for n in fragment.split("x")]
+    n = int(np.prod(dims))
+    extent = [s + 5 for s in shape]
+    extent[-1] = shape[-1] * count + 7
+    memref = "memref<" + "x".join(map(str, extent)) + f"x{element}>"
+    attributes = [] if count == 1 else [f"#xegpu.block_tdesc_attr<array_length = {count} : i64>"]
+    attributes.append(f"#xegpu.sg_map<wi_layout = {[*layout]}, wi_data = {[*unit]}>")
+    tdesc = block("x".join(map(str, shape)), element, *attributes)
+    body = f"""
+  %lane = gpu.lane_id
+  %c0 = arith.constant 0 : index
+  %t = xegpu.create_nd_tdesc %a[{", ".join(["2"] * len(shape))}] : {memref} -> {tdesc}
+  %v = xegpu.load_nd %t{f" <{{{how}}}>" if how else ""} : {tdesc} -> vector<{fragment}x{element}>
+  %f = vector.shape_cast %v : vector<{fragment}x{element}> to vector<{n}x{element}>
+  vector.store %f, %o[%lane, %c0] : memref<{lanes}x{n}x{element}>, vector<{n}x{element}>"""
+    module = lane_kernel(f"%a: {memref}, %o: memref<{lanes}x{n}x{element}>", body, lanes=lanes)
+    agree(module, [array(rng, element, *extent), array(rng, element, lanes, n)])
+
+
+def test_the_exceptions_of_sg_maps(rng):
+    """What the RFC writes of lanes where a vector is not distributed: reduction, broadcast, bitcast, halves."""
+    plain = "#xegpu.sg_map<wi_layout = [1, 16], wi_data = [1, 1]>"
+    pairs = "#xegpu.sg_map<wi_layout = [1, 16], wi_data = [1, 2]>"
+    body = f"""
+  %lane = gpu.lane_id
+  %c0 = arith.constant 0 : index
+  %t = xegpu.create_nd_tdesc %a[0, 0] : memref<8x16xbf16> -> {block("8x16", "bf16", plain)}
+  %v = xegpu.load_nd %t : {block("8x16", "bf16", plain)} -> vector<8x1xbf16>
+  %r = vector.shape_cast %v : vector<8x1xbf16> to vector<8xbf16>
+  %s = gpu.subgroup_reduce add %r : (vector<8xbf16>) -> vector<8xbf16>
+  %zero = arith.constant 0 : i32
+  %w = arith.constant 16 : i32
+  %b, %p = gpu.shuffle idx %r, %zero, %w : vector<8xbf16>
+  %q = xegpu.create_nd_tdesc %c[0, 0] : memref<8x32xbf16> -> {block("8x32", "bf16", pairs)}
+  %x = xegpu.load_nd %q : {block("8x32", "bf16", pairs)} -> vector<8x2xbf16>
+  %even, %odd = vector.deinterleave %x : vector<8x2xbf16> -> vector<8x1xbf16>
+  %e2 = arith.addf %even, %v : vector<8x1xbf16>
+  %y = vector.interleave %e2, %odd : vector<8x1xbf16> -> vector<8x2xbf16>
+  %bits = vector.bitcast %v : vector<8x1xbf16> to vector<8x2xi8>
+  %back = vector.bitcast %bits : vector<8x2xi8> to vector<8x1xbf16>
+  %z0 = vector.extract_strided_slice %y {{offsets = [4], sizes = [4], strides = [1]}} : vector<8x2xbf16> to vector<4x2xbf16>
+  %z1 = vector.shape_cast %z0 : vector<4x2xbf16> to vector<8xbf16>
+  %z2 = vector.shape_cast %back : vector<8x1xbf16> to vector<8xbf16>
+  %k0 = arith.addf %s, %b : vector<8xbf16>
+  %k1 = arith.addf %k0, %z1 : vector<8xbf16>
+  %k2 = arith.addf %k1, %z2 : vector<8xbf16>
+  vector.store %k2, %o[%lane, %c0] : memref<16x8xbf16>, vector<8xbf16>
+  xegpu.store_nd %y, %q : vector<8x2xbf16>, {block("8x32", "bf16", pairs)}"""
+    args = "%a: memref<8x16xbf16>, %c: memref<8x32xbf16>, %o: memref<16x8xbf16>"
+    arrays = [array(rng, "bf16", 8, 16), array(rng, "bf16", 8, 32), array(rng, "bf16", 16, 8)]
+    agree(lane_kernel(args, body), arrays, limit=1e-2)

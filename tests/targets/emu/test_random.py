@@ -7,7 +7,19 @@ import pytest
 
 from tests.targets.emu.agree import agree, lane_kernel
 
-BINARY = ("addi", "subi", "muli", "andi", "ori", "xori", "minsi", "maxui", "shrui", "divsi", "remui")
+BINARY = (
+    "addi",
+    "subi",
+    "muli",
+    "andi",
+    "ori",
+    "xori",
+    "minsi",
+    "maxui",
+    "shrui",
+    "divsi",
+    "remui",
+)
 PREDICATES = ("eq", "ne", "slt", "sle", "ult", "ugt")
 
 
