@@ -7,22 +7,25 @@ and strides, so that most accesses are a lane's own; their rows are also given a
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, given, note
+from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
 from xdsl.dialects import gpu
 
 from tests.fuzz.programs import Program
 from tests.fuzz.test_programs import Case
 from tests.lowering.programs import lowered, programs, reorder
-from tests.lowering.test_random import lowering
+from tests.lowering.test_random import EXAMPLES, lowering
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import make_context
 from tilewright.passes.xe_pipeline import SUBGROUP, WORKGROUP
 from tilewright.passes.xegpu_from_xetile import XeTileToXeGPU
 
+lanes = settings(lowering, max_examples=max(1, EXAMPLES // 4))
+"""Lanes take several times as long as subgroups to execute."""
+
 
 @pytest.mark.parametrize("chip", ["pvc", "dg2"])
-@lowering
+@lanes
 @given(
     program=programs(),
     seed=st.integers(0, 2**32 - 1),
