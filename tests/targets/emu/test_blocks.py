@@ -328,3 +328,17 @@ def test_the_exceptions_of_sg_maps(rng):
     args = "%a: memref<8x16xbf16>, %c: memref<8x32xbf16>, %o: memref<16x8xbf16>"
     arrays = [array(rng, "bf16", 8, 16), array(rng, "bf16", 8, 32), array(rng, "bf16", 16, 8)]
     agree(lane_kernel(args, body), arrays, limit=1e-2)
+
+
+def test_a_lane_may_load_a_whole_block(rng):
+    body = """
+  %lane = gpu.lane_id
+  %c0 = arith.constant 0 : index
+  %t = xegpu.create_nd_tdesc %a : memref<64xf32> -> !xegpu.tensor_desc<8xf32>
+  %v = xegpu.load_nd %t[16] : !xegpu.tensor_desc<8xf32> -> vector<8xf32>
+  %x = memref.load %a[%lane] : memref<64xf32>
+  %w = vector.broadcast %x : f32 to vector<8xf32>
+  %s = arith.mulf %v, %w : vector<8xf32>
+  vector.store %s, %o[%lane, %c0] : memref<16x8xf32>, vector<8xf32>"""
+    args = "%a: memref<64xf32>, %o: memref<16x8xf32>"
+    agree(lane_kernel(args, body), [array(rng, "f32", 64), array(rng, "f32", 16, 8)])

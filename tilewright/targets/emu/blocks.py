@@ -129,13 +129,11 @@ def lane_numbers(blocks: Numbers, layout: ly.Layout) -> Numbers:
 
 
 def load_numbers(low: Lowering, op: xegpu.LoadNdOp, blocks: Numbers) -> Numbers:
-    """[*given] at subgroup level, [*given, lanes] at lane level, of the block [array_length,] rows, columns."""
+    """[*given] of a whole block, [*given, lanes] of fragments, of the block [array_length,] rows, columns."""
     tdesc, given = op.tdesc, shape_of(op.value.type)
-    if low.lanes == 1 or given in load_shapes(full_load_shape(op), tdesc.array_length):
-        if low.lanes > 1:
-            raise low.refuse("a whole block as the value of one lane")
-        if given in load_shapes(full_load_shape(op), tdesc.array_length):
-            return _arranged(op, blocks).reshape(given)
+    if given in load_shapes(full_load_shape(op), tdesc.array_length):  # all of it, in every lane
+        return _arranged(op, blocks).reshape(given)
+    if low.lanes == 1:  # the early text's packed load without `packed`
         return packed_rows(blocks, given[-1]).reshape(given)
     fragment_fits(low, op, given)
     ownership = op.ownership
