@@ -531,6 +531,7 @@ class ThreadsTarget:
         machine = uarch.machine(self.machine)
         lowered = run_pipeline(module, machine, options, remarks, ir, observe)
         lowered.module.verify()
+        ir["mach"] = str(lowered.module)
         self.last = ThreadsExecutable(lowered, ir, remarks)
         return self.last
 

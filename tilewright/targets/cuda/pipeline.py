@@ -69,7 +69,7 @@ def run_pipeline(
     ir: dict[str, str],
     observe: Observer = ignore,
 ) -> Lowered:
-    """From XeTile at workgroup level to the last stage; `ir` receives the text of every stage.
+    """From XeTile at workgroup level to the last stage; `ir` receives the text of the stages before it.
 
     `observe` sees the module after every pass, by the pass's name.
     """
@@ -113,7 +113,6 @@ def run_pipeline(
                 hint="tiles whose extents are powers of two can",
             ) from error
     lowered.split = factor_of(kernel)
-    ir["mach"] = str(lowered.module)
     return lowered
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -120,7 +121,10 @@ class CudaTarget:
         annotate(lowered)
         target = llvm_target(name, lowered.ptx)
         llvm = emit_module(lowered.module, target)
-        ptx = generate_ptx(llvm, target)
+        with ThreadPoolExecutor(1) as pool:
+            assembly = pool.submit(generate_ptx, llvm, target)
+            ir["mach"] = str(lowered.module)  # printed while LLVM works in its process
+            ptx = assembly.result()
         texts = {**ir, "llvm": llvm}
         return CudaExecutable(ptx.encode(), plan_of(lowered), name, remarks, lambda: texts)
 
