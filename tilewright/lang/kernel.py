@@ -155,10 +155,14 @@ class Kernel(KernelFunction):
     def __getitem__(self, grid: Grid) -> Callable[..., None]:
         """The kernel, ready to be called with its arguments, on ``grid``."""
 
+        # A launch seen before costs microseconds: what can be looked up before it is.
+        plain = self._is_plain and not callable(grid)
+        again = self.launcher.again if plain else None
+
         def launch(*args: Any, **kwargs: Any) -> None:
-            if self._is_plain and not callable(grid):
-                if not kwargs and self.launcher.again(grid, args):
-                    return None
+            if again is not None and not kwargs and again(grid, args):
+                return None
+            if plain:
                 for value in args:
                     if value is None or value is auto:
                         break

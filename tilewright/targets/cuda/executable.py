@@ -234,7 +234,9 @@ class _Call:
                 addresses.append(
                     data.address if isinstance(data, driver.TensorMap) else C.addressof(data)
                 )
-        parameters = (C.c_void_p * max(1, len(addresses)))(*addresses)
+        block = (C.c_void_p * max(1, len(addresses)))(*addresses)
+        kept.append(block)
+        parameters = C.c_void_p(C.addressof(block))
         launched = launch_grid(plan, grid, device.multiprocessors)
         function, extra = C.c_void_p(self.function.handle), None
         enqueue = driver.launcher()
