@@ -373,3 +373,28 @@ def test_a_thousand_ops_compile_in_about_a_second():
     build(module)
     # Much more than it takes: a bound against what grows faster than the program.
     assert time.process_time() - start < 8
+
+
+def test_cases_that_lanes_choose(rng):
+    body = (
+        ID
+        + """
+  %k = arith.remui %lane, %c3 : index
+  %x = memref.load %a[%lane] : memref<16xf32>
+  %r = scf.index_switch %k -> f32
+  case 0 {
+    %y = arith.addf %x, %x : f32
+    scf.yield %y : f32
+  }
+  case 2 {
+    %y = arith.negf %x : f32
+    memref.store %y, %b[%lane] : memref<16xf32>
+    scf.yield %y : f32
+  }
+  default {
+    scf.yield %x : f32
+  }
+  memref.store %r, %o[%lane] : memref<16xf32>"""
+    )
+    args = "%a: memref<16xf32>, %b: memref<16xf32>, %o: memref<16xf32>"
+    agree(lane_kernel(args, body), [data(rng, 16) for _ in range(3)])

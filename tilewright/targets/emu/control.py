@@ -14,6 +14,7 @@ from tilewright.targets.emu.builder import Idx, index
 from tilewright.targets.emu.divergence import (
     divergent_for,
     divergent_if,
+    divergent_switch,
     divergent_while,
     let_others_run,
     vec_mask,
@@ -302,7 +303,8 @@ def merge(
 @lowers("scf.index_switch")
 def switch(low: Lowering, op: scf.IndexSwitchOp) -> None:
     if low.kinds[op.arg] is not UNIFORM:
-        raise low.refuse("the case differs between lanes")
+        divergent_switch(low, op)
+        return
     argument = low.uniform(op.arg)
     regions = [op.default_region.block, *(region.block for region in op.case_regions)]
     merge(low, op, regions, lambda types, blocks: scf.IndexSwitchOp(

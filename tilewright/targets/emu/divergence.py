@@ -82,6 +82,39 @@ def divergent_if(low: Lowering, op: scf.IfOp) -> None:
         low.env[result] = v.Varying(b.select(condition, sides[0][i], sides[1][i]))
 
 
+def divergent_switch(low: Lowering, op: scf.IndexSwitchOp) -> None:
+    """Each case under the lanes whose number it is, the default under the rest."""
+    b = low.b
+    argument = low.wide(op.arg)
+    types = _wide_types(low, op.results)
+    nothing = [b.zeros(t) for t in types]
+    tests: list[SSAValue] = []
+    for number in op.cases.get_values():
+        case = b.constant(argument.type, int(number))
+        tests.append(b.add(arith.CmpiOp(argument, case, "eq")))
+    rest = vec_mask(low)
+    for test in tests:
+        rest = b.add(arith.AndIOp(rest, b.add(arith.XOrIOp(test, vec_mask(low)))))
+    found: list[SSAValue] | None = None
+    regions = [op.default_region, *op.case_regions]
+    for region, test in zip(regions, [rest, *tests], strict=True):
+        block = region.block
+
+        def work(block: Block = block) -> list[SSAValue]:
+            low.block(block)
+            last = block.last_op
+            assert last is not None
+            return [low.wide(x) for x in last.operands]
+
+        side = _under(low, low.mask_and(test), work, nothing)
+        if found is None:
+            found = side
+        else:
+            found = [b.select(test, new, old) for new, old in zip(side, found, strict=True)]
+    for result, value in zip(op.results, found or (), strict=True):
+        low.env[result] = v.Varying(value)
+
+
 def divergent_for(low: Lowering, op: scf.ForOp) -> None:
     """Lanes count for themselves; all go on until the last is done."""
     lower, upper, step = (low.wide(x) for x in (op.lb, op.ub, op.step))
