@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
 from xdsl.dialects import arith, math, vector
 from xdsl.dialects.builtin import (
@@ -38,7 +40,27 @@ def broadcast_scalar(e: Evaluator, op: Operation, place: Place, _: int) -> SSAVa
     source = op.operands[0]
     if not isinstance(source.type, VectorType):
         return e.b.splat(e.scalar(source), place.lanes)
+    shape, given = op.results[0].type.get_shape(), source.type.get_shape()  # pyright: ignore
+    if len(shape) > 2 and rows_cols(source.type)[0] not in (1, prod(shape[:-1])):
+        return spread(e, source, shape, given, place)
     return repeat(e, source, place)
+
+
+def spread(
+    e: Evaluator, source: SSAValue, shape: Sequence[int], given: Sequence[int], place: Place
+) -> SSAValue:
+    """A broadcast in which some of the dimensions that fold into rows repeat and others do not."""
+    if place.lanes > 1 and place.axis == 0:
+        return e.by_lane(
+            place, element_of(source.type), lambda p: spread(e, source, shape, given, p)
+        )
+    b = e.b
+    row, number, step = place.row, 0, 1
+    for size, own in zip(reversed(shape[:-1]), reversed(given[:-1]), strict=False):
+        if own > 1:
+            number, step = b.add(number, b.mul(b.rem(row, size), step)), step * own
+        row = b.div(row, size)
+    return repeat(e, source, replace(place, row=number, inside=False))
 
 
 def repeat(e: Evaluator, source: SSAValue, place: Place) -> SSAValue:

@@ -212,7 +212,9 @@ class StripPlanner:
         wide = any(
             rows_cols(v.type)[1] > 1 for v in value.op.operands if isinstance(v.type, VectorType)
         )
-        if (mine < level or (column and not wide)) and not self.cheap(value):
+        # Below a cast of the shape there may be values of other rows than the strip's, which it cannot keep row by row.
+        fits = rows_cols(value.type)[0] == plan.rows
+        if fits and (mine < level or (column and not wide)) and not self.cheap(value):
             is_column_use = column and mine <= level
             if mine < level or is_column_use:
                 buffer = self.scratch(value.type)
