@@ -253,3 +253,5 @@ def test_barriers_of_the_text_make_no_difference():
     loop = texts[0][texts[0].index("scf.for") :]
     assert loop.count("gpu.barrier") == 1, "one per k-step"
     assert texts[0].count("gpu.barrier") == 2
+    behind = loop[loop.index("gpu.barrier") :]
+    assert behind.index("store_matrix") < behind.find("load_matrix") % (1 << 40), "as in the text"

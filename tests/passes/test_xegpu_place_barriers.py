@@ -153,6 +153,23 @@ def test_a_ring_of_offsets():
     assert sum(op.name == "gpu.barrier" for op in loops[0].walk()) <= 1
 
 
+@pytest.mark.parametrize(("ahead", "slots"), [(1, 2), (1, 3), (2, 3), (3, 4), (1, 4)])
+def test_rings(ahead: int, slots: int):
+    """Slot k is read, slot k + ahead written: the write waits for a read, the read for a write."""
+    ring = 64 * slots
+    body = "".join(put("%x", str(64 * n), "#c") for n in range(ahead))
+    body += f"%ring = arith.constant {ring} : index\n%by = arith.constant {64 * ahead} : index\n"
+    body += "%end = arith.constant 640 : index\n"
+    body += "scf.for %k = %c0 to %end step %c64 {\n%s = arith.remui %k, %ring : index\n"
+    body += "%n = arith.addi %k, %by : index\n%f = arith.remui %n, %ring : index\n"
+    body += get("%y", "%s", "#r")
+    body += "%z = arith.addf %y, %y {layout_result_0 = #r} : vector<64x64xf32>\n"
+    body += put("%z", "%f", "#r") + "}\n"
+    found = check(body + get("%e", "0", "#c") + store("%e", "%to", "0, 0", "#c"))
+    loop = next(op for op in found.walk() if isinstance(op, scf.ForOp))
+    assert sum(op.name == "gpu.barrier" for op in loop.walk()) == 1
+
+
 @pytest.mark.parametrize("outside", [True, False])
 def test_a_barrier_stands_in_front_of_a_loop_that_only_reads(outside: bool):
     body = put("%x", "0", "#c")

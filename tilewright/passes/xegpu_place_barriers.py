@@ -17,7 +17,7 @@ the text are only redone: a program with and without them gives the same code.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from xdsl.context import Context
@@ -175,7 +175,11 @@ class _Placer:
         back = {s: Expr.symbol(s) - n for s, n in ago.items() if n}
         same = True
         for a, b, m, n in zip(y.offsets, x.offsets, y.shape, x.shape, strict=True):
-            a = a.substitute(back) if back else a
+            then = self.earlier(a, back) if back else a
+            if then is None:
+                same = False
+                continue
+            a = then
             if self.apart(a, b, m, n, free):
                 return False
             same = same and a == b and m == n and not any(a.depends_on(s) for s in free)
@@ -186,6 +190,40 @@ class _Placer:
             return True
         # Of several owners of an element only one stores it.
         return own.replicas(x.layout, shape) > 1 and not (x.writes and y.writes)
+
+    def earlier(self, e: Expr, back: Mapping[Symbol, Expr]) -> Expr | None:
+        """An expression with loop counters as they were, inside of remainders and the like too; None where
+        it holds a value that is not known as a function of them."""
+        result = Expr.of(0)
+        for monomial, factor in e.terms.items():
+            term = Expr.of(factor)
+            for symbol in monomial:
+                then = self.earlier_symbol(symbol, back)
+                if then is None:
+                    return None
+                term = term * then
+            result = result + term
+        return result
+
+    def earlier_symbol(self, symbol: Symbol, back: Mapping[Symbol, Expr]) -> Expr | None:
+        if symbol in back:
+            return back[symbol]
+        if not any(symbol.depends_on(counter) for counter in back):
+            return Expr.symbol(symbol)
+        if symbol.kind is not Kind.APPLY or not isinstance(symbol.key, tuple):
+            return None
+        arguments = [self.earlier(argument, back) for argument in symbol.args]
+        known = [a for a in arguments if a is not None]
+        if len(known) != len(arguments):
+            return None
+        table, operator = self.analysis.scalars.symbols, str(symbol.key[0])
+        match operator:
+            case "mod":
+                return table.mod(*known)
+            case "floordiv":
+                return table.floordiv(*known)
+            case _:
+                return table.apply(operator, *known)
 
     def apart(self, a: Expr, b: Expr, m: int, n: int, free: set[Symbol]) -> bool:
         """Whether [a, a + m) and [b, b + n) have nothing in common; `free` symbols differ in both."""
