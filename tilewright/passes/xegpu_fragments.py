@@ -9,7 +9,7 @@ that move alike, and selects where lanes take different registers. `tilewright.l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +71,11 @@ class Fragments(Rebuild):
     """A kernel under construction at lane level, with the moves of registers between lanes."""
 
     lanes: int
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._moves: dict[Hashable, tuple[list[int] | None, Ints, Ints]] = {}
+        """Plans by (source, target, what): registers in order where none changes its lane."""
 
     # --- Constants and lanes -----------------------------------------------------------------------
 
@@ -262,13 +267,25 @@ class Fragments(Rebuild):
         """The same elements, owned as `layout` says (`convert_layout`)."""
         if fragment.layout == layout:
             return fragment
-        return self.move([fragment], layout, lambda c: c)
+        return self.move(fragment, layout, lambda c: c, ("convert",))
 
-    def move(self, sources: Sequence[Fragment], target: ly.Layout, through: Through) -> Fragment:
-        """The fragment whose element at coordinates c is the only source's at `through(c)`."""
-        (source,) = sources
-        plan = ly.plan.gather(source.layout, target, through)
-        lane, register = plan.lane[0], plan.register[0]
+    def move(
+        self, source: Fragment, target: ly.Layout, through: Through, what: Hashable = None
+    ) -> Fragment:
+        """The fragment whose element at coordinates c is the source's at `through(c)`.
+
+        `what` names the map `through`, so that its plan is made once for all pieces.
+        """
+        key = (source.layout, target, what)
+        found = self._moves.get(key) if what is not None else None
+        if found is None:
+            plan = ly.plan.gather(source.layout, target, through)
+            stays = plan.kind <= ly.Move.REGISTERS and plan.permutation is not None
+            order = [int(r) for r in plan.register[0, 0]] if stays else None
+            found = self._moves[key] = (order, plan.lane[0], plan.register[0])
+        order, lane, register = found
+        if order is not None:
+            return Fragment(target, source.element, tuple(source.registers[r] for r in order))
         bits = exchanged_bits(lane, register, source.layout.registers)
         if bits is not None:
             return self.exchange(source, target, bits)

@@ -6,7 +6,7 @@ its result is; where all stay in their lanes that is a choice of registers and m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,13 +37,15 @@ class LaneShapes(LaneValues):
 
     # --- Rearrangements ------------------------------------------------------------------------------------
 
-    def rearranged(self, result: SSAValue, source: SSAValue, through: Through) -> None:
-        """The result's element at c is the source's at `through(c)`."""
+    def rearranged(
+        self, result: SSAValue, source: SSAValue, through: Through, what: Hashable = None
+    ) -> None:
+        """The result's element at c is the source's at `through(c)`, a map that `what` names."""
         held = self.held[source]
         if isinstance(held, Free):
             self.held[result] = held
             return
-        self.held[result] = self.move([held], self.owners.layout(result), through)
+        self.held[result] = self.move(held, self.owners.layout(result), through, what)
 
     def broadcast(self, op: vector.BroadcastOp) -> None:
         source, result = op.source, op.vector
@@ -54,7 +56,7 @@ class LaneShapes(LaneValues):
         held = self.held[source]
         if is_free(result) and isinstance(held, Fragment):
             moved = self.move(
-                [held],
+                held,
                 ly.Layout.of((1,) * len(shape), [ly.Digit(ly.Axis.LANE, 1, self.lanes, None, 0)]),
                 lambda c: c,
             )
@@ -69,15 +71,22 @@ class LaneShapes(LaneValues):
                 for x, extent in zip(inner, shape, strict=True)
             )
 
-        self.rearranged(result, source, through)
+        self.rearranged(result, source, through, ("broadcast",))
 
     def transpose(self, op: more.TransposeOp) -> None:
         p = op.permutation
-        self.rearranged(op.result, op.vector, lambda c: tuple(c[p.index(d)] for d in range(len(p))))
+        self.rearranged(
+            op.result,
+            op.vector,
+            lambda c: tuple(c[p.index(d)] for d in range(len(p))),
+            ("transpose", p),
+        )
 
     def shape_cast(self, op: more.ShapeCastOp) -> None:
         before, after = shape_of(op.source), shape_of(op.result)
-        self.rearranged(op.result, op.source, lambda c: reindexed(c, after, before))
+        self.rearranged(
+            op.result, op.source, lambda c: reindexed(c, after, before), ("shape_cast",)
+        )
 
     def bitcast(self, op: vector.BitcastOp) -> None:
         source, result = op.source, op.result
@@ -106,6 +115,7 @@ class LaneShapes(LaneValues):
             op.result,
             op.source,
             lambda c: tuple(x + o for x, o in zip(c, offsets, strict=True)),
+            ("slice", *offsets),
         )
 
     def keep_lanes_whole(self, source: SSAValue, sizes: Sequence[int]) -> None:
@@ -139,7 +149,7 @@ class LaneShapes(LaneValues):
             def through(c: Coords) -> Coords:
                 return (*(np.full_like(c[0], n) for n in fixed), *c)
 
-            self.rearranged(op.result, op.vector, through)
+            self.rearranged(op.result, op.vector, through, ("extract", *position))
             return
         if isinstance(held, Free):
             one = self.splat(held, 1)
@@ -147,7 +157,7 @@ class LaneShapes(LaneValues):
             return
         everywhere = ly.Layout.of((1,), [ly.Digit(ly.Axis.LANE, 1, self.lanes, None, 0)])
         moved = self.move(
-            [held], everywhere, lambda c: tuple(np.full_like(c[0], n) for n in position)
+            held, everywhere, lambda c: tuple(np.full_like(c[0], n) for n in position)
         )
         self.env[op.result] = self.scalar_of(moved.registers[0])
 

@@ -32,9 +32,13 @@ from tilewright.passes.xegpu_fragments import (
 )
 from tilewright.passes.xegpu_ownership import (
     OwnershipAnalysis,
+    dpas_fragments,
+    has_instruction,
+    right_layout,
     shape_of,
 )
 from tilewright.passes.xegpu_rebuild import floats_or_ints
+from tilewright.passes.xegpu_sg_maps import dpas_instruction
 
 COMBINE: dict[tuple[str, str], type[Operation]] = {
     ("add", "f"): arith.AddfOp,
@@ -241,19 +245,22 @@ class LaneValues(Fragments):
     # --- Products ----------------------------------------------------------------------------------------
 
     def dpas(self, op: xegpu.DpasOp) -> None:
-        from tilewright.passes.xegpu_ownership import dpas_fragments, right_layout
-        from tilewright.passes.xegpu_sg_maps import dpas_instruction
-
-        instruction = dpas_instruction(self.owners.xe, op)
+        xe = self.owners.xe
         m, n, k = op.dims() or (0, 0, 0)
-        if m not in instruction.m or n not in instruction.n or k != instruction.k:
+        fragments = dpas_fragments(xe, op) if has_instruction(xe, op) else None
+        if (
+            fragments is None
+            or fragments.c.shape != (m, n)
+            or fragments.a is None
+            or k != fragments.a.shape[1]
+        ):
+            instruction = dpas_instruction(xe, op)
             raise self.refuse(
-                f"a product of {m}x{k} by {k}x{n} is no instruction of {self.owners.xe.name}, "
-                f"which multiplies {instruction.m[-1]}x{instruction.k} by {instruction.k}x{instruction.n[-1]}",
+                f"a product of {m}x{k} by {k}x{n} is no instruction of {xe.name}, which multiplies "
+                f"{instruction.m[-1]}x{instruction.k} by {instruction.k}x{instruction.n[-1]}",
                 "run xegpu-blocking first",
             )
-        fragments = dpas_fragments(self.owners.xe, op)
-        assert fragments.a is not None and fragments.b is not None
+        assert fragments.b is not None
         operands = [
             self.taken(op.lhs, fragments.a),
             self.taken(op.rhs, right_layout(fragments.b, op.rhs)),

@@ -109,6 +109,16 @@ def slice_attributes(op: Operation) -> tuple[Shape, Shape]:
 
 def has_instruction(xe: XeMachine, op: xegpu.DpasOp) -> bool:
     """Is a product made of instructions of the machine: are its types, N and K theirs?"""
+    key = (xe.name, op.lhs.type, op.rhs.type, op.result.type)
+    if key not in _IS_INSTRUCTION:
+        _IS_INSTRUCTION[key] = _has_instruction(xe, op)
+    return _IS_INSTRUCTION[key]
+
+
+_IS_INSTRUCTION: dict[tuple[object, ...], bool] = {}
+
+
+def _has_instruction(xe: XeMachine, op: xegpu.DpasOp) -> bool:
     try:
         instruction = dpas_instruction(xe, op)
     except UnsupportedError:
@@ -119,6 +129,17 @@ def has_instruction(xe: XeMachine, op: xegpu.DpasOp) -> bool:
 
 def dpas_fragments(xe: XeMachine, op: xegpu.DpasOp) -> Fragments:
     """Ownership of A, B and C of the largest instruction that divides M (and M itself below it)."""
+    key = (xe.name, op.lhs.type, op.rhs.type, op.result.type)
+    if key not in _FRAGMENTS:
+        _FRAGMENTS[key] = _dpas_fragments(xe, op)
+    return _FRAGMENTS[key]
+
+
+_FRAGMENTS: dict[tuple[object, ...], Fragments] = {}
+"""By machine and types, of which a kernel has few."""
+
+
+def _dpas_fragments(xe: XeMachine, op: xegpu.DpasOp) -> Fragments:
     instruction = dpas_instruction(xe, op)
     rows = shape_of(op.result)[0]
     m = max((n for n in instruction.m if rows % n == 0), default=1)
