@@ -27,7 +27,14 @@ from xdsl.ir import Attribute
 from tilewright.codegen import emit_module
 from tilewright.codegen.jit import LoadedObject, compile_assembly, compile_object, toolchain_version
 from tilewright.codegen.native import native
-from tilewright.diagnostics import CheckError, Location, UnsupportedError, error_at, location_of
+from tilewright.diagnostics import (
+    CheckError,
+    CompileError,
+    Location,
+    UnsupportedError,
+    error_at,
+    location_of,
+)
 from tilewright.passes.level import BLOCK, LANES, LEVEL, infer_level
 from tilewright.runtime.arrays import ArrayArg
 from tilewright.targets.base import Argument, CompileOptions, Grid, Observer, ignore
@@ -170,7 +177,10 @@ class EmuTarget:
         lowered = lower_kernel(kernel, lanes, threads, block)
         observe("lanes-to-vectors", lowered.module)
         text = emit_module(lowered.module, native())
-        data = compile_object(text, native())
+        try:
+            data = compile_object(text, native())
+        except CompileError as error:  # a bug of ours; the executor may still run the kernel
+            raise error_at(kernel, error.message, kind=UnsupportedError) from error
         types = list(kernel.function_type.inputs)
         meta = {
             "arguments": ["array" if isinstance(t, MemRefType) else _format(t) for t in types],
