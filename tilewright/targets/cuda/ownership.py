@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
-from xdsl.dialects import arith, gpu, scf
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, MemRefType, VectorType
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import MemRefType, VectorType
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright.codegen.registers import strided_form
@@ -30,7 +30,7 @@ from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import xetile as xt
 from tilewright.layout import Layout, LayoutError
 from tilewright.targets.cuda import blocked as bl
-from tilewright.targets.cuda.products import Product, feeds_product, plan_product
+from tilewright.targets.cuda.products import Product, plan_product
 
 LANES = 32
 FREE, FLEXIBLE, FIXED = "free", "flexible", "fixed"
@@ -184,46 +184,6 @@ def origin_of(tile: SSAValue) -> xt.InitTileOp | None:
         else:
             return None
     return None
-
-
-def choose_warps(kernel: gpu.FuncOp) -> int:
-    """Warps of a workgroup: about 32 accumulators, or one vector, per thread and at most 64 values."""
-    products = [op for op in kernel.walk() if isinstance(op, xt.TileMmaOp)]
-    values = [
-        v
-        for op in kernel.walk()
-        for v in op.results
-        if is_tile(v) and not isinstance(op, arith.ConstantOp)
-    ]
-    if products:
-        largest = max(prod(shape_of(op.result)) for op in products)
-        warps = _power(largest // 1024, 8)
-        while warps < 16 and largest > LANES * warps * 128:
-            warps *= 2
-        # Products that feed products share rows: a warp for each 16 of them, so that nothing moves.
-        rows = [shape_of(op.result)[0] // 16 for op in products if feeds_product(op)]
-        most = min((n for n in rows if n > 0), default=warps)
-        return min(warps, max(4, _power(most, 16)))
-    if not values:
-        return 1
-    largest = max(values, key=lambda v: prod(shape_of(v)))
-    # Only powers of two are dealt out: more threads than those hold replicas.
-    parts = prod(bl.power_of_two_in(n) for n in shape_of(largest))
-    warps = _power(parts // (LANES * 4), 8)
-    while warps < 32 and prod(shape_of(largest)) > LANES * warps * 64 and parts > LANES * warps:
-        warps *= 2
-    return warps
-
-
-def resident_workgroups(ownership: Ownership) -> int:
-    """Two where accumulators leave room for it: one computes while the other waits."""
-    held = sum(plan.c.registers for plan in ownership.products.values())
-    return 2 if ownership.products and held <= 64 and ownership.warps <= 8 else 1
-
-
-def _power(n: int, most: int) -> int:
-    """The largest power of two up to n, between 1 and `most`."""
-    return max(1, min(most, 1 << max(0, n.bit_length() - 1)))
 
 
 class _Classes:
@@ -509,10 +469,6 @@ def broadcast_source(op: Operation, layout: Layout) -> Layout:
     for dim in op.dims:
         layout = layout.contracted(dim, layout.shape[dim] // source[dim])
     return layout
-
-
-def is_splat(op: arith.ConstantOp) -> bool:
-    return isinstance(op.value, DenseIntOrFPElementsAttr) and op.value.is_splat()
 
 
 def plan_ownership(body: Block, warps: int, *, use_mma: bool = True) -> Ownership:

@@ -22,10 +22,11 @@ from tilewright.targets.cuda.asynchronous import ABLATIONS as ASYNCHRONOUS
 from tilewright.targets.cuda.asynchronous import SPARE, make_asynchronous, team_ownership
 from tilewright.targets.cuda.lower import lower_kernel
 from tilewright.targets.cuda.lowered import Lowered
-from tilewright.targets.cuda.ownership import choose_warps, plan_ownership, resident_workgroups
+from tilewright.targets.cuda.ownership import plan_ownership
 from tilewright.targets.cuda.passes.positions import place_tiles
 from tilewright.targets.cuda.retile import MOST_SYNCHRONOUS, factor_of, retile, share_programs
 from tilewright.targets.cuda.rules_pipeline import MOST_STAGES
+from tilewright.targets.cuda.warps import choose_warps, resident_workgroups
 from tilewright.uarch.base import Machine
 
 ABLATIONS = ("reciprocal", "mma", "split", "copies", *ASYNCHRONOUS)

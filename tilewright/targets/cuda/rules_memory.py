@@ -21,7 +21,8 @@ from tilewright.layout import Layout
 from tilewright.targets.cuda import access as ac
 from tilewright.targets.cuda import blocked as bl
 from tilewright.targets.cuda.aliasing import root_of
-from tilewright.targets.cuda.distribute import Distributor, producer, replica_bits, rule
+from tilewright.targets.cuda.distribute import Distributor, producer, rule
+from tilewright.targets.cuda.places import replica_bits
 from tilewright.targets.cuda.sync import Place
 
 UNKNOWN = object()
