@@ -56,5 +56,5 @@ def test_a_deadlock_tells_the_state_of_the_ring(schedule: str) -> None:
         "stage.copy.release %r[%q] when %more", "stage.copy.release %r[%q] when %never"
     )
     stuck = stuck.replace("%cst =", "%never = arith.constant false\n    %cst =")
-    with pytest.raises(CheckError, match="(?s)deadlock.*stage.copy.*slot 0"):
+    with pytest.raises(CheckError, match=r"(?s)deadlock.*stage\.copy.*slot 0"):
         product(stuck, schedule)

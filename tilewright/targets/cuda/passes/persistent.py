@@ -104,18 +104,21 @@ def _raster(
     def narrow(value: SSAValue) -> SSAValue:
         return insert(arith.IndexCastOp(value, i32))
 
+    def divided(a: SSAValue, b: SSAValue) -> tuple[SSAValue, SSAValue]:
+        """Quotient and remainder by one division."""
+        quotient = insert(arith.DivUIOp(a, b))
+        return quotient, insert(arith.SubiOp(a, insert(arith.MuliOp(quotient, b))))
+
     group = insert(arith.ConstantOp(IntegerAttr(rows, i32)))
     number, x_count, y_count, per_plane = map(narrow, (body.args[0], fast, slow, plane))
-    z = insert(arith.DivUIOp(number, per_plane))
-    in_plane = insert(arith.RemUIOp(number, per_plane))
+    z, in_plane = divided(number, per_plane)
     per_group = insert(arith.MuliOp(y_count, group))
-    which = insert(arith.DivUIOp(in_plane, per_group))
-    in_group = insert(arith.RemUIOp(in_plane, per_group))
+    which, in_group = divided(in_plane, per_group)
     start = insert(arith.MuliOp(which, group))
     left = insert(arith.SubiOp(x_count, start))
     width = insert(arith.MinUIOp(left, group))
-    x = insert(arith.AddiOp(start, insert(arith.RemUIOp(in_group, width))))
-    y = insert(arith.DivUIOp(in_group, width))
+    y, along = divided(in_group, width)
+    x = insert(arith.AddiOp(start, along))
     return [insert(arith.IndexCastOp(v, index)) for v in (x, y, z)]
 
 
