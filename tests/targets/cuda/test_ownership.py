@@ -1,5 +1,8 @@
 """Layouts that the cuda target chooses: complete, as the instructions' tables say, free of conflicts."""
 
+# Kernels are not typed Python, and fixtures give what they say.
+# pyright: reportMissingParameterType=false, reportMissingTypeArgument=false
+
 from __future__ import annotations
 
 import numpy as np

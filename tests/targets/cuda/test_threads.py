@@ -1,5 +1,8 @@
 """Kernels as threads: every rule of the distributor against numpy, with races found (`threads.py`)."""
 
+# Kernels are not typed Python, and fixtures give what they say.
+# pyright: reportMissingParameterType=false, reportMissingTypeArgument=false
+
 from __future__ import annotations
 
 import ml_dtypes
