@@ -266,6 +266,24 @@ PROGRAMS: dict[str, Program] = {
     "convert_layout": unary("""
     %w = xegpu.convert_layout %v <{input_layout = #xegpu.layout<lane_layout = [1, LANES], lane_data = [1, 1]>, target_layout = #xegpu.layout<inst_data = [LANES, LANES], lane_layout = [LANES, 1], lane_data = [1, 1]>}> : vector<32x64xf32>
     %q = arith.addf %w, %w : vector<32x64xf32>"""),
+    "slices inside of a branch and behind it": unary(
+        """
+    %one = arith.constant 1 : index
+    %c = arith.cmpi slt, %s, %one : index
+    %w = xegpu.convert_layout %v <{target_layout = #xegpu.layout<inst_data = [LANES, LANES], lane_layout = [LANES, 1], lane_data = [1, 1]>}> : vector<32x32xf32>
+    %p = scf.if %c -> (vector<4x16xf32>) {
+      %e = vector.extract_strided_slice %w {offsets = [4, 0], sizes = [4, 16], strides = [1, 1]} : vector<32x32xf32> to vector<4x16xf32>
+      scf.yield %e : vector<4x16xf32>
+    } else {
+      %z = arith.constant dense<0.0> : vector<4x16xf32>
+      scf.yield %z : vector<4x16xf32>
+    }
+    %e2 = vector.extract_strided_slice %w {offsets = [4, 0], sizes = [4, 16], strides = [1, 1]} : vector<32x32xf32> to vector<4x16xf32>
+    %sum = arith.addf %p, %e2 : vector<4x16xf32>
+    %q = vector.insert_strided_slice %sum, %w {offsets = [8, 16], strides = [1, 1]} : vector<4x16xf32> into vector<32x32xf32>""",
+        Array("f32", (32, 32)),
+        Array("f32", (32, 32)),
+    ),
     "a row": Program(
         (ROW, ROW),
         f"""

@@ -24,6 +24,7 @@ from tilewright.passes.xegpu_fragments import (
     Coords,
     Fragment,
     Free,
+    Held,
     Through,
     element_of,
 )
@@ -110,25 +111,29 @@ class LaneShapes(LaneValues):
 
     def extract_strided_slice(self, op: more.ExtractStridedSliceOp) -> None:
         offsets, sizes = slice_attributes(op)
-        self.keep_lanes_whole(op.source, sizes)
-        self.rearranged(
-            op.result,
-            op.source,
+        held = self.held_in_whole_lanes(op.source, sizes)
+        if isinstance(held, Free):
+            self.held[op.result] = held
+            return
+        self.held[op.result] = self.move(
+            held,
+            self.owners.layout(op.result),
             lambda c: tuple(x + o for x, o in zip(c, offsets, strict=True)),
             ("slice", *offsets),
         )
 
-    def keep_lanes_whole(self, source: SSAValue, sizes: Sequence[int]) -> None:
-        """Where a slice would cut through the lanes, deals the source row by row first: once for all slices."""
+    def held_in_whole_lanes(self, source: SSAValue, sizes: Sequence[int]) -> Held:
+        """A value to be sliced: where slices would cut through the lanes, dealt row by row, once for all."""
         held = self.held[source]
         if isinstance(held, Free):
-            return
+            return held
         try:
             restricted(held.layout, sizes)
         except ly.LayoutError:
             usual = self.owners.natural(held.layout.shape, 32)
             if usual != held.layout:
-                self.held[source] = self.converted_once(source, held, usual)
+                return self.converted_once(source, held, usual)
+        return held
 
     def converted_once(self, value: SSAValue, held: Fragment, layout: ly.Layout) -> Fragment:
         key = ("converted", value, layout)
