@@ -66,7 +66,8 @@ class Touch:
 
     op: Operation
     root: SSAValue | None
-    base: SSAValue | None
+    base: object
+    """What offsets count in: equal where two accesses count alike."""
     writes: bool
     atomic: bool
     offsets: tuple[Expr, ...] | None
@@ -160,7 +161,7 @@ class _Placer:
         known = x.root is not None and y.root is not None
         if known and not self.analysis.may_alias(x.root, y.root):  # pyright: ignore
             return False
-        if x.offsets is None or y.offsets is None or x.base is not y.base:
+        if x.offsets is None or y.offsets is None or x.base != y.base:
             return True
         if len(x.offsets) != len(y.offsets):
             return True
@@ -247,12 +248,18 @@ class _Placer:
             case xegpu.LoadNdOp() | xegpu.StoreNdOp():
                 desc = op.operands[op.tdesc_operand].owner
                 source = desc.source if isinstance(desc, xegpu.CreateNdDescOp) else None
-                return self._block(op, source, op.mixed_offsets, op.tdesc.get_shape(), op.ownership)
+                counts = tuple(desc.mixed_strides) if isinstance(desc, xegpu.CreateNdDescOp) else ()
+                return self._block(
+                    op, source, op.mixed_offsets, op.tdesc.get_shape(), op.ownership, counts
+                )
             case xegpu.LoadMatrixOp() | xegpu.StoreMatrixOp():
                 desc = op.mem_desc.owner
                 source = desc.source if isinstance(desc, xegpu.CreateMemDescOp) else None
                 value = op.results[0] if op.results else op.operands[0]
-                return self._block(op, source, op.mixed_offsets, own.shape_of(value), op.layout)
+                counts = (op.mem_desc.type,)
+                return self._block(
+                    op, source, op.mixed_offsets, own.shape_of(value), op.layout, counts
+                )
             case xegpu.LoadGatherOp() | xegpu.StoreScatterOp() | xegpu.AtomicRMWOp():
                 memory = op.operands[1] if isinstance(op, xegpu.StoreScatterOp) else op.operands[0]
                 return Touch(
@@ -281,6 +288,7 @@ class _Placer:
         offsets: Sequence[SSAValue | int] | None,
         shape: Sequence[int],
         layout: object,
+        counts: tuple[object, ...],
     ) -> Touch:
         root = None if source is None else _root(source)
         writes = isinstance(op, (xegpu.StoreNdOp, xegpu.StoreMatrixOp))
@@ -291,7 +299,8 @@ class _Placer:
             return Touch(op, root, None, writes, False, None, (), d)
         exprs = tuple(self.analysis.expr(o) for o in offsets)
         whole = (*[1] * (len(offsets) - len(shape)), *shape)
-        return Touch(op, root, _view(source), writes, False, exprs, whole, d)
+        base = (_view(source), *counts)
+        return Touch(op, root, base, writes, False, exprs, whole, d)
 
 
 def _root(memory: SSAValue) -> SSAValue | None:
