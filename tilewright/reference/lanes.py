@@ -10,14 +10,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from xdsl.dialects import gpu
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, VectorType
 from xdsl.ir import Operation
 
 from tilewright import layout as ly
 from tilewright.diagnostics import CheckError, UnsupportedError, error_at
 from tilewright.layout.blocks import lane_map
+from tilewright.reference.barriers import rendezvous
+from tilewright.reference.machine import Group
 from tilewright.reference.meanings import reductions
-from tilewright.reference.registry import meaning
+from tilewright.reference.program import Builder
+from tilewright.reference.registry import control, meaning
 from tilewright.reference.site import Site
 from tilewright.reference.values import Array, Index, scalar
 
@@ -164,6 +168,30 @@ def subgroup_reduce(site: Site, op: Operation, value: Array) -> Array:
     total = reductions.reduce(_reduction_kind(kind), element, together.split(value), (1,))
     spread = np.repeat(total[:, None], together.lanes, axis=1)
     return together.join(spread)
+
+
+@control("gpu.all_reduce")
+def all_reduce(builder: Builder, op: gpu.AllReduceOp) -> None:
+    """All lanes of the workgroup meet, and get the combination of their values."""
+    if op.op is None:
+        raise error_at(op, "gpu.all_reduce with a region is not run", kind=UnsupportedError)
+
+    def combine(group: Group) -> None:
+        group.site.op = op
+        value = group.get(op.operand)
+        everybody = group.machine.batch.subgroups
+        if group.index.shape[0] % everybody:
+            raise error_at(op, "not all of a workgroup stand here", kind=CheckError)
+        full = np.broadcast_to(value, (group.index.shape[0], *value.shape[1:]))
+        table = full.reshape(-1, everybody, *value.shape[1:])
+        kind = _reduction_kind(str(getattr(op.op, "data", op.op)).lower())
+        result = op.result.type
+        element = result.element_type if isinstance(result, VectorType) else result
+        total = reductions.reduce(kind, element, table, (1,))
+        group.set(op.result, np.repeat(total, everybody, axis=0))
+
+    rendezvous(builder, op)
+    builder.step(combine)
 
 
 def _reduction_kind(kind: str) -> str:

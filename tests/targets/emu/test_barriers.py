@@ -249,3 +249,26 @@ def test_shared_matrices_of_lanes(rng):
   vector.store %w, %o[%lane, %c8] : memref<16x16xf16>, vector<2xf16>"""
     args = "%a: memref<32x32xf16>, %o: memref<16x16xf16>"
     agree(lane_kernel(args, body), [array(rng, "f16", 32, 32), array(rng, "f16", 16, 16)])
+
+
+@pytest.mark.parametrize(("element", "kind"), [("f32", "add"), ("i32", "maxsi"), ("f16", "add")])
+def test_reductions_over_the_workgroup(rng, element, kind):
+    """In a loop, so that the place is used again."""
+    body = f"""
+  %lane = gpu.lane_id
+  %sg = gpu.subgroup_id
+  %b = gpu.block_id x
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c3 = arith.constant 3 : index
+  scf.for %i = %c0 to %c3 step %c1 {{
+    %x = memref.load %a[%b, %i, %sg, %lane] : memref<2x3x4x16x{element}>
+    %r = gpu.all_reduce {kind} %x {{}} : ({element}) -> {element}
+    memref.store %r, %o[%b, %i, %sg, %lane] : memref<2x3x4x16x{element}>
+  }}"""
+    shape = (2, 3, 4, 16)
+    args = f"%a: memref<2x3x4x16x{element}>, %o: memref<2x3x4x16x{element}>"
+    arrays = [array(rng, element, *shape), array(rng, element, *shape)]
+    limit = 2e-3 if element == "f16" else 1e-5
+    _, o = agree(lane_kernel(args, body, subgroups=4), arrays, (2, 1, 1), limit=limit)
+    assert (o == o[:, :, :1, :1]).all()

@@ -9,6 +9,7 @@ from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import AnyFloat, Float32Type, Float64Type, i1, i32
 from xdsl.ir import Attribute, Operation, SSAValue
 
+from tilewright.dialects import mach
 from tilewright.targets.emu import context
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.builder import (
@@ -277,7 +278,7 @@ def subgroup_reduce(low: Lowering, op: Any) -> None:
     if low.lanes == 1:
         raise low.refuse("over lanes in a program of subgroups")
     element = element_of(value.type)
-    kind = str(getattr(op.op, "data", op.op)).rsplit(".", 1)[-1].lower()
+    kind = _kind(op)
     cluster = op.properties.get("cluster_size")
     lanes = low.lanes if cluster is None else cluster.value.data
     stride = op.properties.get("cluster_stride")
@@ -297,6 +298,40 @@ def subgroup_reduce(low: Lowering, op: Any) -> None:
         low.env[op.result] = v.Uniform(_first_lane(low.b, total))
     else:
         low.env[op.result] = v.Varying(total)
+
+
+def _kind(op: Any) -> str:
+    """vector.kind's name of a gpu.all_reduce_operation."""
+    return str(getattr(op.op, "data", op.op)).rsplit(".", 1)[-1].lower()
+
+
+@lowers("gpu.all_reduce")
+def all_reduce(low: Lowering, op: Any) -> None:
+    """All lanes of the workgroup get the combination of their values: each subgroup's, then through shared memory."""
+    from tilewright.targets.emu.products import narrow, widen
+
+    b = low.b
+    if op.op is None or low.lanes == 1 or shape_of(op.operand.type):
+        raise low.refuse("but of a lane's number with a kind")
+    subgroup_reduce(low, op)
+    mine = low.uniform(op.result)
+    element = mine.type
+    x, y, z = low.launch_block
+    count = x * y * z // low.threads
+    size = size_of(element)
+    base = b.plus(low.field(context.SHARED), low.shared.place(op, size * count))
+    barrier = [b.pointer(low.base), low.site()]
+    b.store(mine, b.plus(base, b.times(low.subgroup, size)))
+    b.put(mach.CallOp("tw_emu_barrier", barrier))
+    computed: Attribute = element if wide_float(element) else Float32Type()
+    combine = combiner(low, _kind(op), computed)
+    total: SSAValue | None = None
+    for i in range(count):
+        value = widen(b, b.load(element, b.plus(base, i * size)), computed)
+        total = value if total is None else combine(total, value)
+    assert total is not None
+    b.put(mach.CallOp("tw_emu_barrier", barrier))  # the place may be used again
+    low.env[op.result] = v.Uniform(narrow(b, total, element))
 
 
 def _first_lane(b: Builder, value: SSAValue) -> SSAValue:

@@ -212,6 +212,8 @@ class Uniformity:
             return Ramp(tuple(range(self.lanes)), 1 << 40)
         if name == "gpu.subgroup_reduce":
             return VARYING if op.properties.get("cluster_size") is not None else UNIFORM
+        if name == "gpu.all_reduce":
+            return UNIFORM
         if name in COLLECTIVE_RESULTS or (name == "memref.alloc" and not is_shared(result)):
             return VARYING
         if name in SHARED_RESULTS:
