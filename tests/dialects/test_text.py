@@ -183,6 +183,16 @@ def test_use_before_definition_is_refused() -> None:
     assert attempt(loop) is None
 
 
+@pytest.mark.parametrize("inner", ["%i", "%x"])
+def test_what_a_region_defines_stays_inside(inner: str) -> None:
+    text = (
+        "func.func @f(%c: index) {\n"
+        f"  %y = arith.addi {inner}, %c : index\n"
+        "  scf.for %i = %c to %c step %c {\n    %x = arith.addi %i, %c : index\n  }\n  return\n}"
+    )
+    assert "in a region that does not surround its use" in (attempt(text) or "")
+
+
 def test_cost_is_linear() -> None:
     """Eight times the ops, eight times the work: nothing quadratic."""
 

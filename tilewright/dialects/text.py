@@ -24,7 +24,7 @@ from xdsl.dialects.builtin import (
     UnknownLoc,
     UnrankedMemRefType,
 )
-from xdsl.ir import AttributeInvT, Operation, SSAValue
+from xdsl.ir import AttributeInvT, Block, Operation, SSAValue
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.utils.exceptions import ParseError, VerifyException
 from xdsl.utils.lexer import Span
@@ -291,7 +291,7 @@ def verify_module(
 
 
 def verify_dominance(module: Operation, source: SourceText | None = None) -> None:
-    """Within a block a value is defined before it is used, by its own op or one around it.
+    """Within a block a value is defined before it is used, by its own op or one around it, never by one inside another.
 
     Across the blocks of a region it is control flow that decides, which stock xDSL leaves open.
     """
@@ -299,12 +299,25 @@ def verify_dominance(module: Operation, source: SourceText | None = None) -> Non
     for operation in order:
         for operand in operation.operands:
             owner = operand.owner
+            home = owner if isinstance(owner, Block) else owner.parent
+            if home is not None and home is not operation.parent and not _around(home, operation):
+                message = "operand is defined in a region that does not surround its use"
+                raise _verify_error(operation, VerifyException(message), source)
             if not isinstance(owner, Operation) or order.get(owner, -1) < order[operation]:
                 continue
             block = owner.parent
             if block is not None and block.find_ancestor_op_in_block(operation) is not None:
                 message = "operand is used before the op that defines it"
                 raise _verify_error(operation, VerifyException(message), source)
+
+
+def _around(block: Block, operation: Operation) -> bool:
+    """Is the operation in the block's region, or in a region of an operation there?"""
+    region = operation.parent_region()
+    while region is not None and region is not block.parent:
+        above = region.parent
+        region = None if above is None else above.parent_region()
+    return region is not None
 
 
 def _locate(module: Operation, error: Exception, source: SourceText | None) -> VerifyError:
