@@ -50,7 +50,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("rest", nargs="*", help="arguments of a Python file, after --")
     add_kernel_arguments(parser)
     parser.add_argument("--grid", default="1", metavar="X,Y,Z", help="of FILE.py:KERNEL")
-    parser.add_argument("--target", help="cpu, reference, cuda, ... (default: what the file says)")
+    parser.add_argument(
+        "--target", help="cpu, emu, reference, cuda, ... (default: what the file says)"
+    )
     parser.add_argument("--entry", default=None, help="function to run of an MLIR module")
     parser.add_argument(
         "--level", default="auto", choices=["auto", "workgroup", "subgroup", "lane"],
