@@ -15,6 +15,7 @@ from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.text import parse_module
 from tilewright.targets.xe.pipeline import kernel_of
 from tilewright.targets.xe.registers import pressure
+from tilewright.targets.xe.run_once import run_once
 from tilewright.targets.xe.schedule import order_by_demand
 from tilewright.uarch import machine
 from tilewright.uarch.xe import XeMachine
@@ -95,3 +96,23 @@ def test_order_by_demand(rng: np.random.Generator) -> None:
         outcomes.append(c)
     np.testing.assert_array_equal(*outcomes)
     assert pressure(kernel_of(module), pvc()).registers <= before
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_run_once(steps: int, rng: np.random.Generator) -> None:
+    """A loop of unknown length becomes one that surely runs; none, one and two steps give the same as before."""
+    text = kernels.gemm(32, 64, 64, sg=(1, 1), prefetch=False)
+    text = text.replace("%C: memref<32x64xf32>)", "%C: memref<32x64xf32>, %end: index)")
+    text = text.replace("    %end = arith.constant 64 : index\n", "")
+    module = parse_module(text, "kernel.mlir")
+    a, b = (rng.standard_normal(s).astype(np.float16) for s in ((32, 64), (64, 64)))
+    outcomes: list[np.ndarray] = []
+    for change in (lambda: None, lambda: run_once(kernel_of(module))):
+        change()
+        module.verify()
+        c = np.full((32, 64), np.nan, np.float32)
+        reference.run(module, (1, 1, 1), [a, b, c, 32 * steps])
+        outcomes.append(c)
+    np.testing.assert_array_equal(*outcomes)
+    loop = next(op for op in kernel_of(module).walk() if op.name == "scf.for")
+    assert "mach.nonempty" in loop.attributes

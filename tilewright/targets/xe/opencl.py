@@ -147,7 +147,7 @@ def launch(executable: XeExecutable, grid: Grid, args: Sequence[Argument]) -> No
             here.built.add(key)
         given: list[dict[str, Any]] = []
         blobs: list[bytes] = []
-        arrays: list[tuple[ArrayArg, int]] = []
+        places: list[tuple[int, int]] = []
         for plan, arg in zip(meta["arguments"], args, strict=True):
             if plan["kind"] == "scalar":
                 given.append({"kind": "scalar", "type": plan["type"], "value": _number(arg, plan)})
@@ -166,14 +166,13 @@ def launch(executable: XeExecutable, grid: Grid, args: Sequence[Argument]) -> No
                 }
             )
             if not arg.readonly:
-                arrays.append((arg, low))
+                places.append((low, size))
             blobs.append(data)
         lanes = meta["subgroups"] * meta["lanes"]
         request = {"what": "run", "key": key, "grid": list(grid), "lanes": lanes, "args": given}
         _, back = here.ask(request, *blobs)
-    for (_, low), data in zip(arrays, back, strict=True):
-        if data:
-            ctypes.memmove(low, data, len(data))
+    for (low, size), data in zip(places, back, strict=True):
+        ctypes.memmove(low, data, size)
 
 
 def _number(value: Any, plan: dict[str, Any]) -> str:

@@ -96,7 +96,7 @@ class Device:
             if arg["kind"] == "scalar":
                 values.append(np.frombuffer(bytes.fromhex(arg["value"]), np.uint8))
                 continue
-            data = np.frombuffer(next(blob) or b"\0", np.uint8)
+            data = np.frombuffer(next(blob) or bytes(64), np.uint8)
             # With negative strides the first element is not the lowest address: the kernel gets a part of the
             # buffer that begins there, and such parts begin at aligned offsets.
             align = self.device.mem_base_addr_align // 8

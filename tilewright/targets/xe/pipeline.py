@@ -18,6 +18,7 @@ from tilewright.passes.level import LEVEL, infer_level
 from tilewright.targets.base import Observer, ignore
 from tilewright.targets.xe.lower import Lowered, lower
 from tilewright.targets.xe.registers import Pressure, choose_mode
+from tilewright.targets.xe.run_once import run_once
 from tilewright.targets.xe.schedule import order_by_demand
 from tilewright.uarch.xe import XeMachine
 
@@ -94,6 +95,8 @@ def run(
         observe("xe-order-by-demand", module)
         ir["xegpu-lane"] = print_module(module, readable=True)
     registers, pressure = choose_mode(kernel, machine)
+    run_once(kernel)
+    observe("xe-run-once", module)
     lowered = lower(kernel, machine)
     if pressure.registers + pressure.addresses > registers:
         lowered.remarks.append(

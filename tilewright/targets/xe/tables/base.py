@@ -101,7 +101,6 @@ def _print_shared(p: Printer, op: Operation) -> None:
         size *= n
     name = f"slm{len(p.globals)}"
     p.globals.append(f"@{name} = internal addrspace(3) global [{size} x i8] undef, align 64")
-    # A number only known at run time keeps the pointer one to bytes (notes: IGC resolves no other).
     p.set(op.results[0], [f"@{name}"])
 
 
