@@ -70,7 +70,10 @@ from tilewright.uarch.xe import XeMachine
 
 @dataclass(frozen=True)
 class XeGPUBlocking(ModulePass):
-    """See the module's docstring. `target` is a machine's name, with or without `xe-`."""
+    """Every op becomes ops of the machine's size (see the module).
+
+    `target` is a machine's name, with or without `xe-`.
+    """
 
     name = "xegpu-blocking"
 

@@ -35,7 +35,10 @@ REMARKS = "tilewright.remarks"
 
 @dataclass(frozen=True)
 class XeGPUBlockOpFallback(ModulePass):
-    """See the module's docstring. `target` is a machine's name, with or without `xe-`."""
+    """Finds the block ops that 2D block messages cannot do (see the module).
+
+    `target` is a machine's name, with or without `xe-`.
+    """
 
     name = "xegpu-blockop-fallback"
 

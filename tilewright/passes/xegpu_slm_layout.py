@@ -39,7 +39,10 @@ ACCESS_BITS = 256
 
 @dataclass(frozen=True)
 class XeGPUSlmLayout(ModulePass):
-    """See the module's docstring. `target` is a machine's name, with or without `xe-`."""
+    """Shared matrices lie so that a lane's registers lie side by side (see the module).
+
+    `target` is a machine's name, with or without `xe-`.
+    """
 
     name = "xegpu-slm-layout"
 

@@ -49,7 +49,10 @@ from tilewright.uarch.xe import XeMachine
 
 @dataclass(frozen=True)
 class XeGPUSubgroupDistribute(ModulePass):
-    """See the module's docstring. `target` is a machine's name, with or without `xe-`."""
+    """What a subgroup does becomes what a lane does (see the module).
+
+    `target` is a machine's name, with or without `xe-`.
+    """
 
     name = "xegpu-subgroup-distribute"
 
