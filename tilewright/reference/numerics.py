@@ -21,7 +21,6 @@ from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.xetile import TileType
 from tilewright.reference.values import Array
 
-
 SMALL = {
     "f8E8M0FNU": np.dtype(ml_dtypes.float8_e8m0fnu),
     "f4E2M1FN": np.dtype(ml_dtypes.float4_e2m1fn),
