@@ -13,7 +13,7 @@ from tests.targets.xe.conftest import build
 from tilewright import reference
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.text import parse_module
-from tilewright.targets.xe.pipeline import kernel_of
+from tilewright.passes.kernel import kernel_of
 from tilewright.targets.xe.registers import pressure
 from tilewright.targets.xe.run_once import run_once
 from tilewright.targets.xe.schedule import order_by_demand

@@ -24,6 +24,7 @@ from xdsl.rewriter import Rewriter
 from tilewright.diagnostics import TilewrightError, UnsupportedError
 from tilewright.passes.branches_to_loops import branches_to_loops
 from tilewright.passes.idle_barriers import remove_idle_barriers
+from tilewright.passes.kernel import kernel_of
 from tilewright.passes.lane_to_subgroup import lane_to_subgroup
 from tilewright.passes.level import BLOCK, LANES, LEVEL
 from tilewright.passes.merge_slices import merge_slices
@@ -37,7 +38,7 @@ def lifted(
 ) -> Executable:
     """The kernel as a workgroup's program, compiled for a target of those."""
     module = alone(kernel, level, subgroups)
-    copy = _kernel_of(module)
+    copy = kernel_of(module)
     _settle_ids(copy, block)
     branches_to_loops(copy)
     if level == "lane":
@@ -98,17 +99,13 @@ def alone(kernel: gpu.FuncOp, level: str, subgroups: int, block: Grid | None = N
             op.detach()
             op.erase(safe_erase=False)
     module = ModuleOp([copy])
-    function = _kernel_of(module)
+    function = kernel_of(module)
     function.attributes[LEVEL] = StringAttr(level)
     if level != "workgroup":
         function.attributes["tilewright.subgroups"] = IntegerAttr(subgroups, i64)
         if block is not None:
             function.attributes[BLOCK] = DenseArrayBase.from_list(i64, list(block))
     return module
-
-
-def _kernel_of(module: ModuleOp) -> gpu.FuncOp:
-    return next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
 
 
 def _as_xetile(module: ModuleOp) -> ModuleOp:

@@ -15,12 +15,11 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, OpResult
 
 from tilewright.codegen.registers import strided_form
-from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects.stage import ContractOp
 from tilewright.dialects.text import print_module
-from tilewright.dialects.xetile import TileType
 from tilewright.passes.cleanup import cleanup
 from tilewright.passes.contraction import Contraction
+from tilewright.passes.kernel import kernel_of, leave_out_maps
 from tilewright.passes.lift_subgroups import lift_subgroups
 from tilewright.passes.neutral import remove_neutral
 from tilewright.passes.packing import Packing, Panels, PanelsOf
@@ -33,14 +32,6 @@ from tilewright.targets.cpu.lower import Lowered, lower_kernel
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.memory import element_of
 from tilewright.targets.cpu.micro import family_of
-
-
-def kernel_of(module: ModuleOp) -> gpu.FuncOp:
-    """The module's kernel."""
-    for op in module.walk():
-        if isinstance(op, gpu.FuncOp):
-            return op
-    raise AssertionError("no kernel")
 
 
 def panels_for(m: Machine) -> PanelsOf:
@@ -96,24 +87,6 @@ contraction: loops of products become one range of k. packing: once per launch i
 fusion: ops share one pass over rows. sharing: values that replace one another share a buffer."""
 
 
-def note_maps(kernel: gpu.FuncOp, options: CompileOptions, remarks: list[str]) -> None:
-    """Maps say which subgroup owns what; a workgroup is one thread here, and a map changes nothing."""
-    for op in kernel.walk():
-        maps = any(name.startswith("wg_map") and op.properties[name] for name in op.properties)
-        tiles = [r.type for r in op.results if isinstance(r.type, TileType)]
-        if not maps and not any(t.wg_map is not None or t.sg_map is not None for t in tiles):
-            continue
-        if options.maps == "strict":
-            raise error_at(
-                op,
-                f"{op.name} has a map, and a cpu core has no subgroups to give parts to",
-                kind=UnsupportedError,
-                hint="without options(maps='strict') the map is left out, with a remark",
-            )
-        remarks.append(f"{op.name}: its map is not used, a workgroup is one thread on the cpu")
-        return
-
-
 def note_strides(kernel: gpu.FuncOp, remarks: list[str]) -> None:
     """Arrays in which no dimension is contiguous are read and written element by element."""
     for arg in kernel.body.block.args:
@@ -146,7 +119,8 @@ def run_pipeline(
 
     off = options.disable
     subgroups = lift_subgroups(kernel)
-    note_maps(kernel, options, remarks)
+    strict = options.maps == "strict"
+    leave_out_maps(kernel, remarks, strict=strict, instead="a workgroup is one thread on the cpu")
     note_strides(kernel, remarks)
     run("widen-accumulators", lambda: widen_accumulators(kernel))
     run("cleanup", lambda: cleanup(kernel))

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ModuleOp
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.text import print_module
-from tilewright.dialects.xetile import TileType
 from tilewright.layout import LayoutError
 from tilewright.passes.cleanup import cleanup
+from tilewright.passes.kernel import kernel_of, leave_out_maps
 from tilewright.passes.lift_subgroups import lift_subgroups
 from tilewright.passes.neutral import remove_neutral
 from tilewright.passes.reciprocal import use_reciprocals
 from tilewright.passes.while_to_for import while_to_for
 from tilewright.passes.widen_accumulators import widen_accumulators
-from tilewright.targets.base import CompileOptions, Observer, ignore
+from tilewright.targets.base import CompileOptions, Observer, check_disabled, ignore
 from tilewright.targets.cuda.asynchronous import ABLATIONS as ASYNCHRONOUS
 from tilewright.targets.cuda.asynchronous import SPARE, make_asynchronous, team_ownership
 from tilewright.targets.cuda.lower import lower_kernel
@@ -36,32 +35,6 @@ mma: matrix instructions instead of multiply-add element by element. split: larg
 several workgroups. copies: loads of products are copied ahead of their loop (cp.async)."""
 
 
-def kernel_of(module: ModuleOp) -> gpu.FuncOp:
-    """The module's kernel."""
-    for op in module.walk():
-        if isinstance(op, gpu.FuncOp):
-            return op
-    raise AssertionError("no kernel")
-
-
-def note_maps(kernel: gpu.FuncOp, options: CompileOptions, remarks: list[str]) -> None:
-    """The compiler deals out tiles as its instructions want them; a map of the user's is left out."""
-    for op in kernel.walk():
-        maps = any(name.startswith("wg_map") and op.properties[name] for name in op.properties)
-        tiles = [r.type for r in op.results if isinstance(r.type, TileType)]
-        if not maps and not any(t.wg_map is not None or t.sg_map is not None for t in tiles):
-            continue
-        if options.maps == "strict":
-            raise error_at(
-                op,
-                f"{op.name} has a map, and the cuda target deals out tiles as its instructions want",
-                kind=UnsupportedError,
-                hint="without options(maps='strict') the map is left out, with a remark",
-            )
-        remarks.append(f"{op.name}: its map is not used, warps own what the instructions give them")
-        return
-
-
 def run_pipeline(
     module: ModuleOp,
     machine: Machine,
@@ -74,6 +47,7 @@ def run_pipeline(
 
     `observe` sees the module after every pass, by the pass's name.
     """
+    check_disabled(options, ABLATIONS)
     kernel = kernel_of(module)
     ir["xetile"] = print_module(module, readable=True)
 
@@ -83,7 +57,10 @@ def run_pipeline(
 
     off = options.disable
     share_programs(kernel, lift_subgroups(kernel))
-    note_maps(kernel, options, remarks)
+    strict = options.maps == "strict"
+    leave_out_maps(
+        kernel, remarks, strict=strict, instead="warps own what the instructions give them"
+    )
     run("widen-accumulators", lambda: widen_accumulators(kernel))
     run("cleanup", lambda: cleanup(kernel))
     run("while-to-for", lambda: while_to_for(kernel))

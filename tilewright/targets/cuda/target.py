@@ -108,7 +108,8 @@ class CudaTarget:
     def build(
         self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore
     ) -> CudaExecutable:
-        from tilewright.targets.cuda.pipeline import kernel_of, run_pipeline
+        from tilewright.passes.kernel import kernel_of
+        from tilewright.targets.cuda.pipeline import run_pipeline
 
         name = machine_name(options)
         check_alignment(kernel_of(module))

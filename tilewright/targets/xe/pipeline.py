@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 
-from tilewright.diagnostics import CompileError, UnsupportedError
+from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import make_context
 from tilewright.dialects.text import print_module
 from tilewright.passes import xe_pipeline
+from tilewright.passes.kernel import kernel_of
 from tilewright.passes.level import LEVEL, infer_level
 from tilewright.targets.base import Observer, ignore
 from tilewright.targets.xe.lower import Lowered, lower
@@ -26,15 +27,6 @@ MANY_ADDRESSES = 32
 """Scattered loads of a kernel from which on it is ordered by demand: an address is one or two registers."""
 
 STAGES = ("xetile", "xegpu", "xegpu-sg", "xegpu-inst", "xegpu-lane", "mach")
-
-
-def kernel_of(module: ModuleOp) -> gpu.FuncOp:
-    """The module's only kernel. CompileError where it has none or several."""
-    found = [op for op in module.walk() if isinstance(op, gpu.FuncOp)]
-    if len(found) != 1:
-        names = ", ".join(op.sym_name.data for op in found) or "none"
-        raise CompileError(f"a module for xe has one kernel; this one has {names}")
-    return found[0]
 
 
 def _entries(level: str) -> Sequence[xe_pipeline.Entry]:

@@ -1,0 +1,39 @@
+"""The kernel of a module, and what becomes of the maps that its author wrote."""
+
+from __future__ import annotations
+
+from xdsl.dialects import gpu
+from xdsl.dialects.builtin import ModuleOp
+
+from tilewright.diagnostics import CompileError, UnsupportedError, error_at
+from tilewright.dialects.xetile import TileType
+
+
+def kernel_of(module: ModuleOp) -> gpu.FuncOp:
+    """The module's only kernel. CompileError where it has none or several."""
+    found = [op for op in module.walk() if isinstance(op, gpu.FuncOp)]
+    if len(found) != 1:
+        names = ", ".join(op.sym_name.data for op in found) or "none"
+        raise CompileError(f"a module to compile has one kernel; this one has {names}")
+    return found[0]
+
+
+def leave_out_maps(kernel: gpu.FuncOp, remarks: list[str], *, strict: bool, instead: str) -> None:
+    """Notes that a target does not use the maps of `kernel`: what holds `instead` is in the remark.
+
+    Raises UnsupportedError at the first op that has a map where the user asked for them (`strict`).
+    """
+    for op in kernel.walk():
+        maps = any(name.startswith("wg_map") and op.properties[name] for name in op.properties)
+        tiles = [r.type for r in op.results if isinstance(r.type, TileType)]
+        if not maps and not any(t.wg_map is not None or t.sg_map is not None for t in tiles):
+            continue
+        if strict:
+            raise error_at(
+                op,
+                f"{op.name} has a map, which this target cannot follow: {instead}",
+                kind=UnsupportedError,
+                hint="without options(maps='strict') the map is left out, with a remark",
+            )
+        remarks.append(f"{op.name}: its map is not used, {instead}")
+        return
