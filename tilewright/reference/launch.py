@@ -78,7 +78,7 @@ def run(
         schedule=schedule,
     )
     bound, write_back = bind_arguments(function, program, args, memory)
-    block = (instances_of(function, subgroups), 1, 1)
+    block = _block(function, subgroups)
     workgroups = _grid(grid)
     results = context.launch(program, workgroups, block, bound)
     context.report.workgroups = int(np.prod(workgroups))
@@ -197,6 +197,20 @@ def instances_of(function: Operation, subgroups: int | None = None) -> int:
         return subgroups
     lanes = function.attributes.get("tilewright.lanes")
     return subgroups * (lanes.value.data if isinstance(lanes, IntegerAttr) else DEFAULT_WIDTH)
+
+
+def _block(function: Operation, subgroups: int | None) -> tuple[int, int, int]:
+    """How the instances of a workgroup are arranged; a lane's program that names its launch's threads has those."""
+    count = instances_of(function, subgroups)
+    stated, level = function.attributes.get(BLOCK), function.attributes.get(LEVEL)
+    if isinstance(stated, DenseArrayBase) and level == StringAttr("lane"):
+        x, y, z = (int(extent) for extent in stated.get_values())
+        # The last subgroup may have lanes that no thread of the launch stands for.
+        lanes = function.attributes.get("tilewright.lanes")
+        width = lanes.value.data if isinstance(lanes, IntegerAttr) else DEFAULT_WIDTH
+        if count - width < x * y * z <= count:
+            return x, y, z
+    return count, 1, 1
 
 
 def _grid(grid: Sequence[int] | int) -> tuple[int, int, int]:

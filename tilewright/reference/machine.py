@@ -8,6 +8,7 @@ op once, as one numpy call over the whole batch; barriers park instances until o
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -102,6 +103,8 @@ class Machine:
     shared: dict[Any, Index] = field(default_factory=dict[Any, Index])
     """Buffers that exist once per workgroup, by what asked for them."""
     constants: dict[Operation, Array] = field(default_factory=dict[Operation, Array])
+    unfinished: dict[int, str] = field(default_factory=dict[int, str])
+    """What instances printed without a line break yet, by instance."""
 
     def __post_init__(self) -> None:
         self.memory = self.context.memory
@@ -124,6 +127,7 @@ class Machine:
             self._run_segment(self.program.segments[number], self.ready.pop(number))
         self.barriers.finish()
         self.engine.finish()
+        sys.stdout.write("".join(text for _, text in sorted(self.unfinished.items())))
         for address in np.concatenate([*self.shared.values(), np.zeros(0, np.int64)]).tolist():
             self.memory.release(address)
         return [self.values.get(result) for result in self.program.results]

@@ -42,7 +42,8 @@ MEANING_MODULES: list[str] = [
     f"tilewright.reference.meanings.{name}"
     for name in (
         *("arith", "math", "index", "vector", "reductions", "scf", "cf", "func"),
-        *("memref", "gpu", "xetile", "stage", "asynchronous", "builtin", "debug", "affine"),
+        *("memref", "gpu", "xetile", "stage", "asynchronous", "builtin"),
+        *("debug", "printing", "affine"),
     )
 ] + [
     "tilewright.reference.lanes",

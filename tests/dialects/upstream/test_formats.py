@@ -125,6 +125,17 @@ scf.forall (%f0, %f1) in (%n, 4) {
 scf.forall (%g0) = (2) to (%n) step (2) {
   gpu.barrier
 } {mapping = [1]}
+scf.while : () -> () {
+  scf.condition(%scalar)
+} do {
+  scf.yield
+}
+%count = scf.while (%w = %n) : (index) -> index {
+  scf.condition(%scalar) %w : index
+} do {
+^bb0(%now: index):
+  scf.yield %now : index
+}
 """
 
 
@@ -195,6 +206,10 @@ SPELLINGS = {
         "%x = memref.transpose %A (d0, d1) -> (d1, d0) : memref<8x8xf32> to "
         "memref<8x8xf32, strided<[1, 8]>>"
     ),
+    'gpu.printf "%d %f" %i, %f : i32, f32': 'gpu.printf "%d %f", %i, %f : i32, f32',
+    "scf.while () : () -> () {\n  %t = arith.constant true\n  scf.condition(%t)\n} do {\n  scf.yield\n}": (
+        "scf.while : () -> () {\n  %t = arith.constant true\n  scf.condition(%t)\n} do {\n  scf.yield\n}"
+    ),
     "%x = gpu.alloc() : memref<8xf32, 0>": "%x = gpu.alloc () : memref<8xf32>",
 }
 
@@ -232,6 +247,8 @@ ILLEGAL = {
     "%x = index.cmp slt(%n, %f)": "used with type index",
     "%x = arith.constant dense<0x1FF800000> : vector<8xf32>": "too large for f32",
     "gpu.memcpy %A, %s : memref<8x8xf32>, memref<4xf32, 3>": "incompatible shape",
+    'gpu.printf "%f", %s : memref<4xf32, 3>': "must be an integer, an index or a float",
+    "scf.while () : (i32) -> () {\n scf.condition(%t)\n} do {\nscf.yield\n}": "as many input types",
     "scf.forall (%a, %b) in (%n) { gpu.barrier }": "as many lower bounds as upper bounds",
 }
 

@@ -1,9 +1,8 @@
-"""Looking into a running kernel: print, breakpoint, vector.print."""
+"""Looking into a running kernel: print and breakpoint."""
 
 from __future__ import annotations
 
 import io
-from typing import Any
 
 import numpy as np
 import pytest
@@ -61,24 +60,6 @@ def test_breakpoint_opens_a_debugger_with_the_variables(
     assert "variables: n, all_n, acc" in printed
     for line in ("0", "[0, 2, 4]", "32.0"):
         assert line in printed
-
-
-@pytest.mark.parametrize(
-    ("type_", "value", "text"),
-    [
-        ("vector<3xf32>", np.array([1, 2.5, -3], np.float32), "( 1, 2.5, -3 )"),
-        ("vector<2xi32>", np.array([1, -2], np.int32), "( 1, -2 )"),
-    ],
-)
-def test_vector_print(capsys: pytest.CaptureFixture[str], type_: str, value: Any, text: str):
-    memref = type_.replace("vector", "memref")
-    body = f"""
-  %c0 = arith.constant 0 : index
-  %v = vector.load %a[%c0] : {memref}, {type_}
-  vector.print %v : {type_}
-"""
-    run(f"%a: {memref}", body, [value])
-    assert capsys.readouterr().out == text + "\n"
 
 
 def test_vector_load_outside_is_undefined():

@@ -220,3 +220,41 @@ def test_a_worker_gives_results_errors_and_limits():
         in_worker(callback_failed, Limits())
     with pytest.raises(TilewrightError, match="without a word"):
         in_worker(lambda fail: os._exit(0), Limits())
+
+
+PRINTS = """
+gpu.module @m {
+  gpu.func @lanes() kernel {
+    %x = gpu.thread_id x
+    %y = gpu.thread_id y
+    gpu.printf "%d,%d\\0A", %x, %y : index, index
+    gpu.return
+  }
+  gpu.func @workgroups() kernel attributes {tilewright.level = "workgroup"} {
+    %b = gpu.block_id x
+    vector.print %b : index
+    gpu.return
+  }
+}
+func.func @main() {
+  %c1 = arith.constant 1 : index
+  %c2 = arith.constant 2 : index
+  %c3 = arith.constant 3 : index
+  vector.print str "before\\0A"
+  gpu.launch_func @m::@lanes blocks in (%c1, %c1, %c1) threads in (%c3, %c2, %c1)
+  gpu.launch_func @m::@workgroups blocks in (%c3, %c1, %c1) threads in (%c1, %c1, %c1)
+  vector.print str "after\\0A"
+  return
+}
+"""
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_kernels_print_between_the_host_s_lines(target, capsys):
+    _, said = run(f"module attributes {{gpu.container_module}} {{{PRINTS}}}", target=target)
+    lanes = [f"{x},{y}" for y in range(2) for x in range(3)]
+    wanted = ["before", *lanes, "0", "1", "2", "after"]
+    assert capsys.readouterr().out.splitlines() == wanted
+    if target == "cpu":
+        for text, op in zip(said, ("gpu.printf", "vector.print"), strict=True):
+            assert f"on the reference executor, because {op} of a kernel prints in order" in text

@@ -262,6 +262,44 @@ def test_blocks_that_branch_to_each_other(rng):
     agree(lane_kernel(args, body), [data(rng, 32), data(rng, 16)])
 
 
+SWITCH = """
+  %flag = memref.load %k[{at}] : memref<16xi32>
+  %w = arith.constant 7 : index
+  cf.switch %flag : i32, [
+    default: ^other(%me : index),
+    -1: ^one(%w : index),
+    5: ^one(%lane : index),
+    6: ^end
+  ]
+^one(%x: index):
+  %y = arith.addi %x, %me : index
+  cf.br ^other(%y : index)
+^other(%r: index):
+  memref.store %r, %o[%me] : memref<?xindex>
+  cf.br ^end
+^end:
+  gpu.return"""
+SWITCHED = "%k: memref<16xi32>, %o: memref<?xindex>"
+
+
+@pytest.mark.parametrize("flag", [-1, 5, 6, 9])
+def test_a_switch_between_blocks(flag: int):
+    module = lane_kernel(SWITCHED, ID + SWITCH.format(at="%c0"))
+    flags, out = np.full(16, flag, np.int32), np.full(16, -1, np.int64)
+    emulate(module, (1, 1, 1), [flags, out])
+    lanes = np.arange(16)
+    wanted = {-1: lanes + 7, 5: 2 * lanes, 6: np.full(16, -1), 9: lanes}[flag]
+    assert (out == wanted).all()
+    if flag != 6:  # which writes nothing
+        agree(module, [flags, np.full(16, -2, np.int64)])
+
+
+def test_a_switch_that_lanes_disagree_on_stops_the_run():
+    module = lane_kernel(SWITCHED, ID + SWITCH.format(at="%lane"))
+    with pytest.raises(CheckError, match=r"cf\.switch differs between the lanes"):
+        emulate(module, (1, 1, 1), [np.arange(16, dtype=np.int32), np.zeros(16, np.int64)])
+
+
 def test_a_branch_between_blocks_that_lanes_disagree_on_is_refused():
     body = (
         ID

@@ -1,4 +1,4 @@
-"""scf: `-> T` without parentheses, scf.parallel's format, and scf.forall."""
+"""scf: `-> T` and `scf.while` without parentheses, scf.parallel's format, and scf.forall."""
 
 from __future__ import annotations
 
@@ -97,6 +97,55 @@ def _parse_if(cls: Any, parser: Parser) -> Operation:
         otherwise = cls.parse_region_with_yield(parser)
     attributes = parser.parse_optional_attr_dict()
     return cls(condition, types, then, otherwise, attributes)
+
+
+# --- scf.while -------------------------------------------------------------------------------------
+
+
+def _parse_while(cls: Any, parser: Parser) -> Operation:
+    """`scf.while (%x = %a) : (T) -> U { ... } do { ... }`; `scf.while : () -> ()` carries nothing."""
+    carried = parser.parse_optional_comma_separated_list(
+        parser.Delimiter.PAREN, lambda: parse_assignment(parser)
+    )
+    carried = carried or []
+    parser.parse_punctuation(":")
+    pos = parser.pos
+    type_ = parser.parse_function_type()
+    inputs = type_.inputs.data
+    if len(carried) != len(inputs):
+        parser.raise_error(
+            f"expected as many input types as operands, got {len(inputs)} and {len(carried)}",
+            pos,
+            parser.pos,
+        )
+    values = parser.resolve_operands([value for _, value in carried], inputs, pos)
+    arguments = [
+        argument.resolve(kind) for (argument, _), kind in zip(carried, inputs, strict=True)
+    ]
+    before = parser.parse_region(arguments)
+    parser.parse_characters("do")
+    after = parser.parse_region()
+    attributes = parser.parse_optional_attr_dict_with_keyword()
+    op = cls(values, type_.outputs.data, before, after)
+    if attributes is not None:
+        op.attributes |= attributes.data
+    return op
+
+
+def _print_while(op: scf.WhileOp, printer: Printer) -> None:
+    if op.arguments:
+        printer.print_string(" (")
+        pairs = zip(op.before_region.block.args, op.arguments, strict=True)
+        printer.print_list(pairs, lambda pair: _print_pair(printer, *pair))
+        printer.print_string(")")
+    printer.print_string(" : ")
+    printer.print_operation_type(op)
+    printer.print_string(" ")
+    printer.print_region(op.before_region, print_entry_block_args=False)
+    printer.print_string(" do ")
+    printer.print_region(op.after_region)
+    if op.attributes:
+        printer.print_op_attributes(op.attributes, print_keyword=True)
 
 
 # --- scf.parallel -----------------------------------------------------------------------------------
@@ -377,5 +426,6 @@ def _print_pair(printer: Printer, argument: SSAValue, value: SSAValue) -> None:
 def complete() -> None:
     set_custom(scf.ForOp, _parse_for, scf.ForOp.print)
     set_custom(scf.IfOp, _parse_if, scf.IfOp.print)
+    set_custom(scf.WhileOp, _parse_while, _print_while)
     set_custom(scf.ParallelOp, _parse_parallel, _print_parallel)
     add_ops(scf.Scf, (ForallOp, InParallelOp))

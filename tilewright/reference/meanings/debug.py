@@ -1,4 +1,4 @@
-"""Looking into a running kernel: tw.print, tw.breakpoint, vector.print."""
+"""Looking into a running kernel: tw.print, tw.breakpoint."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from xdsl.dialects import vector
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import Operation
 
@@ -70,21 +69,6 @@ def open_debugger(title: str, variables: Mapping[str, Any]) -> None:
     debugger.prompt = "(kernel) "
     code = compile("...", "<kernel>", "exec")
     debugger.runctx(code, {"np": np}, dict(variables))
-
-
-@meaning("vector.print")
-def vector_print(site: Site, op: vector.PrintOp, *values: Any) -> None:
-    for position in range(1 if all(row_count(v) == 1 for v in values) else site.count):
-        for value in values:
-            print(_mlir_text(row_of(value, position)))
-
-
-def _mlir_text(value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        return f"( {', '.join(_mlir_text(part) for part in value)} )"
-    if isinstance(value, (bool, np.bool_)):
-        return str(int(value))
-    return f"{float(value):g}" if not isinstance(value, (int, np.integer)) else str(value)
 
 
 @control("tw.named_barrier_arrive")

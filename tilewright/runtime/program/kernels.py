@@ -119,6 +119,7 @@ class Kernels:
         because = ""
         for target in _ways(self._target, level):
             try:
+                _refuse_prints(kernel)
                 if target == "emu":
                     executable = emulated(kernel, level, subgroups, block)
                     workgroups = 1
@@ -153,6 +154,17 @@ class Kernels:
         raise error_at(
             launch.location, f"the program has no kernel @{outer}::@{inner}", kind=CompileError
         )
+
+
+def _refuse_prints(kernel: gpu.FuncOp) -> None:
+    """Compiled workgroups run at once and their lanes together: lines would mix, or come once for many lanes."""
+    for op in kernel.walk():
+        if op.name in ("gpu.printf", "vector.print"):
+            raise error_at(
+                op,
+                f"{op.name} of a kernel prints in order only where one instance runs after the other",
+                kind=UnsupportedError,
+            )
 
 
 def _ways(target: str, level: str) -> tuple[str, ...]:

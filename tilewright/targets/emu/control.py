@@ -198,6 +198,12 @@ def graph(low: Lowering, blocks: Sequence[Block], region: Region) -> None:
             then, passed = target(last.then_block, last.then_arguments)
             other, rest = target(last.else_block, last.else_arguments)
             low.b.put(cf.ConditionalBranchOp(condition, then, passed, other, rest))
+        elif isinstance(last, cf.SwitchOp):
+            flag = low.uniform(last.flag, "the flag of a switch between blocks")
+            default, passed = target(last.default_block, last.default_operands)
+            cases = [target(*way) for way in zip(last.case_blocks, last.case_operand, strict=True)]
+            blocks, values = [block for block, _ in cases], [given for _, given in cases]
+            low.b.put(cf.SwitchOp(flag, default, passed, last.case_values, blocks, values))
         elif last.name != "gpu.return":
             raise low.refuse("ends a block of a kernel")
 

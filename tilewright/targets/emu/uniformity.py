@@ -145,7 +145,7 @@ class Uniformity:
                 for region in op.regions:
                     self._block(region.block, diverged or not same)
                     self._results(op, region.block, same)
-            case cf.BranchOp() | cf.ConditionalBranchOp():
+            case cf.BranchOp() | cf.ConditionalBranchOp() | cf.SwitchOp():
                 self._branch(op)
             case _ if op.regions:
                 for region in op.regions:
@@ -193,9 +193,12 @@ class Uniformity:
         for arg, value in zip(before.args, last.operands, strict=True):
             self._set(arg, self[value] if same else VARYING)
 
-    def _branch(self, op: cf.BranchOp | cf.ConditionalBranchOp) -> None:
+    def _branch(self, op: cf.BranchOp | cf.ConditionalBranchOp | cf.SwitchOp) -> None:
         if isinstance(op, cf.BranchOp):
             ways = [(op.successor, op.arguments)]
+        elif isinstance(op, cf.SwitchOp):
+            ways = [(op.default_block, op.default_operands)]
+            ways += zip(op.case_blocks, op.case_operand, strict=True)
         else:
             ways = [(op.then_block, op.then_arguments), (op.else_block, op.else_arguments)]
         for block, values in ways:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import (
+    AnyFloat,
+    IndexType,
     IntegerAttr,
     IntegerType,
     StringAttr,
@@ -25,7 +28,7 @@ from xdsl.irdl import (
     traits_def,
     var_operand_def,
 )
-from xdsl.parser import Parser
+from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.traits import MemoryWriteEffect, Pure
 from xdsl.utils.exceptions import VerifyException
@@ -196,7 +199,10 @@ set_custom(SubgroupReduceOp, _parse_reduce, _print_reduce)
 
 @irdl_op_definition
 class PrintfOp(IRDLOperation):
-    """`gpu.printf "%d\\n", %x : i32`."""
+    """`gpu.printf "%d\\n", %x : i32`, or without the comma as older MLIR writes it.
+
+    The format is C's; operands are scalars: integers, indices, floats.
+    """
 
     name = "gpu.printf"
 
@@ -204,7 +210,46 @@ class PrintfOp(IRDLOperation):
     args = var_operand_def()
 
     traits = traits_def(MemoryWriteEffect())
-    assembly_format = "$format attr-dict (`,` $args^ `:` type($args))?"
+
+    def __init__(self, format: str, args: Sequence[SSAValue | Operation] = ()):
+        super().__init__(operands=[args], properties={"format": StringAttr(format)})
+
+    def verify_(self) -> None:
+        for number, value in enumerate(self.args):
+            if not isinstance(value.type, IntegerType | IndexType | AnyFloat):
+                raise VerifyException(
+                    f"operand #{number} must be an integer, an index or a float, got {value.type}"
+                )
+
+    @classmethod
+    def parse(cls, parser: Parser) -> PrintfOp:
+        text = parser.parse_str_literal()
+        attributes = parser.parse_optional_attr_dict()
+        values: list[UnresolvedOperand] = []
+        types: list[Attribute] = []
+        pos = parser.pos
+        if parser.parse_optional_punctuation(",") is not None:
+            values.append(parser.parse_unresolved_operand())
+        elif (first := parser.parse_optional_unresolved_operand()) is not None:
+            values.append(first)
+        while values and parser.parse_optional_punctuation(",") is not None:
+            values.append(parser.parse_unresolved_operand())
+        if values:
+            parser.parse_punctuation(":")
+            types = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type)
+        op = cls(text, parser.resolve_operands(values, types, pos))
+        op.attributes |= attributes
+        return op
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_attribute(self.format)
+        printer.print_op_attributes(self.attributes)
+        if self.args:
+            printer.print_string(", ")
+            printer.print_list(self.args, printer.print_operand)
+            printer.print_string(" : ")
+            printer.print_list([value.type for value in self.args], printer.print_attribute)
 
 
 def complete() -> None:
