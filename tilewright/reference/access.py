@@ -124,6 +124,10 @@ def store_boxes(site: Site, boxes: Boxes, value: Array) -> None:
     clipped = _clip(boxes, rows, dtype.itemsize)
     whole, parts = _existing(site, boxes, clipped, dtype.itemsize, writes=True)
     _note(site, clipped, dtype.itemsize, whole | parts, "write")
+    if site.checking and site.batch.lanes > 1:
+        address, inside = box_addresses(boxes, dtype.itemsize, rows)
+        present = (whole | parts).reshape(-1, *[1] * len(boxes.shape))
+        site.check_lanes_agree(address, inside & present, np.broadcast_to(value, address.shape))
     for row in np.flatnonzero(whole | parts).tolist():
         view, place = _view(clipped, row, dtype)
         view[...] = value[row if value.shape[0] > 1 else 0][place]
@@ -186,6 +190,7 @@ def scatter(site: Site, address: Index, wanted: Array, value: Array) -> None:
     wanted = site.accessible(wanted, address, address + value.itemsize, writes=True)
     if site.checking:
         site.note_elements(address, wanted, value.itemsize, "write")
+        site.check_lanes_agree(address, wanted, value)
     for places, view, index in _in_step(address, wanted, value.dtype):
         view[index] = value[places]
 

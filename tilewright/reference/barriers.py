@@ -85,7 +85,9 @@ class Barriers:
                     f"{self._name(first.instance)} waits at another gpu.barrier",
                 )
             )
-        self.machine.shadow.synchronise([self._party(w.instance) for w in waiting])
+        # The lanes of a subgroup are one party, which knows what it did itself.
+        parties = dict.fromkeys(self._party(w.instance) for w in waiting)
+        self.machine.shadow.synchronise(list(parties))
         return _grouped(waiting)
 
     # Named barriers
@@ -186,7 +188,7 @@ class Barriers:
         return self.machine.name_of_workgroup(slot + int(self.machine.batch.workgroup[0]))
 
     def _name(self, instance: int) -> str:
-        return self.machine.name_of_party(self._party(instance))
+        return self.machine.name_of_instance(instance)
 
 
 def _grouped(waiting: list[_Waiting]) -> list[tuple[Segment, Index]]:

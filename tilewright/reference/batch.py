@@ -22,6 +22,8 @@ class Batch:
     """Subgroups per workgroup; 1 at workgroup level."""
     block: tuple[int, int, int] = (1, 1, 1)
     """How launch threads (subgroups) are arranged along x, y, z."""
+    lanes: int = 1
+    """Instances that run in program order together: the lanes of a subgroup at lane level."""
 
     @property
     def count(self) -> int:
@@ -29,8 +31,15 @@ class Batch:
 
     @property
     def parties(self) -> Index:
-        """A number for each instance that is unique in the whole launch."""
-        return self.workgroup * self.subgroups + self.subgroup
+        """Who is ordered by the program alone, per instance: a number that is unique in the launch.
+
+        An instance is a party of its own, except that the lanes of a subgroup are one.
+        """
+        return self.workgroup * self.parties_per_workgroup + self.subgroup // self.lanes
+
+    @property
+    def parties_per_workgroup(self) -> int:
+        return -(-self.subgroups // self.lanes)
 
     @property
     def slots(self) -> Index:
@@ -47,9 +56,13 @@ class Batch:
 
     @staticmethod
     def of_workgroups(
-        grid: tuple[int, int, int], first: int, last: int, block: tuple[int, int, int]
+        grid: tuple[int, int, int],
+        first: int,
+        last: int,
+        block: tuple[int, int, int],
+        lanes: int = 1,
     ) -> Batch:
-        """Workgroups `first` .. `last` (exclusive) with all their subgroups."""
+        """Workgroups `first` .. `last` (exclusive) with all their subgroups, or all their lanes."""
         subgroups = block[0] * block[1] * block[2]
         numbers = np.arange(first, last, dtype=np.int64)
         return Batch(
@@ -58,4 +71,5 @@ class Batch:
             np.tile(np.arange(subgroups, dtype=np.int64), last - first),
             subgroups,
             block,
+            lanes,
         )

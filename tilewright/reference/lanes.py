@@ -7,6 +7,7 @@ a block belongs to which lane and register is asked of `tilewright.layout`.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,13 @@ class Collective:
                 hint="move it out of the branch, or make the condition the same for the subgroup",
             )
         self.count = threads.shape[0] // lanes
+
+    @cached_property
+    def leaders(self) -> Site:
+        """The place as the first lane of each subgroup sees it: who makes the one access of a block."""
+        site = Group(self.site.machine, self.site.instances[:: self.lanes]).site
+        site.op = self.site.op
+        return site
 
     def split(self, rows: Array) -> Array:
         """(subgroups, lanes, ..) of a row value."""

@@ -26,7 +26,7 @@ from tilewright.dialects.stage.programs import cluster_size
 from tilewright.passes.level import BLOCK, LEVEL, infer_level, subgroups_of_launch
 from tilewright.reference.batch import Batch
 from tilewright.reference.engine import Schedule
-from tilewright.reference.lanes import DEFAULT_WIDTH
+from tilewright.reference.lanes import DEFAULT_WIDTH, width_of
 from tilewright.reference.machine import Machine
 from tilewright.reference.memory import Memory
 from tilewright.reference.numerics import numpy_type, round_to, shape_of
@@ -124,8 +124,10 @@ class RunContext:
         results: list[Any] = []
         self.shadow.order_all()
         size = batch_size(program, int(np.prod(block)))
+        lanes = width_of(program.function)
         for first in range(0, workgroups, size):
-            batch = Batch.of_workgroups(grid, first, min(first + size, workgroups), block)
+            last = min(first + size, workgroups)
+            batch = Batch.of_workgroups(grid, first, last, block, lanes)
             machine = Machine(program, batch, self)
             results = machine.run(arguments)
         self.shadow.order_all()

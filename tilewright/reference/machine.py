@@ -162,6 +162,12 @@ class Machine:
         return f"({number % x}, {number // x % y}, {number // (x * y)})"
 
     def name_of_party(self, party: int) -> str:
-        workgroup, subgroup = divmod(party, self.batch.subgroups)
+        workgroup, subgroup = divmod(party, self.batch.parties_per_workgroup)
         name = f"workgroup {self.name_of_workgroup(workgroup)}"
         return name if self.batch.subgroups == 1 else f"{name} subgroup {subgroup}"
+
+    def name_of_instance(self, instance: int) -> str:
+        """The party of an instance of the batch, and which of its lanes it is."""
+        name = self.name_of_party(int(self.batch.parties[instance]))
+        lanes = self.batch.lanes
+        return name if lanes == 1 else f"{name} lane {self.batch.subgroup[instance] % lanes}"

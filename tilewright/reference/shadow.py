@@ -1,9 +1,13 @@
 """Checking mode's books: who accessed which element last, and which elements were ever written.
 
 A *party* is whoever runs in program order: a workgroup at workgroup level, a subgroup at subgroup
-level. Parties are unordered unless a barrier or an atomic orders them; that is kept as a vector
-clock per party. Two accesses to an element race when they are by different parties, one of them
-writes, not both are atomic, and neither party knows of the other's access.
+level and at lane level, where the lanes of a subgroup run in lockstep as one hardware thread: a
+collective block access is one access of the subgroup, and what a lane wrote another may read later on.
+(Lanes that went separate ways are taken as ordered too; that lanes write different values to an
+element in one op is seen by `Site.check_lanes_agree`.) Parties are unordered unless a barrier or an
+atomic orders them; that is kept as a vector clock per party. Two accesses to an element race when they
+are by different parties, one of them writes, not both are atomic, and neither party knows of the
+other's access.
 
 Of the parties that read an element at once two are kept, which is exact as long as nothing orders
 some of them and not others.

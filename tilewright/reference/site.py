@@ -118,19 +118,51 @@ class Site:
     ) -> None:
         """Checking mode: the elements of clipped boxes are about to be accessed."""
         parties = self.batch.parties[self.instances]
+        everybody = np.unique(parties).tolist()
         for row in np.flatnonzero(wanted).tolist():
             elements = address[row : row + 1]
             extents = (high - low)[row].tolist()
             for extent, stride in zip(extents, strides[row].tolist(), strict=True):
                 elements = (elements[:, None] + stride * np.arange(extent)).ravel()
             shared = address.shape[0] == 1
-            for party in parties.tolist() if shared else [int(parties[row])]:
+            for party in everybody if shared else [int(parties[row])]:
                 self.machine.shadow.note(self, elements, party, itemsize, kind)
 
     def note_elements(self, address: Index, wanted: Array, itemsize: int, kind: Kind) -> None:
         """Checking mode: elements at addresses, `(rows, ...)`, are about to be accessed."""
-        for position, party in enumerate(self.batch.parties[self.instances].tolist()):
-            row = position if address.shape[0] > 1 else 0
-            chosen = address[row][wanted[row]]
+        # Instances stand in order, so that the rows of a party (of a subgroup's lanes) are neighbours.
+        parties, starts = np.unique(self.batch.parties[self.instances], return_index=True)
+        for party, start, end in zip(parties, starts, [*starts[1:], self.count], strict=True):
+            rows = slice(start, end) if address.shape[0] > 1 else slice(0, 1)
+            chosen = address[rows][wanted[rows]]
             if chosen.size:
-                self.machine.shadow.note(self, chosen, party, itemsize, kind)
+                self.machine.shadow.note(self, chosen, int(party), itemsize, kind)
+
+    def check_lanes_agree(self, address: Index, wanted: Array, value: Array) -> None:
+        """Checking mode: lanes of a subgroup that write one element at once write the same value.
+
+        They may hold copies (of a reduced row, of padding), and storing a copy changes nothing; which of
+        two different values stays is not said. All three are `(rows, ...)`, a row per instance.
+        """
+        lanes = self.batch.lanes
+        if lanes == 1 or address.shape[0] != self.count or not wanted.any():
+            return
+        places = np.nonzero(wanted)
+        chosen = address[places]
+        order = np.argsort(chosen, kind="stable")
+        who = self.instances[places[0]][order]
+        bits = np.ascontiguousarray(value[places][order])
+        bits = bits.view(np.uint8).reshape(bits.shape[0], -1)
+        chosen, parties = chosen[order], self.batch.parties[who]
+        twice = (chosen[1:] == chosen[:-1]) & (parties[1:] == parties[:-1])
+        twice &= (who[1:] != who[:-1]) & (bits[1:] != bits[:-1]).any(axis=1)
+        if twice.any():
+            at = int(np.flatnonzero(twice)[0])
+            first, second = (int(self.batch.subgroup[i]) % lanes for i in who[at : at + 2])
+            self.report(
+                "error",
+                "race",
+                f"race: lanes {first} and {second} of {self.machine.name_of_party(int(parties[at]))} "
+                f"write different values to address {int(chosen[at]):#x} at once, and nothing says "
+                "which of them stays",
+            )

@@ -172,7 +172,7 @@ def load_nd(site: Site, op: xegpu.LoadNdOp, desc: TileValue, *_: Any) -> Array:
     if len(given) > 2:  # the early text's packed load without `packed`
         return _packed(_load_wide(site, tdesc, desc), given[-1]).reshape(-1, *given)
     together = Collective(site, _lanes(site, op, given))
-    blocks = _load_wide(site, tdesc, _uniform(together, desc))
+    blocks = _load_wide(together.leaders, tdesc, _uniform(together, desc))
     if op.ownership is not None and isinstance(op.ownership, xegpu.SgMapAttr):
         layout = distribution.distribution(op.ownership).over(blocks.shape[1:])
         return together.fragments(blocks, layout).reshape(site.count, *given)
@@ -224,6 +224,7 @@ def store_nd(site: Site, op: xegpu.StoreNdOp, value: Array, desc: TileValue, *_:
         else:
             layout = _fragment(op, tdesc, shape, together.lanes)
         value = together.blocks(value, layout)
+        site = together.leaders
     boxes = _boxes(desc, shape)
     access.store_boxes(site, boxes, value.reshape(value.shape[0], *boxes.shape))
 

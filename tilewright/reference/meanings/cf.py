@@ -60,9 +60,9 @@ def assert_(site: Site, op: cf.AssertOp, condition: Array) -> None:
     if condition.all():
         return
     where = np.flatnonzero(np.broadcast_to(condition, (site.count,)) == 0)[0]
-    party = int(site.batch.parties[site.instances[where]])
+    who = site.machine.name_of_instance(int(site.instances[where]))
     site.report(
         "error",
         "assertion",
-        f"assertion failed in {site.machine.name_of_party(party)}: {op.msg.data}",
+        f"assertion failed in {who}: {op.msg.data}",
     )

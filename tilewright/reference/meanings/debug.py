@@ -36,8 +36,8 @@ def print_(site: Site, op: Operation, *values: Any) -> None:
     for position in range(1 if together else site.count):
         words = text.data.format(*(show(row_of(value, position)) for value in values))
         if not together or site.count < site.batch.count:
-            party = int(site.batch.parties[site.instances[position]])
-            words = f"[{site.machine.name_of_party(party)}] {words}"
+            who = site.machine.name_of_instance(int(site.instances[position]))
+            words = f"[{who}] {words}"
         print(words)
 
 
@@ -58,8 +58,8 @@ def breakpoint_(site: Site, op: Operation, *values: Any) -> None:
         variables[name.data] = row_of(value, 0)
         if site.count > 1 and isinstance(value, np.ndarray):
             variables[f"all_{name.data}"] = np.broadcast_to(value, (site.count, *value.shape[1:]))
-    party = int(site.batch.parties[site.instances[0]])
-    open_debugger(f"{location_of(op) or op.name}: {site.machine.name_of_party(party)}", variables)
+    who = site.machine.name_of_instance(int(site.instances[0]))
+    open_debugger(f"{location_of(op) or op.name}: {who}", variables)
 
 
 def open_debugger(title: str, variables: Mapping[str, Any]) -> None:
