@@ -12,8 +12,8 @@ from xdsl.dialects import scf
 
 from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module, print_module
-from tilewright.passes.xe_pipeline import lower
-from tilewright.passes.xegpu_to_xetile import XeGPUToXeTile
+from tilewright.passes.xegpu.pipeline import lower
+from tilewright.passes.xegpu.to_xetile import XeGPUToXeTile
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/tile-to-instruction.md").read_text()

@@ -13,8 +13,8 @@ import pytest
 from tilewright import reference
 from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module, print_module
-from tilewright.passes.xegpu_from_xetile import XeTileToXeGPU
-from tilewright.passes.xegpu_modernize import XeGPUModernize
+from tilewright.passes.xegpu.from_xetile import XeTileToXeGPU
+from tilewright.passes.xegpu.modernize import XeGPUModernize
 
 RFC = Path(__file__).parents[2] / "examples/rfc"
 Arrays = list[Any]

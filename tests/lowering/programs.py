@@ -27,7 +27,7 @@ from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module, print_module, verify_module
 from tilewright.dialects.xegpu import LayoutAttr, SliceAttr
 from tilewright.dialects.xegpu.types import TensorDescType
-from tilewright.passes.xe_pipeline import WORKGROUP, Entry
+from tilewright.passes.xegpu.pipeline import WORKGROUP, Entry
 from tilewright.tools.check import difference
 
 SIZES = (1, 2, 4, 8, 8, 16, 16, 32, 32, 64, 3, 12, 24)

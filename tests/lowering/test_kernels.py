@@ -22,8 +22,8 @@ from tests.lowering.programs import lowered, run, wrong
 from tilewright.dialects import make_context
 from tilewright.dialects.text import print_module
 from tilewright.ops.attention import attention_kernel
-from tilewright.passes.xe_pipeline import WORKGROUP, lower
-from tilewright.passes.xegpu_to_xetile import XeGPUToXeTile
+from tilewright.passes.xegpu.pipeline import WORKGROUP, lower
+from tilewright.passes.xegpu.to_xetile import XeGPUToXeTile
 from tilewright.runtime.key import signature_of
 from tilewright.targets.base import CompileOptions
 

@@ -28,14 +28,14 @@ from tests.lowering.test_kernels import (
 )
 from tilewright.dialects import make_context
 from tilewright.ops.attention import attention_kernel
-from tilewright.passes.xe_pipeline import SUBGROUP, WORKGROUP, lower
+from tilewright.passes.xegpu.pipeline import SUBGROUP, WORKGROUP, lower
 
 ALL = (*WORKGROUP, *SUBGROUP)
 HALF = np.float16
 
 
 def down(module: Any, grid: tuple[int, int, int], args: list[Any], chip: str = "pvc") -> Any:
-    return lowered(module, grid, args, ALL, chip, check=False)
+    return lowered(module, grid, args, ALL, chip)
 
 
 def loop(module: Any) -> Counter[str]:
@@ -148,6 +148,6 @@ def test_rfc(name: str):
     module = rfc(name, size)
     expected = run(module, (1, 1, 1), args)
     lower(module, make_context(), entries=ALL)
-    assert wrong(expected, run(module, (1, 1, 1), args, kernel="test_gemm")) is None
+    assert wrong(expected, run(module, (1, 1, 1), args, check=True, kernel="test_gemm")) is None
     found = counts(module)
     assert found["xegpu.dpas"] in (16, 32, 64) and not found["xegpu.load"]

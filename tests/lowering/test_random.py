@@ -17,8 +17,8 @@ from tests.fuzz.test_programs import Case
 from tests.lowering.programs import lowered, programs, reorder
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import make_context
-from tilewright.passes.xe_pipeline import SUBGROUP, WORKGROUP
-from tilewright.passes.xegpu_from_xetile import XeTileToXeGPU
+from tilewright.passes.xegpu.from_xetile import XeTileToXeGPU
+from tilewright.passes.xegpu.pipeline import SUBGROUP, WORKGROUP
 
 EXAMPLES = int(os.environ.get("TILEWRIGHT_LOWERING_EXAMPLES", "60"))
 

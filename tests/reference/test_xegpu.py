@@ -101,7 +101,7 @@ def test_sg_maps_give_fragments_of_units_and_packed_elements():
 
     from tilewright.dialects import make_context
     from tilewright.dialects.text import print_module
-    from tilewright.passes.xegpu_modernize import XeGPUModernize
+    from tilewright.passes.xegpu.modernize import XeGPUModernize
 
     rng = np.random.default_rng()
     left, right = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((8, 16), (16, 16)))

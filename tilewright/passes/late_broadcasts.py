@@ -23,7 +23,7 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, ModuleOp, VectorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.passes import ModulePass
 
-from tilewright.passes.xegpu_emit import Before, shape_of, with_shape
+from tilewright.passes.xegpu.emit import Before, shape_of, with_shape
 
 Shape = tuple[int, ...]
 

@@ -9,7 +9,7 @@ from tilewright.diagnostics import TilewrightError
 from tilewright.dialects import make_context
 from tilewright.passes.induction import Scalars
 from tilewright.passes.outer_loops_to_grid import OuterLoopsToGrid
-from tilewright.passes.xegpu_to_xetile import XeGPUToXeTile
+from tilewright.passes.xegpu.to_xetile import XeGPUToXeTile
 from tilewright.reference.registry import has_meaning
 
 FEW = 2

@@ -117,7 +117,7 @@ def compile_source(
     if kernel_function(module) is None:
         if any(op.name.startswith("xegpu.") for op in module.walk()):
             # Independent outer loops are found in XeTile: the two say the same of a workgroup.
-            from tilewright.passes.xegpu_to_xetile import XeGPUToXeTile
+            from tilewright.passes.xegpu.to_xetile import XeGPUToXeTile
 
             XeGPUToXeTile().apply(make_context(), module)
         OuterLoopsToGrid().apply(make_context(), module)

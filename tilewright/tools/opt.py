@@ -155,7 +155,12 @@ def run_passes(pipeline: Any, context: Any, module: Any) -> None:
         raise CompileError(f"a pass failed: {message}") from error
 
 
-_PASS_PACKAGES = ("tilewright.passes", "tilewright.targets.cpu")
+_PASS_PACKAGES = (
+    "tilewright.passes",
+    "tilewright.passes.host",
+    "tilewright.passes.xegpu",
+    "tilewright.targets.cpu",
+)
 
 
 def available_passes() -> dict[str, Callable[[], type[ModulePass]]]:

@@ -172,7 +172,7 @@ def machine_of(target: str) -> str:
 def owned_at_levels(stages: Mapping[str, str | bytes], chip: str) -> dict[str, list[Owned]]:
     """The maps of every level of XeGPU that a compilation went through."""
     from tilewright.dialects import make_context
-    from tilewright.passes.xegpu_propagate_layout import XeGPUPropagateLayout
+    from tilewright.passes.xegpu.propagate_layout import XeGPUPropagateLayout
 
     levels: dict[str, list[Owned]] = {}
     for stage, (title, kind) in LEVELS.items():

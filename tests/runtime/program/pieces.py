@@ -9,7 +9,7 @@ import numpy as np
 from xdsl.dialects.builtin import StringAttr
 
 from tilewright.dialects.text import parse_module
-from tilewright.passes.host_to_calls import Launch
+from tilewright.passes.host.to_calls import Launch
 from tilewright.runtime.program.kernels import Kernels
 
 Grid = tuple[int, int, int]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tilewright.dialects.text import parse_module
-from tilewright.passes.host_jam import jam_loops
-from tilewright.passes.host_memory import Memory
-from tilewright.passes.host_parallel import share_loops
+from tilewright.passes.host.jam import jam_loops
+from tilewright.passes.host.memory import Memory
+from tilewright.passes.host.parallel import share_loops
 from tilewright.runtime.program import run_program
 
 PROGRAM = """

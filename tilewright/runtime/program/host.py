@@ -29,11 +29,11 @@ from tilewright.codegen.jit import LoadedObject, compile_object
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dtypes import from_mlir, from_name
 from tilewright.passes.affine_to_scf import affine_to_scf
-from tilewright.passes.host_jam import jam_loops
-from tilewright.passes.host_memory import Memory
-from tilewright.passes.host_parallel import share_loops
-from tilewright.passes.host_to_calls import HOST, POISON, Launch, host_to_calls
-from tilewright.passes.unread_launches import mark_unread_launches
+from tilewright.passes.host.jam import jam_loops
+from tilewright.passes.host.memory import Memory
+from tilewright.passes.host.parallel import share_loops
+from tilewright.passes.host.to_calls import HOST, POISON, Launch, host_to_calls
+from tilewright.passes.host.unread_launches import mark_unread_launches
 from tilewright.runtime.mlir_runner import Runner, array_at, array_of, native
 from tilewright.runtime.program.entry import RANDOM, call_entry, choose_entry
 from tilewright.runtime.program.kernels import Kernels

@@ -19,7 +19,7 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.diagnostics import CompileError, TilewrightError, UnsupportedError, error_at
-from tilewright.passes.host_to_calls import Launch
+from tilewright.passes.host.to_calls import Launch
 from tilewright.runtime.arrays import describe
 from tilewright.runtime.mlir_runner import Runner
 from tilewright.targets.base import Executable, Grid

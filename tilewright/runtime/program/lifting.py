@@ -112,7 +112,7 @@ def _as_xetile(module: ModuleOp) -> ModuleOp:
     """XeGPU text as XeTile, which the targets take."""
     if any(op.name.startswith("xegpu.") for op in module.walk()):
         from tilewright.dialects import make_context
-        from tilewright.passes.xegpu_to_xetile import XeGPUToXeTile
+        from tilewright.passes.xegpu.to_xetile import XeGPUToXeTile
 
         try:
             XeGPUToXeTile().apply(make_context(), module)

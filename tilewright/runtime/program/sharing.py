@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from tilewright.codegen.registers import Representation
-from tilewright.passes.host_parallel import SharedLoop
+from tilewright.passes.host.parallel import SharedLoop
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

@@ -206,7 +206,7 @@ def _as_xegpu(module: ModuleOp) -> None:
     """A subgroup's XeTile becomes XeGPU."""
     if any(op.name.startswith("xetile.") for op in module.walk()):
         from tilewright.dialects import make_context
-        from tilewright.passes.xegpu_from_xetile import XeTileToXeGPU
+        from tilewright.passes.xegpu.from_xetile import XeTileToXeGPU
 
         XeTileToXeGPU().apply(make_context(), module)
 

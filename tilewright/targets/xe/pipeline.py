@@ -13,9 +13,9 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import make_context
 from tilewright.dialects.text import print_module
-from tilewright.passes import xe_pipeline
 from tilewright.passes.kernel import kernel_of
 from tilewright.passes.level import LEVEL, infer_level
+from tilewright.passes.xegpu import pipeline as passes
 from tilewright.targets.base import Observer, ignore
 from tilewright.targets.xe.lower import Lowered, lower
 from tilewright.targets.xe.registers import Pressure, choose_mode
@@ -29,17 +29,15 @@ MANY_ADDRESSES = 32
 STAGES = ("xetile", "xegpu", "xegpu-sg", "xegpu-inst", "xegpu-lane", "mach")
 
 
-def _entries(level: str) -> Sequence[xe_pipeline.Entry]:
+def _entries(level: str) -> Sequence[passes.Entry]:
     """The passes that a program of a level still has before it."""
     if level == "workgroup":
-        return (*xe_pipeline.WORKGROUP, *xe_pipeline.SUBGROUP)
+        return (*passes.WORKGROUP, *passes.SUBGROUP)
     if level == "subgroup":
         same = ("xetile", "xegpu")
         early = ("xetile-to-xegpu", "xegpu-modernize")
-        shared = [
-            e for e in xe_pipeline.WORKGROUP if e.stage in same and e.make("pvc").name in early
-        ]
-        return (*shared, *xe_pipeline.SUBGROUP)
+        shared = [e for e in passes.WORKGROUP if e.stage in same and e.make("pvc").name in early]
+        return (*shared, *passes.SUBGROUP)
     return ()
 
 

@@ -1,0 +1,165 @@
+"""What a k-step of a GEMM costs a subgroup at lane level, counted; and that the result stays right at every stage."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from xdsl.dialects import scf
+
+from tests.passes.xegpu.subgroup_gemm import Gemm
+from tests.passes.xegpu.test_subgroup_distribute import TYPES
+from tilewright import reference
+from tilewright.diagnostics import UnsupportedError
+from tilewright.dialects import make_context
+from tilewright.dialects.text import parse_module, print_module, verify_module
+from tilewright.dialects.xegpu import DpasOp, LoadNdOp, PrefetchNdOp, StoreNdOp
+from tilewright.passes.xegpu.ownership import xe_machine
+from tilewright.passes.xegpu.pipeline import SUBGROUP
+from tilewright.uarch.xe import XeMachine
+
+F16 = Gemm("pvc", "f16", "f32", 32, 64, 32)
+
+# gemm, loads, of them packed and transposed, dpas per k-step
+BARS = [
+    (F16, 3, 2, 0, 32),
+    (replace(F16, transposed=True), 9, 0, 8, 32),
+    (replace(F16, element="bf16"), 3, 2, 0, 32),
+    (Gemm("pvc", "i8", "i32", 32, 64, 64), 3, 2, 0, 32),
+    (Gemm("pvc", "i8", "i32", 32, 64, 64, transposed=True), 9, 0, 8, 32),
+    (Gemm("pvc", "tf32", "f32", 32, 64, 16), 5, 0, 0, 32),
+    (Gemm("pvc", "tf32", "f32", 32, 64, 16, transposed=True), 9, 0, 8, 32),
+    (Gemm("pvc", "f16", "f16", 16, 32, 32), 2, 1, 0, 8),
+    (replace(F16, chip="bmg"), 3, 2, 0, 32),
+]
+
+NAMES = [
+    f"{g.chip} {g.element} {g.accumulator}{' transposed' if g.transposed else ''}" for g, *_ in BARS
+]
+
+
+def lower(gemm: Gemm) -> list[tuple[str, Any]]:
+    """The module as it was, with instructions, and of a lane."""
+    module = parse_module(gemm.text(), "gemm.mlir")
+    found = [("as written", module.clone())]
+    for position, entry in enumerate(SUBGROUP):
+        each = entry.make(gemm.chip)
+        each.apply(make_context(), module)
+        if each.name == "xegpu-blocking" or position == len(SUBGROUP) - 1:
+            found.append((each.name, module.clone()))
+    return found
+
+
+def check(gemm: Gemm, stages: list[tuple[str, Any]]) -> None:
+    """Every stage gives A B."""
+    seed = secrets.randbelow(2**31)
+    rng = np.random.default_rng(seed)
+    kind = TYPES.get(gemm.element, np.float32)
+    a, b = (
+        rng.integers(-100, 100, shape).astype(kind)
+        if gemm.element == "i8"
+        else rng.standard_normal(shape).astype(kind)
+        for shape in gemm.shapes[:2]
+    )
+    right = b.T if gemm.transposed else b
+    exact = a.astype(np.float64) @ right.astype(np.float64)
+    for name, module in stages:
+        c = np.empty(gemm.shapes[2], TYPES[gemm.accumulator])
+        c.view(np.uint8).fill(0xFF)
+        reference.run(module, (2,), [a, b, c])
+        error = np.linalg.norm(c.astype(np.float64) - exact) / np.linalg.norm(exact)
+        limit = {"i32": 0, "f32": 1e-6, "f16": 2e-3}[gemm.accumulator]
+        assert error <= limit, f"{name}: {error} (seed {seed})"
+
+
+@pytest.mark.parametrize(("gemm", "loads", "packed", "transposed", "products"), BARS, ids=NAMES)
+def test_a_step_costs(gemm: Gemm, loads: int, packed: int, transposed: int, products: int):
+    stages = lower(gemm)
+    check(gemm, stages)
+    module = stages[-1][1]
+    verify_module(module)
+    parse_module(print_module(module), "lane.mlir")
+    loop = next(op for op in module.walk() if isinstance(op, scf.ForOp))
+    ops = list(loop.body.block.ops)
+    found = [op for op in ops if isinstance(op, LoadNdOp)]
+    assert len(found) == loads
+    assert sum(op.packed is not None for op in found) == packed
+    assert sum(op.transposes for op in found) == transposed
+    assert sum(isinstance(op, DpasOp) for op in ops) == products
+    assert sum(isinstance(op, PrefetchNdOp) for op in ops) == 2
+    # Nothing else but slices of what was loaded, each a run of registers, and offsets.
+    rest = Counter(op.name for op in ops if not op.name.startswith("xegpu."))
+    assert set(rest) <= {"vector.extract_strided_slice", "arith.addi", "scf.yield"}, rest
+    for op in ops:
+        if op.name == "vector.extract_strided_slice":
+            assert isinstance(op.operands[0].owner, LoadNdOp)
+        if isinstance(op, DpasOp):
+            assert op.result.type == op.operands[-1].type
+    stores = [op for op in module.walk() if isinstance(op, StoreNdOp)]
+    assert {op.tdesc.get_shape() for op in stores} == {(8, 16)}
+    machine = xe_machine(gemm.chip)
+    assert isinstance(machine, XeMachine)
+    for op in found:
+        height, width = op.tdesc.get_shape()
+        bits = 32 if gemm.element == "tf32" else int(gemm.element.strip("bfiu"))
+        if op.transposes:
+            width, bits = width * bits // 32, 32
+        form = "transpose" if op.transposes else "transform" if op.packed else "load"
+        machine.block("load", form, bits, width, height, op.tdesc.array_length)
+
+
+@pytest.mark.parametrize("element", ["f16", "bf16", "i8"])
+def test_eight_lanes_without_blocks(element: str):
+    """DG2, 16 x 32 per subgroup: dpas of 8 x 8, every lane loads its own; pairs of A come together."""
+    gemm = Gemm("dg2", element, "i32" if element == "i8" else "f32", 16, 32, 32, steps=2)
+    stages = lower(gemm)
+    check(gemm, stages)
+    loop = next(op for op in stages[-1][1].walk() if isinstance(op, scf.ForOp))
+    found = Counter(op.name for op in loop.walk())
+    assert found["xegpu.dpas"] == 2 * 4 * (1 if element == "i8" else 2)
+    assert not found["xegpu.load_nd"] and not found["gpu.shuffle"]
+
+
+def test_a_depth_that_no_dpas_has():
+    """k = 24 of f16 is done without dpas, and right."""
+    gemm = Gemm("pvc", "f16", "f32", 8, 16, 24, steps=2)
+    stages = lower(gemm)
+    check(gemm, stages)
+    assert not any(isinstance(op, DpasOp) for op in stages[-1][1].walk())
+
+
+def test_what_is_refused():
+    text = (
+        F16.text()
+        .replace("%tb[%k, %n]", "%tx[%k, %n]")
+        .replace(
+            "%r = scf.for",
+            "%tx = arith.select %yes, %tb, %tb : !xegpu.tensor_desc<32x64xf16>\n    %r = scf.for",
+        )
+    )
+    text = text.replace("%bx = gpu", "%yes = arith.constant true\n    %bx = gpu")
+    module = parse_module(text, "gemm.mlir")
+    with pytest.raises(UnsupportedError, match="a descriptor is carried by it or chosen"):
+        for entry in SUBGROUP:
+            entry.make("pvc").apply(make_context(), module)
+
+
+def test_time_grows_with_the_pieces():
+    """Twice as many pieces take about twice as long, and 16 k of a small kernel well below a second."""
+
+    def seconds(columns: int) -> float:
+        gemm = replace(F16, columns=columns, steps=1)
+        module = parse_module(gemm.text(), "gemm.mlir")
+        start = time.process_time()
+        for entry in SUBGROUP:
+            entry.make("pvc").apply(make_context(), module)
+        return time.process_time() - start
+
+    seconds(64)
+    small, large = seconds(64), seconds(512)
+    assert large < 8 * 2 * small + 0.5

@@ -1,0 +1,107 @@
+# ruff: noqa: E501
+"""Shared matrices that lanes read by columns lie so; the others stay as they are."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from xdsl.dialects.builtin import NoneAttr
+
+from tilewright import reference
+from tilewright.dialects import make_context
+from tilewright.dialects.text import parse_module, print_module, verify_module
+from tilewright.dialects.xegpu import CreateMemDescOp
+from tilewright.passes.xegpu.pipeline import SUBGROUP
+
+T, M = "!xegpu.tensor_desc", "!xegpu.mem_desc"
+
+
+def product(row: str = "%mine", desc: str = "", rows: int = 8) -> str:
+    """Two subgroups store A and B to shared memory, and multiply: C [16, 32] = A [16, 32] B [32, 32]."""
+    a, b = f"{M}<16x32xf16{desc}>", f"{M}<32x32xf16{desc}>"
+    return f"""gpu.module @m {{
+  gpu.func @k(%a: memref<16x64xf16>, %b: memref<32x64xf16>, %c: memref<16x32xf32>) kernel attributes {{tilewright.level = "subgroup", tilewright.subgroups = 2 : i64}} {{
+    %c0 = arith.constant 0 : index
+    %c2 = arith.constant 2 : index
+    %n8 = arith.constant 8 : index
+    %n16 = arith.constant 16 : index
+    %one = arith.constant 1 : index
+    %s = gpu.subgroup_id : index
+    %mine = arith.muli %s, %n8 : index
+    %odd = arith.addi %mine, %c0 : index
+    %half = arith.muli %s, %n16 : index
+    %sa = memref.alloc() : memref<1024xi8, 3>
+    %sb = memref.alloc() : memref<2048xi8, 3>
+    %ma = xegpu.create_mem_desc %sa : memref<1024xi8, 3> -> {a}
+    %mb = xegpu.create_mem_desc %sb : memref<2048xi8, 3> -> {b}
+    %ta = xegpu.create_nd_tdesc %a : memref<16x64xf16> -> {T}<8x32xf16>
+    %tb = xegpu.create_nd_tdesc %b : memref<32x64xf16> -> {T}<16x32xf16>
+    %tc = xegpu.create_nd_tdesc %c : memref<16x32xf32> -> {T}<8x32xf32>
+    %va = xegpu.load_nd %ta[%mine, 0] : {T}<8x32xf16> -> vector<8x32xf16>
+    %vb = xegpu.load_nd %tb[%half, 0] : {T}<16x32xf16> -> vector<16x32xf16>
+    xegpu.store_matrix %va, %ma[{row}, 0] : vector<8x32xf16>, {a}, index
+    xegpu.store_matrix %vb, %mb[%half, 0] : vector<16x32xf16>, {b}, index
+    gpu.barrier
+    %wa = xegpu.load_matrix %ma[{row}, 0] : {a}, index -> vector<8x32xf16>
+    %wb = xegpu.load_matrix %mb[0, 0] : {b} -> vector<32x32xf16>
+    %p = xegpu.dpas %wa, %wb : vector<8x32xf16>, vector<32x32xf16> -> vector<8x32xf32>
+    xegpu.store_nd %p, %tc[%mine, 0] : vector<8x32xf32>, {T}<8x32xf32>
+    gpu.return
+  }}
+}}"""
+
+
+def lower(text: str, count: int | None = None) -> Any:
+    module = parse_module(text, "slm.mlir")
+    for entry in SUBGROUP[:count]:
+        entry.make("pvc").apply(make_context(), module)
+    verify_module(module)
+    return parse_module(print_module(module), "slm.mlir")
+
+
+def check(text: str, module: Any) -> None:
+    rng = np.random.default_rng(secrets.randbelow(2**31))
+    a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((16, 64), (32, 64)))
+    c = np.full((16, 32), np.nan, np.float32)
+    reference.run(module, (1,), [a, b, c])
+    exact = a[:, :32].astype(np.float64) @ b[:, :32].astype(np.float64)
+    assert np.linalg.norm(c - exact) / np.linalg.norm(exact) < 1e-6
+
+
+def test_one_access_for_a_fragment():
+    text = product()
+    for count in (2, 3, None):
+        check(text, lower(text, count))
+    module = lower(text)
+    found = Counter(op.name for op in module.walk())
+    # A: two pieces of 8 x 16; B: four of 16 x 16, stored as four of 8 x 16. No register moves.
+    assert found["xegpu.load_matrix"] == 2 + 4
+    assert found["xegpu.store_matrix"] == 2 + 4
+    assert not found["vector.shuffle"] and not found["gpu.shuffle"]
+    blocks = [op.desc.block for op in module.walk() if isinstance(op, CreateMemDescOp)]
+    assert blocks == [(8, 16), (16, 16)]
+
+
+LAID_OUT = ", #xegpu.mem_layout<stride = [32, 1], block = [8, 16]>"
+
+
+@pytest.mark.parametrize(("row", "desc"), [("%mine", LAID_OUT), ("%odd2", "")])
+def test_what_stays(row: str, desc: str):
+    """A layout that the text gives, and offsets of which nothing is known."""
+    text = product(row, desc)
+    if row == "%odd2":
+        text = text.replace(
+            "%half = arith.muli",
+            "%odd1 = arith.divui %mine, %one : index\n    %odd2 = arith.addi %odd1, %c0 : index\n    %half = arith.muli",
+        )
+    module = lower(text)
+    check(text, module)
+    first = next(op for op in module.walk() if isinstance(op, CreateMemDescOp))
+    if desc:
+        assert first.desc.stride == (32, 1)
+    else:
+        assert isinstance(first.desc.mem_layout, NoneAttr)

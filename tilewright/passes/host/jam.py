@@ -1,0 +1,118 @@
+"""host-jam: rounds of a loop around a sum run side by side, each sum in its own order.
+
+    scf.for %j = %lo to %hi step %1 {                scf.for %j = %lo to %mid step %8 {
+      %s = scf.for %k .. iter_args(%a = %z) {          %s:8 = scf.for %k .. iter_args(%a0 = %z, .. %a7 = %z) {
+        %x = memref.load %m[%i, %k]                      .. one load of %m[%i, %k], eight of %n, eight sums ..
+        %y = memref.load %n[%j, %k]          ->          scf.yield %b0, .. %b7
+        .. scf.yield %b                                }
+      }                                                memref.store %s#0, %o[%i, %j] ..
+      memref.store %s, %o[%i, %j]                    }
+    }                                                scf.for %j = %mid to %hi step %1 { .. as before .. }
+
+A sum must be taken in its order, so it waits for one addition after another: eight of them wait together, and where
+neighbours lie side by side in memory they become vectors.
+
+Requires: the loop is independent (`Memory.independent`).  It qualifies when its body is straight code with loops that
+carry values, whose bounds do not depend on the counter.
+Guarantees: every element is computed by the same operations in the same order.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import IndexType, IntegerAttr
+from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from tilewright.passes.host.memory import Memory, outside
+
+WIDTH = 16
+"""Rounds side by side: a register of f32 with AVX-512."""
+
+
+def jam_loops(function: Operation, memory: Memory) -> int:
+    """Jam every innermost loop of a function that qualifies; returns how many."""
+    loops = [
+        op
+        for op in function.walk()
+        if isinstance(op, scf.ForOp) and _qualifies(op) and memory.independent(op)
+    ]
+    for loop in loops:
+        _jam(loop)
+    return len(loops)
+
+
+def _qualifies(loop: scf.ForOp) -> bool:
+    inner = [op for op in loop.body.walk() if isinstance(op, scf.ForOp)]
+    return (
+        bool(inner)
+        and _constant(loop.step) == 1
+        and all(list(op.iter_args) for op in inner)
+        and all(outside(loop, v) for op in inner for v in (op.lb, op.ub, op.step))
+        and not any(isinstance(op, scf.IfOp) for op in loop.body.walk())
+    )
+
+
+def _constant(value: SSAValue) -> int | None:
+    owner = value.owner
+    if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, IntegerAttr):
+        return owner.value.value.data
+    return None
+
+
+def _jam(loop: scf.ForOp) -> None:
+    rest = loop.clone()
+    width = arith.ConstantOp(IntegerAttr(WIDTH, IndexType()))
+    length = arith.SubiOp(loop.ub, loop.lb)
+    groups = arith.DivSIOp(length, width)
+    covered = arith.MuliOp(groups, width)
+    middle = arith.AddiOp(loop.lb, covered)
+    rest.operands[0] = middle.result
+    block = Block(arg_types=[IndexType()])
+    together = scf.ForOp(loop.lb, middle.result, width.result, [], Region(block))
+    maps: list[dict[SSAValue, SSAValue]] = []
+    for lane in range(WIDTH):
+        at = block.args[0]
+        if lane:
+            shift = arith.ConstantOp(IntegerAttr(lane, IndexType()))
+            sum_ = arith.AddiOp(at, shift.result)
+            block.add_ops([shift, sum_])
+            at = sum_.result
+        maps.append({loop.body.block.args[0]: at})
+    _copy(loop.body.block, block, maps)
+    new: list[Operation] = [width, length, groups, covered, middle, together, rest]
+    for op in new:
+        op.location = loop.location
+    Rewriter.insert_op(new, InsertPoint.before(loop))
+    loop.detach()
+    loop.erase(safe_erase=False)
+
+
+def _copy(source: Block, target: Block, maps: list[dict[SSAValue, SSAValue]]) -> None:
+    """The ops of `source` once per map; loops once, with what they carry once per map."""
+    for op in source.ops:
+        if isinstance(op, scf.YieldOp):
+            values = [m.get(v, v) for m in maps for v in op.operands]
+            target.add_op(scf.YieldOp(*values))
+        elif isinstance(op, scf.ForOp):
+            target.add_op(_loops(op, maps))
+        else:
+            for values in maps:
+                target.add_op(op.clone(values))
+
+
+def _loops(op: scf.ForOp, maps: list[dict[SSAValue, SSAValue]]) -> scf.ForOp:
+    carried = [m.get(v, v) for m in maps for v in op.iter_args]
+    block = Block(arg_types=[IndexType(), *(v.type for v in carried)])
+    together = scf.ForOp(op.lb, op.ub, op.step, carried, Region(block))
+    together.location = op.location
+    count = len(op.results)
+    for lane, values in enumerate(maps):
+        values[op.body.block.args[0]] = block.args[0]
+        for i in range(count):
+            values[op.body.block.args[1 + i]] = block.args[1 + lane * count + i]
+    _copy(op.body.block, block, maps)
+    for lane, values in enumerate(maps):
+        for i in range(count):
+            values[op.results[i]] = together.results[lane * count + i]
+    return together

@@ -1,0 +1,140 @@
+"""host-parallel: loops of host code whose rounds keep apart become functions of a range, for threads to share.
+
+    scf.for %i = %lo to %hi step %c1 {         mach.call @tw_parallel_0(%lo, %hi, %a)
+      scf.for %j .. {                    ->
+        memref.store %x, %a[%i, %j]            func.func @tw_rounds_0(%lo: index, %hi: index, %a: memref<..>) {
+      }                                          scf.for %i = %lo to %hi step %c1 { .. }
+    }                                          }
+
+Requires: `Memory.independent`, a step of one, a loop inside (less is not worth a thread).
+Guarantees: `tw_parallel_N` with the same arguments must call `tw_rounds_N` for ranges that make up the whole one.
+Where the bounds are not constants, short loops stay as they are, by a test of their length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects import arith, func, scf
+from xdsl.dialects.builtin import FunctionType, IndexType, IntegerAttr, ModuleOp
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from tilewright.dialects import mach
+from tilewright.passes.host.memory import Memory, outside
+
+PARALLEL = "tw_parallel_"
+ROUNDS = "tw_rounds_"
+SHORT = 32
+"""Rounds below which a loop is not shared."""
+
+
+@dataclass(frozen=True)
+class SharedLoop:
+    """`call(lo, hi, captured...)` in the host code asks for `rounds` to be called for parts of the range."""
+
+    call: str
+    rounds: str
+    captured: tuple[Attribute, ...]
+
+
+Passable = Callable[[Sequence[Attribute]], bool]
+"""Whether values of these types can be passed to the function of a loop's rounds."""
+
+
+def share_loops(module: ModuleOp, memory: Memory, passable: Passable) -> list[SharedLoop]:
+    """Outline the outermost loops that qualify, in every function."""
+    shared: list[SharedLoop] = []
+    for function in list(module.body.block.ops):
+        if isinstance(function, func.FuncOp) and not function.is_declaration:
+            for block in function.body.blocks:
+                _share(block, module, memory, passable, shared)
+    return shared
+
+
+def _share(
+    block: Block, module: ModuleOp, memory: Memory, passable: Passable, shared: list[SharedLoop]
+) -> None:
+    for op in list(block.ops):
+        if (
+            isinstance(op, scf.ForOp)
+            and _worthwhile(op)
+            and memory.independent(op)
+            and passable([value.type for value in _captured(op)])
+        ):
+            shared.append(_outline(op, module, len(shared)))
+        else:
+            for region in op.regions:
+                for inner in region.blocks:
+                    _share(inner, module, memory, passable, shared)
+
+
+def _worthwhile(loop: scf.ForOp) -> bool:
+    bounds = [_constant(v) for v in (loop.lb, loop.ub)]
+    known = None if None in bounds else bounds[1] - bounds[0]  # pyright: ignore[reportOperatorIssue, reportOptionalOperand]
+    return (
+        _constant(loop.step) == 1
+        and (known is None or known >= SHORT)
+        and any(isinstance(op, scf.ForOp) for op in loop.body.walk())
+    )
+
+
+def _constant(value: SSAValue) -> int | None:
+    owner = value.owner
+    if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, IntegerAttr):
+        return owner.value.value.data
+    return None
+
+
+def _used(loop: scf.ForOp) -> dict[SSAValue, None]:
+    """The values from outside that the step and the body of a loop use, in order."""
+    inside = [value for op in loop.body.walk() for value in op.operands]
+    return {value: None for value in [loop.step, *inside] if outside(loop, value)}
+
+
+def _captured(loop: scf.ForOp) -> list[SSAValue]:
+    """Those that are no constants, which the function has of its own."""
+    return [value for value in _used(loop) if not isinstance(value.owner, arith.ConstantOp)]
+
+
+def _outline(loop: scf.ForOp, module: ModuleOp, number: int) -> SharedLoop:
+    captured = _captured(loop)
+    constants = {v: v.owner for v in _used(loop) if isinstance(v.owner, arith.ConstantOp)}
+    types = tuple(value.type for value in captured)
+    block = Block(arg_types=[IndexType(), IndexType(), *types])
+    values: dict[SSAValue, SSAValue] = dict(zip(captured, block.args[2:], strict=True))
+    for value, op in constants.items():
+        copy = op.clone()
+        block.add_op(copy)
+        values[value] = copy.results[0]
+    body = Region()
+    loop.body.clone_into(body, value_mapper=dict(values))
+    copy = scf.ForOp(block.args[0], block.args[1], values[loop.step], [], body)
+    copy.location = loop.location
+    block.add_ops([copy, func.ReturnOp()])
+    type_ = FunctionType.from_lists([IndexType(), IndexType(), *types], [])
+    rounds = func.FuncOp(f"{ROUNDS}{number}", type_, Region(block))
+    rounds.location = loop.location
+    module.body.block.add_op(rounds)
+    call = mach.CallOp(f"{PARALLEL}{number}", [loop.lb, loop.ub, *captured])
+    _replace(loop, call)
+    return SharedLoop(f"{PARALLEL}{number}", f"{ROUNDS}{number}", types)
+
+
+def _replace(loop: scf.ForOp, call: mach.CallOp) -> None:
+    if _constant(loop.lb) is not None and _constant(loop.ub) is not None:
+        Rewriter.insert_op(call, InsertPoint.before(loop))
+        loop.detach()
+        loop.erase(safe_erase=False)
+        return
+    length = arith.SubiOp(loop.ub, loop.lb)
+    short = arith.ConstantOp(IntegerAttr(SHORT, IndexType()))
+    long = arith.CmpiOp(length, short, "sge")
+    choice = scf.IfOp(long, [], [call, scf.YieldOp()], [loop.clone(), scf.YieldOp()])
+    new: list[Operation] = [length, short, long, choice]
+    for op in new:
+        op.location = loop.location
+    Rewriter.insert_op(new, InsertPoint.before(loop))
+    loop.detach()
+    loop.erase(safe_erase=False)

@@ -1,0 +1,404 @@
+"""xegpu-exchange-through-slm: what subgroups hand to each other goes through shared memory, in plain ops.
+
+    %b = xegpu.convert_layout %a <{input_layout = #l, target_layout = #m}> : vector<64x64xf32>
+    ->
+    %m = xegpu.create_mem_desc %slm : memref<16384xi8, 3> -> !xegpu.mem_desc<64x64xf32>
+    xegpu.store_matrix %a, %m[0, 0] <{layout = #l}> : ..
+    %b = xegpu.load_matrix %m[0, 0] <{layout = #m}> : ..          (the barrier comes with xegpu-place-barriers)
+
+    %r = vector.multi_reduction <add>, %x, %c [1] : vector<64x64xf32> to vector<64xf32>   (4 subgroups a row)
+    ->
+    %y = vector.shape_cast %x : vector<64x64xf32> to vector<64x4x16xf32>
+    %p = vector.multi_reduction <add>, %y, %0 [2] : vector<64x4x16xf32> to vector<64x4xf32>   within a subgroup
+    xegpu.store_matrix %p, %m[0, 0]      %q = xegpu.load_matrix %m[0, 0]   whole rows of four for everyone who needs one
+    %r = vector.multi_reduction <add>, %q, %c [1] : vector<64x4xf32> to vector<64xf32>
+
+Requires: workgroup-level XeGPU with a layout on every value. Guarantees: the same results at workgroup level;
+convert_layout and reductions that are left stay within subgroups. A conversion between layouts that give
+every subgroup the same elements stays (it costs registers at most). Refuses an exchange that does not fit
+the machine's shared memory, with the numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+
+from xdsl.context import Context
+from xdsl.dialects import arith, gpu, memref
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    IndexType,
+    IntegerAttr,
+    IntegerType,
+    MemRefType,
+    ModuleOp,
+    VectorType,
+    i8,
+    i64,
+)
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.passes import ModulePass
+
+from tilewright import layout as ly
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects import xegpu
+from tilewright.dialects.upstream.vector import (
+    ExtractStridedSliceOp,
+    InsertStridedSliceOp,
+    MultiReductionOp,
+    ShapeCastOp,
+)
+from tilewright.dialects.xegpu import MemDescType
+from tilewright.dialects.xegpu.types import element_bits
+from tilewright.layout import Distribution
+from tilewright.passes.xegpu import layout_rules as rules
+from tilewright.passes.xegpu import layout_text as own
+from tilewright.passes.xegpu.emit import Before, neutral, with_shape
+from tilewright.passes.xegpu.layout_defaults import bytes_of
+from tilewright.passes.xegpu.layout_relations import inserted_dim
+from tilewright.passes.xegpu.wg_to_sg import workgroup_kernels
+from tilewright.uarch import machine
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class XeGPUExchangeThroughSlm(ModulePass):
+    """See the module's docstring."""
+
+    name = "xegpu-exchange-through-slm"
+
+    chip: str = "pvc"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        limit = machine(f"xe-{self.chip}").memories["slm"].size
+        for kernel in workgroup_kernels(op):
+            _Exchange(kernel, limit).run()
+
+
+class _Exchange:
+    def __init__(self, kernel: gpu.FuncOp, limit: int):
+        self.kernel = kernel
+        self.limit = limit
+        self.buffers: dict[int, list[SSAValue]] = {}
+        self.turn: dict[int, int] = {}
+        self.used = _allocated(kernel)
+
+    def run(self) -> None:
+        for op in list(self.kernel.walk()):
+            if isinstance(op, MultiReductionOp):
+                self.reduction(op)
+        for op in list(self.kernel.walk()):
+            if isinstance(op, xegpu.ConvertLayoutOp):
+                self.conversion(op)
+            elif isinstance(op, xegpu.AtomicRMWOp):
+                self.old_values(op)
+
+    def old_values(self, op: xegpu.AtomicRMWOp) -> None:
+        """One of several owners does the atomic, and hands what it got to the others."""
+        d = own.layout_of(op.result)
+        uses = list(op.result.uses)
+        if d is None or not uses or own.replicas(d, own.shape_of(op.result)) == 1:
+            return
+        behind = op.next_op
+        assert behind is not None
+        at = Before(behind)
+        value = self.exchange(at, op.result, d, d)
+        for use in uses:
+            use.operation.operands[use.index] = value
+
+    # --- Conversions ------------------------------------------------------------------------------
+
+    def conversion(self, op: xegpu.ConvertLayoutOp) -> None:
+        have, want = own.layout_of(op.source), own.layout_of(op.result)
+        shape = own.shape_of(op.source)
+        if have is None or want is None or own.same_owners(have, want, shape):
+            return
+        at = Before(op)
+        at.replace(self.exchange(at, op.source, have, want))
+
+    def exchange(
+        self, at: Before, value: SSAValue, have: Distribution, want: Distribution
+    ) -> SSAValue:
+        """The value under another layout, through shared memory."""
+        shape = own.shape_of(value)
+        kind = value.type
+        assert isinstance(kind, VectorType)
+        if self.used + bytes_of(shape, kind) > self.limit and not self._reusable(
+            bytes_of(shape, kind)
+        ):
+            found = self.in_chunks(at, value, have, want)
+            if found is not None:
+                return found
+        stored, back = self.to_memory(at, value, have)
+        element = stored.type.element_type  # pyright: ignore
+        matrix = shape if len(shape) > 1 else (1, *shape)
+        desc = MemDescType(matrix, element)
+        view = at.add(xegpu.CreateMemDescOp(self.buffer(at.op, matrix, element), desc))
+        zero = [0] * len(matrix)
+        at.insert(xegpu.StoreMatrixOp(stored, view, zero, own.attribute(have)))
+        loaded = at.add(
+            xegpu.LoadMatrixOp(view, zero, VectorType(element, list(shape)), own.attribute(want))
+        )
+        if back is None:
+            return loaded
+        new: Operation = back(loaded, kind)
+        own.set_layout(new.results[0], want)
+        return at.add(new)
+
+    def in_chunks(
+        self, at: Before, value: SSAValue, have: Distribution, want: Distribution
+    ) -> SSAValue | None:
+        """The exchange in slices of every owner's part, which fit one after the other; None where no
+        dimension can be cut so."""
+        shape, kind = own.shape_of(value), value.type
+        assert isinstance(kind, VectorType)
+        for dim in reversed(range(len(shape))):
+            try:
+                sizes, mine = split_at(have, shape, dim)
+                split = (*shape[:dim], *sizes, *shape[dim + 1 :])
+                theirs = rules.reshape(want, shape, split)
+            except ly.LayoutError:
+                continue
+            cut = dim + len(sizes) - 1
+            room = max((self.limit - self.used) // 4, *self.buffers, 0)
+            count = 1
+            while bytes_of(split, kind) // count > room and split[cut] % (2 * count) == 0:
+                count *= 2
+            whole = own.is_whole(mine, split, cut) and own.is_whole(theirs, split, cut)
+            if not whole or bytes_of(split, kind) // count > room:
+                continue
+            return self.slices(at, value, (mine, theirs, want), split, cut, count)
+        return None
+
+    def slices(
+        self,
+        at: Before,
+        value: SSAValue,
+        layouts: tuple[Distribution, Distribution, Distribution],
+        split: Shape,
+        cut: int,
+        count: int,
+    ) -> SSAValue:
+        mine, theirs, want = layouts
+        kind = value.type
+        assert isinstance(kind, VectorType)
+
+        def said(op: Operation, d: Distribution) -> SSAValue:
+            own.set_layout(op.results[0], d)
+            return at.add(op)
+
+        width = split[cut] // count
+        small = (*split[:cut], width, *split[cut + 1 :])
+        parts = said(ShapeCastOp(value, with_shape(kind, split)), mine)
+        whole = at.splat(0, with_shape(kind, split))
+        own.set_layout(whole, theirs)
+        from_part, to_part = (_narrowed(d, cut, width) for d in (mine, theirs))
+        for n in range(count):
+            start = [n * width if i == cut else 0 for i in range(len(split))]
+            piece = said(ExtractStridedSliceOp(parts, start, small), from_part)
+            moved = self.exchange(at, piece, from_part, to_part)
+            whole = said(InsertStridedSliceOp(moved, whole, start), theirs)
+        return said(ShapeCastOp(whole, kind), want)
+
+    def to_memory(
+        self, at: Before, value: SSAValue, d: Distribution
+    ) -> tuple[SSAValue, Callable[..., Operation] | None]:
+        """The value in a type that memory has, and how it comes back; None where it is such a type."""
+        kind = value.type
+        assert isinstance(kind, VectorType)
+        shape = kind.get_shape()
+        if isinstance(kind.element_type, IndexType):
+            wide = arith.IndexCastOp(value, VectorType(i64, shape))  # pyright: ignore
+            back = arith.IndexCastOp
+        elif isinstance(kind.element_type, IntegerType) and kind.element_type.width.data < 8:
+            wide = arith.ExtUIOp(value, VectorType(i8, shape))  # pyright: ignore
+            back = arith.TruncIOp
+        else:
+            return value, None
+        own.set_layout(wide.results[0], d)
+        return at.add(wide), back
+
+    def buffer(self, op: Operation, shape: tuple[int, ...], element: Attribute) -> SSAValue:
+        """Shared memory for one exchange: two of a size take turns, so that one barrier per exchange
+        is enough."""
+        size = prod(shape) * element_bits(element) // 8
+        known = self.buffers.setdefault(size, [])
+        turn = self.turn.get(size, 0)
+        self.turn[size] = 1 - turn
+        if len(known) > turn:
+            return known[turn]
+        if self.used + size > self.limit:
+            if known:
+                return known[0]
+            larger = [n for n in self.buffers if n > size and self.buffers[n]]
+            if larger:
+                return self.part_of(self.buffers[min(larger)][0], size)
+            raise error_at(
+                op,
+                f"{op.name} exchanges {size} bytes between subgroups through shared memory; with the "
+                f"{self.used} bytes in use that is more than the machine's {self.limit}",
+                hint="a layout that keeps the value within its subgroups, or a smaller tile",
+                kind=UnsupportedError,
+            )
+        self.used += size
+        alloc = memref.AllocOp([], [], MemRefType(i8, [size], memory_space=IntegerAttr(3, i64)))
+        block = self.kernel.body.block
+        first = block.first_op
+        assert first is not None
+        block.insert_op_before(alloc, first)
+        alloc.memref.name_hint = "exchange"
+        known.append(alloc.memref)
+        return alloc.memref
+
+    def _reusable(self, size: int) -> bool:
+        """Whether memory of another exchange is large enough."""
+        return any(n >= size for n in self.buffers)
+
+    def part_of(self, whole: SSAValue, size: int) -> SSAValue:
+        """The first bytes of another exchange's memory: barriers keep the two apart in time."""
+        source = whole.type
+        assert isinstance(source, MemRefType) and isinstance(whole.owner, Operation)
+        view = memref.SubviewOp.from_static_parameters(whole, source, [0], [size], [1])
+        block = whole.owner.parent_block()
+        assert block is not None
+        block.insert_op_after(view, whole.owner)
+        return view.result
+
+    # --- Reductions ---------------------------------------------------------------------------------
+
+    def reduction(self, op: MultiReductionOp) -> None:
+        d = own.layout_of(op.source)
+        if d is None:
+            return
+        shape = own.shape_of(op.source)
+        dims = sorted(int(x) for x in op.dims_attr.get_values())
+        layout = own.bound(d, shape)
+        crossing = sorted(
+            {x.dim for x in layout.on(ly.Axis.SUBGROUP) if x.dim is not None and x.dim in dims}
+        )
+        if crossing:
+            self.in_two_steps(op, d, shape, dims, crossing)
+        elif isinstance(op.dest.type, VectorType):
+            self.then_convert(op, ly.slice_(d, dims))
+
+    def then_convert(self, op: MultiReductionOp, native: Distribution) -> None:
+        """The result is where the reduction leaves it, and is converted."""
+        want = own.layout_of(op.dest)
+        shape = own.shape_of(op.dest)
+        if want is None or own.same_owners(native, want, shape):
+            return
+        at = Before(op)
+        acc = op.acc
+        have = own.layout_of(acc)
+        if have is not None and not own.same_owners(native, have, shape):
+            acc = at.add(xegpu.ConvertLayoutOp(acc, own.attribute(native), own.attribute(have)))
+        new = MultiReductionOp(op.kind, op.source, acc, [int(x) for x in op.dims_attr.get_values()])
+        own.set_layout(new.dest, native)
+        value = at.add(new)
+        at.replace(at.add(xegpu.ConvertLayoutOp(value, own.attribute(want), own.attribute(native))))
+
+    def in_two_steps(
+        self,
+        op: MultiReductionOp,
+        d: Distribution,
+        shape: tuple[int, ...],
+        dims: list[int],
+        crossing: list[int],
+    ) -> None:
+        at = Before(op)
+        kind = op.source.type
+        assert isinstance(kind, VectorType)
+        # Every crossing dimension becomes ([rounds,] owners, part).
+        new_shape: list[int] = []
+        split = d
+        within: list[int] = []
+        owners: list[int] = []
+        for dim, extent in enumerate(shape):
+            at_dim = len(new_shape)
+            if dim not in crossing:
+                within += [at_dim] if dim in dims else []
+                new_shape.append(extent)
+                continue
+            sizes, split = split_at(split, (*new_shape, *shape[dim:]), at_dim)
+            new_shape += sizes
+            owners.append(at_dim + len(sizes) - 2)
+            within += [at_dim + i for i in range(len(sizes)) if i != len(sizes) - 2]
+        cast = ShapeCastOp(op.source, with_shape(kind, new_shape))
+        own.set_layout(cast.result, split)
+        value = at.add(cast)
+        partial_layout = ly.slice_(split, within)
+        partial_shape = [n for i, n in enumerate(new_shape) if i not in within]
+        start = at.splat(neutral(op.kind, kind.element_type), with_shape(kind, partial_shape))
+        own.set_layout(start, partial_layout)
+        first = MultiReductionOp(op.kind, value, start, within)
+        own.set_layout(first.dest, partial_layout)
+        partial = at.add(first)
+        places = [o - sum(1 for w in within if w < o) for o in owners]
+        want = own.layout_of(op.dest)
+        if want is None:
+            subgroups = d.subgroups
+            whole = own.replicated(subgroups, len(partial_shape), partial_shape)
+        else:
+            whole = want
+            for place, owner in zip(places, owners, strict=True):
+                whole = inserted_dim(whole, place, new_shape[owner])
+        gathered = self.exchange(at, partial, partial_layout, whole)
+        last = MultiReductionOp(op.kind, gathered, op.acc, places)
+        if want is not None:
+            own.set_layout(last.dest, want)
+        at.replace(at.add(last))
+
+
+def _narrowed(d: Distribution, dim: int, width: int) -> Distribution:
+    return rules.on_field(d, rules.kept_fields(d)[dim], width)
+
+
+def split_at(d: Distribution, shape: Shape, dim: int) -> tuple[list[int], Distribution]:
+    """A dimension as (rounds, owners, part), or (owners, part) where there is one round."""
+    fields = [i for i in range(d.field_rank) if i not in d.sliced]
+    at = fields[dim]
+    assert d.sg_layout is not None
+    part = own.subgroup_part(d).part_shape(shape)[dim]
+    groups = d.sg_layout[at]
+    count = min(groups, shape[dim] // part)
+    rounds = shape[dim] // (count * part)
+    lead = [rounds] if rounds > 1 else []
+    ones = [1] * len(lead)
+    grow = len(lead) + 1
+
+    def put(field: Shape | None, owners: int, inner: int) -> Shape | None:
+        return None if field is None else (*field[:at], *ones, owners, inner, *field[at + 1 :])
+
+    order = d.order or tuple(reversed(range(d.field_rank)))
+    moved: list[int] = []
+    for o in order:
+        moved += [*reversed(range(at, at + grow + 1))] if o == at else [o + grow if o > at else o]
+    inst, lanes, data = d.inst_data, d.lane_layout, d.lane_data
+    split = replace(
+        d,
+        sg_layout=put(d.sg_layout, groups, 1),
+        sg_data=put(d.sg_data or d.sg_layout, 1, part),
+        inst_data=put(inst, 1, inst[at] if inst is not None else 1),
+        lane_layout=put(lanes, 1, lanes[at] if lanes is not None else 1),
+        lane_data=put(data, 1, data[at] if data is not None else 1),
+        order=tuple(moved),
+        sliced=tuple(s + grow if s > at else s for s in d.sliced),
+    )
+    return [*lead, count, part], split
+
+
+def _allocated(kernel: gpu.FuncOp) -> int:
+    """Bytes of shared memory that the program has already."""
+    total = 0
+    for op in kernel.walk():
+        if isinstance(op, memref.AllocOp | memref.AllocaOp):
+            type = op.memref.type
+            assert isinstance(type, MemRefType)
+            if "3" in str(type.memory_space) or "workgroup" in str(type.memory_space):
+                kind = type.element_type
+                bits = element_bits(kind) if isinstance(kind, (AnyFloat, IntegerType)) else 64
+                total += prod(type.get_shape()) * bits // 8
+    return total

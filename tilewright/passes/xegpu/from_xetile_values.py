@@ -1,0 +1,134 @@
+"""xetile-to-xegpu, the ops on values: products, reductions, broadcasts, maps.
+
+Part of :mod:`tilewright.passes.xegpu.from_xetile`.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import vector
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    VectorType,
+)
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.dialects import xegpu, xetile
+from tilewright.dialects.upstream.vector import MultiReductionOp
+from tilewright.dialects.xegpu import (
+    LayoutAttr,
+)
+from tilewright.dialects.xetile import SgMapAttr, WgMapAttr
+from tilewright.dialects.xetile.attrs import ints
+from tilewright.passes.xegpu.emit import Before, neutral, shape_of
+
+RESULT_LAYOUT = "layout_result_0"
+
+
+def layout_of(wg_map: WgMapAttr | None, sg_map: SgMapAttr | None = None) -> LayoutAttr | None:
+    """XeTile's maps as a layout; ids are row-major in both."""
+    if wg_map is None and sg_map is None:
+        return None
+    fields: dict[str, tuple[int, ...]] = {}
+    if wg_map is not None:
+        fields |= {"sg_layout": ints(wg_map.sg_layout), "sg_data": ints(wg_map.sg_data)}
+        if isinstance(wg_map.inst_data, ArrayAttr):
+            fields["inst_data"] = ints(wg_map.inst_data)
+    if sg_map is not None:
+        fields |= {"lane_layout": ints(sg_map.wi_layout), "lane_data": ints(sg_map.wi_data)}
+    return LayoutAttr(**fields)
+
+
+def swapped(layout: LayoutAttr | None) -> LayoutAttr | None:
+    """The layout of the transposed value with the same owners: grid and data swap, and ids' order."""
+    if layout is None:
+        return None
+    names = ("sg_layout", "sg_data", "inst_data", "lane_layout", "lane_data")
+    swapped = {
+        name: None if (value := layout.field(name)) is None else tuple(reversed(value))
+        for name in names
+    }
+    return LayoutAttr(**swapped, order=(0, 1))
+
+
+def convert_value(op: Operation) -> None:
+    match op:
+        case xetile.TileMmaOp():
+            maps = [layout_of(m) for m in (op.wg_map_a, op.wg_map_b, op.wg_map_c)]
+            result = op.result.type
+            assert isinstance(result, VectorType)
+            at = Before(op)
+            at.replace(at.add(xegpu.DpasOp(op.a, op.b, op.c, result, *maps)))
+        case xetile.TransposeOp():
+            at = Before(op)
+            at.replace(_mapped(at.transpose(op.value, op.permutation), op.wg_map))
+        case xetile.ReductionOp():
+            _reduction(op)
+        case xetile.BroadcastOp():
+            _broadcast(op)
+        case xetile.ConvertLayoutOp():
+            at = Before(op)
+            target = layout_of(op.wg_map_result)
+            assert target is not None
+            at.replace(
+                at.add(xegpu.ConvertLayoutOp(op.source, target, layout_of(op.wg_map_source)))
+            )
+        case _:
+            map = op.attributes.get("map")
+            if isinstance(map, WgMapAttr) and not op.name.startswith("xetile."):
+                layout = layout_of(map)
+                assert layout is not None
+                op.attributes[RESULT_LAYOUT] = layout
+                del op.attributes["map"]
+
+
+def _mapped(value: SSAValue, wg_map: WgMapAttr | None) -> SSAValue:
+    """Writes a map on the op that makes the value."""
+    layout = layout_of(wg_map)
+    if layout is not None and isinstance(value.owner, Operation):
+        value.owner.attributes[RESULT_LAYOUT] = layout
+    return value
+
+
+def _reduction(op: xetile.ReductionOp) -> None:
+    at = Before(op)
+    source, result = op.source, op.result.type
+    assert isinstance(result, VectorType)
+    shape, dims = list(shape_of(source)), sorted(op.dims)
+    if op.reduction_size is not None:
+        # [M, N] -> [M, N / s, s]: the runs become a dimension of their own.
+        dim, size = dims[0], op.reduction_size
+        shape[dim : dim + 1] = [shape[dim] // size, size]
+        source = at.cast(source, shape)
+        dims = [dim + 1]
+    kept = [extent for d, extent in enumerate(shape) if d not in dims]
+    element = result.element_type
+    start = neutral(op.kind, element)
+    if kept:
+        acc = at.splat(start, VectorType(element, kept))
+    else:
+        number = at.splat(start, VectorType(element, [1]))
+        acc = at.add(vector.ExtractOp(number, [0], element))
+    reduced = at.add(MultiReductionOp(op.kind, source, acc, dims))
+    if isinstance(reduced.type, VectorType):
+        value = at.cast(reduced, result.get_shape())
+    else:
+        value = at.broadcast(reduced, result.get_shape())
+    at.replace(_mapped(value, op.wg_map))
+
+
+def _broadcast(op: xetile.BroadcastOp) -> None:
+    at = Before(op)
+    result = op.result.type
+    assert isinstance(result, VectorType)
+    value, size = op.source, op.broadcast_size
+    if size is not None:
+        # [n, ..] -> [n, 1, ..] -> [n, s, ..] -> [n * s, ..]: contiguous copies.
+        (dim,) = op.dims
+        shape = list(shape_of(value))
+        shape.insert(dim + 1, 1)
+        value = at.cast(value, shape)
+        shape[dim + 1] = size
+        value = at.cast(at.broadcast(value, shape), result.get_shape())
+    else:
+        value = at.broadcast(value, result.get_shape())
+    at.replace(_mapped(value, op.wg_map))

@@ -1,0 +1,404 @@
+"""Subgroup to lane: every lane computes the addresses of its own registers.
+
+Part of :mod:`tilewright.passes.xegpu.subgroup_distribute`: what blocks become where the machine has no 2D block message
+for them. Neighbours in memory that are known to be aligned go together in one access; a register outside of the
+base matrix is not accessed, and reads as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from xdsl.dialects import arith, memref
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    AnyFloat,
+    BoolAttr,
+    FloatAttr,
+    IntegerAttr,
+    MemRefType,
+    NoneAttr,
+    StridedLayoutAttr,
+    VectorType,
+    i64,
+)
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from tilewright import layout as ly
+from tilewright.dialects import xegpu
+from tilewright.dialects.xegpu.types import element_bits
+from tilewright.dialects.xetile.assembly import Index
+from tilewright.passes.xegpu.blocks import (
+    created,
+    surface,
+)
+from tilewright.passes.xegpu.fragments import Register, dense, element_of
+from tilewright.passes.xegpu.lane_shapes import LaneShapes
+from tilewright.passes.xegpu.multiples import is_multiple
+
+_HINTS = ("l1_hint", "l2_hint", "l3_hint")
+
+
+@dataclass(frozen=True)
+class Surface:
+    """A base as a row of elements: address or 1-D memref, and its matrix' sizes and strides."""
+
+    base: SSAValue
+    sizes: tuple[Index, ...]
+    strides: tuple[Index, ...]
+    bounded: bool
+
+
+class LaneAddresses(LaneShapes):
+    """Accesses of single lanes."""
+
+    # --- Blocks without block messages ---------------------------------------------------------------
+
+    def surface_of(self, op: xegpu.BlockAccess) -> Surface:
+        source = created(op.operands[op.tdesc_operand])
+        if source is None:
+            raise self.refuse(
+                "the descriptor is carried by a loop or an if, so that its base is not known",
+                "run xegpu-modernize first",
+            )
+        sizes, strides = surface(source)
+        value = source.source
+        if not isinstance(value.type, MemRefType):
+            found = [self.env[s] if isinstance(s, SSAValue) else s for s in (*sizes, *strides)]
+            rank = len(sizes)
+            numbers = [self.constant_or(v) for v in found]
+            return Surface(self.env[value], tuple(numbers[:rank]), tuple(numbers[rank:]), True)
+        rank = len(value.type.get_shape())
+        base = self.env[value]
+        metadata: Operation | None = None
+
+        def run_time() -> Operation:
+            nonlocal metadata
+            if metadata is None:
+                key = ("metadata", base)
+                found = self.known(key)
+                if found is None:
+                    metadata = self.put(memref.ExtractStridedMetaDataOp(base))
+                    self.remember(key, metadata.results[0])
+                else:
+                    metadata = found.owner  # pyright: ignore
+            assert isinstance(metadata, Operation)
+            return metadata
+
+        def resolved(given: Index | None, result: int) -> Index:
+            if isinstance(given, SSAValue):
+                return self.env[given]
+            return run_time().results[result] if given is None else given
+
+        full_sizes = tuple(resolved(s, 2 + n) for n, s in enumerate(sizes))
+        full_strides = tuple(resolved(s, 2 + rank + n) for n, s in enumerate(strides))
+        return Surface(
+            self.flattened(base, full_sizes, full_strides), full_sizes, full_strides, True
+        )
+
+    def constant_or(self, value: Index | None) -> Index:
+        assert value is not None
+        return value
+
+    def flattened(
+        self, base: SSAValue, sizes: Sequence[Index], strides: Sequence[Index]
+    ) -> SSAValue:
+        """A memref as a row of elements that begins where it begins."""
+        kind = base.type
+        assert isinstance(kind, MemRefType)
+        if kind.get_shape() and len(kind.get_shape()) == 1 and isinstance(kind.layout, NoneAttr):
+            return base
+        key = ("flat", base)
+        if (found := self.known(key)) is not None:
+            return found
+        extent: Index = 1
+        for size, stride in zip(sizes, strides, strict=True):
+            extent = self.plus(extent, self.times(self.plus(size, -1), stride))
+        offset: Index | None = 0
+        if isinstance(kind.layout, StridedLayoutAttr):
+            offset = getattr(kind.layout.offset, "data", None)
+        elif not isinstance(kind.layout, NoneAttr):
+            offset = None
+        if offset is None:
+            metadata = self.put(memref.ExtractStridedMetaDataOp(base))
+            offset = metadata.results[1]
+        static = extent if isinstance(extent, int) else DYNAMIC_INDEX
+        plain = offset == 0
+        layout = (
+            NoneAttr()
+            if plain
+            else StridedLayoutAttr([1], offset if isinstance(offset, int) else None)
+        )
+        result = MemRefType(kind.element_type, [static], layout, kind.memory_space)
+        op = memref.ReinterpretCastOp.from_dynamic(base, [offset], [extent], [1], result)
+        return self.remember(key, self.add(op))
+
+    def block_offsets(self, op: xegpu.BlockAccess, rank: int) -> list[Index]:
+        """Where the block begins, one number per dimension of the base."""
+        source = created(op.operands[op.tdesc_operand])
+        assert source is not None
+        total: list[Index] = [0] * rank
+        for given in (source.mixed_offsets, op.mixed_offsets or []):
+            moved: list[Index] = [self.env[v] if isinstance(v, SSAValue) else v for v in given]
+            lead = rank - len(moved)
+            for n, v in enumerate(moved):
+                total[lead + n] = self.plus(total[lead + n], v)
+        return total
+
+    def places(
+        self, op: xegpu.BlockAccess, layout: ly.Layout, surface: Surface, width: int = 0
+    ) -> tuple[list[Index], list[SSAValue | None]]:
+        """Of each register: its element's distance from the base, and whether it is inside (None: is).
+
+        `layout` is over [blocks,] rows, columns (or elements of a row); blocks of `width` columns lie side
+        by side.
+        """
+        rank, block_rank = len(surface.sizes), len(op.tdesc.get_shape())
+        offsets = self.block_offsets(op, rank)
+        lane = [x.astype(int) for x in layout.at(lane=np.arange(self.lanes))]
+        register = [x.astype(int) for x in layout.at(register=np.arange(layout.registers))]
+        if layout.rank > block_rank:
+            for table in (lane, register):
+                blocks = table.pop(0)
+                table[-1] = table[-1] + blocks * width
+        lead = rank - block_rank
+        # What is the same for all lanes is added first: it stays in scalar registers, one part is the lane's.
+        start: Index = 0
+        own: Index = 0
+        inside: SSAValue | None = None
+        bounded = op.tdesc.boundary_check and surface.bounded
+        tables: list[Index] = [0] * rank
+        for n in range(rank):
+            start = self.plus(start, self.times(offsets[n], surface.strides[n]))
+            if n >= lead:
+                tables[n] = self.index_table([int(x) for x in lane[n - lead]])
+                own = self.plus(own, self.times(tables[n], surface.strides[n]))
+            elif bounded and not _below(offsets[n], surface.sizes[n]):
+                hit = self.compare("ult", self.index(offsets[n]), self.index(surface.sizes[n]))
+                inside = hit if inside is None else self.binary(arith.AndIOp, inside, hit)
+        distances: list[Index] = []
+        masks: list[SSAValue | None] = []
+        for r in range(layout.registers):
+            distance, mask = start, inside
+            for n in range(lead, rank):
+                step = int(register[n - lead][r])
+                distance = self.plus(distance, self.times(step, surface.strides[n]))
+                if bounded:
+                    place = self.plus(self.plus(offsets[n], step), tables[n])
+                    if not _below(place, surface.sizes[n]):
+                        extent = self.index(surface.sizes[n])
+                        hit = self.compare("ult", self.index(place), extent)
+                        mask = hit if mask is None else self.binary(arith.AndIOp, mask, hit)
+            distances.append(self.plus(distance, own))
+            masks.append(mask)
+        return distances, masks
+
+    def runs(self, op: xegpu.BlockAccess, layout: ly.Layout, surface: Surface) -> int:
+        """Registers that lie side by side in memory, aligned, inside or outside together: one access."""
+        bits = element_bits(op.tdesc.element_type)
+        if surface.strides[-1] != 1:
+            return 1
+        rank = len(surface.sizes)
+        column = layout.at(register=np.arange(layout.registers))[-1]
+        lane_column = layout.at(lane=np.arange(self.lanes))[-1]
+        others = layout.at(register=np.arange(layout.registers))[:-1]
+        source = created(op.operands[op.tdesc_operand])
+        assert source is not None
+        last = [g[-1] for g in (source.mixed_offsets, op.mixed_offsets or []) if g]
+        numbers: list[Index] = [surface.sizes[-1], *surface.strides[: rank - 1]]
+        best = 1
+        for size in (2, 4, 8, 16):
+            if size * bits > 128 or layout.registers % size:
+                break
+            groups = column.reshape(-1, size)
+            apart = any((o.reshape(-1, size) != o.reshape(-1, size)[:, :1]).any() for o in others)
+            if apart or (groups != groups[:, :1] + np.arange(size)).any():
+                break
+            if (groups[:, 0] % size).any() or (lane_column % size).any():
+                break
+            if not all(isinstance(n, int) and n % size == 0 for n in numbers):
+                break
+            if not all(is_multiple(v, size) for v in last):
+                break
+            if size * bits % 32 == 0:
+                best = size
+        return best
+
+    def scattered_load(self, op: xegpu.LoadNdOp) -> None:
+        surface, layout = self.surface_of(op), self.owners.layout(op.value)
+        width = op.tdesc.get_shape()[-1]
+        over = self._over_blocks(op, layout)
+        distances, masks = self.places(op, over, surface, width)
+        size = self.runs(op, over, surface)
+        element = element_of(op.value)
+        registers: list[Register] = []
+        for first in range(0, layout.registers, size):
+            registers += self.lane_load(
+                surface.base,
+                distances[first],
+                masks[first],
+                element,
+                size,
+                self._hints(op),
+                zero=True,
+            )
+        # One vector at once: the single elements need not live until it is used.
+        value = self.pick(registers)
+        self.give(op.value, self.fragment(layout, value))
+
+    def _over_blocks(self, op: xegpu.BlockAccess, layout: ly.Layout) -> ly.Layout:
+        """The ownership of a value over the blocks as they lie in memory."""
+        tdesc = op.tdesc
+        shape = tdesc.get_shape()
+        blocks = (tdesc.array_length, *shape) if tdesc.array_length > 1 else shape
+        if isinstance(op, xegpu.LoadNdOp) and op.transposes:
+            if op.transpose_bit_width is not None:
+                unit = op.transpose_bit_width.value.data // element_bits(tdesc.element_type)
+                layout = layout.reshaped((shape[1] // unit, shape[0], unit)).permuted((1, 0, 2))
+                return layout.reshaped(shape)
+            return layout.permuted((1, 0))
+        if isinstance(op, xegpu.LoadNdOp) and op.packed is not None and layout.rank > len(blocks):
+            rank = layout.rank
+            layout = layout.permuted((*range(rank - 2), rank - 1, rank - 2))
+        return layout if layout.shape == blocks else layout.reshaped(blocks)
+
+    def _hints(self, op: Operation) -> dict[str, Attribute]:
+        return {k: v for k, v in op.properties.items() if k in _HINTS}
+
+    def lane_load(
+        self,
+        base: SSAValue,
+        offset: Index,
+        mask: SSAValue | None,
+        element: Attribute,
+        size: int,
+        hints: dict[str, Attribute],
+        *,
+        zero: bool,
+    ) -> list[Register]:
+        """One lane's access of `size` elements in a row; masked-off elements are 0 where `zero` asks for it."""
+        kind = VectorType(element, [size]) if size > 1 else element  # pyright: ignore
+        properties = dict(hints)
+        if size > 1:
+            properties["chunk_size"] = IntegerAttr(size, i64)
+        on = self.true() if mask is None else mask
+        made = self.add(
+            xegpu.LoadGatherOp.create(
+                operands=[base, self.index(offset), on],
+                properties=properties,
+                result_types=[kind],
+            )
+        )
+        if zero and mask is not None:
+            nothing = self.constant(zero_of(kind))
+            made = self.add(arith.SelectOp(mask, made, nothing))
+        return [(made, n) for n in range(size)]
+
+    def true(self) -> SSAValue:
+        return self.constant(BoolAttr.from_bool(True))  # pyright: ignore
+
+    def scattered_store(self, op: xegpu.StoreNdOp) -> None:
+        surface = self.surface_of(op)
+        value = self.owned(op.value, self.owners.layout(op.value))
+        layout = value.layout
+        distances, masks = self.places(op, layout, surface)
+        size = self.runs(op, layout, surface)
+        for first in range(0, layout.registers, size):
+            mask = self.once_per_element(layout, masks[first])
+            self.lane_store(
+                surface.base,
+                distances[first],
+                mask,
+                value.registers[first : first + size],
+                self._hints(op),
+            )
+
+    def lane_store(
+        self,
+        base: SSAValue,
+        offset: Index,
+        mask: SSAValue | None,
+        registers: Sequence[Register],
+        hints: dict[str, Attribute],
+    ) -> None:
+        size = len(registers)
+        properties = dict(hints)
+        if size > 1:
+            properties["chunk_size"] = IntegerAttr(size, i64)
+        value = self.pick(registers) if size > 1 else self.scalar_of(registers[0])
+        on = self.true() if mask is None else mask
+        self.put(
+            xegpu.StoreScatterOp.create(
+                operands=[value, base, self.index(offset), on], properties=properties
+            )
+        )
+
+    def once_per_element(self, layout: ly.Layout, mask: SSAValue | None) -> SSAValue | None:
+        """The mask of lanes that write: of lanes that hold the same element the first."""
+        lanes = np.arange(self.lanes)
+        copies = layout.replica_part(ly.Axis.LANE, lanes)
+        if not copies.any():
+            return mask
+        first = self.chosen(copies == 0)
+        return first if mask is None else self.binary(arith.AndIOp, mask, first)
+
+    def scattered_prefetch(self, op: xegpu.PrefetchNdOp) -> None:
+        """Each lane fetches the lines of some rows; a row outside becomes the first element."""
+        surface = self.surface_of(op)
+        tdesc = op.tdesc
+        *lead, width = tdesc.get_shape()
+        itemsize = max(1, element_bits(tdesc.element_type) // 8)
+        per_line = max(1, 64 // itemsize)
+        rows = prod(lead)
+        properties: dict[str, Attribute] = self._hints(op)
+        if not isinstance(surface.base.type, MemRefType):
+            properties["offset_align_byte"] = IntegerAttr(itemsize, i64)
+        for column in range(0, width * tdesc.array_length, per_line):
+            for row in range(0, rows, self.lanes):
+                places = [
+                    [min(row + lane, rows - 1) for lane in range(self.lanes)],
+                    [column] * self.lanes,
+                ][2 - len(tdesc.get_shape()) :]
+                offset, mask = self.place_of(op, surface, places)
+                if mask is not None:
+                    offset = self.add(arith.SelectOp(mask, self.index(offset), self.index(0)))
+                self.put(
+                    xegpu.PrefetchOp.create(
+                        operands=[surface.base, self.index(offset)], properties=properties
+                    )
+                )
+
+    def place_of(
+        self, op: xegpu.BlockAccess, surface: Surface, places: Sequence[Sequence[int]]
+    ) -> tuple[Index, SSAValue | None]:
+        """Distance and mask of one element per lane of a block."""
+        offsets = self.block_offsets(op, len(surface.sizes))
+        lead = len(offsets) - len(places)
+        total: Index = 0
+        mask: SSAValue | None = None
+        for n, (offset, stride) in enumerate(zip(offsets, surface.strides, strict=True)):
+            place = offset
+            if n >= lead:
+                place = self.plus(place, self.index_table(places[n - lead]))
+            total = self.plus(total, self.times(place, stride))
+            if not _below(place, surface.sizes[n]):
+                hit = self.compare("ult", self.index(place), self.index(surface.sizes[n]))
+                mask = hit if mask is None else self.binary(arith.AndIOp, mask, hit)
+        return total, mask
+
+
+def _below(place: Index, extent: Index) -> bool:
+    """Is it known that 0 <= place < extent?"""
+    return isinstance(place, int) and isinstance(extent, int) and 0 <= place < extent
+
+
+def zero_of(kind: Attribute) -> Any:
+    if isinstance(kind, VectorType):
+        return dense(kind, [0])
+    if isinstance(kind, AnyFloat):
+        return FloatAttr(0.0, kind)
+    return IntegerAttr(0, kind)  # pyright: ignore

@@ -1,0 +1,166 @@
+"""Layouts that nothing in a program asks for: how many subgroups, and who owns what.
+
+Chosen from shapes and the machine table: a product's accumulator fills half of a subgroup's registers at
+the most; other values are dealt so that a subgroup holds a few kilobytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from math import ceil, prod
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.dialects import xegpu
+from tilewright.dialects.upstream.vector import MultiReductionOp
+from tilewright.dialects.xegpu.types import element_bits
+from tilewright.layout import Distribution
+from tilewright.passes.xegpu import layout_text as own
+from tilewright.uarch.base import MatrixInstruction
+from tilewright.uarch.xe import XeMachine
+
+ACCUMULATOR = 128
+"""Registers that the accumulator of one subgroup may fill, of the 256 in large mode."""
+VALUE = 32
+"""Registers that another value of one subgroup may fill."""
+LARGE_GRF_SUBGROUPS = 32
+
+
+def bytes_of(shape: Sequence[int], element: VectorType) -> int:
+    kind = element.element_type
+    bits = 64 if kind.name == "index" else element_bits(kind)
+    return max(1, prod(shape) * bits // 8)
+
+
+def choose_subgroups(kernel: Operation, machine: XeMachine) -> int:
+    """The number of subgroups of a kernel that does not say: a power of two."""
+    most = LARGE_GRF_SUBGROUPS
+    products = [op for op in kernel.walk() if isinstance(op, xegpu.DpasOp)]
+    if products:
+        wanted = ceil(_accumulators(kernel, products) / (ACCUMULATOR * machine.grf_bytes))
+        for op in products:
+            m, n = own.shape_of(op.result)
+            # Eight subgroups keep one core busy, as long as each has a few instructions of rows.
+            lanes = machine.subgroup_sizes[0]
+            useful = max(1, m // 16) * max(1, n // (2 * lanes))
+            wanted = max(wanted, min(8, useful))
+    else:
+        largest = 1
+        for op in kernel.walk():
+            for result in op.results:
+                if isinstance(result.type, VectorType):
+                    largest = max(largest, bytes_of(own.shape_of(result), result.type))
+        wanted = ceil(largest / (VALUE * machine.grf_bytes))
+    power = 1
+    while power < wanted:
+        power *= 2
+    return min(power, most)
+
+
+def _accumulators(kernel: Operation, products: Sequence[xegpu.DpasOp]) -> int:
+    """Bytes that products keep in registers at once: what a loop carries, and products made in it besides."""
+    most = max(_size(op.result) for op in products)
+    for loop in kernel.walk():
+        if not isinstance(loop, scf.ForOp):
+            continue
+        ends = loop.body.block.last_op
+        assert ends is not None
+        inside = [op.result for op in products if op.parent_op() is loop]
+        carried = list(ends.operands)
+        besides = [v for v in inside if not any(v is c for c in carried)]
+        most = max(most, sum(_size(v) for v in (*carried, *besides)))
+    return most
+
+
+def _size(value: SSAValue) -> int:
+    return bytes_of(own.shape_of(value), value.type) if isinstance(value.type, VectorType) else 0
+
+
+def product_layout(
+    shape: Sequence[int],
+    subgroups: int,
+    instruction: MatrixInstruction | None,
+    whole: Collection[int] = (),
+) -> Distribution:
+    """The grid of an accumulator [m, n] that needs the fewest elements of A and B per subgroup.
+
+    Along the dimensions `whole` a cut would have subgroups exchange data every time.
+    """
+    m, n = shape
+    rows = instruction.m[-1] if instruction is not None else 8
+    columns = instruction.n[-1] if instruction is not None else 16
+    best: tuple[tuple[int, int, int, int], Distribution] | None = None
+    for down in _divisors(subgroups):
+        across = subgroups // down
+        pm, pn = _part(m, down), _part(n, across)
+        if pm is None or pn is None:
+            continue
+        ragged = int(pm % rows != 0) + int(pn % columns != 0)
+        shared = int(pm * down != m) + int(pn * across != n)
+        found = Distribution((down, across), (pm, pn))
+        cut = int(0 in whole and down > 1 and pm < m) + int(1 in whole and across > 1 and pn < n)
+        cost = (cut, shared + ragged, pm + pn, -pn)
+        if best is None or cost < best[0]:
+            best = cost, found
+    return best[1] if best is not None else spread(shape, subgroups)
+
+
+def wanted_whole(product: xegpu.DpasOp) -> set[int]:
+    """Dimensions of a product that what follows in the same loop reduces, or multiplies again."""
+    found: set[int] = set()
+    block = product.parent_block()
+    work: list[SSAValue] = [product.result]
+    seen = set[SSAValue]()
+    while work:
+        value = work.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        for use in value.uses:
+            op = use.operation
+            if op.parent_block() is not block:
+                continue
+            if isinstance(op, MultiReductionOp) and use.index == 0:
+                found |= set(reduced_dims(op))
+            elif isinstance(op, xegpu.DpasOp) and use.index < 2:
+                found.add(1 - use.index)
+            elif op.name.startswith(("arith.", "math.")) and op.results:
+                work.append(op.results[0])
+    return found
+
+
+def _part(extent: int, groups: int) -> int | None:
+    """The block of each of some subgroups along an extent; a short extent is shared."""
+    if extent % groups == 0:
+        return extent // groups
+    return 1 if groups % extent == 0 else None
+
+
+def _divisors(number: int) -> list[int]:
+    return [d for d in range(1, number + 1) if number % d == 0]
+
+
+def spread(shape: Sequence[int], subgroups: int, whole: Collection[int] = ()) -> Distribution:
+    """A value dealt out along its outermost dimensions first, but for those in `whole`.
+
+    Where subgroups are left over they share.
+    """
+    grid, part, left = [1] * len(shape), list(shape), subgroups
+    for dim in range(len(shape)):
+        if dim in whole:
+            continue
+        while left > 1:
+            factor = next(f for f in range(2, left + 1) if left % f == 0)
+            if part[dim] % factor:
+                break
+            grid[dim] *= factor
+            part[dim] //= factor
+            left //= factor
+    grid[0] *= left
+    return Distribution(tuple(grid), tuple(part))
+
+
+def reduced_dims(op: Operation) -> list[int]:
+    return [int(x) for x in op.dims_attr.get_values()] if isinstance(op, MultiReductionOp) else []

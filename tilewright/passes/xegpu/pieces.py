@@ -1,0 +1,165 @@
+"""Vectors cut into pieces: what blocking keeps for each value of the old program.
+
+A value is a grid of equal pieces, row-major, or one number everywhere (`Free`). `Pieces.box` gives any box of it:
+a piece, a slice of one, or several put together. Boxes that are asked for twice are made once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from xdsl.dialects import vector
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    BytesAttr,
+    DenseArrayBase,
+    DenseIntOrFPElementsAttr,
+    VectorType,
+    i64,
+)
+from xdsl.ir import Attribute, SSAValue
+
+from tilewright.dialects.upstream import vector as more
+from tilewright.passes.xegpu.fragments import Free, dense
+from tilewright.passes.xegpu.ownership import shape_of
+from tilewright.passes.xegpu.rebuild import Rebuild
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The pieces of a value of `shape`. A source may hold several (blocks of a load): (vector, block, row)."""
+
+    shape: Shape
+    piece: Shape
+    values: tuple[SSAValue, ...]
+
+
+def grid_of(shape: Shape, piece: Shape) -> Shape:
+    return tuple(extent // size for extent, size in zip(shape, piece, strict=True))
+
+
+def starts(shape: Shape, piece: Shape) -> Iterator[Shape]:
+    """Where each piece begins, row-major."""
+    ranges = (range(0, extent, size) for extent, size in zip(shape, piece, strict=True))
+    return product(*ranges)
+
+
+class Pieces(Rebuild):
+    """A kernel under construction at instruction level."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.grids: dict[SSAValue, Grid | Free] = {}
+
+    def typed(self, value: SSAValue, shape: Shape) -> VectorType:
+        kind = value.type
+        element = kind.element_type if isinstance(kind, VectorType) else kind
+        return VectorType(element, list(shape))  # pyright: ignore[reportArgumentType]
+
+    def hold(self, value: SSAValue, piece: Shape, values: Sequence[SSAValue]) -> None:
+        """The value is these pieces."""
+        shape = shape_of(value)
+        if prod(grid_of(shape, piece)) != len(values):
+            raise AssertionError(f"{len(values)} pieces {piece} of {shape}")
+        if value.name_hint is not None:
+            for made in values:
+                if made.name_hint is None:
+                    made.name_hint = value.name_hint
+        self.grids[value] = Grid(shape, piece, tuple(values))
+
+    def cut(self, value: SSAValue, piece: Shape) -> list[SSAValue]:
+        """All pieces of a value, of the given shape."""
+        grid = self.grids[value]
+        if isinstance(grid, Grid) and grid.piece == piece:
+            return list(grid.values)
+        return [self.box(value, start, piece) for start in starts(shape_of(value), piece)]
+
+    def whole(self, value: SSAValue) -> SSAValue:
+        shape = shape_of(value)
+        return self.box(value, (0,) * len(shape), shape)
+
+    def splat(self, free: Free, shape: Shape) -> SSAValue:
+        kind = VectorType(free.element, list(shape))  # pyright: ignore[reportArgumentType]
+        if free.data is not None:
+            return self.constant(DenseIntOrFPElementsAttr(kind, free.data))  # pyright: ignore
+        assert free.scalar is not None
+        return self.once(("splat", free.scalar, kind), vector.BroadcastOp(free.scalar, kind))
+
+    def box(self, value: SSAValue, start: Shape, size: Shape) -> SSAValue:
+        """The elements of a value in [start, start + size)."""
+        grid = self.grids[value]
+        if isinstance(grid, Free):
+            return self.splat(grid, size)
+        key = ("box", value, start, size)
+        found = self.known(key)
+        return self.remember(key, self._box(grid, start, size)) if found is None else found
+
+    def _box(self, grid: Grid, start: Shape, size: Shape) -> SSAValue:
+        first = tuple(s // p for s, p in zip(start, grid.piece, strict=True))
+        last = tuple((s + n - 1) // p for s, n, p in zip(start, size, grid.piece, strict=True))
+        if first == last:
+            local = tuple(s - f * p for s, f, p in zip(start, first, grid.piece, strict=True))
+            return self.slice(grid.values[self._number(grid, first)], local, size)
+        element = self.typed(grid.values[0], ()).element_type
+        total = self.constant(zeros(VectorType(element, list(size))))  # pyright: ignore
+        ranges = (range(a, b + 1) for a, b in zip(first, last, strict=True))
+        for index in product(*ranges):
+            begin = tuple(i * p for i, p in zip(index, grid.piece, strict=True))
+            low = tuple(max(a, b) for a, b in zip(begin, start, strict=True))
+            high = tuple(
+                min(a + p, b + n) for a, p, b, n in zip(begin, grid.piece, start, size, strict=True)
+            )
+            part = self.slice(
+                grid.values[self._number(grid, index)],
+                tuple(a - b for a, b in zip(low, begin, strict=True)),
+                tuple(b - a for a, b in zip(low, high, strict=True)),
+            )
+            offsets = [a - b for a, b in zip(low, start, strict=True)]
+            total = self.add(more.InsertStridedSliceOp(part, total, offsets))
+        return total
+
+    def _number(self, grid: Grid, index: Shape) -> int:
+        number = 0
+        for i, n in zip(index, grid_of(grid.shape, grid.piece), strict=True):
+            number = number * n + i
+        return number
+
+    def slice(self, value: SSAValue, start: Shape, size: Shape) -> SSAValue:
+        """A box of one vector; the vector itself where it is all of it."""
+        if shape_of(value) == size:
+            return value
+        key = ("slice", value, start, size)
+        found = self.known(key)
+        if found is None:
+            found = self.remember(
+                key, self.add(more.ExtractStridedSliceOp(value, list(start), list(size)))
+            )
+        return found
+
+    def cast(self, value: SSAValue, shape: Shape) -> SSAValue:
+        if shape_of(value) == shape:
+            return value
+        return self.once(("cast", value, shape), more.ShapeCastOp(value, self.typed(value, shape)))
+
+    def element_at(self, value: SSAValue, position: Sequence[int]) -> SSAValue:
+        """`vector.extract` at a position that may leave inner dimensions."""
+        rest = shape_of(value)[len(position) :]
+        kind = self.typed(value, rest) if rest else self.typed(value, ()).element_type
+        op = vector.ExtractOp.create(
+            operands=[value],
+            properties={"static_position": DenseArrayBase.from_list(i64, list(position))},
+            result_types=[kind],
+        )
+        return self.once(("at", value, tuple(position)), op)
+
+
+def zeros(kind: VectorType) -> DenseIntOrFPElementsAttr:
+    return dense(kind, [0.0 if isinstance(kind.element_type, AnyFloat) else 0])
+
+
+__all__ = ["Attribute", "BytesAttr", "Free", "Grid", "Pieces", "grid_of", "starts", "zeros"]

@@ -1,0 +1,424 @@
+"""xegpu-propagate-layout{kind=subgroup}: which subgroup owns what.
+
+Part of :mod:`tilewright.passes.xegpu.propagate_layout`.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+from xdsl.dialects import gpu, vector
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr, VectorType, i64
+from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from tilewright import dtypes
+from tilewright.diagnostics import UnsupportedError, error_at, location_of
+from tilewright.dialects import xegpu
+from tilewright.dialects.upstream.vector import MultiReductionOp
+from tilewright.dialects.xegpu.types import TensorDescType
+from tilewright.layout import Distribution, LayoutError
+from tilewright.passes.xegpu import layout_text as own
+from tilewright.passes.xegpu.cooperative import cooperative
+from tilewright.passes.xegpu.emit import Before, neutral
+from tilewright.passes.xegpu.layout_defaults import (
+    bytes_of,
+    choose_subgroups,
+    product_layout,
+    reduced_dims,
+    spread,
+    wanted_whole,
+)
+from tilewright.passes.xegpu.layout_relations import canonical, is_free, is_vector, relations
+from tilewright.passes.xegpu.layout_spread import Demand, Spread
+from tilewright.passes.xegpu.wg_to_sg import SUBGROUPS, subgroups_of
+from tilewright.uarch.base import MatrixInstruction
+from tilewright.uarch.xe import XeMachine
+
+REMARKS = "tilewright.remarks"
+
+
+def propagate_subgroup(kernel: gpu.FuncOp, machine: XeMachine) -> None:
+    """Writes a layout to every vector of a workgroup's kernel."""
+    _plain_loads(kernel)
+    _reductions_alike(kernel)
+    _duplicate_free(kernel)
+    _sink_conversions(kernel)
+    subgroups = _count(kernel, machine)
+    kernel.attributes[SUBGROUPS] = IntegerAttr(subgroups, i64)
+    state = Spread(kernel)
+    _fix(state, subgroups)
+    state.run()
+    _defaults(state, subgroups, machine)
+    _once_only(state, subgroups)
+    state.repair(subgroups)
+    state.index_uses()
+    state.slide()
+    _write(state, subgroups)
+
+
+def _plain_loads(kernel: Operation) -> None:
+    """Loads that transpose, or load several tiles, in ops that deal out alone; lanes choose the form."""
+    for op in list(kernel.walk()):
+        if not isinstance(op, xegpu.LoadNdOp) or op.mixed_offsets is None:
+            continue
+        turned = op.transposes and op.transpose_bit_width is None and op.packed is None
+        count = op.tdesc.array_length
+        if not turned and (count == 1 or len(own.shape_of(op.value)) != 3):
+            continue
+        at = Before(op)
+        old = op.tdesc
+        desc = op.tensor_desc
+        if count > 1:
+            made = desc.owner
+            if not isinstance(made, xegpu.CreateNdDescOp):
+                continue
+            plain = TensorDescType(old.get_shape(), old.element_type, None, old.ownership)
+            one = xegpu.CreateNdDescOp(
+                made.source,
+                plain,
+                shape=made.mixed_shape or None,
+                strides=made.mixed_strides or None,
+            )
+            desc = at.add(one)
+        tiles: list[SSAValue] = []
+        for n in range(count):
+            offsets = list(op.mixed_offsets)
+            if n:
+                step = at.index(n * old.get_shape()[-1])
+                offsets[-1] = at.add_index(at.index(offsets[-1]), step)
+            tile = xegpu.LoadNdOp(
+                desc,
+                VectorType(old.element_type, list(old.get_shape())),
+                offsets,
+                l1_hint=op.l1_hint,
+                l2_hint=op.l2_hint,
+                l3_hint=op.l3_hint,
+            )
+            value = at.add(tile)
+            tiles.append(at.transpose(value, op.permutation or ()) if turned else value)
+        if count == 1:
+            at.replace(tiles[0])
+            continue
+        kind = op.value.type
+        assert isinstance(kind, VectorType)
+        whole = at.splat(0, kind)
+        for n, tile in enumerate(tiles):
+            whole = at.add(vector.InsertOp(tile, whole, [n]))
+        at.replace(whole)
+
+
+def _reductions_alike(kernel: Operation) -> None:
+    """vector.reduction is the multi_reduction of one dimension, whose rules it then has."""
+    for op in list(kernel.walk()):
+        if not isinstance(op, vector.ReductionOp):
+            continue
+        at, kind = Before(op), op.kind.data.value
+        acc = op.acc
+        if acc is None:
+            one = VectorType(op.dest.type, [1])
+            acc = at.add(
+                vector.ExtractOp(at.splat(neutral(kind, op.dest.type), one), [0], op.dest.type)
+            )
+        at.replace(at.add(MultiReductionOp(kind, op.vector, acc, [0])))
+
+
+def _duplicate_free(kernel: Operation) -> None:
+    """Every use of a value that costs nothing gets its own."""
+    for op in list(kernel.walk()):
+        if not is_free(op) or not is_vector(op.results[0]):
+            continue
+        uses = list(op.results[0].uses)
+        for use in uses[1:]:
+            copy = op.clone()
+            copy.location = op.location
+            Rewriter.insert_op(copy, InsertPoint.after(op))
+            use.operation.operands[use.index] = copy.results[0]
+
+
+def _sink_conversions(kernel: Operation) -> None:
+    """convert_layout in front of a reduction goes behind it, where there is less to move."""
+    for op in list(kernel.walk()):
+        if not isinstance(op, xegpu.ConvertLayoutOp):
+            continue
+        uses = list(op.result.uses)
+        if len(uses) != 1 or not isinstance(reduction := uses[0].operation, MultiReductionOp):
+            continue
+        if uses[0].index != 0 or not is_vector(reduction.dest):
+            continue
+        target = own.from_attribute(op.target_layout)
+        if own.layout_of(reduction.dest) is None and target is not None:
+            from tilewright import layout as ly
+
+            own.set_layout(reduction.dest, ly.slice_(target, reduced_dims(reduction)))
+        op.result.replace_all_uses_with(op.source)
+        Rewriter.erase_op(op)
+
+
+def _count(kernel: gpu.FuncOp, machine: XeMachine) -> int:
+    """The number of subgroups that the text states, or a choice."""
+    found = {d.subgroups for d in _stated(kernel)}
+    if len(found) == 1:
+        return found.pop()
+    if found:
+        return subgroups_of(kernel) if not _ambiguous(kernel, found) else max(found)
+    stated = kernel.attributes.get(SUBGROUPS)
+    if isinstance(stated, IntegerAttr):
+        return stated.value.data
+    return choose_subgroups(kernel, machine)
+
+
+def _ambiguous(kernel: gpu.FuncOp, found: set[int]) -> bool:
+    listed = ", ".join(str(n) for n in sorted(found))
+    raise error_at(
+        kernel,
+        f"layouts of the kernel deal to different numbers of subgroups: {listed}",
+        hint="a workgroup has one number of subgroups: the product of sg_layout is the same everywhere",
+    )
+
+
+def _stated(kernel: Operation) -> list[Distribution]:
+    found: list[Distribution] = []
+    for op in kernel.walk():
+        values = [*op.properties.values(), *op.attributes.values()]
+        values += [v.type.ownership for v in op.results if isinstance(v.type, TensorDescType)]
+        for value in values:
+            d = own.from_attribute(value)
+            if d is not None and d.sg_layout is not None:
+                found.append(d)
+    return found
+
+
+def _fix(state: Spread, subgroups: int) -> None:
+    """What the text says, and the operands that stores and unknown ops want."""
+    for op in state.kernel.walk():
+        for result in op.results:
+            if not is_vector(result):
+                continue
+            d = own.layout_of(result)
+            if d is not None and d.sg_layout is not None:
+                _give_stated(state, result, d)
+        match op:
+            case xegpu.StoreNdOp():
+                _demand_stated(state, op, 0, op.ownership)
+            case xegpu.StoreMatrixOp() | xegpu.StoreScatterOp():
+                _demand_stated(state, op, 0, op.layout)
+            case xegpu.ConvertLayoutOp():
+                _demand_stated(state, op, 0, op.input_layout)
+            case xegpu.DpasOp():
+                _fix_product(state, op)
+            case _:
+                if not _is_known(op):
+                    _replicate(state, op, subgroups)
+
+
+def _give_stated(state: Spread, value: SSAValue, d: Distribution) -> None:
+    shape = own.shape_of(value)
+    with suppress(LayoutError):
+        d = own.completed(d, shape)
+    if (fault := d.fault(shape)) is not None:
+        op = value.owner
+        assert isinstance(op, Operation)
+        raise error_at(op, f"{own.attribute(d)} does not deal out {[*shape]}: {fault}")
+    state.give(value, d, fixed=True)
+
+
+def _demand_stated(state: Spread, op: Operation, operand: int, text: object) -> None:
+    d = own.from_attribute(text)  # pyright: ignore[reportArgumentType]
+    if d is not None and d.sg_layout is not None and is_vector(op.operands[operand]):
+        d = own.completed(d, own.shape_of(op.operands[operand]))
+        state.offer(Demand(op, operand, d))
+
+
+def _fix_product(state: Spread, op: xegpu.DpasOp) -> None:
+    """The result's map follows from those of A and B where only they are given."""
+    a, b = (own.from_attribute(x) for x in (op.layout_a, op.layout_b))
+    if a is not None and b is not None:
+        a, b = (own.completed(d, own.shape_of(v)) for d, v in ((a, op.lhs), (b, op.rhs)))
+    if op.layout_cd is not None or a is None or b is None:
+        return
+    if a.sg_layout is None or b.sg_layout is None or a.sg_data is None or b.sg_data is None:
+        return
+    c = replace(
+        a, sg_data=(a.sg_data[0], b.sg_data[1]), inst_data=None, lane_data=None, lane_layout=None
+    )
+    state.give(op.result, c, fixed=True)
+
+
+def _is_known(op: Operation) -> bool:
+    """Whether the distribution knows the op under more than one layout."""
+    vectors = [v for v in (*op.operands, *op.results) if is_vector(v)]
+    if not vectors or is_free(op) or op.name.startswith(("scf.", "xegpu.", "arith.", "math.")):
+        return True
+    return any(True for _ in relations(op)) or isinstance(
+        op, (vector.BroadcastOp, MultiReductionOp)
+    )
+
+
+def _replicate(state: Spread, op: Operation, subgroups: int) -> None:
+    """Every subgroup does the whole of an op that nothing is known about."""
+    for n, operand in enumerate(op.operands):
+        if is_vector(operand):
+            shape = own.shape_of(operand)
+            state.offer(Demand(op, n, own.replicated(subgroups, len(shape), shape)))
+    for result in op.results:
+        if is_vector(result):
+            shape = own.shape_of(result)
+            state.give(result, own.replicated(subgroups, len(shape), shape), fixed=True)
+
+
+# --- Defaults --------------------------------------------------------------------------------
+
+
+def _defaults(state: Spread, subgroups: int, machine: XeMachine) -> None:
+    """Products first, then what is reduced, then the largest value; each spreads before the next."""
+    values = _open_values(state)
+    products = [v for v in values if isinstance(v.owner, xegpu.DpasOp)]
+    for value in sorted(products, key=_rank(state)):
+        op = value.owner
+        assert isinstance(op, xegpu.DpasOp)
+        d = product_layout(
+            own.shape_of(value), subgroups, instruction_of(op, machine), wanted_whole(op)
+        )
+        if state.give(value, d):
+            state.run()
+    reductions = [op for op in state.kernel.walk() if isinstance(op, MultiReductionOp)]
+    for op in sorted(reductions, key=lambda op: _rank(state)(op.source)):
+        shape = own.shape_of(op.source)
+        if state.give(op.source, spread(shape, subgroups, reduced_dims(op))):
+            state.run()
+    for value in sorted(_open_values(state), key=_rank(state)):
+        if state.give(value, spread(own.shape_of(value), subgroups)):
+            state.run()
+
+
+def _once_only(state: Spread, subgroups: int) -> None:
+    """Old values that several subgroups would need: the atomic is dealt out, where that is possible."""
+    for op in state.kernel.walk():
+        if not isinstance(op, xegpu.AtomicRMWOp) or not is_vector(op.result):
+            continue
+        shape, kind = own.shape_of(op.result), op.result.type
+        assert isinstance(kind, VectorType)
+        d = state.layouts[op.result]
+        if op.result in state.fixed or op.result.first_use is None or own.replicas(d, shape) == 1:
+            continue
+        state.layouts[op.result] = cooperative(shape, kind.element_type, subgroups)
+
+
+def _rank(state: Spread):
+    def rank(value: SSAValue) -> tuple[int, int]:
+        op = value.owner if isinstance(value.owner, Operation) else value.owner.parent_op()
+        kind = value.type
+        assert isinstance(kind, VectorType) and op is not None
+        return -state.depth(op), -bytes_of(own.shape_of(value), kind)
+
+    return rank
+
+
+def _open_values(state: Spread) -> list[SSAValue]:
+    """Vectors without a layout."""
+    found: dict[SSAValue, None] = {}
+    for op in state.kernel.walk():
+        values: list[SSAValue] = [*op.results]
+        for region in op.regions:
+            for block in region.blocks:
+                values += block.args
+        for value in values:
+            if is_vector(value) and canonical(value) not in state.layouts:
+                found[canonical(value)] = None
+    return list(found)
+
+
+def instruction_of(op: xegpu.DpasOp, machine: XeMachine) -> MatrixInstruction | None:
+    """The machine's instruction for the types of a product; None where it has none."""
+    types = [v.type for v in (op.lhs, op.rhs, op.result)]
+    names: list[str] = []
+    for type in types:
+        assert isinstance(type, VectorType)
+        name = dtypes.from_mlir(type.element_type).name
+        names.append(name)
+    try:
+        return machine.instruction(*names)
+    except UnsupportedError:
+        return None
+
+
+# --- Writing ---------------------------------------------------------------------------------
+
+
+def _write(state: Spread, subgroups: int) -> None:
+    """Conversions where needed, and every layout in the text."""
+    kernel = state.kernel
+    _convert(state)
+    for value, d in state.layouts.items():
+        own.set_layout(value, d)
+    for op in kernel.walk():
+        match op:
+            case xegpu.StoreNdOp() | xegpu.StoreMatrixOp() | xegpu.StoreScatterOp():
+                d = own.from_attribute(op.properties.get("layout"))
+                if isinstance(op, xegpu.StoreNdOp) and d is None:
+                    d = own.from_attribute(op.ownership)
+                if d is not None and is_vector(op.operands[0]):
+                    d = own.completed(d, own.shape_of(op.operands[0]))
+                if (d is None or d.sg_layout is None) and is_vector(op.operands[0]):
+                    d = state.layouts[canonical(op.operands[0])]
+                if d is not None:
+                    op.properties["layout"] = own.attribute(d)
+            case xegpu.PrefetchNdOp():
+                stated = own.from_attribute(op.ownership)
+                d = cooperative(op.tdesc.get_shape(), op.tdesc.element_type, subgroups, stated)
+                op.properties["layout"] = own.attribute(d)
+            case xegpu.ConvertLayoutOp():
+                d = state.layouts[canonical(op.source)]
+                op.properties["input_layout"] = own.attribute(d)
+            case xegpu.DpasOp():
+                for name, value in (("layout_a", op.lhs), ("layout_b", op.rhs)):
+                    op.properties[name] = own.attribute(state.layouts[canonical(value)])
+            case _:
+                pass
+
+
+def _convert(state: Spread) -> None:
+    """One convert_layout per value and wanted layout, behind the value."""
+    made: dict[tuple[SSAValue, Distribution], SSAValue] = {}
+    remarks: list[str] = []
+    for need in state.needs():
+        value = need.value
+        if state.satisfied(value, need.layout):
+            continue
+        owner = value.owner
+        if isinstance(owner, Operation) and is_free(owner) and value not in state.fixed:
+            state.layouts[value] = need.layout
+            continue
+        key = (value, need.layout)
+        if key not in made:
+            have = state.layouts[canonical(value)]
+            new = xegpu.ConvertLayoutOp(value, own.attribute(need.layout), own.attribute(have))
+            if value.name_hint is not None:
+                new.result.name_hint = value.name_hint
+            point = (
+                InsertPoint.at_start(value.owner)
+                if isinstance(value, BlockArgument)
+                else InsertPoint.after(owner)  # pyright: ignore[reportArgumentType]
+            )
+            new.location = owner.location if isinstance(owner, Operation) else need.op.location
+            Rewriter.insert_op(new, point)
+            made[key] = new.result
+            state.layouts[new.result] = need.layout
+            remarks.append(_remark(value, need, have))
+        need.op.operands[need.operand] = made[key]
+    if remarks:
+        old = state.kernel.attributes.get(REMARKS)
+        known = old.data if isinstance(old, ArrayAttr) else ()
+        state.kernel.attributes[REMARKS] = ArrayAttr([*known, *map(StringAttr, remarks)])
+
+
+def _remark(value: SSAValue, need: Demand, have: Distribution) -> str:
+    """Both maps, and what settles their difference."""
+    where = location_of(need.op)
+    text = (
+        f"{need.op.name} needs {own.attribute(need.layout)}, its operand {need.operand} is owned as "
+        f"{own.attribute(have)}: a convert_layout of {value.type} settles it"
+    )
+    return text if where is None else f"{where}: {text}"

@@ -1,0 +1,156 @@
+"""xegpu-slm-layout{target=pvc|bmg|dg2}: shared matrices lie so that a lane's registers lie side by side.
+
+Requires: today's XeGPU at subgroup level. Guarantees: the same results; every matrix in shared memory that is only
+accessed by load_matrix and store_matrix, whose values give a lane one column (dpas operands and accumulators), is
+stored in blocks, column by column:
+
+    %m = create_mem_desc %slm : memref<256x128xf16, 3> -> mem_desc<256x128xf16>
+    ->
+    %m = create_mem_desc %slm : .. -> mem_desc<256x128xf16, #mem_layout<stride = [1, 256], block = [8, 16]>>
+
+A lane's 8 elements of a dpas operand are then 16 bytes in a row, neighbours lanes' pieces follow (no bank conflict),
+and two or four rows of B lie together as VNNI asks for: one access instead of eight, and no packing. Matrices with a
+layout of their own, of other uses, or with offsets that are not known to be multiples of the block stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from xdsl.context import Context
+from xdsl.dialects import gpu, memref
+from xdsl.dialects.builtin import IntegerAttr, MemRefType, ModuleOp, NoneAttr
+from xdsl.ir import Operation
+from xdsl.passes import ModulePass
+
+from tilewright import layout as ly
+from tilewright.dialects import xegpu
+from tilewright.dialects.xegpu.types import MemDescType, element_bits
+from tilewright.passes.level import infer_level
+from tilewright.passes.xegpu.multiples import is_multiple
+from tilewright.passes.xegpu.ownership import OwnershipAnalysis, is_vector, shape_of, xe_machine
+from tilewright.uarch.xe import XeMachine
+
+ACCESS_BITS = 256
+"""What one lane moves at once."""
+
+
+@dataclass(frozen=True)
+class XeGPUSlmLayout(ModulePass):
+    """Shared matrices lie so that a lane's registers lie side by side (see the module).
+
+    `target` is a machine's name, with or without `xe-`.
+    """
+
+    name = "xegpu-slm-layout"
+
+    target: str = "pvc"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        xe = xe_machine(self.target)
+        for kernel in list(op.walk()):
+            if isinstance(kernel, gpu.FuncOp) and infer_level(kernel) == "subgroup":
+                lay_out(kernel, xe)
+
+
+def lay_out(kernel: gpu.FuncOp, xe: XeMachine) -> None:
+    """Gives the kernel's shared matrices their layouts."""
+    shared = [op for op in kernel.walk() if isinstance(op, memref.AllocOp) and _is_shared(op)]
+    if not shared:
+        return
+    owners = OwnershipAnalysis(kernel, xe, whole=False)
+    for alloc in shared:
+        descs = [use.operation for use in alloc.memref.uses]
+        accesses = _accesses(descs)
+        if not accesses:
+            continue
+        block = _block(accesses, owners)
+        if block is None:
+            continue
+        for desc in descs:
+            assert isinstance(desc, xegpu.CreateMemDescOp)
+            old = desc.desc
+            height = old.get_shape()[0]
+            layout = xegpu.MemLayoutAttr(stride=[1, height], block=block)
+            kind = MemDescType(old.get_shape(), old.element_type, layout)
+            new = xegpu.CreateMemDescOp(desc.source, kind)
+            new.location = desc.location
+            parent = desc.parent
+            assert parent is not None
+            parent.insert_op_before(new, desc)
+            new.mem_desc.name_hint = desc.mem_desc.name_hint
+            desc.mem_desc.replace_all_uses_with(new.mem_desc)
+            desc.detach()
+            desc.erase()
+
+
+def _is_shared(op: memref.AllocOp) -> bool:
+    kind = op.memref.type
+    space = kind.memory_space if isinstance(kind, MemRefType) else None
+    return isinstance(space, IntegerAttr) and space.value.data == 3
+
+
+def _accesses(descs: Sequence[Operation]) -> list[xegpu.LoadMatrixOp | xegpu.StoreMatrixOp]:
+    """All accesses of a memory; none where it is used in another way, or seen in several shapes."""
+    found: list[xegpu.LoadMatrixOp | xegpu.StoreMatrixOp] = []
+    kinds: set[MemDescType] = set()
+    for desc in descs:
+        if not isinstance(desc, xegpu.CreateMemDescOp) or len(desc.desc.get_shape()) != 2:
+            return []
+        if not isinstance(desc.desc.mem_layout, NoneAttr):
+            return []
+        kinds.add(desc.desc)
+        for use in desc.mem_desc.uses:
+            op = use.operation
+            if not isinstance(op, (xegpu.LoadMatrixOp, xegpu.StoreMatrixOp)):
+                return []
+            if not is_vector(op.value) or len(shape_of(op.value)) != 2:
+                return []
+            found.append(op)
+    return found if len(kinds) == 1 else []
+
+
+def _block(
+    accesses: Sequence[xegpu.LoadMatrixOp | xegpu.StoreMatrixOp], owners: OwnershipAnalysis
+) -> tuple[int, int] | None:
+    """Rows and columns of the blocks in which every access' lanes find runs; None where there are none."""
+    lanes = owners.lanes
+    desc = accesses[0].desc
+    height, width = desc.get_shape()
+    most = ACCESS_BITS // element_bits(desc.element_type)
+    runs = [min(most, column_run(owners.layout(access.value), lanes)) for access in accesses]
+    if min(runs) < 2 or width % lanes:
+        return None
+    rows = max(runs)
+    for access, run in zip(accesses, runs, strict=True):
+        down, across = access.mixed_offsets
+        if not is_multiple(down, run) or not is_multiple(across, lanes):
+            return None
+    if height % rows:
+        return None
+    return rows, lanes
+
+
+def column_run(layout: ly.Layout, lanes: int) -> int:
+    """Registers that hold consecutive rows, where every lane has one column at a time; 1 where not."""
+    if layout.rank != 2 or layout.lanes != lanes:
+        return 1
+    row, column = layout.at(lane=np.arange(lanes))
+    if row.any() or (column != np.arange(lanes)).any():
+        return 1
+    rows, columns = layout.at(register=np.arange(layout.registers))
+    if columns.size and (columns % lanes).any():
+        return 1
+    run = 1
+    while layout.registers % (2 * run) == 0:
+        wide = 2 * run
+        groups, beside = rows.reshape(-1, wide), columns.reshape(-1, wide)
+        together = (groups == groups[:, :1] + np.arange(wide)).all() and not (
+            groups[:, 0] % wide
+        ).any()
+        if not together or (beside != beside[:, :1]).any():
+            break
+        run = wide
+    return run

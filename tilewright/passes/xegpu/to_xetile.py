@@ -1,0 +1,461 @@
+"""xegpu-to-xetile: workgroup-level XeGPU becomes XeTile, so that it reaches every target.
+
+Requires: XeGPU of any generation in which an op describes the whole workgroup's (or, without layouts, one
+subgroup's) block; xegpu-modernize runs first. Guarantees: no XeGPU op that touches memory or multiplies
+remains, the values are the same. Barriers, fences and compile_hint stay.
+
+| XeGPU | XeTile |
+|---|---|
+| load_nd, store_nd, prefetch_nd at offsets | init_tile at the same offsets, then load, store, prefetch |
+| descriptors of rank 1, of rank 3 and more | rows; one tile per leading index |
+| transpose, packed, array_length | vector.transpose and shape_cast on the loaded tile |
+| create_mem_desc, load_matrix, store_matrix | tiles of the shared memref, order by its strides |
+| load, store, atomic_rmw by base and offsets | scattered tiles, one element each |
+| dpas; dpas_mx | tile_mma; bf16 operands times their scales, then tile_mma |
+| vector.multi_reduction of one dimension of two | reduction, shape_cast, and the accumulator |
+| layout<sg_layout, sg_data> of two dimensions in row-major order | wg_map |
+
+Other layouts are dropped: at workgroup level a map never changes a value.
+
+    %v = xegpu.load_nd %t[%m, %k] : ..          %x = xetile.init_tile %a[%m, %k] : ..
+                                         ->     %v = xetile.load_tile %x : ..
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from xdsl.context import Context
+from xdsl.dialects import arith, memref, vector
+from xdsl.dialects.builtin import (
+    IndexType,
+    IntegerType,
+    MemRefType,
+    ModuleOp,
+    NoneAttr,
+    StridedLayoutAttr,
+    VectorType,
+)
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects import xegpu, xetile
+from tilewright.dialects.upstream.vector import MultiReductionOp
+from tilewright.dialects.xegpu.compute import packing_factor
+from tilewright.dialects.xegpu.layouts import Ownership
+from tilewright.dialects.xegpu.types import MemDescType
+from tilewright.dialects.xetile import TileAttr, TileType
+from tilewright.dialects.xetile.assembly import Index
+from tilewright.passes.xegpu.emit import Before, shape_of, with_shape
+from tilewright.passes.xegpu.modernize import XeGPUModernize
+from tilewright.passes.xegpu.to_xetile_values import (
+    convert_dpas,
+    convert_dpas_mx,
+    convert_layout,
+    convert_reduction,
+    ownership_in,
+    wg_map_of,
+)
+
+MOST_TILES = 64
+"""Tiles that one access of a descriptor of higher rank may become."""
+
+
+@dataclass(frozen=True)
+class XeGPUToXeTile(ModulePass):
+    """See the module's docstring."""
+
+    name = "xegpu-to-xetile"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        XeGPUModernize().apply(ctx, op)
+        for inner in list(op.walk()):
+            _convert(inner)
+        for inner in reversed(list(op.walk())):
+            makes = (xegpu.CreateNdDescOp, xegpu.CreateMemDescOp)
+            if isinstance(inner, makes) and inner.results[0].first_use is None:
+                Rewriter.erase_op(inner)
+            for name in [n for n in inner.attributes if n.startswith("layout_")]:
+                wg_map = wg_map_of(ownership_in(inner.attributes.pop(name)))
+                if name == "layout_result_0" and wg_map is not None:
+                    inner.attributes["map"] = wg_map
+
+
+def _convert(op: Operation) -> None:
+    match op:
+        case xegpu.LoadNdOp():
+            _load_nd(op)
+        case xegpu.StoreNdOp():
+            _store_nd(op)
+        case xegpu.PrefetchNdOp():
+            _prefetch_nd(op)
+        case xegpu.LoadMatrixOp():
+            _load_matrix(op)
+        case xegpu.StoreMatrixOp():
+            _store_matrix(op)
+        case xegpu.LoadGatherOp():
+            _load(op)
+        case xegpu.StoreScatterOp():
+            _store(op)
+        case xegpu.AtomicRMWOp():
+            _atomic(op)
+        case xegpu.PrefetchOp() | xegpu.CompileHintOp():
+            Rewriter.erase_op(op)
+        case xegpu.DpasOp():
+            convert_dpas(op)
+        case xegpu.DpasMxOp():
+            convert_dpas_mx(op)
+        case xegpu.ConvertLayoutOp():
+            convert_layout(op)
+        case MultiReductionOp():
+            convert_reduction(op)
+        case xegpu.TruncfOp():
+            at = Before(op)
+            at.replace(at.add(arith.TruncFOp(op.source, op.result.type)))
+        case _:
+            pass
+
+
+# --- Blocks --------------------------------------------------------------------------------
+
+
+@dataclass
+class _Block:
+    """The base and position of a block access."""
+
+    create: xegpu.CreateNdDescOp
+    offsets: list[Index]
+    shape: tuple[int, ...]
+    """Of the whole access: array_length blocks side by side are one wide block."""
+
+    @property
+    def rank(self) -> int:
+        return len(self.offsets)
+
+
+def _block(op: xegpu.BlockAccess) -> _Block:
+    desc = op.operands[op.tdesc_operand]
+    create = desc.owner
+    if not isinstance(create, xegpu.CreateNdDescOp):
+        raise error_at(op, "where this descriptor was created is not known", kind=UnsupportedError)
+    offsets = list(op.mixed_offsets or [0] * len(op.tdesc.get_shape()))
+    source = create.source.type
+    rank = len(source.get_shape()) if isinstance(source, MemRefType) else len(create.mixed_shape)
+    rank = max(rank, len(op.tdesc.get_shape()))
+    offsets = [*([0] * (rank - len(offsets))), *offsets]
+    shape = op.tdesc.get_shape()
+    return _Block(create, offsets, (*shape[:-1], shape[-1] * op.tdesc.array_length))
+
+
+def _tile(at: Before, block: _Block, lead: tuple[int, ...], layout: Ownership | None) -> SSAValue:
+    """The tile of the two innermost dimensions at one index of the leading ones."""
+    create, offsets = block.create, list(block.offsets)
+    count = len(block.shape)
+    for dim, number in enumerate(lead):
+        place = block.rank - count + dim
+        here = offsets[place]
+        if number:
+            moved = here + number if isinstance(here, int) else at.add_index(here, at.index(number))
+            offsets[place] = moved
+    shape = block.shape[-2:]
+    if count == 1:
+        # A 1-D descriptor is a row, of a 1-D array or of the innermost dimension.
+        shape = (1, shape[0])
+    tdesc = create.tdesc
+    space = 3 if tdesc.space is xegpu.MemorySpace.SLM else None
+    wg_map = wg_map_of(layout) if count >= 2 else None
+    if space is None and wg_map is None:
+        attributes = None
+    else:
+        attributes = TileAttr(wg_map=wg_map, memory_space=space)
+    kind = TileType(shape, tdesc.element_type, attributes)
+    sizes, strides = create.mixed_shape, create.mixed_strides
+    source = create.source
+    if not sizes and isinstance(source.type, IntegerType):
+        # An address without extents: a row without bounds.
+        sizes, strides = [2**40], [1]
+    if not sizes and isinstance(source.type, MemRefType) and -1 in _markers(source.type):
+        metadata = memref.ExtractStridedMetaDataOp(source)
+        at.insert(metadata)
+        sizes, strides = list(metadata.sizes), list(metadata.strides)
+    return at.add(xetile.InitTileOp(source, kind, offsets, sizes=sizes, strides=strides))
+
+
+def _markers(type: MemRefType[Attribute]) -> list[int]:
+    """-1 for each extent or stride that the type does not say."""
+    from xdsl.dialects.builtin import DYNAMIC_INDEX
+
+    strides = type.get_strides() or [None]
+    return [-1 for e in type.get_shape() if e == DYNAMIC_INDEX] + [-1 for s in strides if s is None]
+
+
+def _leads(op: Operation, shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    lead = shape[:-2]
+    if prod(lead) > MOST_TILES:
+        raise error_at(
+            op,
+            f"{prod(lead)} tiles for the leading dimensions {[*lead]} of one access; at most "
+            f"{MOST_TILES} are written out",
+            kind=UnsupportedError,
+            hint="loop over the leading dimensions",
+        )
+    return product(*(range(n) for n in lead))
+
+
+def _hint(value: xegpu.CacheHintAttr | None) -> xetile.CacheHintAttr | None:
+    return None if value is None else xetile.CacheHintAttr(value.kind)
+
+
+def _load_nd(op: xegpu.LoadNdOp) -> None:
+    at, block = Before(op), _block(op)
+    result = op.value.type
+    assert isinstance(result, VectorType)
+    element, shape = result.element_type, block.shape
+    pieces: list[SSAValue] = []
+    for lead in _leads(op, shape):
+        tile = _tile(at, block, lead, op.ownership)
+        load = xetile.LoadTileOp(
+            tile,
+            l1_hint=_hint(op.l1_hint),
+            l2_hint=_hint(op.l2_hint),
+            l3_hint=_hint(op.l3_hint),
+        )
+        pieces.append(at.add(load))
+    if len(shape) <= 2:
+        value = at.cast(pieces[0], shape)
+    else:
+        value = at.splat(0, VectorType(element, list(shape)))
+        for lead, piece in zip(_leads(op, shape), pieces, strict=True):
+            value = at.add(vector.InsertOp(piece, value, list(lead)))
+    at.replace(_arranged(at, op, value, result.get_shape()))
+
+
+def _arranged(at: Before, op: xegpu.LoadNdOp, value: SSAValue, result: tuple[int, ...]) -> SSAValue:
+    """Blocks apart, packed or transposed, from the wide block as it lies in memory."""
+    shape, count = op.tdesc.get_shape(), op.tdesc.array_length
+    if count > 1:
+        m, n = shape if len(shape) == 2 else (1, shape[0])
+        value = at.transpose(at.cast(value, (m, count, n)), (1, 0, 2))
+        shape = (m, n)
+    lead = [count] if count > 1 else []
+    base = len(lead)
+    outer = list(range(base))
+    if op.packed is not None and len(shape) == 2 and packing_factor(op.tdesc.element_type) > 1:
+        factor = packing_factor(op.tdesc.element_type)
+        split = [*lead, shape[0] // factor, factor, shape[1]]
+        value = at.transpose(at.cast(value, split), (*outer, base, base + 2, base + 1))
+    elif op.transposes and op.permutation is not None:
+        width = op.transpose_bit_width
+        from tilewright.dialects.xegpu.types import element_bits
+
+        unit = 1 if width is None else width.value.data // element_bits(op.tdesc.element_type)
+        if unit > 1:
+            split = [*lead, shape[0], shape[1] // unit, unit]
+            value = at.transpose(at.cast(value, split), (*outer, base + 1, base, base + 2))
+        else:
+            value = at.cast(value, (*lead, *shape))
+            value = at.transpose(value, (*outer, *(base + d for d in op.permutation)))
+    return at.cast(value, result)
+
+
+def _store_nd(op: xegpu.StoreNdOp) -> None:
+    at, block = Before(op), _block(op)
+    shape = block.shape
+    if shape_of(op.value) != op.tdesc.get_shape():
+        raise error_at(
+            op,
+            f"{op.value.type} is a lane's fragment of {op.tdesc}; a workgroup-level program stores "
+            "the whole block",
+            kind=UnsupportedError,
+        )
+    for lead in _leads(op, shape):
+        tile = _tile(at, block, lead, op.ownership)
+        value = op.value
+        if len(shape) > 2:
+            kind = with_shape(value.type, shape[-2:])
+            value = at.add(vector.ExtractOp(value, list(lead), kind))
+        value = at.cast(value, tile.type.get_shape())  # pyright: ignore
+        store = xetile.StoreTileOp(
+            value,
+            tile,
+            l1_hint=_hint(op.l1_hint),
+            l2_hint=_hint(op.l2_hint),
+            l3_hint=_hint(op.l3_hint),
+        )
+        at.insert(store)
+    at.replace()
+
+
+def _prefetch_nd(op: xegpu.PrefetchNdOp) -> None:
+    at, block = Before(op), _block(op)
+    for lead in _leads(op, block.shape):
+        tile = _tile(at, block, lead, op.ownership)
+        at.insert(
+            xetile.PrefetchTileOp(
+                tile,
+                op.locality,
+                l1_hint=_hint(op.l1_hint),
+                l2_hint=_hint(op.l2_hint),
+                l3_hint=_hint(op.l3_hint),
+            )
+        )
+    at.replace()
+
+
+# --- Shared matrices -------------------------------------------------------------------------
+
+
+def _matrix_tile(
+    at: Before, op: xegpu.MatrixAccess, shape: tuple[int, ...]
+) -> tuple[SSAValue, tuple[int, ...]]:
+    """The tile of a shared matrix, and its shape."""
+    desc = op.operands[op.desc_operand]
+    create = desc.owner
+    type = op.desc
+    if not isinstance(create, xegpu.CreateMemDescOp):
+        raise error_at(op, "where this mem_desc was created is not known", kind=UnsupportedError)
+    if type.block is not None:
+        raise error_at(
+            op,
+            f"a matrix in blocks of {[*type.block]} is below XeTile; drop `block`, which changes no "
+            "value where all accesses agree on it",
+            kind=UnsupportedError,
+        )
+    if len(type.get_shape()) != 2:
+        raise error_at(
+            op, f"a shared matrix of rank {len(type.get_shape())}", kind=UnsupportedError
+        )
+    column = type.stride[0] == 1 and type.stride[1] != 1
+    if not column and type.stride[1] != 1:
+        raise error_at(op, f"no stride of {[*type.stride]} is 1", kind=UnsupportedError)
+    base = _shared_memref(at, create, type)
+    order = (0, 1) if column else None
+    tile_shape = (*([1] * (2 - len(shape))), *shape)
+    kind = TileType(
+        tile_shape,
+        type.element_type,
+        TileAttr(memory_space=3, order=order, wg_map=wg_map_of(op.ownership)),
+    )
+    return at.add(xetile.InitTileOp(base, kind, op.mixed_offsets)), tile_shape
+
+
+def _shared_memref(at: Before, create: xegpu.CreateMemDescOp, type: MemDescType) -> SSAValue:
+    """The shared bytes as a 2-D memref of the matrix' element type and strides."""
+    source = create.source.type
+    assert isinstance(source, MemRefType)
+    value = create.source
+    shape = type.get_shape()
+    if source.element_type != type.element_type:
+        if source.element_type != IntegerType(8) or len(source.get_shape()) != 1:
+            raise error_at(
+                create, f"{source} cannot be seen as {type.element_type}", kind=UnsupportedError
+            )
+        zero = at.index(0)
+        flat = MemRefType(type.element_type, [prod(shape)], NoneAttr(), source.memory_space)
+        value = at.add(memref.ViewOp(value, zero, [], flat))
+    elif source.get_shape() == shape and type.mem_layout == NoneAttr():
+        return value
+    kind = MemRefType(
+        type.element_type, list(shape), StridedLayoutAttr(list(type.stride)), source.memory_space
+    )
+    return at.add(
+        memref.ReinterpretCastOp(value, [], [], [], [0], list(shape), list(type.stride), kind)
+    )
+
+
+def _load_matrix(op: xegpu.LoadMatrixOp) -> None:
+    at = Before(op)
+    shape = shape_of(op.value)
+    if not shape:
+        raise error_at(op, "a scalar of a shared matrix is lane-level", kind=UnsupportedError)
+    tile, _ = _matrix_tile(at, op, shape)
+    at.replace(at.cast(at.add(xetile.LoadTileOp(tile)), shape))
+
+
+def _store_matrix(op: xegpu.StoreMatrixOp) -> None:
+    at = Before(op)
+    shape = shape_of(op.value)
+    if not shape:
+        raise error_at(op, "a scalar of a shared matrix is lane-level", kind=UnsupportedError)
+    tile, tile_shape = _matrix_tile(at, op, shape)
+    at.insert(xetile.StoreTileOp(at.cast(op.value, tile_shape), tile))
+    at.replace()
+
+
+# --- Scattered -------------------------------------------------------------------------------
+
+
+@dataclass
+class _Elements:
+    """A scattered access element by element, in at most two dimensions."""
+
+    tile: SSAValue
+    mask: SSAValue
+    shape: tuple[int, ...]
+
+
+def _elements(at: Before, op: xegpu.ScatterAccess, mask: SSAValue) -> _Elements:
+    offsets = op.offsets_operand
+    assert offsets is not None
+    lanes = shape_of(offsets)
+    if not lanes:
+        raise error_at(op, "scalar offsets are lane-level", kind=UnsupportedError)
+    chunk = op.chunk
+    flat = lanes if len(lanes) <= 2 and chunk == 1 else (prod(lanes),)
+    count = prod(lanes)
+    offsets, mask = at.cast(offsets, flat), at.cast(mask, flat)
+    if not isinstance(_element(offsets.type), IndexType):
+        offsets = at.add(arith.IndexCastOp(offsets, VectorType(IndexType(), list(flat))))
+    if chunk > 1:
+        # Each lane's elements lie one after the other.
+        column, wide = (count, 1), (count, chunk)
+        offsets = at.broadcast(at.cast(offsets, column), wide)
+        offsets = at.add_index(offsets, at.coordinates(0, wide, 1))
+        mask = at.broadcast(at.cast(mask, column), wide)
+        flat = wide
+    source = op.source_operand
+    element = _access_element(op)
+    space = source.type.memory_space if isinstance(source.type, MemRefType) else None
+    shared = 3 if space is not None and not isinstance(space, NoneAttr) else None
+    kind = TileType(flat, element, TileAttr(scattered=True, memory_space=shared))
+    return _Elements(at.add(xetile.InitTileOp(source, kind, offset_vector=offsets)), mask, flat)
+
+
+def _element(type: Attribute) -> Attribute:
+    return type.element_type if isinstance(type, VectorType) else type
+
+
+def _access_element(op: xegpu.ScatterAccess) -> Attribute:
+    match op:
+        case xegpu.LoadGatherOp() | xegpu.StoreScatterOp() | xegpu.AtomicRMWOp():
+            return _element(op.value.type)
+        case _:
+            raise AssertionError(op.name)
+
+
+def _load(op: xegpu.LoadGatherOp) -> None:
+    at = Before(op)
+    elements = _elements(at, op, op.mask)
+    value = at.add(xetile.LoadGatherOp(elements.tile, elements.mask))
+    at.replace(at.cast(value, shape_of(op.value)))
+
+
+def _store(op: xegpu.StoreScatterOp) -> None:
+    at = Before(op)
+    elements = _elements(at, op, op.mask)
+    value = at.cast(op.value, elements.shape)
+    at.insert(xetile.StoreScatterOp(value, elements.tile, elements.mask))
+    at.replace()
+
+
+def _atomic(op: xegpu.AtomicRMWOp) -> None:
+    at = Before(op)
+    elements = _elements(at, op, op.mask)
+    value = at.cast(op.value, elements.shape)
+    old = at.add(xetile.AtomicRmwOp(op.kind, value, elements.tile, elements.mask))
+    at.replace(at.cast(old, shape_of(op.value)))

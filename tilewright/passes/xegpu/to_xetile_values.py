@@ -1,0 +1,177 @@
+"""xegpu-to-xetile, the ops on values: products, reductions, layouts.
+
+Part of :mod:`tilewright.passes.xegpu.to_xetile`.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from xdsl.dialects import arith, vector
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    BFloat16Type,
+    DenseIntOrFPElementsAttr,
+    Float32Type,
+    FloatAttr,
+    IntegerAttr,
+    VectorType,
+)
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.rewriter import Rewriter
+
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects import xegpu, xetile
+from tilewright.dialects.upstream.vector import MultiReductionOp
+from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership
+from tilewright.dialects.xetile import WgMapAttr
+from tilewright.passes.xegpu.emit import Before, neutral, shape_of, with_shape
+
+
+def ownership_in(attribute: Attribute | None) -> Ownership | None:
+    if isinstance(attribute, (LayoutAttr, xegpu.SliceAttr, xegpu.SgMapAttr)):
+        return attribute
+    return None
+
+
+def wg_map_of(layout: Ownership | None) -> WgMapAttr | None:
+    """The wg_map of the same ownership; None where XeTile cannot say it."""
+    if not isinstance(layout, LayoutAttr):
+        return None
+    grid, data, order = (layout.field(n) for n in ("sg_layout", "sg_data", "order"))
+    if grid is None or data is None or len(grid) != 2 or order not in (None, (1, 0)):
+        return None
+    return WgMapAttr(grid, data, layout.field("inst_data"))
+
+
+def _unpacked(at: Before, value: SSAValue, is_b: bool) -> SSAValue:
+    """A as [M, K], B as [K, N], from their packed forms."""
+    shape = shape_of(value)
+    if len(shape) != 3:
+        return value
+    if not is_b:
+        return at.cast(value, (shape[0], shape[1] * shape[2]))
+    k, n, p = shape
+    return at.cast(at.transpose(value, (0, 2, 1)), (k * p, n))
+
+
+def convert_dpas(op: xegpu.DpasOp) -> None:
+    at = Before(op)
+    if op.dims() is None:
+        raise error_at(
+            op, "operands are a lane's fragments; the program is lane-level", kind=UnsupportedError
+        )
+    a, b = _unpacked(at, op.lhs, False), _unpacked(at, op.rhs, True)
+    maps = [wg_map_of(layout) for layout in op.layouts]
+    result = op.result.type
+    assert isinstance(result, VectorType)
+    mma = xetile.TileMmaOp(
+        a, b, op.acc, result_type=result, wg_map_a=maps[0], wg_map_b=maps[1], wg_map_c=maps[2]
+    )
+    at.replace(at.add(mma))
+
+
+def _scaled(at: Before, value: SSAValue, scale: SSAValue | None, dim: int) -> SSAValue:
+    """8- and 4-bit floats times their powers of two, as bf16: exact, since bf16 has f32's exponents."""
+    shape = shape_of(value)
+    wide = at.add(arith.ExtFOp(value, VectorType(Float32Type(), list(shape))))
+    if scale is not None:
+        if shape_of(scale):
+            count = shape_of(scale)[dim]
+            run = shape[dim] // count
+            factor = at.add(arith.ExtFOp(scale, with_shape(Float32Type(), shape_of(scale))))
+            grown = list(shape_of(scale))
+            grown.insert(dim + 1, 1)
+            factor = at.cast(factor, grown)
+            grown[dim + 1] = run
+            factor = at.cast(at.broadcast(factor, grown), shape)
+        else:
+            factor = at.broadcast(at.add(arith.ExtFOp(scale, Float32Type())), shape)
+        wide = at.add(arith.MulfOp(wide, factor))
+    return at.add(arith.TruncFOp(wide, VectorType(BFloat16Type(), list(shape))))
+
+
+def convert_dpas_mx(op: xegpu.DpasMxOp) -> None:
+    at = Before(op)
+    if op.dims() is None:
+        raise error_at(
+            op, "operands are a lane's fragments; the program is lane-level", kind=UnsupportedError
+        )
+    a = _scaled(at, _unpacked(at, op.lhs, False), op.scale_a, 1)
+    b = _scaled(at, _unpacked(at, op.rhs, True), op.scale_b, 0)
+    maps = [wg_map_of(ownership_in(m)) for m in (op.layout_a, op.layout_b, op.layout_cd)]
+    result = op.result.type
+    assert isinstance(result, VectorType)
+    full = VectorType(Float32Type(), list(result.get_shape()))
+    acc = op.acc
+    if acc is not None and result != full:
+        acc = at.add(arith.ExtFOp(acc, full))
+    mma = xetile.TileMmaOp(
+        a, b, acc, result_type=full, wg_map_a=maps[0], wg_map_b=maps[1], wg_map_c=maps[2]
+    )
+    value = at.add(mma)
+    at.replace(value if result == full else at.add(arith.TruncFOp(value, result)))
+
+
+COMBINE: dict[str, tuple[type[Operation] | None, type[Operation] | None]] = {
+    "add": (arith.AddfOp, arith.AddiOp),
+    "mul": (arith.MulfOp, arith.MuliOp),
+    "minnumf": (arith.MinnumfOp, None),
+    "maxnumf": (arith.MaxnumfOp, None),
+    "minimumf": (arith.MinimumfOp, None),
+    "maximumf": (arith.MaximumfOp, None),
+    "minsi": (None, arith.MinSIOp),
+    "maxsi": (None, arith.MaxSIOp),
+    "minui": (None, arith.MinUIOp),
+    "maxui": (None, arith.MaxUIOp),
+    "and": (None, arith.AndIOp),
+    "or": (None, arith.OrIOp),
+    "xor": (None, arith.XOrIOp),
+}
+"""The op on two values of each reduction, for floats and for integers."""
+
+
+def convert_reduction(op: MultiReductionOp) -> None:
+    """XeTile reduces one dimension of two, keeps it as 1, and has no accumulator.
+
+    Other ranks are seen as two: what is kept, and what is reduced; dimensions in between move last.
+    """
+    source, result = op.source, op.dest.type
+    shape, reduced = shape_of(source), sorted(op.dims)
+    kept = [d for d in range(len(shape)) if d not in reduced]
+    at = Before(op)
+    rows, columns = (prod(shape[d] for d in dims) for dims in (kept, reduced))
+    if [*reduced, *kept] == list(range(len(shape))) and kept:
+        plane, dim = at.cast(source, (columns, rows)), 0
+    else:
+        plane, dim = at.cast(at.transpose(source, (*kept, *reduced)), (rows, columns)), 1
+    value = at.add(xetile.ReductionOp(op.kind, plane, [dim]))
+    if isinstance(result, VectorType):
+        value = at.cast(value, result.get_shape())
+    else:
+        value = at.add(vector.ExtractOp(value, [0, 0], result))
+    element = result.element_type if isinstance(result, VectorType) else result
+    if not _is_constant(op.acc, neutral(op.kind, element)):
+        combine = COMBINE[op.kind][0 if isinstance(element, AnyFloat) else 1]
+        assert combine is not None
+        value = at.add(combine(op.acc, value))  # pyright: ignore[reportCallIssue]
+    at.replace(value)
+
+
+def _is_constant(value: SSAValue, number: float) -> bool:
+    """Is the value this number, in every element?"""
+    constant = value.owner.value if isinstance(value.owner, arith.ConstantOp) else None
+    if isinstance(constant, DenseIntOrFPElementsAttr):
+        return all(n == number for n in constant.get_values())
+    return isinstance(constant, (IntegerAttr, FloatAttr)) and constant.value.data == number
+
+
+def convert_layout(op: xegpu.ConvertLayoutOp) -> None:
+    at = Before(op)
+    target = wg_map_of(ownership_in(op.target_layout))
+    if target is None or len(shape_of(op.source)) != 2:
+        at.op.results[0].replace_all_uses_with(op.source)
+        Rewriter.erase_op(op)
+        return
+    source = wg_map_of(ownership_in(op.input_layout))
+    at.replace(at.add(xetile.ConvertLayoutOp(op.source, target, source)))

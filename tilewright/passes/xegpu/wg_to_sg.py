@@ -1,0 +1,316 @@
+"""xegpu-wg-to-sg-distribute: the program of a workgroup becomes that of each of its subgroups.
+
+Requires: workgroup-level XeGPU in today's form (offsets on the memory ops), every value with a layout that
+its op can keep (`xegpu-propagate-layout{kind=subgroup}` writes them), exchanges through shared memory and
+barriers made explicit (`xegpu-exchange-through-slm`, `xegpu-place-barriers`).
+Guarantees: a value is one subgroup's pieces, one SSA value each; sg_layout and sg_data are gone, the
+rest of the layouts stays; the kernel's level is "subgroup" and `tilewright.subgroups` counts them.
+
+Part r of a subgroup with coordinates s starts at ((s + r*sg_layout) * sg_data) mod shape: a tile larger
+than one round is dealt round-robin, a smaller one is shared by wrapping, an equal one is broadcast
+(`tilewright.layout`). Coordinates come from gpu.subgroup_id in the layout's `order`.
+
+    #c = #xegpu.layout<sg_layout = [2, 2], sg_data = [32, 64]>
+    %t = xegpu.create_nd_tdesc %a : memref<..> -> !xegpu.tensor_desc<64x128xf32, #c>
+    %v = xegpu.load_nd %t[%m, %n] : ..                    -> vector<64x128xf32>
+    ->
+    %t = xegpu.create_nd_tdesc %a : memref<..> -> !xegpu.tensor_desc<32x64xf32>
+    %i = arith.divui %sg, %c2     %x = arith.muli %i, %c32     %r = arith.addi %m, %x  ..
+    %v = xegpu.load_nd %t[%r, %c] : ..                    -> vector<32x64xf32>
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects import arith, func, gpu
+from xdsl.dialects.builtin import (
+    IntegerAttr,
+    ModuleOp,
+    StringAttr,
+    UnitAttr,
+    VectorType,
+    i64,
+)
+from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.passes import ModulePass
+
+from tilewright import layout as ly
+from tilewright.diagnostics import CompileError, TilewrightError, UnsupportedError, error_at
+from tilewright.dialects.xetile.assembly import Index
+from tilewright.layout import Distribution
+from tilewright.passes.level import LEVEL, infer_level
+from tilewright.passes.xegpu import layout_text as own
+from tilewright.passes.xegpu.regroup import regroup
+from tilewright.passes.xegpu.subgroup_ids import SubgroupIds
+
+SUBGROUPS = "tilewright.subgroups"
+
+Handler = Callable[["Distributor", Operation], None]
+HANDLERS: dict[str, Handler] = {}
+
+
+def handles(*names: str) -> Callable[[Handler], Handler]:
+    """Registers how ops of these names are distributed."""
+
+    def register(function: Handler) -> Handler:
+        for name in names:
+            HANDLERS[name] = function
+        return function
+
+    return register
+
+
+@dataclass(frozen=True)
+class XeGPUWgToSgDistribute(ModulePass):
+    """See the module's docstring."""
+
+    name = "xegpu-wg-to-sg-distribute"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for function in workgroup_kernels(op):
+            distribute(function)
+
+
+def workgroup_kernels(module: ModuleOp) -> list[gpu.FuncOp]:
+    """The kernels that are written for a whole workgroup."""
+    return [f for f in module.walk() if isinstance(f, gpu.FuncOp) and infer_level(f) == "workgroup"]
+
+
+def distribute(kernel: gpu.FuncOp) -> None:
+    """Rewrites one kernel in place."""
+    subgroups = subgroups_of(kernel)
+    if len(kernel.body.blocks) != 1:
+        raise error_at(kernel, "branches between blocks at workgroup level", kind=UnsupportedError)
+    distributor = Distributor(subgroups)
+    distributor.kernel(kernel)
+    kernel.attributes[LEVEL] = StringAttr("subgroup")
+    kernel.attributes[SUBGROUPS] = IntegerAttr(subgroups, i64)
+
+
+def subgroups_of(kernel: Operation) -> int:
+    """How many subgroups the layouts of a kernel deal to; 1 where there are none.
+
+    Raises CompileError with the op where two layouts count differently.
+    """
+    found: tuple[int, Operation] | None = None
+    for op in kernel.walk():
+        for result in op.results:
+            d = own.layout_of(result)
+            if d is None or d.sg_layout is None:
+                continue
+            if found is None:
+                found = d.subgroups, op
+            elif found[0] != d.subgroups:
+                raise error_at(
+                    op,
+                    f"the layout {own.attribute(d)} deals to {d.subgroups} subgroups, that of "
+                    f"{found[1].name} to {found[0]}: a workgroup has one number of subgroups",
+                )
+    stated = kernel.attributes.get(SUBGROUPS)
+    if found is None:
+        return stated.value.data if isinstance(stated, IntegerAttr) else 1
+    return found[0]
+
+
+class Distributor:
+    """Builds the subgroup's program, op by op in order. `env` maps a value to its pieces."""
+
+    def __init__(self, subgroups: int):
+
+        from tilewright.passes.xegpu import wg_to_sg_groups
+
+        wg_to_sg_groups.load()
+        self.subgroups = subgroups
+        self.env: dict[SSAValue, list[SSAValue]] = {}
+        self.out = Block()
+        self.op: Operation | None = None
+        self.ids = SubgroupIds()
+
+    def kernel(self, kernel: gpu.FuncOp | func.FuncOp) -> None:
+        old = kernel.body.block
+        new = Block(arg_types=[a.type for a in old.args])
+        for before, after in zip(old.args, new.args, strict=True):
+            if isinstance(before.type, VectorType):
+                raise error_at(kernel, "a kernel at workgroup level takes no vectors")
+            after.name_hint = before.name_hint
+            self.env[before] = [after]
+        self.out = new
+        self.ids.start(new)
+        self.block(old)
+        kernel.body.detach_block(old)
+        kernel.body.add_block(new)
+        old.drop_all_references()
+
+    def block(self, old: Block) -> None:
+        for op in old.ops:
+            self.op = op
+            try:
+                self.convert(op)
+            except ly.LayoutError as error:
+                raise error_at(op, f"{op.name}: {error}") from error
+            self.op = op
+
+    def convert(self, op: Operation) -> None:
+        handler = HANDLERS.get(op.name)
+        if handler is not None:
+            handler(self, op)
+            return
+        vectors = any(isinstance(v.type, VectorType) for v in (*op.operands, *op.results))
+        if not vectors and not op.regions:
+            self.keep(op)
+            return
+        if op.name.startswith(("arith.", "math.")):
+            HANDLERS["elementwise"](self, op)
+            return
+        raise self.refuse("has no form for one subgroup of a workgroup")
+
+    # --- Building ------------------------------------------------------------------------------
+
+    def add(self, op: Operation) -> SSAValue:
+        """Appends an op with one result; gives the result."""
+        self.put(op)
+        return op.results[0]
+
+    def put(self, op: Operation) -> None:
+        assert self.op is not None
+        op.location = self.op.location
+        self.out.add_op(op)
+
+    def refuse(self, why: str) -> TilewrightError:
+        assert self.op is not None
+        return error_at(self.op, f"{self.op.name} {why}", kind=UnsupportedError)
+
+    def keep(self, op: Operation) -> None:
+        """An op on scalars, which every subgroup does alike."""
+        new = op.clone({v: self.one(v) for v in op.operands})
+        own.clear_layouts(new)
+        self.put(new)
+        for before, after in zip(op.results, new.results, strict=True):
+            after.name_hint = before.name_hint
+            self.env[before] = [after]
+
+    def index(self, value: Index) -> SSAValue:
+        return value if isinstance(value, SSAValue) else self.ids.constant(value)
+
+    def plus(self, a: Index, b: Index) -> Index:
+        """The sum of two indices; numbers fold."""
+        if isinstance(a, int) and isinstance(b, int):
+            return a + b
+        for x, y in ((a, b), (b, a)):
+            if isinstance(x, int) and x == 0:
+                return y
+        return self.add(arith.AddiOp(self.index(a), self.index(b)))
+
+    # --- Values --------------------------------------------------------------------------------
+
+    def one(self, value: SSAValue) -> SSAValue:
+        """A value that is not dealt out."""
+        found = self.env[value]
+        assert len(found) == 1, "a distributed value where one is expected"
+        return found[0]
+
+    def offset(self, value: Index) -> Index:
+        """An offset of the old program in the new one; a number where it is constant."""
+        if isinstance(value, int):
+            return value
+        owner = value.owner
+        if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, IntegerAttr):
+            return owner.value.value.data
+        return self.one(value)
+
+    def layout(self, value: SSAValue) -> Distribution:
+        """The layout of a vector of the old program."""
+        d = own.layout_of(value)
+        if d is None:
+            op = value.owner if isinstance(value.owner, Operation) else self.op
+            assert op is not None
+            raise error_at(
+                op,
+                f"{op.name}: nothing says which subgroup owns what of its {value.type}",
+                hint="xegpu-propagate-layout{kind=subgroup} writes a layout to every value",
+            )
+        return d
+
+    def result_layout(self, op: Operation, index: int = 0) -> Distribution:
+        return self.layout(op.results[index])
+
+    def pieces(self, value: SSAValue, want: Distribution, what: str = "") -> list[SSAValue]:
+        """A value's pieces under a layout that gives every subgroup the elements that it has."""
+        have, shape = self.layout(value), own.shape_of(value)
+        found = self.env[value]
+        if own.subgroup_part(have) == own.subgroup_part(want):
+            return found
+        if not own.same_owners(have, want, shape):
+            assert self.op is not None
+            raise error_at(
+                self.op,
+                f"{self.op.name}: {what or 'an operand'} is owned as {own.attribute(have)}, the op "
+                f"needs {own.attribute(want)}",
+                hint="a convert_layout between them; xegpu-propagate-layout puts it there",
+            )
+        if (
+            len(set(found)) == 1
+            and len(found) > 1
+            and self.part(want, shape) == own.shape_of(found[0])
+        ):
+            return [found[0]] * self.count(want, shape)
+        return regroup(self, found, have, want, shape)
+
+    def part(self, d: Distribution, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape of one piece."""
+        return tuple(own.subgroup_part(d).part_shape(shape))
+
+    def count(self, d: Distribution, shape: Sequence[int]) -> int:
+        """How many pieces a subgroup has."""
+        return len(own.subgroup_part(d).parts(shape, 0))
+
+    def grid(self, d: Distribution, shape: Sequence[int]) -> tuple[int, ...]:
+        """How many pieces a subgroup has along each dimension; they are in row-major order."""
+        rounds: list[int] = []
+        kept = [i for i in range(d.field_rank) if i not in d.sliced]
+        part = self.part(d, shape)
+        for dim, extent in enumerate(shape):
+            groups = d.sg_layout[kept[dim]] if d.sg_layout is not None else 1
+            rounds.append(max(1, extent // (groups * part[dim])))
+        return tuple(rounds)
+
+    def starts(self, d: Distribution, shape: Sequence[int]) -> list[tuple[Index, ...]]:
+        """Where each piece of this subgroup starts in the whole value."""
+        return self.ids.starts(d, tuple(shape))
+
+    def piece_type(self, type: Attribute, d: Distribution) -> VectorType:
+        assert isinstance(type, VectorType)
+        return VectorType(type.element_type, list(self.part(d, type.get_shape())))
+
+    def define(self, value: SSAValue, pieces: Sequence[SSAValue]) -> None:
+        """The pieces of a value of the old program."""
+        for n, piece in enumerate(pieces):
+            if piece.name_hint is None and value.name_hint is not None:
+                piece.name_hint = f"{value.name_hint}_{n}" if len(pieces) > 1 else value.name_hint
+        self.env[value] = list(pieces)
+
+    def carry_layout(self, op: Operation, d: Distribution, index: int = 0) -> Operation:
+        """Writes what is left of a layout on an op that makes a piece."""
+        left = own.remainder(d)
+        if left is not None:
+            own.set_layout(op.results[index], left)
+        return op
+
+    # --- One of the replicas -----------------------------------------------------------------
+
+    def once(self, d: Distribution, shape: Sequence[int]) -> SSAValue | None:
+        """A condition that holds for one of the subgroups that own the same; None where none share."""
+        return self.ids.first_replica(own.bound(d, shape), self.subgroups)
+
+
+def verify_levels(module: ModuleOp) -> None:
+    """CompileError where a kernel of the module is not the workgroup's."""
+    for function in module.walk():
+        if isinstance(function, gpu.FuncOp) and infer_level(function) != "workgroup":
+            raise CompileError(f"{function.sym_name.data} is not a workgroup's program")
+
+
+KEEP_UNIT = UnitAttr()

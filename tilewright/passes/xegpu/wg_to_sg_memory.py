@@ -1,0 +1,222 @@
+"""xegpu-wg-to-sg-distribute, block ops: descriptors, load_nd, store_nd, prefetch_nd, shared matrices.
+
+Part of :mod:`tilewright.passes.xegpu.wg_to_sg`. A descriptor keeps its base and gets the shape of a
+piece; where a piece starts is added to the offsets of the memory op, so that all pieces share one
+descriptor. What several subgroups own alike is stored by the first of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from xdsl.dialects import scf
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+from tilewright.dialects import xegpu
+from tilewright.dialects.xegpu import BlockTensorDescAttr, TensorDescType
+from tilewright.dialects.xetile.assembly import Index
+from tilewright.layout import Distribution
+from tilewright.passes.xegpu import layout_text as own
+from tilewright.passes.xegpu.cooperative import cooperative
+from tilewright.passes.xegpu.wg_to_sg import Distributor, handles
+
+
+@handles("xegpu.create_nd_tdesc")
+def create_nd_tdesc(to: Distributor, op: Operation) -> None:
+    """Made when the first memory op asks for it, since ops may share it under different layouts."""
+    assert isinstance(op, xegpu.CreateNdDescOp)
+    if op.has_offsets:
+        raise to.refuse("with offsets: xegpu-modernize puts them on the memory ops")
+
+
+def descriptor(
+    to: Distributor, value: SSAValue, part: tuple[int, ...], d: Distribution | None
+) -> SSAValue:
+    """The subgroup's descriptor of pieces of a shape, right where the workgroup's was made."""
+    op = value.owner
+    if not isinstance(op, xegpu.CreateNdDescOp):
+        raise to.refuse("takes a descriptor that is not made by create_nd_tdesc in the kernel")
+    left = None if d is None else own.remainder(d)
+    text = None if left is None else own.attribute(left)
+    key = (value, part, text)
+    known: dict[object, SSAValue] = to.__dict__.setdefault("descriptors", {})
+    if key not in known or not _visible(known[key], to.out):
+        old = op.tdesc
+        encoding = old.encoding if isinstance(old.encoding, BlockTensorDescAttr) else None
+        kind = TensorDescType(part, old.element_type, encoding, text)
+        operands = [to.offset(v) for v in (*op.mixed_shape, *op.mixed_strides)]
+        rank = len(op.mixed_shape)
+        new = xegpu.CreateNdDescOp(
+            to.one(op.source), kind, shape=operands[:rank] or None, strides=operands[rank:] or None
+        )
+        new.result.name_hint = op.result.name_hint
+        new.location = op.location
+        _place(to, new)
+        known[key] = new.result
+    return known[key]
+
+
+def _place(to: Distributor, new: Operation) -> None:
+    """As far out as its operands allow: behind the last of them."""
+    owners = [v.owner for v in new.operands]
+    inner = [o for o in owners if isinstance(o, Operation)]
+    blocks = [o.parent_block() if isinstance(o, Operation) else o for o in owners]
+    deepest = max((b for b in blocks if b is not None), key=_depth)
+    mine = [o for o in inner if o.parent_block() is deepest]
+    if not mine:
+        to.ids.insert_first(deepest, new)
+        return
+    last = mine[0]
+    for other in mine[1:]:
+        if last.is_before_in_block(other):
+            last = other
+    deepest.insert_op_after(new, last)
+    to.ids.moved(last, new)
+
+
+def _depth(block: Block) -> int:
+    depth, op = 0, block.parent_op()
+    while op is not None:
+        depth, op = depth + 1, op.parent_op()
+    return depth
+
+
+def _visible(value: SSAValue, block: Block) -> bool:
+    owner = value.owner
+    home = owner.parent_block() if isinstance(owner, Operation) else owner
+    here: Block | None = block
+    while here is not None:
+        if here is home:
+            return True
+        parent = here.parent_op()
+        here = parent.parent_block() if parent is not None else None
+    return False
+
+
+def _places(
+    to: Distributor, offsets: Sequence[Index], d: Distribution, shape: Sequence[int]
+) -> list[list[Index]]:
+    """Offsets of every piece: the op's, and where the piece starts in the last dimensions."""
+    base = [to.offset(o) for o in offsets]
+    lead = len(base) - len(shape)
+    return [
+        [*base[:lead], *(to.plus(b, s) for b, s in zip(base[lead:], start, strict=True))]
+        for start in to.starts(d, shape)
+    ]
+
+
+def _offsets(
+    to: Distributor, op: xegpu.LoadNdOp | xegpu.StoreNdOp | xegpu.PrefetchNdOp
+) -> list[Index]:
+    offsets = op.mixed_offsets
+    if offsets is None:
+        raise to.refuse("without offsets: xegpu-modernize puts them on the memory ops")
+    return offsets
+
+
+@handles("xegpu.load_nd")
+def load_nd(to: Distributor, op: Operation) -> None:
+    assert isinstance(op, xegpu.LoadNdOp)
+    if op.packed is not None or op.transposes or op.tdesc.array_length > 1:
+        raise to.refuse(
+            "in a packed, transposed or array form at workgroup level: the lowering chooses it itself"
+        )
+    d, shape = to.result_layout(op), own.shape_of(op.value)
+    tdesc = descriptor(to, op.tensor_desc, to.part(d, shape), d)
+    kind = to.piece_type(op.value.type, d)
+    pieces: list[SSAValue] = []
+    for place in _places(to, _offsets(to, op), d, shape):
+        new = xegpu.LoadNdOp(
+            tdesc, kind, place, l1_hint=op.l1_hint, l2_hint=op.l2_hint, l3_hint=op.l3_hint
+        )
+        pieces.append(to.add(new))
+    to.define(op.value, pieces)
+
+
+@handles("xegpu.store_nd")
+def store_nd(to: Distributor, op: Operation) -> None:
+    assert isinstance(op, xegpu.StoreNdOp)
+    shape = own.shape_of(op.value)
+    d = own.from_attribute(op.ownership) or to.layout(op.value)
+    pieces = to.pieces(op.value, d, "the stored value")
+    tdesc = descriptor(to, op.tensor_desc, to.part(d, shape), d)
+
+    def store() -> None:
+        for piece, place in zip(pieces, _places(to, _offsets(to, op), d, shape), strict=True):
+            new = xegpu.StoreNdOp(
+                piece, tdesc, place, l1_hint=op.l1_hint, l2_hint=op.l2_hint, l3_hint=op.l3_hint
+            )
+            to.put(new)
+
+    once(to, d, shape, store)
+
+
+@handles("xegpu.prefetch_nd")
+def prefetch_nd(to: Distributor, op: Operation) -> None:
+    """All subgroups fetch a part each, also of what several of them own."""
+    assert isinstance(op, xegpu.PrefetchNdOp)
+    shape = op.tdesc.get_shape()
+    stated = own.from_attribute(op.ownership)
+    d = cooperative(shape, op.tdesc.element_type, to.subgroups, stated)
+    tdesc = descriptor(to, op.tensor_desc, to.part(d, shape), d)
+
+    def fetch() -> None:
+        for place in _places(to, _offsets(to, op), d, shape):
+            new = xegpu.PrefetchNdOp(
+                tdesc,
+                place,
+                op.locality,
+                l1_hint=op.l1_hint,
+                l2_hint=op.l2_hint,
+                l3_hint=op.l3_hint,
+            )
+            to.put(new)
+
+    once(to, d, shape, fetch)
+
+
+def once(to: Distributor, d: Distribution, shape: Sequence[int], body: Callable[[], None]) -> None:
+    """What `body` appends, done by one of the subgroups that own the same elements."""
+    condition = to.once(d, shape)
+    if condition is None:
+        body()
+        return
+    outer, inner = to.out, Block()
+    to.out = inner
+    body()
+    inner.add_op(scf.YieldOp())
+    to.out = outer
+    to.put(scf.IfOp(condition, [], Region(inner)))
+
+
+# --- Shared matrices -------------------------------------------------------------------------------
+
+
+@handles("xegpu.load_matrix")
+def load_matrix(to: Distributor, op: Operation) -> None:
+    assert isinstance(op, xegpu.LoadMatrixOp)
+    d, shape = to.result_layout(op), own.shape_of(op.value)
+    kind = to.piece_type(op.value.type, d)
+    left = own.remainder(d)
+    text = None if left is None else own.attribute(left)
+    pieces = [
+        to.add(xegpu.LoadMatrixOp(to.one(op.mem_desc), place, kind, text))
+        for place in _places(to, op.mixed_offsets, d, shape)
+    ]
+    to.define(op.value, pieces)
+
+
+@handles("xegpu.store_matrix")
+def store_matrix(to: Distributor, op: Operation) -> None:
+    assert isinstance(op, xegpu.StoreMatrixOp)
+    shape = own.shape_of(op.value)
+    d = own.from_attribute(op.ownership) or to.layout(op.value)
+    pieces = to.pieces(op.value, d, "the stored value")
+    left = own.remainder(d)
+    text = None if left is None else own.attribute(left)
+
+    def store() -> None:
+        for piece, place in zip(pieces, _places(to, op.mixed_offsets, d, shape), strict=True):
+            to.put(xegpu.StoreMatrixOp(piece, to.one(op.mem_desc), place, text))
+
+    once(to, d, shape, store)

@@ -1,0 +1,247 @@
+"""xegpu-wg-to-sg-distribute, ops that change shapes: broadcast, transpose, shape_cast, slices, bitcast.
+
+Part of :mod:`tilewright.passes.xegpu.wg_to_sg`. Each is local: the operand's layout is the one that
+gives every subgroup what its part of the result is made of.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+from xdsl.dialects import vector
+from xdsl.dialects.builtin import DYNAMIC_INDEX, VectorType
+from xdsl.ir import Operation, SSAValue
+
+from tilewright import layout as ly
+from tilewright.dialects import xegpu
+from tilewright.dialects.upstream.vector import (
+    ExtractStridedSliceOp,
+    InsertStridedSliceOp,
+    ShapeCastOp,
+    TransposeOp,
+)
+from tilewright.passes.xegpu import layout_rules as rules
+from tilewright.passes.xegpu import layout_text as own
+from tilewright.passes.xegpu.emit import with_shape
+from tilewright.passes.xegpu.wg_to_sg import Distributor, handles
+
+
+@handles("vector.broadcast")
+def broadcast(to: Distributor, op: Operation) -> None:
+    assert isinstance(op, vector.BroadcastOp)
+    result = op.results[0]
+    source = op.operands[0]
+    d, shape = to.result_layout(op), own.shape_of(result)
+    kind = to.piece_type(result.type, d)
+    if not isinstance(source.type, VectorType):
+        new = vector.BroadcastOp(to.one(source), kind)
+        made = to.add(to.carry_layout(new, d))
+        to.define(result, [made] * to.count(d, shape))
+        return
+    narrow = own.shape_of(source)
+    have = rules.broadcast_operand(d, shape, narrow)
+    pieces = to.pieces(source, have, "the source")
+    lead = len(shape) - len(narrow)
+    source_grid = to.grid(have, narrow)
+    grid = to.grid(d, shape)
+    found: list[SSAValue] = []
+    made_of: dict[SSAValue, SSAValue] = {}
+    for place in product(*(range(n) for n in grid)):
+        index = 0
+        for x, n in zip(place[lead:], source_grid, strict=True):
+            index = index * n + (x if n > 1 else 0)
+        piece = pieces[index]
+        if own.shape_of(piece) == kind.get_shape():
+            found.append(piece)
+            continue
+        if piece not in made_of:
+            made_of[piece] = to.add(to.carry_layout(vector.BroadcastOp(piece, kind), d))
+        found.append(made_of[piece])
+    to.define(result, found)
+
+
+@handles("vector.transpose")
+def transpose(to: Distributor, op: Operation) -> None:
+    assert isinstance(op, TransposeOp)
+    d, shape = to.result_layout(op), own.shape_of(op.result)
+    permutation = [int(p) for p in op.permutation_attr.get_values()]
+    have = rules.permuted(d, permutation)
+    source_shape = own.shape_of(op.vector)
+    pieces = to.pieces(op.vector, have, "the source")
+    source_grid = to.grid(have, source_shape)
+    found: list[SSAValue] = []
+    for place in product(*(range(n) for n in to.grid(d, shape))):
+        at = [0] * len(shape)
+        for dim, p in enumerate(permutation):
+            at[p] = place[dim]
+        index = 0
+        for n, x in zip(source_grid, at, strict=True):
+            index = index * n + x
+        found.append(to.add(to.carry_layout(TransposeOp(pieces[index], permutation), d)))
+    to.define(op.result, found)
+
+
+@handles("vector.shape_cast")
+def shape_cast(to: Distributor, op: Operation) -> None:
+    """Piece by piece, where each piece of the result is a run of one piece of the source."""
+    assert isinstance(op, ShapeCastOp)
+    result, source = own.shape_of(op.result), own.shape_of(op.source)
+    want = to.result_layout(op)
+    have = rules.reshape(want, result, source)
+    pieces = to.pieces(op.source, have, "the source")
+    plan = ly.plan.reshape(own.bound(have, source), own.bound(want, result))
+    order = plan.permutation
+    if plan.exchanging_subgroups or order is None:
+        raise to.refuse(
+            f"from {own.attribute(have)} to {own.attribute(want)} moves data between subgroups"
+        )
+    part = to.part(want, result)
+    count, size = to.count(want, result), prod(part)
+    if size != prod(to.part(have, source)):
+        raise to.refuse(
+            f"makes pieces of {size} elements from pieces of {prod(to.part(have, source))}"
+        )
+    found: list[SSAValue] = []
+    for n in range(count):
+        first = int(order[n * size])
+        if first % size or any(
+            int(order[n * size + i]) != first + i for i in range(0, size, max(1, size // 64))
+        ):
+            raise to.refuse("deals the elements of a piece to several pieces")
+        piece = pieces[first // size]
+        if own.shape_of(piece) == part:
+            found.append(piece)
+        else:
+            new = ShapeCastOp(piece, with_shape(op.result.type, part))
+            found.append(to.add(to.carry_layout(new, want)))
+    to.define(op.result, found)
+
+
+@handles("vector.bitcast")
+def bitcast(to: Distributor, op: Operation) -> None:
+    result, source = op.results[0], op.operands[0]
+    d = to.result_layout(op)
+    have = rules.bitcast_operand(d, result.type, source.type)
+    pieces = to.pieces(source, have, "the source")
+    kind = to.piece_type(result.type, d)
+    made = [to.add(to.carry_layout(vector.BitcastOp(piece, kind), d)) for piece in pieces]
+    to.define(result, made)
+
+
+@handles("xegpu.convert_layout")
+def convert_layout(to: Distributor, op: Operation) -> None:
+    """Between layouts that give every subgroup the same elements: only pieces and lanes change."""
+    assert isinstance(op, xegpu.ConvertLayoutOp)
+    want, shape = to.result_layout(op), own.shape_of(op.result)
+    have = to.layout(op.source)
+    pieces = to.pieces(op.source, want, "the source")
+    before, after = own.remainder(have), own.remainder(want)
+    if before is not None and after is not None and before != after:
+        pieces = [
+            to.add(xegpu.ConvertLayoutOp(piece, own.attribute(after), own.attribute(before)))
+            for piece in pieces
+        ]
+    assert len(pieces) == to.count(want, shape)
+    to.define(op.result, pieces)
+
+
+# --- Slices: along dimensions that every subgroup holds whole --------------------------------------
+
+
+@handles("vector.extract_strided_slice")
+def extract_strided_slice(to: Distributor, op: Operation) -> None:
+    assert isinstance(op, ExtractStridedSliceOp)
+    d, shape = to.result_layout(op), own.shape_of(op.result)
+    source = own.shape_of(op.source)
+    have = rules.slice_operand(d, shape, source)
+    pieces = to.pieces(op.source, have, "the source")
+    part, whole = to.part(d, shape), to.part(have, source)
+    offsets = [*op.offsets, *[0] * (len(source) - len(op.offsets))]
+    found: list[SSAValue] = []
+    for piece in pieces:
+        starts = [o if n != m else 0 for o, n, m in zip(offsets, source, shape, strict=True)]
+        if part == whole:
+            found.append(piece)
+            continue
+        new = ExtractStridedSliceOp(piece, starts, part, [1] * len(part))
+        found.append(to.add(to.carry_layout(new, d)))
+    to.define(op.result, found)
+
+
+@handles("vector.insert_strided_slice")
+def insert_strided_slice(to: Distributor, op: Operation) -> None:
+    assert isinstance(op, InsertStridedSliceOp)
+    d, shape = to.result_layout(op), own.shape_of(op.result)
+    small = own.shape_of(op.source)
+    lead = len(shape) - len(small)
+    have = rules.inserted_operand(d, shape, small)
+    sources = to.pieces(op.source, have, "the inserted value")
+    dests = to.pieces(op.dest, d, "the destination")
+    grid = to.grid(d, shape)
+    if any(n > 1 for n in grid[:lead]):
+        raise to.refuse("into a value that is dealt out along its outer dimensions")
+    offsets = [
+        o if dim < lead or shape[dim] != small[dim - lead] else 0
+        for dim, o in enumerate(op.offsets)
+    ]
+    found: list[SSAValue] = []
+    for piece, dest in zip(sources, dests, strict=True):
+        new = InsertStridedSliceOp(piece, dest, offsets)
+        found.append(to.add(to.carry_layout(new, d)))
+    to.define(op.result, found)
+
+
+@handles("vector.extract")
+def extract(to: Distributor, op: Operation) -> None:
+    assert isinstance(op, vector.ExtractOp)
+    result, source = op.results[0], own.shape_of(op.operands[0])
+    if isinstance(result.type, VectorType):
+        d = to.result_layout(op)
+        have = rules.extract_operand(d, own.shape_of(result), source)
+        kind = to.piece_type(result.type, d)
+    else:
+        d, kind = None, result.type
+        have = own.replicated(to.subgroups, len(source), source)
+    pieces = to.pieces(op.operands[0], have, "the source")
+    positions = _positions(to, op)
+    made: list[SSAValue] = []
+    for piece in pieces:
+        new = vector.ExtractOp(piece, positions, kind)
+        made.append(to.add(to.carry_layout(new, d) if d is not None else new))
+    if d is None:
+        to.env[result] = made
+    else:
+        to.define(result, made)
+
+
+@handles("vector.insert")
+def insert(to: Distributor, op: Operation) -> None:
+    assert isinstance(op, vector.InsertOp)
+    result = op.results[0]
+    d, shape = to.result_layout(op), own.shape_of(result)
+    source, dest = op.operands[0], op.operands[1]
+    if isinstance(source.type, VectorType):
+        have = rules.inserted_operand(d, shape, own.shape_of(source))
+        sources = to.pieces(source, have, "the inserted value")
+    else:
+        sources = [to.one(source)]
+    dests = to.pieces(dest, d, "the destination")
+    positions = _positions(to, op)
+    if len(sources) != len(dests) or any(
+        not own.is_whole(d, shape, dim) for dim in range(len(positions))
+    ):
+        raise to.refuse("into a value that is dealt out along the position's dimensions")
+    found = [
+        to.add(to.carry_layout(vector.InsertOp(s, t, positions), d))
+        for s, t in zip(sources, dests, strict=True)
+    ]
+    to.define(result, found)
+
+
+def _positions(to: Distributor, op: vector.ExtractOp | vector.InsertOp) -> list[SSAValue | int]:
+    dynamic = iter(op.dynamic_position)
+    return [
+        to.one(next(dynamic)) if int(p) == DYNAMIC_INDEX else int(p)
+        for p in op.static_position.get_values()
+    ]

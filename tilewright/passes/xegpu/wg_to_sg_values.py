@@ -1,0 +1,252 @@
+"""xegpu-wg-to-sg-distribute, ops on values: elementwise, constants, masks, products, reductions.
+
+Part of :mod:`tilewright.passes.xegpu.wg_to_sg`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import cast
+
+from xdsl.dialects import arith, vector
+from xdsl.dialects.builtin import (
+    DenseIntOrFPElementsAttr,
+    IndexType,
+    IntegerAttr,
+    VectorType,
+)
+from xdsl.ir import Operation, SSAValue
+
+from tilewright import layout as ly
+from tilewright.dialects import xegpu
+from tilewright.dialects.upstream.vector import ConstantMaskOp, MultiReductionOp, StepOp
+from tilewright.layout import Distribution, derive
+from tilewright.passes.xegpu import layout_text as own
+from tilewright.passes.xegpu.regroup import regroup
+from tilewright.passes.xegpu.wg_to_sg import Distributor, handles
+
+
+@handles("elementwise", "vector.fma", "xegpu.truncf")
+def elementwise(to: Distributor, op: Operation) -> None:
+    """One op per piece; scalars stay."""
+    if not any(isinstance(r.type, VectorType) for r in op.results):
+        raise to.refuse("makes a scalar of a distributed value")
+    d, shape = to.result_layout(op), own.shape_of(op.results[0])
+    count = to.count(d, shape)
+    columns: list[list[SSAValue]] = []
+    for position, v in enumerate(op.operands):
+        if isinstance(v.type, VectorType):
+            columns.append(to.pieces(v, d, f"operand {position}"))
+        else:
+            columns.append([to.one(v)] * count)
+    results: list[list[SSAValue]] = [[] for _ in op.results]
+    made: dict[tuple[SSAValue, ...], Operation] = {}
+    for row in zip(*columns, strict=True):
+        if row not in made:
+            attributes = {
+                k: a
+                for k, a in op.attributes.items()
+                if not k.startswith((own.RESULT, own.OPERAND))
+            }
+            new = type(op).create(
+                operands=list(row),
+                result_types=[to.piece_type(r.type, d) for r in op.results],
+                properties=dict(op.properties),
+                attributes=attributes,
+            )
+            for index in range(len(op.results)):
+                to.carry_layout(new, d, index)
+            to.put(new)
+            made[row] = new
+        for result, value in zip(results, made[row].results, strict=True):
+            result.append(value)
+    for old, pieces in zip(op.results, results, strict=True):
+        to.define(old, pieces)
+
+
+@handles("arith.constant")
+def constant(to: Distributor, op: Operation) -> None:
+    assert isinstance(op, arith.ConstantOp)
+    if not isinstance(op.result.type, VectorType):
+        if isinstance(op.value, IntegerAttr) and isinstance(op.result.type, IndexType):
+            to.env[op.result] = [to.ids.constant(op.value.value.data)]
+        else:
+            to.keep(op)
+        return
+    d, shape = to.result_layout(op), own.shape_of(op.result)
+    value = op.value
+    assert isinstance(value, DenseIntOrFPElementsAttr)
+    part = to.piece_type(op.result.type, d)
+    if value.is_splat():
+        data = DenseIntOrFPElementsAttr(part, value.data)  # pyright: ignore[reportArgumentType]
+        new = arith.ConstantOp(data)
+        to.carry_layout(new, d)
+        to.define(op.result, [to.add(new)] * to.count(d, shape))
+        return
+    if part.get_shape() != shape:
+        raise to.refuse("of different numbers is needed whole by every subgroup")
+    new = op.clone()
+    own.clear_layouts(new)
+    to.define(op.result, [to.add(to.carry_layout(new, d))])
+
+
+@handles("vector.step")
+def step(to: Distributor, op: Operation) -> None:
+    """Each piece counts from its own start."""
+    d, shape = to.result_layout(op), own.shape_of(op.results[0])
+    kind = to.piece_type(op.results[0].type, d)
+    base = to.add(to.carry_layout(StepOp(kind), d))
+    pieces: list[SSAValue] = []
+    for (start,) in to.starts(d, shape):
+        if start == 0:
+            pieces.append(base)
+            continue
+        number = to.index(start)
+        if not isinstance(kind.element_type, IndexType):
+            number = to.add(arith.IndexCastOp(number, kind.element_type))
+        wide = to.add(to.carry_layout(vector.BroadcastOp(number, kind), d))
+        pieces.append(to.add(to.carry_layout(arith.AddiOp(base, wide), d)))
+    to.define(op.results[0], pieces)
+
+
+@handles("vector.create_mask", "vector.constant_mask")
+def create_mask(to: Distributor, op: Operation) -> None:
+    """The box of true elements, counted from each piece's start; a bound below 0 is an empty box."""
+    result = op.results[0]
+    d, shape = to.result_layout(op), own.shape_of(result)
+    kind = to.piece_type(result.type, d)
+    if isinstance(op, ConstantMaskOp):
+        bounds: list[SSAValue] = [to.ids.constant(int(n)) for n in op.sizes_attr.get_values()]
+    else:
+        bounds = [to.one(v) for v in op.operands]
+    pieces: list[SSAValue] = []
+    for starts in to.starts(d, shape):
+        here = [
+            bound if start == 0 else to.add(arith.SubiOp(bound, to.index(start)))
+            for bound, start in zip(bounds, starts, strict=True)
+        ]
+        made = vector.CreateMaskOp(cast("list[Operation | SSAValue]", here), kind)
+        pieces.append(to.add(to.carry_layout(made, d)))
+    to.define(result, pieces)
+
+
+# --- Products -----------------------------------------------------------------------------------
+
+
+@handles("xegpu.dpas")
+def dpas(to: Distributor, op: Operation) -> None:
+    """Pieces of C are sums over pieces of A's row and B's column."""
+    assert isinstance(op, xegpu.DpasOp)
+    d = to.result_layout(op)
+    (m, k), n = own.shape_of(op.lhs), own.shape_of(op.rhs)[-1]
+    if len(own.shape_of(op.rhs)) != 2:
+        raise to.refuse("with a packed operand at workgroup level: the lowering packs it itself")
+    need_a, need_b = derive.mma_operands(d, k)
+    have_a = _fields(to.layout(op.lhs), need_a)
+    have_b = _fields(to.layout(op.rhs), need_b)
+    a = to.pieces(op.lhs, need_a, "A")
+    b = to.pieces(op.rhs, need_b, "B")
+    grid = to.grid(d, (m, n))
+    acc = to.pieces(op.acc, d, "C") if op.acc is not None else [None] * (grid[0] * grid[1])
+    kind = to.piece_type(op.result.type, d)
+    left = [
+        None if x is None else own.attribute(x) for x in map(own.remainder, (have_a, have_b, d))
+    ]
+    pieces: list[SSAValue] = []
+    for i, j in product(range(grid[0]), range(grid[1])):
+        c = acc[i * grid[1] + j]
+        new = xegpu.DpasOp(a[i], b[j], c, kind, *left)
+        for name, value in op.attributes.items():
+            if not name.startswith((own.RESULT, own.OPERAND)):
+                new.attributes[name] = value
+        pieces.append(to.add(new))
+    to.define(op.result, pieces)
+
+
+def _fields(have: Distribution, need: Distribution) -> Distribution:
+    """What the operand's own layout says below the subgroup, on the grid that the product needs."""
+    if have.sliced:
+        return need
+    return replace(
+        need,
+        inst_data=have.inst_data,
+        lane_layout=have.lane_layout,
+        lane_data=have.lane_data,
+    )
+
+
+# --- Reductions ---------------------------------------------------------------------------------
+
+
+@handles("vector.multi_reduction")
+def multi_reduction(to: Distributor, op: Operation) -> None:
+    """Within a subgroup: pieces that lie along a reduced dimension accumulate one after the other."""
+    assert isinstance(op, MultiReductionOp)
+    shape = own.shape_of(op.source)
+    source = to.layout(op.source)
+    dims = [int(x) for x in op.dims_attr.get_values()]
+    kept = [i for i in range(len(shape)) if i not in dims]
+    grid = to.grid(source, shape)
+    layout = own.bound(source, shape)
+    if any(x.dim in dims for x in layout.on(ly.Axis.SUBGROUP)):
+        raise to.refuse(
+            f"along {dims} crosses subgroups: xegpu-exchange-through-slm reduces in two steps"
+        )
+    pieces = to.env[op.source]
+    result = op.dest.type
+    if isinstance(result, VectorType):
+        d = to.result_layout(op)
+        accs = to.pieces(op.acc, d, "the accumulator")
+        reduced = ly.slice_(source, dims)
+        if not own.same_owners(reduced, d, result.get_shape()):
+            raise to.refuse(
+                f"gives {own.attribute(reduced)}, its result is said to be {own.attribute(d)}"
+            )
+        native = to.pieces(op.acc, reduced, "the accumulator") if reduced != d else accs
+        kind = VectorType(result.element_type, list(to.part(reduced, result.get_shape())))
+    else:
+        d, reduced = None, None
+        native = [to.one(op.acc)]
+        kind = result
+    found: list[SSAValue] = []
+    kept_grid = [grid[i] for i in kept]
+    for number, place in enumerate(product(*(range(n) for n in kept_grid))):
+        total = native[number]
+        for rounds in product(*(range(grid[i]) for i in dims)):
+            at = [0] * len(shape)
+            for i, x in zip(kept, place, strict=True):
+                at[i] = x
+            for i, x in zip(dims, rounds, strict=True):
+                at[i] = x
+            index = 0
+            for n, x in zip(grid, at, strict=True):
+                index = index * n + x
+            new = MultiReductionOp(op.kind, pieces[index], total, dims)
+            assert new.dest.type == kind
+            if reduced is not None:
+                to.carry_layout(new, reduced)
+            total = to.add(new)
+        found.append(total)
+    if d is None or reduced is None:
+        to.env[op.dest] = found
+        return
+    if own.subgroup_part(reduced) != own.subgroup_part(d):
+        found = regroup(to, found, reduced, d, own.shape_of(op.dest))
+    to.define(op.dest, found)
+
+
+@handles("vector.reduction")
+def reduction(to: Distributor, op: Operation) -> None:
+    """A 1-D value that every subgroup holds whole."""
+    assert isinstance(op, vector.ReductionOp)
+    shape = own.shape_of(op.vector)
+    whole = own.replicated(to.subgroups, len(shape), shape)
+    (piece,) = to.pieces(op.vector, whole, "the vector")
+    acc = None if op.acc is None else to.one(op.acc)
+    mapping = {op.vector: piece}
+    if op.acc is not None and acc is not None:
+        mapping[op.acc] = acc
+    new = op.clone(mapping)
+    own.clear_layouts(new)
+    to.env[op.dest] = [to.add(new)]
