@@ -12,22 +12,33 @@ in `torch.inference_mode()`.
         return tt.rms_norm(tt.matmul(x, w, b, activation="gelu"))
 """
 
-# torch.library is typed loosely, and torch._check is the documented way to state a shape.
-# pyright: reportPrivateUsage=false
+# torch may be missing where types are checked: it is Any there, its decorators among it.
+# pyright: reportUntypedFunctionDecorator=false
 
 from __future__ import annotations
 
-try:
-    import torch
-except ImportError as error:  # pragma: no cover
-    raise ImportError("tilewright.torch needs PyTorch: pip install torch") from error
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tilewright import ops
 from tilewright.ops.matmul import ACTIVATIONS
 
-Tensor = torch.Tensor
+try:
+    torch: Any = import_module("torch")
+except ImportError as error:  # pragma: no cover
+    raise ImportError("tilewright.torch needs PyTorch: pip install torch") from error
+
+if TYPE_CHECKING:
+    Tensor: TypeAlias = Any
+else:
+    Tensor = torch.Tensor
 
 __all__ = ["attention", "layer_norm", "matmul", "rms_norm", "softmax"]
+
+
+def fake_of(operator: Any) -> Any:
+    """Decorates what gives the shape and type of an operator's result, without data."""
+    return operator.register_fake
 
 
 @torch.library.custom_op("tilewright::matmul", mutates_args=())
@@ -42,7 +53,7 @@ def matmul(
     return ops.matmul(a, b, bias=bias, residual=residual, activation=activation)
 
 
-@matmul.register_fake
+@fake_of(matmul)
 def _(
     a: Tensor,
     b: Tensor,
@@ -66,7 +77,7 @@ def attention(
     return ops.attention(q, k, v, causal=causal, scale=scale)
 
 
-@attention.register_fake
+@fake_of(attention)
 def _(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None) -> Tensor:
     torch._check(k.shape == v.shape, lambda: f"attention of k {k.shape} and v {v.shape}")
     return q.new_empty(q.shape)
@@ -78,7 +89,7 @@ def softmax(x: Tensor) -> Tensor:
     return ops.softmax(x)
 
 
-@softmax.register_fake
+@fake_of(softmax)
 def _(x: Tensor) -> Tensor:
     return x.new_empty(x.shape)
 
@@ -89,7 +100,7 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-6) -> Tens
     return ops.rms_norm(x, weight, eps=eps)
 
 
-@rms_norm.register_fake
+@fake_of(rms_norm)
 def _(x: Tensor, weight: Tensor | None = None, eps: float = 1e-6) -> Tensor:
     return x.new_empty(x.shape)
 
@@ -102,7 +113,7 @@ def layer_norm(
     return ops.layer_norm(x, weight, bias, eps=eps)
 
 
-@layer_norm.register_fake
+@fake_of(layer_norm)
 def _(
     x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ def torch_or_none(against: str, threads: int) -> Any:
     if against != "torch":
         raise UsageError(f"the peers are torch and numpy, not {against!r}")
     try:
-        import torch  # pyright: ignore[reportMissingImports]
+        torch: Any = import_module("torch")
     except ImportError:
         raise MissingTool(
             "torch is not installed", "pip install torch, or --against numpy"

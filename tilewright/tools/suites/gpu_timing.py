@@ -11,6 +11,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from tilewright.tools.measure import Case, Measured, Row, rate
@@ -24,7 +25,7 @@ def gpu_torch() -> Any:
     from tilewright.tools.exits import MissingTool
 
     try:
-        import torch  # pyright: ignore[reportMissingImports]
+        torch: Any = import_module("torch")
     except ImportError:
         raise MissingTool("the GPU suites need torch", "pip install torch") from None
     if not torch.cuda.is_available():
