@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import prod
 
-from xdsl.dialects import arith, gpu, scf, vector
+from xdsl.dialects import arith, gpu, vector
 from xdsl.dialects.builtin import (
     ArrayAttr,
     DenseIntOrFPElementsAttr,
@@ -35,6 +35,7 @@ from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xetile as xt
+from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
 
 Axis = tuple[SSAValue, int]
 """One dimension of one value."""
@@ -173,24 +174,9 @@ class _Analysis:
             self.reshape(op)
         elif op.name == "vector.step":
             pass  # its numbers move with the part
-        elif isinstance(op, scf.ForOp):
-            last = op.body.block.last_op
-            assert last is not None
-            rows = (op.iter_args, op.body.block.args[1:], last.operands, op.results)
-            for group in zip(*rows, strict=True):
+        elif isinstance(op, LOOPS_AND_BRANCHES):
+            for group in carried_together(op):
                 self.tie_all(group)
-        elif isinstance(op, scf.WhileOp):
-            before, after = op.before_region.block, op.after_region.block
-            condition, last = before.last_op, after.last_op
-            assert condition is not None and last is not None
-            for group in zip(op.arguments, before.args, last.operands, strict=True):
-                self.tie_all(group)
-            for group in zip(condition.operands[1:], after.args, op.results, strict=True):
-                self.tie_all(group)
-        elif isinstance(op, scf.IfOp):
-            ends = [r.block.last_op for r in op.regions if r.blocks]
-            for i, result in enumerate(op.results):
-                self.tie_all((*(e.operands[i] for e in ends if e is not None), result))
         elif op.name in ("scf.yield", "scf.condition"):
             pass
         elif op.name.startswith(("memref.alloc", "gpu.barrier", "tw.", "stage.", "cf.")):

@@ -29,6 +29,7 @@ from tilewright.codegen.registers import strided_form
 from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import xetile as xt
 from tilewright.layout import Layout, LayoutError
+from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
 from tilewright.targets.cuda import blocked as bl
 from tilewright.targets.cuda.products import Product, plan_product
 
@@ -296,24 +297,9 @@ class _Planner:
             self.tie((*op.operands, *op.results))
             for operand in op.operands:
                 self.through_flexible(operand, op.results[0])
-        elif isinstance(op, scf.ForOp):
-            last = op.body.block.last_op
-            assert last is not None
-            rows = (op.iter_args, op.body.block.args[1:], last.operands, op.results)
-            for group in zip(*rows, strict=True):
+        elif isinstance(op, LOOPS_AND_BRANCHES):
+            for group in carried_together(op):
                 self.tie(group)
-        elif isinstance(op, scf.WhileOp):
-            before, after = op.before_region.block, op.after_region.block
-            condition, last = before.last_op, after.last_op
-            assert condition is not None and last is not None
-            for group in zip(op.arguments, before.args, last.operands, strict=True):
-                self.tie(group)
-            for group in zip(condition.operands[1:], after.args, op.results, strict=True):
-                self.tie(group)
-        elif isinstance(op, scf.IfOp):
-            ends = [r.block.last_op for r in op.regions if r.blocks]
-            for i, result in enumerate(op.results):
-                self.tie((*(e.operands[i] for e in ends if e is not None), result))
         elif isinstance(op, xt.TileMmaOp):
             plan = plan_product(op, self.out.warps, use_mma=self.use_mma)
             self.out.products[op] = plan

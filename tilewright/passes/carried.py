@@ -1,0 +1,30 @@
+"""Values that control flow makes one: what a loop carries under several names, what the sides of a branch give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xdsl.dialects import scf
+from xdsl.ir import Operation, SSAValue
+
+LOOPS_AND_BRANCHES = (scf.ForOp, scf.WhileOp, scf.IfOp)
+
+
+def carried_together(op: Operation) -> Iterator[tuple[SSAValue, ...]]:
+    """Groups of values of an scf op that are names of one value: (initial, argument, yielded, result) of a loop,
+    (yielded .., result) of a branch. Nothing for any other op.
+    """
+    if isinstance(op, scf.ForOp):
+        last = op.body.block.last_op
+        assert last is not None
+        yield from zip(op.iter_args, op.body.block.args[1:], last.operands, op.results, strict=True)
+    elif isinstance(op, scf.WhileOp):
+        before, after = op.before_region.block, op.after_region.block
+        condition, last = before.last_op, after.last_op
+        assert condition is not None and last is not None
+        yield from zip(op.arguments, before.args, last.operands, strict=True)
+        yield from zip(condition.operands[1:], after.args, op.results, strict=True)
+    elif isinstance(op, scf.IfOp):
+        ends = [r.block.last_op for r in op.regions if r.blocks]
+        for i, result in enumerate(op.results):
+            yield (*(e.operands[i] for e in ends if e is not None), result)
