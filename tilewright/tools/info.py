@@ -122,7 +122,20 @@ def target_state(name: str) -> dict[str, Any]:
         return {"about": about, "ready": False, "state": error.message, "hint": error.hint}
     except (ImportError, OSError, NotImplementedError) as error:
         return {"about": about, "ready": False, "state": str(error), "hint": None}
-    return {"about": about, "ready": True, "state": state, "hint": None}
+    return {"about": about, "ready": True, "runs": has_device(name), "state": state, "hint": None}
+
+
+def has_device(name: str) -> bool:
+    """Whether there is something here that a target's kernels can be launched on."""
+    if name == "cuda":
+        from tilewright.targets.cuda import driver
+
+        return driver.available()
+    if name == "xe":
+        from tilewright.targets.xe import opencl
+
+        return opencl.device() is not None
+    return True
 
 
 def xe_state() -> dict[str, str]:
@@ -167,9 +180,8 @@ def show(facts: dict[str, Any]) -> None:
     targets = Table("target", "", "what it is", "here", title="Targets", title_justify="left")
     for name, state in facts["targets"].items():
         hint = f" ({state['hint']})" if state["hint"] else ""
-        targets.add_row(
-            name, "ready" if state["ready"] else "-", state["about"], f"{state['state']}{hint}"
-        )
+        use = "-" if not state["ready"] else "runs" if state["runs"] else "compiles"
+        targets.add_row(name, use, state["about"], f"{state['state']}{hint}")
     xe = Table("Intel Xe", "here", title="Intel Xe", title_justify="left")
     for name, found in facts["xe"].items():
         xe.add_row(name, found)
