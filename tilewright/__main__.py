@@ -1,8 +1,6 @@
 """``python -m tilewright``: the command line without an installed script."""
 
-import sys
-
-from tilewright.tools.cli import main
+from tilewright.tools.cli import command
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command()

@@ -9,6 +9,8 @@ missing (4 is an error of Tilewright itself).
 from __future__ import annotations
 
 import argparse
+import atexit
+import contextlib
 import gc
 import importlib
 import os
@@ -115,6 +117,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return report(error)
 
 
+def command() -> NoReturn:
+    """The script `tilewright`: `main`, and an end that does not take every object apart (a tenth of a second)."""
+    try:
+        code = main()
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else USAGE if stop.code else DONE
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
 def report(error: Exception) -> int:
     """Prints ``error`` as a diagnostic on standard error; gives the exit code that it means."""
     from tilewright import knobs
@@ -143,4 +158,4 @@ def report(error: Exception) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command()
