@@ -20,7 +20,7 @@ from tilewright.dialects import make_context
 from tilewright.passes.xegpu.from_xetile import XeTileToXeGPU
 from tilewright.passes.xegpu.pipeline import SUBGROUP, WORKGROUP
 
-EXAMPLES = int(os.environ.get("TILEWRIGHT_LOWERING_EXAMPLES", "400"))
+EXAMPLES = int(os.environ.get("TILEWRIGHT_LOWERING_EXAMPLES", "60"))
 
 lowering = settings(
     max_examples=EXAMPLES,
