@@ -143,11 +143,6 @@ def emitter(what: str = "this function") -> Emitter:
     return current
 
 
-def is_active() -> bool:
-    """Whether a kernel is being built on this thread."""
-    return _current.get() is not None
-
-
 @contextmanager
 def activate(current: Emitter | None) -> Generator[None]:
     """Makes ``current`` the emitter of this thread (None: ordinary Python for the time being)."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.reference.test_barriers import RING
 from tests.targets.emu.agree import agree, build, emulate, lane_kernel, subgroup_kernel
 from tests.targets.emu.test_blocks import array
 from tilewright.diagnostics import CheckError
@@ -116,38 +117,6 @@ def test_lanes_of_subgroups_meet_at_named_barriers(rng):
     args = "%a: memref<2x16xf32>, %o: memref<2x16xf32>"
     arrays = [array(rng, "f32", 2, 16), array(rng, "f32", 2, 16)]
     agree(lane_kernel(args, body, subgroups=2), arrays)
-
-
-RING = """
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c2 = arith.constant 2 : index
-  %c6 = arith.constant 6 : index
-  %slm = memref.alloc() : memref<2xf32, 3>
-  %s = gpu.subgroup_id
-  %producer = arith.cmpi eq, %s, %c0 : index
-  scf.if %producer {
-    scf.for %k = %c0 to %c6 step %c1 {
-      %slot = arith.remui %k, %c2 : index
-      %empty = arith.addi %slot, %c2 : index
-      %late = arith.cmpi uge, %k, %c2 : index
-      scf.if %late {
-        tw.named_barrier_wait %empty, %c1
-      }
-      %v = memref.load %in[%k] : memref<6xf32>
-      memref.store %v, %slm[%slot] : memref<2xf32, 3>
-      tw.named_barrier_arrive %slot, %c1
-    }
-  } else {
-    scf.for %k = %c0 to %c6 step %c1 {
-      %slot = arith.remui %k, %c2 : index
-      %empty = arith.addi %slot, %c2 : index
-      tw.named_barrier_wait %slot, %c1
-      %v = memref.load %slm[%slot] : memref<2xf32, 3>
-      memref.store %v, %out[%k] : memref<6xf32>
-      RELEASE
-    }
-  }"""
 
 
 def test_a_producer_and_a_consumer_split_arriving_from_waiting(rng):

@@ -8,7 +8,7 @@ types leave one reading only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import (
@@ -24,7 +24,6 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import IRDLOperation
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
-from xdsl.utils.exceptions import VerifyException
 from xdsl.utils.str_enum import StrEnum
 
 from tilewright.dialects.xegpu.attrs import (
@@ -425,24 +424,3 @@ def drop_index_types(text: OpText, count: int) -> None:
 
 
 # --- Properties --------------------------------------------------------------------------------
-
-
-def int_property(value: IntegerAttr | None) -> int | None:
-    return None if value is None else value.value.data
-
-
-def require_property(op: IRDLOperation, condition: bool, message: str) -> None:
-    """A verifier's check that reads as a sentence."""
-    if not condition:
-        raise VerifyException(message)
-
-
-def in_order_of(values: Sequence[SSAValue], *roles: Callable[[Attribute], bool]) -> list[SSAValue]:
-    """The values in the order of the roles that their types play; unchanged when that is ambiguous."""
-    found: list[SSAValue] = []
-    for role in roles:
-        fitting = [v for v in values if role(v.type) and v not in found]
-        if not fitting:
-            return list(values)
-        found.append(fitting[0])
-    return found + [v for v in values if v not in found]

@@ -56,11 +56,6 @@ def fragment_shape(attribute: Ownership, shape: Sequence[int]) -> tuple[int, ...
     return distribution(attribute).fragment_shape(shape)
 
 
-def subgroup_shape(attribute: Ownership, shape: Sequence[int]) -> tuple[int, ...]:
-    """The part of `shape` that a subgroup owns in one round."""
-    return distribution(attribute).part_shape(shape)
-
-
 def memory(desc: MemDescType) -> ly.Layout:
     """Element coordinates of a shared matrix -> its addresses, in elements."""
     return ly.mem_layout(desc.get_shape(), desc.stride, desc.block)

@@ -10,7 +10,6 @@ from math import prod
 
 from xdsl.dialects.builtin import (
     DenseArrayBase,
-    IndexType,
     IntegerAttr,
     IntegerType,
     UnitAttr,
@@ -40,12 +39,6 @@ from tilewright.dialects.xegpu.layouts import Ownership
 from tilewright.dialects.xegpu.types import TensorDescType
 
 Value = SSAValue | Operation
-
-
-def is_offsets(type: Attribute) -> bool:
-    """Offsets of a gather: a vector of indices or integers, a scalar at lane level."""
-    element = type.element_type if isinstance(type, VectorType) else type
-    return isinstance(element, (IndexType, IntegerType)) and not is_mask(type)
 
 
 def is_mask(type: Attribute) -> bool:

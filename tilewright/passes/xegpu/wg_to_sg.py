@@ -38,7 +38,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.passes import ModulePass
 
 from tilewright import layout as ly
-from tilewright.diagnostics import CompileError, TilewrightError, UnsupportedError, error_at
+from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout import Distribution
 from tilewright.passes.level import LEVEL, infer_level
@@ -304,13 +304,6 @@ class Distributor:
     def once(self, d: Distribution, shape: Sequence[int]) -> SSAValue | None:
         """A condition that holds for one of the subgroups that own the same; None where none share."""
         return self.ids.first_replica(own.bound(d, shape), self.subgroups)
-
-
-def verify_levels(module: ModuleOp) -> None:
-    """CompileError where a kernel of the module is not the workgroup's."""
-    for function in module.walk():
-        if isinstance(function, gpu.FuncOp) and infer_level(function) != "workgroup":
-            raise CompileError(f"{function.sym_name.data} is not a workgroup's program")
 
 
 KEEP_UNIT = UnitAttr()

@@ -37,10 +37,6 @@ class PanelFormat:
         """Bytes of one panel of depth `k` (a multiple of `group`)."""
         return b.mul(k, self.lanes * itemsize(self.element))
 
-    def k_offset(self, b: Builder, k: Idx) -> Idx:
-        """Bytes from a panel's start to element k (a multiple of `group`) of its first x."""
-        return b.mul(k, self.lanes * itemsize(self.element))
-
 
 def widen(b: Builder, x: SSAValue, element: Attribute, unsigned: bool = False) -> SSAValue:
     """`x` converted to a type that holds all its values."""

@@ -17,9 +17,7 @@ from xdsl.dialects.builtin import (
     AffineMapAttr,
     ArrayAttr,
     DenseArrayBase,
-    FloatAttr,
     IndexType,
-    IntegerAttr,
     IntegerType,
     MemRefType,
     UnitAttr,
@@ -446,9 +444,3 @@ def _addresses(low: Lowering, place: Place) -> SSAValue:
     if isinstance(whole, int):
         whole = v.Uniform(low.b.idx(whole))
     return low.wide_of(whole)
-
-
-def constant_number(attribute: Attribute) -> float:
-    """The number of an attribute."""
-    assert isinstance(attribute, IntegerAttr | FloatAttr)
-    return attribute.value.data

@@ -14,15 +14,6 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
 from tilewright.diagnostics import UnsupportedError, error_at
 
 
-def ancestor_in(block: Block, op: Operation) -> Operation:
-    """The op of `block` that is `op` or holds it."""
-    here: Operation | None = op
-    while here is not None and here.parent is not block:
-        here = here.parent_op()
-    assert here is not None, "the op does not stand in the block"
-    return here
-
-
 def with_carried(loop: scf.ForOp, initial: SSAValue) -> tuple[scf.ForOp, BlockArgument]:
     """A loop that carries one more value, yielded unchanged; the loop and its new argument."""
     block = loop.body.block
