@@ -16,6 +16,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.upstream.vector import ExtractStridedSliceOp, ShapeCastOp
 from tilewright.dialects.xetile import TileAttr, TileType
 from tilewright.dtypes import from_mlir
@@ -214,7 +215,7 @@ class Joiner:
         """The op that made each of the pieces, on the wholes of its operands."""
         ops = [[piece.owner for piece in row] for row in grid]
         first = ops[0][0]
-        if not isinstance(first, Operation) or not is_elementwise(first) or first.regions:
+        if not isinstance(first, Operation) or not is_elementwise(first):
             return None
         for op in (op for row in ops for op in row):
             if type(op) is not type(first) or op.properties != first.properties:  # pyright: ignore
@@ -266,9 +267,3 @@ def _splat(value: SSAValue) -> object:
     if not isinstance(op, arith.ConstantOp) or not isinstance(op.value, DenseIntOrFPElementsAttr):
         return None
     return str(op.value.get_values()[0]) if op.value.is_splat() else None
-
-
-def is_elementwise(op: Operation) -> bool:
-    return type(op).__module__.startswith(
-        ("xdsl.dialects.arith", "xdsl.dialects.math")
-    ) and not isinstance(op, arith.ConstantOp)

@@ -36,6 +36,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
+from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.upstream import vector as more
 from tilewright.passes.lane_blocks import Blocks, Lanes, Ramp, Uniform, Value
 from tilewright.passes.level import LEVEL
@@ -111,7 +112,7 @@ class _Vectorise(Blocks):
                 isinstance(v.type, VectorType) for v in (*op.operands, *op.results)
             ):
                 self.keep(op)
-            case _ if _is_elementwise(op):
+            case _ if is_elementwise(op):
                 self.elementwise(op)
             case _:
                 self.rearrange(op)
@@ -372,10 +373,3 @@ def _constant(value: SSAValue) -> int | None:
     if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, IntegerAttr):
         return owner.value.value.data
     return None
-
-
-def _is_elementwise(op: Operation) -> bool:
-    return (
-        type(op).__module__.startswith(("xdsl.dialects.arith", "xdsl.dialects.math"))
-        or isinstance(op, vector.FMAOp)
-    ) and not op.regions

@@ -23,6 +23,7 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, ModuleOp, VectorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.passes import ModulePass
 
+from tilewright.dialects.elementwise import is_elementwise
 from tilewright.passes.xegpu.emit import Before, shape_of, with_shape
 
 Shape = tuple[int, ...]
@@ -41,7 +42,8 @@ class LateBroadcasts(ModulePass):
 
 
 def _delay(op: Operation) -> None:
-    if not op.name.startswith(("arith.", "math.")) or len(op.results) != 1 or not op.operands:
+    # vector.fma has no form on scalars.
+    if not is_elementwise(op) or len(op.results) != 1 or isinstance(op, vector.FMAOp):
         return
     shape = shape_of(op.results[0])
     if not shape or any(shape_of(v) != shape for v in op.operands):

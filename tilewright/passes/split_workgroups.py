@@ -35,6 +35,7 @@ from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.elementwise import is_elementwise
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
 
 Axis = tuple[SSAValue, int]
@@ -88,10 +89,10 @@ _TIED = (
     "xetile.atomic_rmw",
     "xetile.prefetch_tile",
     "xetile.convert_layout",
-    "vector.fma",
+    "arith.constant",
     "builtin.unrealized_conversion_cast",
 )
-"""Ops whose operands and results share their axes, dimension by dimension, besides arith and math."""
+"""Ops whose operands and results share their axes, dimension by dimension, besides the elementwise ones."""
 
 
 class _Analysis:
@@ -125,7 +126,7 @@ class _Analysis:
 
     def visit(self, op: Operation) -> None:
         values = (*op.operands, *op.results)
-        if op.name.startswith(("arith.", "math.")) or op.name in _TIED:
+        if is_elementwise(op) or op.name in _TIED:
             self.tie_all(values)
             if isinstance(op, arith.ConstantOp) and not _is_splat(op):
                 self.fix_all([op.result])

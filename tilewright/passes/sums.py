@@ -8,6 +8,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.traits import is_side_effect_free
 
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.elementwise import is_elementwise
 
 
 def carried(op: scf.ForOp | scf.WhileOp):
@@ -63,7 +64,4 @@ def positionwise(op: Operation) -> bool:
         return True
     if isinstance(op, vector.BroadcastOp):
         return not isinstance(op.operands[0].type, VectorType)
-    module = type(op).__module__
-    if op.name.startswith(("arith.", "math.")) and module and op.name != "arith.constant":
-        return len(op.results) == 1
-    return False
+    return is_elementwise(op) and len(op.results) == 1

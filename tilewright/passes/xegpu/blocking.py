@@ -46,6 +46,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.passes import ModulePass
 
 from tilewright.dialects import xegpu
+from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.upstream import vector as more
 from tilewright.passes.level import infer_level
 from tilewright.passes.xegpu.blocking_shapes import BlockedShapes
@@ -56,7 +57,6 @@ from tilewright.passes.xegpu.ownership import (
     OwnershipAnalysis,
     dpas_fragments,
     has_instruction,
-    is_elementwise,
     right_layout,
     shape_of,
     xe_machine,
@@ -115,7 +115,7 @@ class _Block(BlockedShapes):
         vectors = any(isinstance(v.type, VectorType) for v in (*op.operands, *op.results))
         if handler is not None and (vectors or handler in _SCALAR):
             handler(self, op)
-        elif is_elementwise(op):
+        elif is_elementwise_on_vectors(op):
             self.elementwise(op)
         elif vectors:
             self.unblocked(op)

@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xegpu
+from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.layout import Distribution
@@ -126,7 +127,7 @@ def wanted_whole(product: xegpu.DpasOp) -> set[int]:
                 found |= set(reduced_dims(op))
             elif isinstance(op, xegpu.DpasOp) and use.index < 2:
                 found.add(1 - use.index)
-            elif op.name.startswith(("arith.", "math.")) and op.results:
+            elif is_elementwise(op):
                 work.append(op.results[0])
     return found
 

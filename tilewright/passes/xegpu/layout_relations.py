@@ -16,6 +16,7 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
+from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.upstream.vector import (
     ExtractStridedSliceOp,
     InsertStridedSliceOp,
@@ -113,17 +114,8 @@ def relations(op: Operation, mma: Mma = lambda _: None) -> Iterator[Relation]:
         case xegpu.LoadGatherOp() | xegpu.StoreScatterOp() | xegpu.AtomicRMWOp():
             yield from _scattered(op)
         case _:
-            if is_elementwise(op):
+            if is_elementwise_on_vectors(op):
                 yield from _elementwise(op)
-
-
-def is_elementwise(op: Operation) -> bool:
-    if not op.name.startswith(("arith.", "math.")) and op.name not in (
-        "vector.fma",
-        "xegpu.truncf",
-    ):
-        return False
-    return bool(op.results) and is_vector(op.results[0]) and not op.regions
 
 
 def _elementwise(op: Operation) -> Iterator[Relation]:

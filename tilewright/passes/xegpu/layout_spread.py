@@ -19,6 +19,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from tilewright import layout as ly
 from tilewright.diagnostics import error_at
 from tilewright.dialects import xegpu
+from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.layout import Distribution
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.layout_defaults import bytes_of
@@ -27,7 +28,6 @@ from tilewright.passes.xegpu.layout_relations import (
     Mma,
     Relation,
     canonical,
-    is_elementwise,
     is_free,
     is_vector,
     relations,
@@ -314,7 +314,7 @@ def _follows(op: Operation) -> bool:
     """Whether an op works under any layout that its operands have too."""
     return (
         is_free(op)
-        or is_elementwise(op)
+        or is_elementwise_on_vectors(op)
         or op.name
         in ("vector.broadcast", "vector.transpose", "vector.shape_cast", "vector.bitcast")
     )

@@ -26,6 +26,7 @@ from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from tilewright import layout as ly
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
+from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.xegpu.layouts import LayoutAttr, SliceAttr
 from tilewright.dialects.xegpu.types import element_bits
@@ -73,17 +74,6 @@ def is_vector(value: SSAValue) -> bool:
 def bits_of(value: SSAValue) -> int:
     kind = value.type.element_type if isinstance(value.type, VectorType) else value.type
     return element_bits(kind)
-
-
-def is_elementwise(op: Operation) -> bool:
-    """Does element i of every result depend on the elements i of the operands alone?"""
-    if op.regions or not op.results or isinstance(op, arith.ConstantOp):
-        return False
-    elementwise = op.name.startswith(("arith.", "math.", "index.")) or op.name in (
-        "vector.fma",
-        "xegpu.truncf",
-    )
-    return elementwise and isinstance(op.results[0].type, VectorType)
 
 
 def is_free(value: SSAValue) -> bool:
@@ -237,7 +227,7 @@ class OwnershipAnalysis:
 
     def _unite(self, op: Operation) -> None:
         unite = self.classes.unite
-        if is_elementwise(op):
+        if is_elementwise_on_vectors(op):
             unite((*op.results, *op.operands))
             return
         match op:

@@ -34,13 +34,13 @@ from xdsl.passes import ModulePass
 
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import xegpu
+from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.upstream import vector as more
 from tilewright.passes.level import LEVEL, infer_level
 from tilewright.passes.xegpu.fragments import Fragment, Held, element_of
 from tilewright.passes.xegpu.lane_matrix import LaneMatrix
 from tilewright.passes.xegpu.ownership import (
     OwnershipAnalysis,
-    is_elementwise,
     lanes_of,
     xe_machine,
 )
@@ -98,7 +98,7 @@ class _Distribute(LaneMatrix):
         handler = _HANDLERS.get(type(op))
         if handler is not None and (handler is not _constant or _has_vectors(op)):
             handler(self, op)
-        elif is_elementwise(op):
+        elif is_elementwise_on_vectors(op):
             self.elementwise(op)
         elif _has_vectors(op):
             raise self.refuse("has no form at lane level")

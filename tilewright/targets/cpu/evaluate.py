@@ -26,6 +26,7 @@ from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.elementwise import is_elementwise
 from tilewright.targets.cpu.builder import Builder, Idx, index, lane_type
 from tilewright.targets.cpu.memory import (
     Buffer,
@@ -81,10 +82,6 @@ def same_along_row(value: SSAValue) -> bool:
     if isinstance(op, xt.BroadcastOp):
         return op.broadcast_size is None and rows_cols(op.source.type)[1] == 1
     return isinstance(op, vector.BroadcastOp) and rows_cols(op.operands[0].type)[1] == 1
-
-
-def _is_elementwise(op: Operation) -> bool:
-    return op.name.startswith(("arith.", "math."))
 
 
 Rule = Callable[["Evaluator", Operation, Place, int], SSAValue]
@@ -163,7 +160,7 @@ class Evaluator:
         rule = RULES.get(type(op))
         if rule is not None:
             return rule(self, op, place, value.index)
-        if _is_elementwise(op):
+        if is_elementwise(op):
             self._feed(op, place)
             return self.elementwise(op, place, value.index)
         raise error_at(
@@ -188,7 +185,7 @@ class Evaluator:
                     isinstance(value, OpResult)
                     and isinstance(value.type, VectorType)
                     and value not in self.values.buffers
-                    and _is_elementwise(value.op)
+                    and is_elementwise(value.op)
                     and type(value.op) not in RULES
                     and not any((value, place) in memo for memo in self._memo)
                 ):

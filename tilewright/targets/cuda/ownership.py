@@ -27,6 +27,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, SSAVal
 
 from tilewright.codegen.registers import strided_form
 from tilewright.codegen.tiles import itemsize
+from tilewright.dialects import elementwise
 from tilewright.dialects import xetile as xt
 from tilewright.layout import Layout, LayoutError
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
@@ -62,11 +63,8 @@ def shape_of(value: SSAValue) -> tuple[int, ...]:
 
 
 def is_elementwise(op: Operation) -> bool:
-    """Does every element of the results depend on the same element of the operands alone?"""
-    if not op.name.startswith(("arith.", "math.")) and op.name not in (
-        "builtin.unrealized_conversion_cast",
-        "vector.fma",
-    ):
+    """Is the op elementwise on tiles of one shape? Casts between signed and plain integers are."""
+    if not elementwise.is_elementwise(op) and op.name != "builtin.unrealized_conversion_cast":
         return False
     shapes = {shape_of(v) for v in (*op.operands, *op.results) if is_tile(v)}
     return len(shapes) == 1 and bool(op.operands)

@@ -35,6 +35,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import mach
+from tilewright.dialects.elementwise import is_elementwise
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.builder import (
     Builder,
@@ -121,7 +122,7 @@ class Lowering:
         handler = HANDLERS.get(op.name)
         if handler is not None:
             handler(self, op)
-        elif is_elementwise(op):
+        elif _is_converted(op):
             self.elementwise(op)
         else:
             raise self.refuse("has no form for the emulator")
@@ -410,14 +411,11 @@ class Lowering:
         return None
 
 
-def is_elementwise(op: Operation) -> bool:
-    """Does an op do the same to every element?"""
-    dialect = op.name.partition(".")[0]
-    return not op.regions and (
-        dialect in ("arith", "math")
-        or (dialect == "index" and op.name != "index.sizeof")
-        or op.name == "vector.fma"
-    )
+def _is_converted(op: Operation) -> bool:
+    """Is it the same op on vectors with one more dimension? Constants and index ops are, too."""
+    if op.name == "arith.constant" or (op.name.startswith("index.") and op.name != "index.sizeof"):
+        return True
+    return is_elementwise(op)
 
 
 def _divides(op: Operation) -> bool:

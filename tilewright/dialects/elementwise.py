@@ -1,0 +1,28 @@
+"""Which ops do the same to every element: one answer for passes and targets.
+
+What a pass adds for itself stands there with its reason: casts between tiles of one shape (`xetile.convert_layout`,
+`builtin.unrealized_conversion_cast`), constants where operands do not matter, ops on scalars alone (`index.*`).
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import Operation
+
+
+def is_elementwise(op: Operation) -> bool:
+    """Does element i of every result depend on the elements i of the operands alone, whatever their shape?
+
+    True of `arith` and `math` on scalars and vectors alike, and of `vector.fma`; a scalar beside vectors (the
+    condition of `arith.select`) counts for every element. False of constants, which depend on nothing.
+    """
+    if op.regions or not op.operands or not op.results:
+        return False
+    return op.name.startswith(("arith.", "math.")) or op.name == "vector.fma"
+
+
+def is_elementwise_on_vectors(op: Operation) -> bool:
+    """The same, of ops that give vectors; `xegpu.truncf` is one of them, for the passes that know XeGPU."""
+    if not op.results or not isinstance(op.results[0].type, VectorType):
+        return False
+    return is_elementwise(op) or op.name == "xegpu.truncf"
