@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import (
     AnyFloat,
@@ -17,21 +15,15 @@ from xdsl.ir import Attribute, OpResult
 from tilewright.codegen.registers import strided_form
 from tilewright.dialects.stage import ContractOp
 from tilewright.dialects.text import print_module
-from tilewright.passes.cleanup import cleanup
 from tilewright.passes.contraction import Contraction
-from tilewright.passes.kernel import kernel_of, leave_out_maps
-from tilewright.passes.lift_subgroups import lift_subgroups
-from tilewright.passes.neutral import remove_neutral
 from tilewright.passes.packing import Packing, Panels, PanelsOf
-from tilewright.passes.reciprocal import use_reciprocals
 from tilewright.passes.strips import form_strips
-from tilewright.passes.while_to_for import while_to_for
-from tilewright.passes.widen_accumulators import widen_accumulators
-from tilewright.targets.base import CompileOptions, Observer, check_disabled, ignore
+from tilewright.targets.base import CompileOptions, Observer, ignore
 from tilewright.targets.cpu.lower import Lowered, lower_kernel
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.memory import element_of
 from tilewright.targets.cpu.micro import family_of
+from tilewright.targets.workgroup import begin
 
 
 def panels_for(m: Machine) -> PanelsOf:
@@ -109,35 +101,24 @@ def run_pipeline(
 
     `observe` sees the module after every pass, by the pass's name.
     """
-    check_disabled(options, ABLATIONS)
-    kernel = kernel_of(module)
-    ir["xetile"] = print_module(module, readable=True)
-
-    def run(name: str, action: Callable[[], object]) -> None:
-        action()
-        observe(name, module)
-
-    off = options.disable
-    subgroups = lift_subgroups(kernel)
-    strict = options.maps == "strict"
-    leave_out_maps(kernel, remarks, strict=strict, instead="a workgroup is one thread on the cpu")
+    owners = "a workgroup is one thread on the cpu"
+    begun = begin(module, options, ABLATIONS, remarks, ir, observe, owners=owners)
+    kernel, run, off = begun.kernel, begun.run, options.disable
     note_strides(kernel, remarks)
-    run("widen-accumulators", lambda: widen_accumulators(kernel))
-    run("cleanup", lambda: cleanup(kernel))
-    run("while-to-for", lambda: while_to_for(kernel))
-    run("neutral", lambda: remove_neutral(kernel))
-    if "reciprocal" not in off:
-        run("reciprocal", lambda: use_reciprocals(kernel))
     run("contraction", Contraction(kernel, remarks, loops="contraction" not in off).run)
-    run("cleanup", lambda: cleanup(kernel))
+    begun.cleanup()
     if "packing" not in off:
         run("packing", Packing(kernel, panels_for(m), remarks).run)
     run("widen-operands", lambda: widen_operands(kernel, m))
-    run("cleanup", lambda: cleanup(kernel))
+    begun.cleanup()
     run("strips", lambda: form_strips(kernel, fuse="fusion" not in off))
     ir["stage"] = print_module(module, readable=True)
     lowered = lower_kernel(
-        kernel, m, share="sharing" not in off, prefetch="prefetch" not in off, subgroups=subgroups
+        kernel,
+        m,
+        share="sharing" not in off,
+        prefetch="prefetch" not in off,
+        subgroups=begun.subgroups,
     )
     ir["mach"] = str(lowered.module)
     return lowered

@@ -9,14 +9,8 @@ from xdsl.dialects.builtin import ModuleOp
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.text import print_module
 from tilewright.layout import LayoutError
-from tilewright.passes.cleanup import cleanup
-from tilewright.passes.kernel import kernel_of, leave_out_maps
-from tilewright.passes.lift_subgroups import lift_subgroups
-from tilewright.passes.neutral import remove_neutral
-from tilewright.passes.reciprocal import use_reciprocals
-from tilewright.passes.while_to_for import while_to_for
-from tilewright.passes.widen_accumulators import widen_accumulators
-from tilewright.targets.base import CompileOptions, Observer, check_disabled, ignore
+from tilewright.passes.kernel import kernel_of
+from tilewright.targets.base import CompileOptions, Observer, ignore
 from tilewright.targets.cuda.asynchronous import ABLATIONS as ASYNCHRONOUS
 from tilewright.targets.cuda.asynchronous import SPARE, make_asynchronous, team_ownership
 from tilewright.targets.cuda.lower import lower_kernel
@@ -26,6 +20,7 @@ from tilewright.targets.cuda.passes.positions import place_tiles
 from tilewright.targets.cuda.retile import MOST_SYNCHRONOUS, factor_of, retile, share_programs
 from tilewright.targets.cuda.rules_pipeline import MOST_STAGES
 from tilewright.targets.cuda.warps import choose_warps, resident_workgroups
+from tilewright.targets.workgroup import begin
 from tilewright.uarch.base import Machine
 
 ABLATIONS = ("reciprocal", "mma", "split", "copies", *ASYNCHRONOUS)
@@ -47,37 +42,21 @@ def run_pipeline(
 
     `observe` sees the module after every pass, by the pass's name.
     """
-    check_disabled(options, ABLATIONS)
-    kernel = kernel_of(module)
-    ir["xetile"] = print_module(module, readable=True)
-
-    def run(name: str, action: Callable[[], object]) -> None:
-        action()
-        observe(name, module)
-
-    off = options.disable
-    share_programs(kernel, lift_subgroups(kernel))
-    strict = options.maps == "strict"
-    leave_out_maps(
-        kernel, remarks, strict=strict, instead="warps own what the instructions give them"
-    )
-    run("widen-accumulators", lambda: widen_accumulators(kernel))
-    run("cleanup", lambda: cleanup(kernel))
-    run("while-to-for", lambda: while_to_for(kernel))
-    run("neutral", lambda: remove_neutral(kernel))
-    if "reciprocal" not in off:
-        run("reciprocal", lambda: use_reciprocals(kernel))
-    run("cleanup", lambda: cleanup(kernel))
+    owners = "warps own what the instructions give them"
+    begun = begin(module, options, ABLATIONS, remarks, ir, observe, owners=owners)
+    kernel, run, off = begun.kernel, begun.run, options.disable
+    share_programs(kernel, begun.subgroups)
+    begun.cleanup()
     if "split" not in off:
         run("split-workgroups", lambda: retile(kernel, remarks))
-        run("cleanup", lambda: cleanup(kernel))
+        begun.cleanup()
     lowered = _asynchronous(module, machine, options, remarks, ir, observe)
     if lowered is None:
         if "split" not in off:
             run("split-workgroups", lambda: retile(kernel, remarks, MOST_SYNCHRONOUS))
-            run("cleanup", lambda: cleanup(kernel))
+            begun.cleanup()
         run("positions", lambda: place_tiles(kernel))
-        run("cleanup", lambda: cleanup(kernel))
+        begun.cleanup()
         warps = choose_warps(kernel)
         ownership = plan_ownership(kernel.body.block, warps, use_mma="mma" not in off)
         if "copies" not in off:

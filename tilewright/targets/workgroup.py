@@ -1,0 +1,78 @@
+"""How the pipelines begin of targets that compile the program of a whole workgroup: cpu and cuda.
+
+Requires: a module with one kernel in XeTile, at workgroup level, or at subgroup level where subgroups neither meet nor
+share memory. Guarantees: workgroup level, no maps that a later pass would have to follow, and the program in the
+form that loops are read in: `for` where a `while` counts, no ops that change nothing, f32 where sums of narrow
+floats are carried, one inverse for many divisions.
+
+    scf.while (%k = %c0, ..)  .. arith.addi %k, %c32 ..   ->   scf.for %k = %c0 to %K step %c32 ..
+    arith.divf %x, %s {fastmath<afn>}                     ->   arith.mulf %x, %r      // %r = 1 / %s, once per row
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from xdsl.dialects import gpu
+from xdsl.dialects.builtin import ModuleOp
+
+from tilewright.dialects.text import print_module
+from tilewright.passes.cleanup import cleanup
+from tilewright.passes.kernel import kernel_of, leave_out_maps
+from tilewright.passes.lift_subgroups import lift_subgroups
+from tilewright.passes.neutral import remove_neutral
+from tilewright.passes.reciprocal import use_reciprocals
+from tilewright.passes.while_to_for import while_to_for
+from tilewright.passes.widen_accumulators import widen_accumulators
+from tilewright.targets.base import CompileOptions, Observer, check_disabled
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A pipeline after its first passes."""
+
+    kernel: gpu.FuncOp
+    subgroups: int
+    """So many programs along x now stand for one of the launch's."""
+    run: Callable[[str, Callable[[], object]], None]
+    """Runs one more pass and shows the module to the observer, under the pass's name."""
+
+    def cleanup(self) -> None:
+        """Runs the pass that most others leave work for."""
+        self.run("cleanup", lambda: cleanup(self.kernel))
+
+
+def begin(
+    module: ModuleOp,
+    options: CompileOptions,
+    optional: Collection[str],
+    remarks: list[str],
+    ir: dict[str, str],
+    observe: Observer,
+    *,
+    owners: str,
+) -> Begun:
+    """Runs the shared first passes; `ir["xetile"]` receives the text as it came.
+
+    `optional` names the passes of the target that options.disable may leave out; `owners` says, for the remark,
+    who owns elements where a map is not followed. Raises UnsupportedError for any other name, CompileError for a
+    module without exactly one kernel.
+    """
+    check_disabled(options, optional)
+    kernel = kernel_of(module)
+    ir["xetile"] = print_module(module, readable=True)
+
+    def run(name: str, action: Callable[[], object]) -> None:
+        action()
+        observe(name, module)
+
+    begun = Begun(kernel, lift_subgroups(kernel), run)
+    leave_out_maps(kernel, remarks, strict=options.maps == "strict", instead=owners)
+    run("widen-accumulators", lambda: widen_accumulators(kernel))
+    begun.cleanup()
+    run("while-to-for", lambda: while_to_for(kernel))
+    run("neutral", lambda: remove_neutral(kernel))
+    if "reciprocal" not in options.disable:
+        run("reciprocal", lambda: use_reciprocals(kernel))
+    return begun
