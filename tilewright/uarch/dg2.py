@@ -9,7 +9,15 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.uarch.base import Limit, Memory, by_name, table
-from tilewright.uarch.xe import COMMON_LIMITS, XE_SOURCE, XeMachine, dpas, integer_types
+from tilewright.uarch.xe import (
+    COMMON_LIMITS,
+    LSC_WORDS,
+    XE_ROWS,
+    XE_SOURCE,
+    XeMachine,
+    dpas,
+    integer_types,
+)
 
 LANES: Final = 8
 
@@ -36,6 +44,8 @@ DG2: Final = XeMachine(
         }
     ),
     source=XE_SOURCE,
-    notes=("no 2D block messages: load_nd becomes 1-D block reads or gathers",),
+    notes=("no 2D block messages: load_nd becomes 1-D block reads, or accesses of single lanes",),
+    rows=XE_ROWS,
+    lane_words=LSC_WORDS,
     grf_bytes=32,
 )

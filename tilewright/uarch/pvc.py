@@ -7,8 +7,10 @@ from typing import Final
 from tilewright.uarch.base import Limit, Memory, by_name, table
 from tilewright.uarch.xe import (
     COMMON_LIMITS,
+    LSC_WORDS,
     SURFACE_LIMITS,
     XE2_BLOCKS,
+    XE_ROWS,
     XE_SOURCE,
     XeMachine,
     dpas,
@@ -58,5 +60,7 @@ PVC: Final = XeMachine(
     ),
     source=XE_SOURCE,
     blocks=XE2_BLOCKS,
+    rows=XE_ROWS,
+    lane_words=LSC_WORDS,
     grf_bytes=64,
 )

@@ -50,12 +50,53 @@ class BlockForm:
 
 
 @dataclass(frozen=True)
+class RowForm:
+    """1-D block messages: consecutive words of ``bits`` bits, ``counts`` of them per lane.
+
+    ``form`` is load or store. Word i of lane l is word i * lanes + l of the row. No message checks bounds.
+    """
+
+    form: str
+    bits: int
+    counts: tuple[int, ...]
+    align: int
+    """Bytes that divide the address of a row in global memory."""
+    shared_align: int
+    """The same in shared local memory."""
+
+
+@dataclass(frozen=True)
+class AccessCosts:
+    """Relative weights by which a lowering chooses accesses, in issue slots; not times (see docs/xe.md).
+
+    A message costs `message`, its data a slot per so many bytes, and a lane's own addresses `addresses`.
+    """
+
+    message: int = 4
+    row_bytes: int = 64
+    lane_bytes: int = 32
+    addresses: int = 4
+    move: int = 1
+    """One instruction on a register of every lane: packing two halves of a word takes two."""
+    mask: int = 3
+    """Guarding one access of a lane: compare, combine, select."""
+
+
+@dataclass(frozen=True)
 class XeMachine(Machine):
     """An Xe machine: besides, its 2D block messages, empty where it has none (DG2)."""
 
     blocks: tuple[BlockForm, ...] = ()
+    rows: tuple[RowForm, ...] = ()
+    lane_words: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    """Accesses of single lanes: (bits of a word, how many consecutive ones in one message)."""
+    costs: AccessCosts = AccessCosts()
     grf_bytes: int = 64
     """Bytes of one general register; a subgroup has 128 of them, or 256 in large mode."""
+
+    def row_form(self, form: str, bits: int) -> RowForm | None:
+        """The 1-D block messages of words of so many bits; None where there are none."""
+        return next((r for r in self.rows if (r.form, r.bits) == (form, bits)), None)
 
     def block(self, op: str, form: str, bits: int, width: int, height: int, count: int = 1) -> None:
         """Refuse a 2D block message that the machine lacks. UnsupportedError says which limit."""
@@ -130,6 +171,22 @@ XE2_BLOCKS = (
     BlockForm("prefetch", 32, (1, 16), (1, 32), (1, 2), 16),
     BlockForm("prefetch", 64, (1, 8), (1, 32), (1,), 8),
 )
+
+# cl_intel_subgroups, _char, _short, _long, cl_intel_subgroup_local_block_io: reads of global memory ask
+# for multiples of 4 bytes, everything else for 16.
+XE_ROWS = (
+    RowForm("load", 8, (1, 2, 4, 8, 16), 4, 16),
+    RowForm("load", 16, (1, 2, 4, 8), 4, 16),
+    RowForm("load", 32, (1, 2, 4, 8), 4, 16),
+    RowForm("load", 64, (1, 2, 4, 8), 8, 16),
+    RowForm("store", 8, (1, 2, 4, 8, 16), 16, 16),
+    RowForm("store", 16, (1, 2, 4, 8), 16, 16),
+    RowForm("store", 32, (1, 2, 4, 8), 16, 16),
+    RowForm("store", 64, (1, 2, 4, 8), 16, 16),
+)
+
+# LSC messages: d8u32 and d16u32 one element per lane, d32 x1..x8 (32 bytes per lane), d64 x1..x4.
+LSC_WORDS = ((8, (1,)), (16, (1,)), (32, (1, 2, 3, 4, 8)), (64, (1, 2, 3, 4)))
 
 # (L1, last level) policies that one message can ask for; None leaves a level to the driver.
 LOAD_CACHE_PAIRS = frozenset(
