@@ -18,20 +18,30 @@ LOG2_E = log2(e)
 
 def attend(
     q, K, V, h, m, n, scale, top, total, out,
-    MASKED: tw.constexpr, CAUSAL: tw.constexpr, BM: tw.constexpr, BN: tw.constexpr, D: tw.constexpr,
+    MASKED: tw.constexpr, CAUSAL: tw.constexpr, FLIP: tw.constexpr,
+    BM: tw.constexpr, BN: tw.constexpr, D: tw.constexpr,
 ):  # fmt: skip
-    """One block of BN keys: the new running maximum, sum and output. `scale` includes log2 e."""
+    """One block of BN keys: the new running maximum, sum and output.
+
+    `scale` includes log2 e and is not negative; FLIP is for one that is: it turns the signs of the products.
+    """
     k = tw.load_tile(tw.init_tile(K, [h, n, 0], (BN, D)))
-    s = tw.tile_mma(q, tw.transpose(k)) * scale
+    s = tw.tile_mma(q, tw.transpose(k))
+    if FLIP:
+        s = -s
     if MASKED:
         key = tw.arange(0, BN, axis=1, shape=(BM, BN)) + n
         seen = key < K.shape[1]
         if CAUSAL:
             row = tw.arange(0, BM, axis=0, shape=(BM, BN)) + m
             seen = seen & (key <= row)
-        s = tw.where(seen, s, -1.0e30)
-    new = tw.maximum(top, tw.max(s, 1))
-    p = tw.exp2(s - new)
+        s = tw.where(seen, s * scale, -1.0e30)
+        new = tw.maximum(top, tw.max(s, 1))
+        p = tw.exp2(s - new)
+    else:
+        # One multiply-add per element: a positive factor commutes with the maximum.
+        new = tw.maximum(top, tw.max(s, 1) * scale)
+        p = tw.exp2(s * scale - new)
     keep = tw.exp2(top - new)
     total = total * keep + tw.sum(p, 1)
     v = tw.load_tile(tw.init_tile(V, [h, n, 0], (BN, D)))
@@ -42,7 +52,8 @@ def attend(
 @tw.kernel
 def attention_kernel(
     Q, K, V, O, scale,
-    CAUSAL: tw.constexpr = False, D: tw.constexpr = 64, BM: tw.constexpr = 64, BN: tw.constexpr = 256,
+    CAUSAL: tw.constexpr = False, FLIP: tw.constexpr = False,
+    D: tw.constexpr = 64, BM: tw.constexpr = 64, BN: tw.constexpr = 256,
 ):  # fmt: skip
     """Rows BM * program_id(0) .. of head program_id(1); Q, K, V, O: [heads, length, D]."""
     m, h = tw.program_id(0) * BM, tw.program_id(1)
@@ -55,11 +66,11 @@ def attention_kernel(
     free = (min(m + 1, K.shape[1]) if CAUSAL else K.shape[1]) // BN * BN
     for n in range(0, free, BN):
         top, total, out = attend(
-            q, K, V, h, m, n, scale, top, total, out, False, CAUSAL, BM, BN, D
+            q, K, V, h, m, n, scale, top, total, out, False, CAUSAL, FLIP, BM, BN, D
         )  # fmt: skip
     for n in range(free, keys, BN):
         top, total, out = attend(
-            q, K, V, h, m, n, scale, top, total, out, True, CAUSAL, BM, BN, D
+            q, K, V, h, m, n, scale, top, total, out, True, CAUSAL, FLIP, BM, BN, D
         )  # fmt: skip
     tw.store_tile((out / total).to(O.dtype), tw.init_tile(O, [h, m, 0], (BM, D)))
 
@@ -93,8 +104,8 @@ def attention(
     kernel = attention_kernel.options(**options) if options else attention_kernel
     factor = float(LOG2_E * (1 / sqrt(d) if scale is None else scale))
     kernel[lambda c: (tw.cdiv(flat.shape[1], c.BM), flat.shape[0])](
-        flattened(q, 2), flattened(k, 2), flattened(v, 2), flat, factor,
-        CAUSAL=causal, D=d, **attention_tile(q, d),
+        flattened(q, 2), flattened(k, 2), flattened(v, 2), flat, abs(factor),
+        CAUSAL=causal, FLIP=factor < 0, D=d, **attention_tile(q, d),
     )  # fmt: skip
     if copy_back is not None:
         copy_back()
