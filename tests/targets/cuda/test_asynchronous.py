@@ -16,6 +16,7 @@ from tilewright import uarch
 from tilewright.dialects.text import parse_module
 from tilewright.ops.attention import attention_kernel
 from tilewright.reference import run
+from tilewright.reference.numerics import round_tf32
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda import asynchronous
 from tilewright.targets.cuda.inspect import assemble, find_tool
@@ -65,7 +66,7 @@ def error(got: Array, wanted: Array) -> float:
 
 def check_passes(
     text: str, grid: tuple[int, ...], fresh: Callable[[], tuple[list[Any], Array, Array]],
-    disable: frozenset[str] = frozenset(), after: tuple[str, ...] = (),
+    disable: frozenset[str] = frozenset(), after: tuple[str, ...] = (), limit: float = 1e-2,
 ) -> tuple[list[str], Any]:  # fmt: skip
     """Runs the pipeline; executes the module after every pass, or after those named. The passes, and the result."""
     names: list[str] = []
@@ -80,7 +81,7 @@ def check_passes(
         for schedule in ("late", "early", "random"):
             args, out, wanted = fresh()
             run(module, grid, args, schedule=schedule, seed=3)  # pyright: ignore
-            assert error(out, wanted) < 1e-2, (name, schedule)
+            assert error(out, wanted) < limit, (name, schedule)
 
     options = CompileOptions(target="cuda", machine="sm_90a", disable=disable)
     ir: dict[str, str] = {}
@@ -114,6 +115,37 @@ def test_gemm_after_every_pass(layout: str) -> None:
     assert not remarks
     assert "stage.copy.issue" in ir["stage"] and lowered.persistent == 1
     assert sum(isinstance(s, TensorMapOf) for s in lowered.slots) == 3
+
+
+@tw.kernel
+def gemm_tf32(A, B, C, BM: tw.constexpr = 64, BN: tw.constexpr = 64, BK: tw.constexpr = 32):
+    """C = A B^T, of f32 arrays rounded to tf32; B is turned after it was loaded."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    acc = tw.zeros((BM, BN), tw.f32)
+    for k in range(0, A.shape[1], BK):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK))).to(tw.tf32)
+        b = tw.transpose(tw.load_tile(tw.init_tile(B, [n, k], (BN, BK)))).to(tw.tf32)
+        acc = tw.tile_mma(a, b, acc)
+    tw.store_tile(acc, tw.init_tile(C, [m, n], (BM, BN)))
+
+
+def test_the_copy_engine_rounds_to_tf32() -> None:
+    m, n, k = 72, 64, 96
+
+    def fresh() -> tuple[list[Any], Array, Array]:
+        r = rng()
+        a, b = (r.standard_normal(s).astype(np.float32) for s in ((m, k), (n, k)))
+        c = np.full((m, n), np.nan, np.float32)
+        wanted = round_tf32(a).astype(np.float64) @ round_tf32(b).T.astype(np.float64)
+        return [a, b, c], c, wanted
+
+    after = ("rounding", "rings", "products", "roles")
+    text = text_of(gemm_tf32, tuple(fresh()[0]))
+    names, (lowered, ir, remarks) = check_passes(text, (2, 1, 1), fresh, after=after, limit=1e-6)
+    assert "rounding" in names and not remarks
+    assert "stage.mma.issue" in ir["stage"] and "truncf" not in ir["stage"]
+    kinds = [s.element for s in lowered.slots if isinstance(s, TensorMapOf)]
+    assert sorted(kinds) == ["f32", "tf32", "tf32"]
 
 
 def test_two_products_and_a_tile_that_is_also_read() -> None:

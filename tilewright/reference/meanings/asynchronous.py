@@ -9,6 +9,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.stage.products import vector_of
+from tilewright.dialects.stage.rings import ring_type
 from tilewright.reference import access, numerics
 from tilewright.reference.engine import FREE, FULL, Copy, Parked, Product, Rings, poison
 from tilewright.reference.machine import Group
@@ -69,10 +70,13 @@ def copy_issue(builder: Builder, op: stage.CopyIssueOp) -> None:
         site = group.machine.engine.one(index).site
         site.op = op
         loaded: list[Array] = []
-        for tile, value in zip(tiles, op.tiles, strict=True):
+        parts = ring_type(op.ring).parts
+        for tile, value, part in zip(tiles, op.tiles, parts, strict=True):
             assert isinstance(value.type, xetile.TileType)
             shape, dtype = value.type.get_shape(), numerics.numpy_type(value.type)
             rows = access.load_boxes(site, boxes_of(tile, shape), dtype, dtype.type(0))
+            if part.element_type != value.type.element_type:
+                rows = numerics.round_to(rows, part.element_type)
             loaded.append(rows.reshape(shape))
         return loaded
 

@@ -5,10 +5,12 @@ Each can be left out by name (`options.disable`); each needs those before it.
 | pass | what it adds |
 |---|---|
 | positions | tiles are placed where they are loaded |
+| rounding | f32 becomes tf32 where it is loaded |
 | clusters | neighbouring programs share the copies of what both load (off: see CLUSTERS) |
 | persistent | a workgroup runs many programs, side by side in the grid |
 | rings | loads of products go through rings of shared memory, filled by TMA |
 | products | products are done by warpgroups (wgmma) |
+| partial | sums over columns stay apart, lane by lane, until a loop's end |
 | rotate | a loop's last product runs beside the next iteration |
 | turns | warpgroups take turns at the matrix unit |
 | overlap | a product is waited for one iteration later |
@@ -28,18 +30,30 @@ from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda.ownership import Ownership, plan_ownership
 from tilewright.targets.cuda.passes.clusters import form_clusters
 from tilewright.targets.cuda.passes.overlap import overlap_products
+from tilewright.targets.cuda.passes.partial import keep_partial
 from tilewright.targets.cuda.passes.persistent import make_persistent
 from tilewright.targets.cuda.passes.positions import place_tiles
 from tilewright.targets.cuda.passes.products import issue_products
 from tilewright.targets.cuda.passes.rings import Budget, form_rings, will_form
 from tilewright.targets.cuda.passes.roles import WARPGROUP, split_roles
 from tilewright.targets.cuda.passes.rotate import rotate_loops
+from tilewright.targets.cuda.passes.rounding import round_where_loaded
 from tilewright.targets.cuda.passes.stores import engine_stores, panel_bytes
 from tilewright.targets.cuda.passes.suits import warpgroups
 from tilewright.targets.cuda.passes.turns import take_turns
 from tilewright.uarch.base import Machine
 
-ABLATIONS = ("rings", "persistent", "clusters", "rotate", "turns", "overlap", "stores", "roles")
+ABLATIONS = (
+    "rings",
+    "persistent",
+    "clusters",
+    "partial",
+    "rotate",
+    "turns",
+    "overlap",
+    "stores",
+    "roles",
+)
 SPARE = (2 << 10, 16 << 10, 48 << 10, 96 << 10)
 """Bytes of shared memory kept from rings, for barriers and what else a kernel needs: tried in turn."""
 
@@ -66,6 +80,7 @@ def make_asynchronous(
     if "rings" in off or machine.name != "sm_90a":
         return False
     run("positions", lambda: place_tiles(kernel))
+    run("rounding", lambda: round_where_loaded(kernel))
     run("cleanup", lambda: cleanup(kernel))
     if not will_form(kernel, machine, remarks):
         return False
@@ -78,6 +93,8 @@ def make_asynchronous(
     budget = Budget(machine.memories["smem"].size - spare - panels, options.num_stages)
     run("rings", lambda: form_rings(kernel, machine, budget, remarks))
     run("products", lambda: issue_products(kernel, machine, remarks))
+    if "partial" not in off:
+        run("partial", lambda: keep_partial(kernel))
     if "rotate" not in off:
         run("rotate", lambda: rotate_loops(kernel, groups))
     if "turns" not in off:

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from xdsl.dialects import gpu, scf
-from xdsl.dialects.builtin import MemRefType
-from xdsl.ir import Block, Operation, OpResult, SSAValue
+from xdsl.dialects.builtin import MemRefType, VectorType
+from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright import dtypes
 from tilewright.codegen.registers import strided_form
@@ -36,6 +36,7 @@ from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.memory_objects import is_pure
 from tilewright.targets.cuda.ownership import is_elementwise
 from tilewright.targets.cuda.passes.loops import Update, carry
+from tilewright.targets.cuda.passes.rounding import loaded, rounding_of
 from tilewright.targets.cuda.passes.suits import through_transposes, unsuited
 from tilewright.uarch.base import Machine
 
@@ -157,9 +158,9 @@ def _sources(operand: SSAValue, computed: bool) -> list[xetile.LoadTileOp]:
 
     What is computed from a staged tile is read by threads, who then hold the operand.
     """
-    source = through_transposes(operand)
-    if isinstance(source, OpResult) and isinstance(source.op, xetile.LoadTileOp):
-        return [source.op]
+    source = loaded(through_transposes(operand))
+    if source is not None:
+        return [source]
     found: list[xetile.LoadTileOp] = []
     seen: set[Operation] = set()
     work = [operand] if computed else []
@@ -236,7 +237,7 @@ def _obstacle(load: xetile.LoadTileOp, analysis: AccessAnalysis) -> str | None:
         return f"{what}: the kernel writes {name}: it is loaded by threads"
     if (reason := unaddressable(access, analysis)) is not None:
         return f"{what} of {name}: {reason}: it is loaded by threads"
-    if part_of(load.tile_type) is None:
+    if part_for(load) is None:
         return f"{what} is not cut into lines of 32, 64 or 128 bytes: it is loaded by threads"
     last = _last_use(load)
     if last is None:
@@ -272,6 +273,17 @@ def part_of(tile: xetile.TileType) -> stage.PartAttr | None:
     return None
 
 
+def part_for(load: xetile.LoadTileOp) -> stage.PartAttr | None:
+    """How a load's tile lies in a slot, rounded if that is its only use; None where it cannot."""
+    part, rounding = part_of(load.tile_type), rounding_of(load)
+    if part is None or rounding is None:
+        return part
+    kind = rounding.result.type
+    assert isinstance(kind, VectorType)
+    order = (1, 0) if part.row_major else (0, 1)
+    return stage.PartAttr(part.get_shape(), kind.element_type, order, part.swizzle.data)
+
+
 def _last_use(load: xetile.LoadTileOp) -> Operation | None:
     """The last op of the load's block that uses its value, also transposed; None where it leaves the block."""
     block = load.parent
@@ -288,7 +300,7 @@ def _last_use(load: xetile.LoadTileOp) -> Operation | None:
                 return None
             if last.is_before_in_block(here):
                 last = here
-            if isinstance(user, xetile.TransposeOp | TransposeOp):
+            if isinstance(user, xetile.TransposeOp | TransposeOp) or user is rounding_of(load):
                 work += user.results
     return last
 
@@ -325,7 +337,7 @@ PROGRAMS = "stage.programs"
 
 
 def _parts(group: _Group) -> list[stage.PartAttr]:
-    parts = [part_of(load.tile_type) for load in group.loads]
+    parts = [part_for(load) for load in group.loads]
     return [p for p in parts if p is not None]
 
 
@@ -369,7 +381,12 @@ def _stage(ring: stage.RingOp, group: _Group, anchor: Operation, here: SSAValue)
     block.insert_ops_after([release, following], last)
     for load, value in zip(group.loads, wait.values, strict=True):
         value.name_hint = load.results[0].name_hint
-        load.results[0].replace_all_uses_with(value)
+        rounding = rounding_of(load)
+        held = load.results[0] if rounding is None else rounding.result
+        held.replace_all_uses_with(value)
+        if rounding is not None:
+            rounding.detach()
+            rounding.erase()
         load.detach()
         load.erase()
     return following.result
