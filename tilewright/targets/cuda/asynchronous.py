@@ -11,7 +11,6 @@ Each can be left out by name (`options.disable`); each needs those before it.
 | rings | loads of products go through rings of shared memory, filled by TMA |
 | products | products are done by warpgroups (wgmma) |
 | partial | sums over columns stay apart, lane by lane, until a loop's end |
-| partial | sums over columns stay apart, lane by lane, until a loop's end |
 | rotate | a loop's last product runs beside the next iteration |
 | turns | warpgroups take turns at the matrix unit |
 | overlap | a product is waited for one iteration later |
@@ -31,7 +30,6 @@ from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda.ownership import Ownership, plan_ownership
 from tilewright.targets.cuda.passes.clusters import form_clusters
 from tilewright.targets.cuda.passes.overlap import overlap_products
-from tilewright.targets.cuda.passes.partial import keep_partial
 from tilewright.targets.cuda.passes.partial import keep_partial
 from tilewright.targets.cuda.passes.persistent import make_persistent
 from tilewright.targets.cuda.passes.positions import place_tiles
@@ -95,8 +93,6 @@ def make_asynchronous(
     budget = Budget(machine.memories["smem"].size - spare - panels, options.num_stages)
     run("rings", lambda: form_rings(kernel, machine, budget, remarks))
     run("products", lambda: issue_products(kernel, machine, remarks))
-    if "partial" not in off:
-        run("partial", lambda: keep_partial(kernel))
     if "partial" not in off:
         run("partial", lambda: keep_partial(kernel))
     if "rotate" not in off:
