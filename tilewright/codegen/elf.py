@@ -1,4 +1,4 @@
-"""Which symbols does an object file need? MCJIT ends the process at an unknown one."""
+"""Which symbols does an object file need, and which does it give?"""
 
 from __future__ import annotations
 

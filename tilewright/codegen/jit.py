@@ -12,18 +12,19 @@ import os
 import threading
 from collections.abc import Mapping
 from functools import cache
+from itertools import count
 from typing import Any
 
 import llvmlite
 import llvmlite.binding as llvm
 
-from tilewright.codegen.elf import undefined_symbols
+from tilewright.codegen.elf import defined_symbols, undefined_symbols
 from tilewright.codegen.support import support_address
 from tilewright.codegen.target import LLVMTarget
 from tilewright.diagnostics import CompileError
 
 _lock = threading.RLock()
-"""LLVM's MCJIT and its symbol table are not safe to enter from two threads."""
+"""Target machines are shared, and not safe to enter from two threads."""
 
 
 def _new_lock() -> None:
@@ -50,15 +51,28 @@ def _target_machine(triple: str, cpu: str, features: str) -> Any:
     )
 
 
-def _process_has(name: str) -> bool:
-    """Can the dynamic linker of this process find `name`?"""
-    if name == "_GLOBAL_OFFSET_TABLE_" or llvm.address_of_symbol(name) is not None:
-        return True
+@cache
+def _linker(triple: str) -> Any:
+    _initialize()
+    machine = llvm.Target.from_triple(triple).create_target_machine(
+        reloc="pic", codemodel="small", jit=True
+    )
+    return llvm.create_lljit_compiler(machine, use_jit_link=True, suppress_errors=True)
+
+
+_numbers = count()
+"""Of the libraries that were linked: their names are used once."""
+
+
+def _process_address(name: str) -> int | None:
+    """Where the dynamic linker of this process, or LLVM, has `name`."""
+    address = llvm.address_of_symbol(name)
+    if address is not None:
+        return address
     try:
-        getattr(ctypes.CDLL(None), name)
+        return ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value
     except AttributeError:
-        return False
-    return True
+        return None
 
 
 def toolchain_version() -> str:
@@ -102,7 +116,13 @@ def compile_assembly(text: str, target: LLVMTarget) -> str:
 
 
 class LoadedObject:
-    """Object code in executable memory; addresses are valid while this object lives."""
+    """Object code in executable memory; addresses are valid while this object lives.
+
+    LLVM's JITLink gives all sections of an object one range of addresses. (MCJIT mapped each by itself
+    and hoped that they would be neighbours. In a process with little room between its mappings, as
+    beside a CUDA driver, code and its constants came to lie more than 2 GiB apart, where a relative
+    address of 32 bits wraps round, and kernels read elsewhere.)
+    """
 
     def __init__(self, data: bytes, target: LLVMTarget, symbols: Mapping[str, int] | None = None):
         """`symbols`: addresses of external functions by name, beyond those that the process
@@ -110,37 +130,28 @@ class LoadedObject:
 
         Raises CompileError when the object needs a symbol that neither gives.
         """
-        addresses = dict(symbols or {})
+        library = llvm.JITLibraryBuilder().add_object_img(data)
         for name in undefined_symbols(data):
-            if name in addresses:
+            if name == "_GLOBAL_OFFSET_TABLE_":  # the linker's own
                 continue
-            if (address := support_address(name)) is not None:
-                addresses[name] = address
-            elif not _process_has(name):
+            address = (symbols or {}).get(name) or support_address(name) or _process_address(name)
+            if address is None:
                 raise CompileError(f"the object needs '{name}', which nothing here defines")
-        _initialize()
-        with _lock:
-            machine = llvm.Target.from_triple(target.triple).create_target_machine(
-                cpu=target.cpu,
-                features=target.feature_string(),
-                opt=2,
-                reloc="pic",
-                codemodel="small",
-                jit=True,
-            )
-            self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-            for name, address in addresses.items():
-                llvm.add_symbol(name, address)
-            self._engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(data))
-            self._engine.finalize_object()
+            library.import_symbol(name, address)
+        self._names = frozenset(defined_symbols(data))
+        for name in self._names:
+            library.export_symbol(name)
+        try:
+            with _lock:
+                self._code = library.link(_linker(target.triple), f"object{next(_numbers)}")
+        except RuntimeError as error:
+            raise CompileError(f"the object cannot be loaded: {error}") from error
 
     def address(self, name: str) -> int:
         """Address of a function; KeyError if the object does not define it."""
-        with _lock:
-            address = self._engine.get_function_address(name)
-        if not address:
+        if name not in self._names:
             raise KeyError(name)
-        return address
+        return self._code[name]
 
 
 def load(text: str, target: LLVMTarget, symbols: Mapping[str, int] | None = None) -> LoadedObject:

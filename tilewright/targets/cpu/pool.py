@@ -13,8 +13,8 @@ import os
 import threading
 from typing import Any
 
-import llvmlite.binding as llvm
-
+from tilewright.codegen.jit import load
+from tilewright.codegen.target import x86
 from tilewright.diagnostics import TilewrightError
 from tilewright.targets.cpu.pool_ir import SIZE, pool_ir
 
@@ -70,23 +70,17 @@ def _functions() -> tuple[Any, Any, Any]:
     """The pool's native functions, compiled once per process (fork keeps them)."""
     global _code
     if _code is None:
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
-        module = llvm.parse_assembly(pool_ir())
-        module.verify()
-        machine = llvm.Target.from_default_triple().create_target_machine(opt=1, jit=True)
-        engine = llvm.create_mcjit_compiler(module, machine)
-        engine.finalize_object()
+        code = load(pool_ir(), x86("x86-64"))
         pointer, word = ctypes.c_void_p, ctypes.c_int64
 
         def function(name: str, result: Any, *arguments: Any) -> Any:
-            return ctypes.CFUNCTYPE(result, *arguments)(engine.get_function_address(name))
+            return ctypes.CFUNCTYPE(result, *arguments)(code.address(name))
 
         _code = (
             function("tw_pool_start", ctypes.c_int, pointer, pointer, word),
             function("tw_pool_launch", None, pointer, pointer, pointer, word),
             function("tw_pool_stop", None, pointer, pointer, word),
-            engine,
+            code,
         )
     return _code[0], _code[1], _code[2]
 
