@@ -86,3 +86,32 @@ gpu.module @m {{ gpu.func @k(%a: memref<64x64xf16>) kernel {{
         module = parse_module(text.format(attributes=attributes), "k.mlir")
         kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
         assert infer_level(kernel) == level
+
+
+@pytest.mark.parametrize(
+    "kind, used, expected", [("addf", False, 1), ("assign", False, 0), ("addf", True, 0)]
+)
+def test_atomics_may_meet_where_nobody_asks_for_the_old_values(
+    kind: str, used: bool, expected: int
+):
+    out = "xetile.store_tile %old, %d : vector<8x16xf32>, !xetile.tile<8x16xf32>" if used else ""
+    text = f"""
+func.func @f(%a: memref<64x16xf32>, %s: memref<8x16xf32>, %u: memref<8x16xf32>) {{
+  %c0 = arith.constant 0 : index
+  %c8 = arith.constant 8 : index
+  %c64 = arith.constant 64 : index
+  scf.for %i = %c0 to %c64 step %c8 {{
+    %x = xetile.init_tile %a[%i, 0] : memref<64x16xf32> -> !xetile.tile<8x16xf32>
+    %t = xetile.init_tile %s[0, 0] : memref<8x16xf32> -> !xetile.tile<8x16xf32>
+    %d = xetile.init_tile %u[0, 0] : memref<8x16xf32> -> !xetile.tile<8x16xf32>
+    %v = xetile.load_tile %x : !xetile.tile<8x16xf32> -> vector<8x16xf32>
+    %old = xetile.atomic_rmw {kind} %v, %t : vector<8x16xf32>, !xetile.tile<8x16xf32> -> vector<8x16xf32>
+    {out}
+  }}
+  return
+}}
+"""
+    module = parse_module(text, "f.mlir")
+    OuterLoopsToGrid().apply(make_context(), module)
+    kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
+    assert axes(kernel) == expected

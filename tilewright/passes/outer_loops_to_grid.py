@@ -14,7 +14,7 @@ The programs of the RFCs are functions whose outer loops visit the tiles of the 
 Requires: a function without results that works on XeTile tiles.  A loop becomes an axis when it carries nothing,
 returns nothing, its bounds are known outside of the nest, it stands alone in its block but for ops without side
 effects (shared memory allocations among them: they are the workgroup's own), and different iterations provably
-touch disjoint elements wherever one of them writes.
+touch disjoint elements wherever one of them writes; atomics of one kind may meet where nobody uses the old values.
 Guarantees: same results; the kernel's level is written down; loops that do not qualify stay loops.
 Assumes, as callers of such functions do, that arrays passed as different arguments do not overlap where one of
 them is written; the kernel's `noalias` facts say so, and launches check them.
@@ -42,7 +42,7 @@ from xdsl.passes import ModulePass
 from xdsl.traits import is_side_effect_free
 
 from tilewright.dialects import xetile
-from tilewright.passes.access import AccessAnalysis
+from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.level import LEVEL, infer_level
 
 MAX_AXES = 3
@@ -186,11 +186,25 @@ def _independent(analysis: AccessAnalysis, loop: scf.ForOp) -> bool:
         if not write.writes or write.memory_space == 3:
             continue
         for other in analysis.accesses:
-            if analysis.may_alias(write.root, other.root) and (
-                counter not in analysis.separated_by(write, other)
-            ):
+            if _add_up(write, other) or not analysis.may_alias(write.root, other.root):
+                continue
+            if counter not in analysis.separated_by(write, other):
                 return False
     return True
+
+
+def _add_up(a: Access, b: Access) -> bool:
+    """Whether two accesses are atomics that may come in any order: of one commutative kind, and nobody
+    asks for the old values."""
+    x, y = a.op, b.op
+    return (
+        isinstance(x, xetile.AtomicRmwOp)
+        and isinstance(y, xetile.AtomicRmwOp)
+        and x.kind == y.kind
+        and x.kind != "assign"
+        and x.result.first_use is None
+        and y.result.first_use is None
+    )
 
 
 def _trip_count(loop: scf.ForOp, host: Block, copies: dict[SSAValue, SSAValue]) -> SSAValue:

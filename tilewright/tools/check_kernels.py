@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from xdsl.dialects import func, gpu
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects import arith, func, gpu, scf
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp
 
 from tilewright.diagnostics import TilewrightError
 from tilewright.dialects import make_context
@@ -14,6 +14,8 @@ from tilewright.reference.registry import has_meaning
 
 FEW = 2
 """Workgroups along an axis that a check of a large grid runs."""
+ITERATIONS = 8
+"""Iterations that a check of a long loop runs: a ring of four slots twice."""
 
 
 def kernel_in(module: ModuleOp) -> gpu.FuncOp | None:
@@ -55,6 +57,29 @@ def outlined(module: ModuleOp) -> tuple[ModuleOp, tuple[int, int, int] | None]:
             op.erase()
     changed.attributes.pop("gpu.container_module", None)
     return changed, (x, y, z)
+
+
+def shortened(module: ModuleOp) -> tuple[ModuleOp, int]:
+    """The module with its long loops cut to a few iterations, and how many loops that are.
+
+    Only loops whose bounds are numbers in the text; those of arrays' extents follow the arrays. The cut
+    program is another one, whose every stage has to agree all the same.
+    """
+    changed = module.clone()
+    scalars, found = Scalars(), 0
+    for loop in [op for op in changed.walk() if isinstance(op, scf.ForOp)]:
+        lower, upper, step = (scalars.expr(v).constant for v in (loop.lb, loop.ub, loop.step))
+        if lower is None or upper is None or step is None or step < 1:
+            continue
+        if -(-(upper - lower) // step) <= ITERATIONS:
+            continue
+        block = loop.parent_block()
+        assert block is not None
+        end = arith.ConstantOp(IntegerAttr(lower + ITERATIONS * step, loop.ub.type))  # pyright: ignore
+        block.insert_op_before(end, loop)
+        loop.operands[1] = end.result
+        found += 1
+    return (changed, found) if found else (module, 0)
 
 
 def as_tiles(module: ModuleOp) -> gpu.FuncOp | None:
