@@ -2,7 +2,7 @@
 
 A failure prints the smallest failing program as MLIR text, its arrays, and the seed of its data;
 `pytest --hypothesis-seed=N` draws the same programs again. `TILEWRIGHT_FUZZ_EXAMPLES` says how many
-programs are drawn.
+programs are drawn, in parts that `pytest -n` spreads over processes.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from tilewright.runtime.key import ArrayType, signature_of
 from tilewright.targets.base import CompileOptions, get_target
 
 EXAMPLES = int(os.environ.get("TILEWRIGHT_FUZZ_EXAMPLES", "60"))
+PARTS = max(1, EXAMPLES // 36)
 EPSILON = {"f32": 2.0**-20, "f16": 2.0**-9, "bf16": 2.0**-6}
 """Room for the order of sums, in f32, and for one rounding that went the other way."""
 
 fuzz = settings(
-    max_examples=EXAMPLES,
+    max_examples=-(-EXAMPLES // PARTS),
     deadline=None,
     print_blob=True,
     suppress_health_check=[
@@ -106,15 +107,17 @@ def drawn(program: Program, seed: int) -> tuple[Case, Outcome]:
 
 @fuzz
 @given(program=programs(), seed=st.integers(0, 2**32 - 1))
+@pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("target", TARGETS)
-def test_targets_agree_with_plain_numpy(target: str, program: Program, seed: int):
+def test_targets_agree_with_plain_numpy(target: str, part: int, program: Program, seed: int):
     case, expected = drawn(program, seed)
     case.compare(expected, case.launch(target), target)
 
 
 @fuzz
 @given(program=programs(), seed=st.integers(0, 2**32 - 1))
-def test_programs_survive_text_and_checking_mode(program: Program, seed: int):
+@pytest.mark.parametrize("part", range(PARTS))
+def test_programs_survive_text_and_checking_mode(part: int, program: Program, seed: int):
     """The printed text is the same program, and checking mode finds nothing undefined in it."""
     case, expected = drawn(program, seed)
     module = parse_module(print_module(case.module))

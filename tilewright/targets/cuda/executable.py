@@ -256,11 +256,12 @@ class _Call:
             stream = stream_of(ordinal)
             config = by_stream.get(stream) or on_stream(stream)
             code = enqueue(config, function, parameters, extra)
-            if code in driver.NO_CONTEXT:
-                device.make_current()  # a thread that had none
-                code = enqueue(config, function, parameters, extra)
             if code:
-                raise driver.error("cuLaunchKernelEx", code)
+                if code in driver.NO_CONTEXT:
+                    device.make_current()  # a thread that had none
+                    code = enqueue(config, function, parameters, extra)
+                if code:
+                    raise driver.error("cuLaunchKernelEx", code)
 
         if driver.device_count() == 1:
             return run
