@@ -14,15 +14,15 @@ from xdsl.dialects.builtin import (
     IndexType,
     VectorType,
 )
-from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.ir import Attribute, SSAValue
 
-from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.xegpu.compute import packing_factor
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.layout.blocks import lane_map
 from tilewright.layout.digits import LayoutError
+from tilewright.passes.new_body import NewBody
 
 index = IndexType()
 
@@ -53,27 +53,16 @@ class Ramp:
 Value = Uniform | Lanes | Ramp
 
 
-class Blocks:
+class Blocks(NewBody):
     """What each value of the lanes is for the subgroup, and the ops on blocks."""
 
     def __init__(self, lanes: int):
+        super().__init__()
         self.lanes = lanes
         self.env: dict[SSAValue, Value] = {}
-        self.out: Block = Block()
-        self.op: Operation | None = None
 
-    def add(self, op: Operation) -> SSAValue:
-        self.put(op)
-        return op.results[0]
-
-    def put(self, op: Operation) -> None:
-        assert self.op is not None
-        op.location = self.op.location
-        self.out.add_op(op)
-
-    def refuse(self, why: str) -> Exception:
-        assert self.op is not None
-        return error_at(self.op, f"{self.op.name}: {why}", kind=UnsupportedError)
+    def bind_argument(self, old: SSAValue, new: SSAValue) -> None:
+        self.env[old] = Uniform(new)
 
     def widened(self, type: Attribute) -> VectorType:
         if isinstance(type, VectorType):
@@ -105,8 +94,6 @@ class Blocks:
                     plain = self.add(more.ShapeCastOp(plain, column))
                 made = self.add(vector.BroadcastOp(plain, kind))
                 return made
-
-    # Ops ------------------------------------------------------------------------------------------------------
 
     # Blocks ---------------------------------------------------------------------------------------------------
 

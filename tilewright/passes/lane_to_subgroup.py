@@ -52,26 +52,12 @@ def lane_to_subgroup(kernel: gpu.FuncOp, lanes: int, block: tuple[int, int, int]
             f"{block[0]} threads along x are not whole subgroups of {lanes} lanes",
             kind=UnsupportedError,
         )
-    if len(kernel.body.blocks) != 1:
-        raise error_at(kernel, "branches between blocks at lane level", kind=UnsupportedError)
     _Vectorise(lanes).kernel(kernel)
     kernel.attributes[LEVEL] = StringAttr("subgroup")
 
 
 class _Vectorise(Blocks):
     """Builds the subgroup's program, op by op in order."""
-
-    def kernel(self, kernel: gpu.FuncOp) -> None:
-        old = kernel.body.block
-        new = Block(arg_types=[a.type for a in old.args])
-        for before, after in zip(old.args, new.args, strict=True):
-            after.name_hint = before.name_hint
-            self.env[before] = Uniform(after)
-        self.out = new
-        self.block(old)
-        kernel.body.detach_block(old)
-        kernel.body.add_block(new)
-        old.drop_all_references()
 
     def block(self, old: Block) -> None:
         for op in old.ops:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects import arith, gpu, scf
+from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import (
     DenseIntOrFPElementsAttr,
     FloatAttr,
@@ -21,33 +21,25 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
-from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
 from tilewright.dialects.xetile.assembly import Index
+from tilewright.passes.new_body import NewBody
 
 
-class Rebuild:
+class Rebuild(NewBody):
     """The new body under construction."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.env: dict[SSAValue, SSAValue] = {}
         """Values that stay one value of the same meaning: scalars, memrefs, descriptors."""
-        self.out = self.entry = Block()
-        self.op: Operation | None = None
+        self.entry = self.out
         self._memos: list[dict[object, SSAValue]] = [{}]
 
-    def kernel(self, kernel: gpu.FuncOp) -> None:
-        if len(kernel.body.blocks) != 1:
-            raise error_at(kernel, "branches between blocks of a kernel", kind=UnsupportedError)
-        old = kernel.body.block
-        new = Block(arg_types=[a.type for a in old.args])
-        for before, after in zip(old.args, new.args, strict=True):
-            after.name_hint = before.name_hint
-            self.env[before] = after
-        self.out = self.entry = new
-        self.block(old)
-        kernel.body.detach_block(old)
-        kernel.body.add_block(new)
-        old.drop_all_references()
+    def bind_argument(self, old: SSAValue, new: SSAValue) -> None:
+        self.env[old] = new
+
+    def begin(self) -> None:
+        self.entry = self.out
 
     def block(self, old: Block) -> None:
         for op in old.ops:
@@ -88,15 +80,6 @@ class Rebuild:
 
     # --- Building --------------------------------------------------------------------------------
 
-    def put(self, new: Operation) -> Operation:
-        assert self.op is not None
-        new.location = self.op.location
-        self.out.add_op(new)
-        return new
-
-    def add(self, new: Operation) -> SSAValue:
-        return self.put(new).results[0]
-
     def once(self, key: object, make: Operation) -> SSAValue:
         """The result of an op that is made once per block (and seen by the blocks inside)."""
         found = self.known(key)
@@ -111,10 +94,6 @@ class Rebuild:
     def remember(self, key: object, value: SSAValue) -> SSAValue:
         self._memos[-1][key] = value
         return value
-
-    def refuse(self, why: str, hint: str | None = None) -> TilewrightError:
-        assert self.op is not None
-        return error_at(self.op, f"{self.op.name}: {why}", hint=hint, kind=UnsupportedError)
 
     def constant(self, attribute: IntegerAttr | FloatAttr | DenseIntOrFPElementsAttr) -> SSAValue:
         found = self.known(attribute)

@@ -42,6 +42,7 @@ from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout import Distribution
 from tilewright.passes.level import LEVEL, infer_level
+from tilewright.passes.new_body import NewBody
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.regroup import regroup
 from tilewright.passes.xegpu.subgroup_ids import SubgroupIds
@@ -82,8 +83,6 @@ def workgroup_kernels(module: ModuleOp) -> list[gpu.FuncOp]:
 def distribute(kernel: gpu.FuncOp) -> None:
     """Rewrites one kernel in place."""
     subgroups = subgroups_of(kernel)
-    if len(kernel.body.blocks) != 1:
-        raise error_at(kernel, "branches between blocks at workgroup level", kind=UnsupportedError)
     distributor = Distributor(subgroups)
     distributor.kernel(kernel)
     kernel.attributes[LEVEL] = StringAttr("subgroup")
@@ -115,34 +114,28 @@ def subgroups_of(kernel: Operation) -> int:
     return found[0]
 
 
-class Distributor:
+class Distributor(NewBody):
     """Builds the subgroup's program, op by op in order. `env` maps a value to its pieces."""
 
     def __init__(self, subgroups: int):
-
+        super().__init__()
         from tilewright.passes.xegpu import wg_to_sg_groups
 
         wg_to_sg_groups.load()
         self.subgroups = subgroups
         self.env: dict[SSAValue, list[SSAValue]] = {}
-        self.out = Block()
-        self.op: Operation | None = None
         self.ids = SubgroupIds()
 
     def kernel(self, kernel: gpu.FuncOp | func.FuncOp) -> None:
-        old = kernel.body.block
-        new = Block(arg_types=[a.type for a in old.args])
-        for before, after in zip(old.args, new.args, strict=True):
-            if isinstance(before.type, VectorType):
-                raise error_at(kernel, "a kernel at workgroup level takes no vectors")
-            after.name_hint = before.name_hint
-            self.env[before] = [after]
-        self.out = new
-        self.ids.start(new)
-        self.block(old)
-        kernel.body.detach_block(old)
-        kernel.body.add_block(new)
-        old.drop_all_references()
+        if any(isinstance(a.type, VectorType) for a in kernel.body.blocks[0].args):
+            raise error_at(kernel, "a kernel at workgroup level takes no vectors")
+        super().kernel(kernel)
+
+    def bind_argument(self, old: SSAValue, new: SSAValue) -> None:
+        self.env[old] = [new]
+
+    def begin(self) -> None:
+        self.ids.start(self.out)
 
     def block(self, old: Block) -> None:
         for op in old.ops:
@@ -169,19 +162,10 @@ class Distributor:
 
     # --- Building ------------------------------------------------------------------------------
 
-    def add(self, op: Operation) -> SSAValue:
-        """Appends an op with one result; gives the result."""
-        self.put(op)
-        return op.results[0]
-
-    def put(self, op: Operation) -> None:
+    def refuse(self, why: str, hint: str | None = None) -> TilewrightError:
+        """An error at the op that is being converted: `<op> <why>`."""
         assert self.op is not None
-        op.location = self.op.location
-        self.out.add_op(op)
-
-    def refuse(self, why: str) -> TilewrightError:
-        assert self.op is not None
-        return error_at(self.op, f"{self.op.name} {why}", kind=UnsupportedError)
+        return error_at(self.op, f"{self.op.name} {why}", hint=hint, kind=UnsupportedError)
 
     def keep(self, op: Operation) -> None:
         """An op on scalars, which every subgroup does alike."""
