@@ -21,9 +21,11 @@ def gemm(A, B, C, BM: tw.constexpr = 256, BN: tw.constexpr = 256, BK: tw.constex
 
 
 @tw.kernel
-def gemm_init_in_loop(A, B, C, BM: tw.constexpr, BN: tw.constexpr, BK: tw.constexpr):
+def gemm_init_in_loop(
+    A, B, C, BM: tw.constexpr, BN: tw.constexpr, BK: tw.constexpr, ACC: tw.constexpr = tw.f32
+):
     m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
-    acc = tw.zeros((BM, BN), tw.f32)
+    acc = tw.zeros((BM, BN), ACC)
     for k in range(0, A.shape[1], BK):
         a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
         b = tw.load_tile(tw.init_tile(B, [k, n], (BK, BN)))

@@ -9,29 +9,17 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.acceptance.kernels import gemm_init_in_loop as product
 from tilewright.targets.cpu.machine import amx_allowed
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 I8, U8 = np.dtype(np.int8), np.dtype(np.uint8)
 
 
-@tw.kernel
-def product(
-    A, B, C, ACC: tw.constexpr, BK: tw.constexpr, BM: tw.constexpr = 64, BN: tw.constexpr = 96
-):
-    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
-    acc = tw.zeros((BM, BN), ACC)
-    for k in range(0, A.shape[1], BK):
-        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
-        b = tw.load_tile(tw.init_tile(B, [k, n], (BK, BN)))
-        acc = tw.tile_mma(a, b, acc)
-    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
-
-
 def assembly(dtype, out, acc, bk):
     a, c = np.zeros((256, 256), dtype), np.zeros((256, 256), out)
     kernel = product.options(target="cpu", machine="amx")
-    return kernel.compile(a, a, c, ACC=acc, BK=bk).asm["asm"]
+    return kernel.compile(a, a, c, BM=64, BN=96, BK=bk, ACC=acc).asm["asm"]
 
 
 def count(asm: str, instruction: str) -> int:
@@ -75,7 +63,9 @@ def test_results_on_ragged_shapes(dtype, bk, shape, rng):
         info = np.iinfo(dtype)
         a, b = (rng.integers(info.min, info.max, s, dtype, endpoint=True) for s in ((m, k), (k, n)))
         c, acc = np.full((m, n), -1, np.int32), tw.i32
-    product.options(target="cpu")[tw.cdiv(m, 64), tw.cdiv(n, 96)](a, b, c, ACC=acc, BK=bk)
+    product.options(target="cpu")[tw.cdiv(m, 64), tw.cdiv(n, 96)](
+        a, b, c, BM=64, BN=96, BK=bk, ACC=acc
+    )
     exact = a.astype(np.float64) @ b.astype(np.float64)
     if dtype == BF16:
         assert np.linalg.norm(c - exact) <= 1e-5 * np.linalg.norm(exact)

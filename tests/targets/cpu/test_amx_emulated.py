@@ -10,6 +10,7 @@ import pytest
 
 import tilewright as tw
 from tests.acceptance import kernels
+from tests.acceptance.kernels import gemm_init_in_loop as product
 from tests.targets.cpu.amx_emulation import emulate
 from tilewright.codegen import x86
 from tilewright.codegen.jit import LoadedObject, compile_object
@@ -38,17 +39,6 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         cpu, "LoadedObject", lambda data, target, symbols: LoadedObject(data, host, symbols)
     )
-
-
-@tw.kernel
-def product(A, B, C, BM: tw.constexpr, BN: tw.constexpr, BK: tw.constexpr, ACC: tw.constexpr):
-    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
-    acc = tw.zeros((BM, BN), ACC)
-    for k in range(0, A.shape[1], BK):
-        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
-        b = tw.load_tile(tw.init_tile(B, [k, n], (BK, BN)))
-        acc = tw.tile_mma(a, b, acc)
-    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
 
 
 @pytest.mark.parametrize("size", [(64, 64, 64), (70, 33, 100), (1, 1, 1), (40, 100, 1100)])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.acceptance.kernels import gemm_init_in_loop as product
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -148,17 +149,6 @@ def test_in_place_updates_keep_program_order(rng: np.random.Generator) -> None:
 
 
 # Products -----------------------------------------------------------------------------------------------------
-
-
-@tw.kernel
-def product(A, B, C, BM: tw.constexpr, BN: tw.constexpr, BK: tw.constexpr, ACC: tw.constexpr):
-    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
-    acc = tw.zeros((BM, BN), ACC)
-    for k in range(0, A.shape[1], BK):
-        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
-        b = tw.load_tile(tw.init_tile(B, [k, n], (BK, BN)))
-        acc = tw.tile_mma(a, b, acc)
-    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
 
 
 TYPES = [
