@@ -166,10 +166,14 @@ def _groups(shape: Shape, result_shape: Shape) -> list[list[int]]:
     """For each dimension of ``shape`` the dimensions of ``result_shape`` that it consists of."""
     groups: list[list[int]] = []
     dim = 0
-    for extent in shape:
+    for at, extent in enumerate(shape):
         group: list[int] = []
         reach = 1
-        while dim < len(result_shape) and (reach < extent or result_shape[dim] == 1):
+        # A dimension of extent 1 belongs to the one before it, unless it is the next one itself.
+        alone = at + 1 < len(shape) and shape[at + 1] == 1
+        while dim < len(result_shape) and (
+            reach < extent or (result_shape[dim] == 1 and not (group and alone))
+        ):
             group.append(dim)
             reach *= result_shape[dim]
             dim += 1

@@ -29,10 +29,11 @@ from tilewright.tools.check_kernels import (
     is_executable,
     is_host,
     outlined,
+    separate,
     shortened,
 )
 from tilewright.tools.compile import add_kernel_arguments
-from tilewright.tools.console import err, out
+from tilewright.tools.console import err, out, render_error
 from tilewright.tools.exits import DONE, INPUT_ERROR, UsageError
 from tilewright.tools.sources import (
     Source,
@@ -256,6 +257,29 @@ def execute(args: argparse.Namespace) -> int:
         CompileOptions(), {"target": args.target, "fastmath": not args.no_fastmath}
     )
     module, specs = load(source, args.args, args.set, options)
+    units = separate(module)
+    if len(units) == 1:
+        return _check(args, source, module, specs, seed, options)
+    status = DONE
+    for name, unit in units:
+        out().print(f"{name}:")
+        try:
+            status = _check(args, source, unit, specs, seed, options) or status
+        except TilewrightError as error:
+            render_error(str(error))
+            status = INPUT_ERROR
+    return status
+
+
+def _check(
+    args: argparse.Namespace,
+    source: Source,
+    module: ModuleOp,
+    specs: list[Any] | None,
+    seed: int,
+    options: CompileOptions,
+) -> int:
+    """One kernel, or a program that runs by itself."""
     if is_host(module):
         return _report(reference.run(module, check=True, seed=seed))
     module, few = outlined(module)

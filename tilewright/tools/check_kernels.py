@@ -23,6 +23,40 @@ def kernel_in(module: ModuleOp) -> gpu.FuncOp | None:
     return next((op for op in module.walk() if isinstance(op, gpu.FuncOp)), None)
 
 
+def separate(module: ModuleOp) -> list[tuple[str, ModuleOp]]:
+    """Each kernel, or function of arrays, of a module without the others; with its name.
+
+    A module whose functions belong together (one of them runs by itself, or calls) is one.
+    """
+    kernels = [op for op in module.walk() if isinstance(op, gpu.FuncOp) and op.kernel]
+    functions = [
+        op
+        for op in module.body.block.ops
+        if isinstance(op, func.FuncOp) and op.body.blocks and op.function_type.inputs.data
+    ]
+    calls = any(isinstance(op, func.CallOp | gpu.LaunchFuncOp) for op in module.walk())
+    count = len(kernels) + len(functions)
+    if count < 2 or calls or is_host(module):
+        return [("", module)]
+    found: list[tuple[str, ModuleOp]] = []
+    for n in range(count):
+        alone = module.clone()
+        units = [
+            *(op for op in alone.walk() if isinstance(op, gpu.FuncOp) and op.kernel),
+            *(
+                op
+                for op in alone.body.block.ops
+                if isinstance(op, func.FuncOp) and op.body.blocks and op.function_type.inputs.data
+            ),
+        ]
+        for other in units:
+            if other is not units[n]:
+                other.detach()
+                other.erase()
+        found.append((units[n].sym_name.data, alone))
+    return found
+
+
 def is_host(module: ModuleOp) -> bool:
     """Whether a module has a function that runs by itself."""
     return any(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Attribute
@@ -79,14 +80,24 @@ def reshape(d: Distribution, shape: Shape, other: Shape) -> Distribution:
         full, place = _unsliced(d, shape)
         if full == other:
             return with_unit_dims(d, other)
-        return reshape(place, full, other)
+        try:
+            return reshape(place, full, other)
+        except LayoutError:
+            return _around_slices(d, shape, other)
     units = [i for i, n in enumerate(shape) if n == 1]
     if len(shape) > len(other) and tuple(n for n in shape if n != 1) == other:
         return ly.slice_(d, units)
     try:
         return derive.reshape_input(d, shape, other)
     except LayoutError:
+        pass
+    try:
         return _split(d, shape, other)
+    except LayoutError:
+        # What everyone has whole may become anything.
+        if d.sg_layout is None or d.sg_data != shape:
+            raise
+        return Distribution((d.subgroups, *[1] * (len(other) - 1)), other)
 
 
 def permuted(d: Distribution, permutation: Sequence[int]) -> Distribution:
@@ -102,6 +113,26 @@ def _unsliced(d: Distribution, shape: tuple[int, ...]) -> tuple[tuple[int, ...],
     inner = iter(shape)
     full = tuple(1 if i in d.sliced else next(inner) for i in range(d.field_rank))
     return full, with_unit_dims(d, full)
+
+
+def _around_slices(d: Distribution, shape: tuple[int, ...], other: tuple[int, ...]) -> Distribution:
+    """The other side's map with the same dimensions sliced off, where they lie between its dimensions."""
+    full, place = _unsliced(d, shape)
+    wide: list[int] = []
+    sliced: list[int] = []
+    rest = list(other)
+    reach = 1
+    for dim in range(d.field_rank):
+        if dim not in d.sliced:
+            reach *= full[dim]
+            continue
+        while rest and prod(n for i, n in enumerate(wide) if i not in sliced) < reach:
+            wide.append(rest.pop(0))
+        if prod(n for i, n in enumerate(wide) if i not in sliced) != reach:
+            raise LayoutError(f"{[*shape]} does not become {[*other]} around what is sliced off")
+        sliced.append(len(wide))
+        wide.append(1)
+    return replace(reshape(place, full, (*wide, *rest)), sliced=tuple(sliced))
 
 
 def _split(d: Distribution, shape: tuple[int, ...], other: tuple[int, ...]) -> Distribution:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from math import prod
 
 from xdsl.dialects import gpu, vector
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr, VectorType, i64
@@ -16,7 +17,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from tilewright import dtypes
 from tilewright.diagnostics import UnsupportedError, error_at, location_of
 from tilewright.dialects import xegpu
-from tilewright.dialects.upstream.vector import MultiReductionOp
+from tilewright.dialects.upstream.vector import MultiReductionOp, ShapeCastOp, StepOp
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.layout import Distribution, LayoutError
 from tilewright.passes.xegpu import layout_text as own
@@ -43,6 +44,7 @@ def propagate_subgroup(kernel: gpu.FuncOp, machine: XeMachine) -> None:
     """Writes a layout to every vector of a workgroup's kernel."""
     _plain_loads(kernel)
     _reductions_alike(kernel)
+    _steps_of_shapes(kernel)
     _duplicate_free(kernel)
     _sink_conversions(kernel)
     subgroups = _count(kernel, machine)
@@ -122,6 +124,19 @@ def _reductions_alike(kernel: Operation) -> None:
                 vector.ExtractOp(at.splat(neutral(kind, op.dest.type), one), [0], op.dest.type)
             )
         at.replace(at.add(MultiReductionOp(kind, op.vector, acc, [0])))
+
+
+def _steps_of_shapes(kernel: Operation) -> None:
+    """Indices 0, 1, .. in rows and columns are made from a step per dimension: nobody holds them all."""
+    for op in list(kernel.walk()):
+        if not isinstance(op, ShapeCastOp) or not isinstance(op.source.owner, StepOp):
+            continue
+        shape = own.shape_of(op.result)
+        if sum(n > 1 for n in shape) < 2:
+            continue
+        at = Before(op)
+        strides = [prod(shape[dim + 1 :]) for dim in range(len(shape))]
+        at.replace(at.linear([0] * len(shape), strides, shape))
 
 
 def _duplicate_free(kernel: Operation) -> None:
