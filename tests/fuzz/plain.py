@@ -33,6 +33,8 @@ def make_array(spec: ArrayOf, rng: np.random.Generator) -> np.ndarray[Any, Any]:
         "gaps": (2 * rows, 3 * columns),
         "reversed": (rows, columns),
         "dense": (rows, columns),
+        "even rows": (rows, -(-columns // 16) * 16),
+        "even columns": (columns, -(-rows // 16) * 16),
     }[spec.layout]
     if spec.dtype in FLOATS:
         whole = rng.standard_normal(space).astype(dtype)
@@ -44,6 +46,8 @@ def make_array(spec: ArrayOf, rng: np.random.Generator) -> np.ndarray[Any, Any]:
         "gaps": lambda: whole[::2, ::3],
         "reversed": lambda: whole[::-1],
         "dense": lambda: whole,
+        "even rows": lambda: whole[:, :columns],
+        "even columns": lambda: whole[:, :rows].T,
     }[spec.layout]()
 
 

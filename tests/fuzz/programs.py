@@ -42,7 +42,8 @@ class Value:
 @dataclass(frozen=True)
 class ArrayOf:
     """An argument. `layout` is rows, columns (the unit stride first), gaps (no unit stride), reversed
-    (rows in descending order) or dense (row after row without gaps)."""
+    (rows in descending order), dense (row after row without gaps), or even rows or columns: a pitch of whole
+    vectors, as a copy engine needs it."""
 
     shape: Shape
     dtype: str
@@ -99,6 +100,8 @@ class Program:
     """Positions of the values that are stored, each to its own array."""
     ways: list[str] = field(default_factory=list[str])
     """How each of them is stored: `tile` (the default), `scatter` or `add`."""
+    layout: str = "rows"
+    """Of the arrays that take tiles."""
 
     def way(self, output: int) -> str:
         return self.ways[output] if output < len(self.ways) else "tile"
@@ -127,7 +130,7 @@ class Program:
                 g * n - (n // 3 if g * n > 1 else 0)
                 for g, n in zip(self.grid, value.shape, strict=True)
             )
-            found.append(ArrayOf((rows, columns), value.dtype, "rows"))
+            found.append(ArrayOf((rows, columns), value.dtype, self.layout))
         return found
 
 
@@ -320,6 +323,41 @@ class _Drawing:
             style=self.pick(("update", "init")),
             at=(self.draw(places(rows, m)), self.draw(places(columns, n))),
         )
+
+    def product(self, m: int, n: int, dtype: str) -> None:
+        """A reduction loop over tiles as large as matrix units like them, mostly of whole rows."""
+        k = self.pick((16, 32, 64))
+
+        def extent(least: int) -> int:
+            number = self.draw(st.integers(1, 24))
+            return number if self.pick((0, 0, 0, 1)) else 16 * (least // 16 + number - 1)
+
+        depth, rows, columns = extent(16), extent(m), extent(n)
+        layouts = ("even rows", "even rows", "even columns", "even columns", "rows", "gaps")
+        a, b = len(self.arrays), len(self.arrays) + 1
+        self.arrays.append(ArrayOf((rows, depth), dtype, self.pick(layouts)))
+        self.arrays.append(ArrayOf((depth, columns), dtype, self.pick(layouts)))
+        result = Value((m, n), "i32" if dtype == "i8" else "f32")
+        starts = [Place(axis, tile, self.pick((0, 0, 3))) for axis, tile in ((0, m), (1, n))]
+        style = self.pick(("update", "init"))
+        self.add("dot", (), result, a=a, b=b, k=k, depth=depth, style=style, at=tuple(starts))
+
+
+@st.composite
+def products(draw: st.DrawFn, steps: int = 4) -> Program:
+    """One or two matrix products of large tiles, and up to `steps` steps on what came out."""
+    drawing = _Drawing(draw)
+    m, n = drawing.pick((64, 128)), drawing.pick((16, 32, 64, 128))
+    dtype = drawing.pick(("f16", "bf16", "bf16", "i8", "f32"))
+    for _ in range(drawing.pick((1, 1, 2))):
+        drawing.product(m, n, dtype)
+    for _ in range(draw(st.integers(0, steps))):
+        drawing.step()
+    last = len(drawing.steps) - 1
+    stores = sorted({last, draw(st.integers(0, last))})
+    grid = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    layout = drawing.pick(("even rows", "even rows", "rows"))
+    return Program(grid, drawing.arrays, drawing.steps, stores, layout=layout)
 
 
 @st.composite

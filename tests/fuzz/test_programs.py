@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.devices import TARGETS, arguments
 from tests.fuzz.build import build
 from tests.fuzz.plain import Outcome, evaluate, make_array
-from tests.fuzz.programs import FLOATS, Program, programs
+from tests.fuzz.programs import FLOATS, Program, products, programs
 from tilewright import reference
 from tilewright.dialects.text import parse_module, print_module
 from tilewright.runtime.arrays import describe
@@ -110,6 +110,15 @@ def drawn(program: Program, seed: int) -> tuple[Case, Outcome]:
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("target", TARGETS)
 def test_targets_agree_with_plain_numpy(target: str, part: int, program: Program, seed: int):
+    case, expected = drawn(program, seed)
+    case.compare(expected, case.launch(target), target)
+
+
+@settings(parent=fuzz, max_examples=-(-EXAMPLES // PARTS // 4))
+@given(program=products(), seed=st.integers(0, 2**32 - 1))
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("target", TARGETS)
+def test_products_of_whole_tiles(target: str, part: int, program: Program, seed: int):
     case, expected = drawn(program, seed)
     case.compare(expected, case.launch(target), target)
 
