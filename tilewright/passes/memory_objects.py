@@ -38,6 +38,10 @@ _HARMLESS_OPS = (
 )
 
 
+_MEETINGS = ("stage.cluster.sum",)
+"""Ops that must stay where they are, for others wait for them, and that touch no array."""
+
+
 def memory_root(value: SSAValue) -> SSAValue:
     """What a memref is a view of: a kernel argument, an allocation, an address, or a value that hides
     its origin (a carried or selected memref), which may be a view of anything."""
@@ -91,7 +95,7 @@ def is_pure(op: Operation) -> bool:
 
 def may_write(op: Operation) -> bool:
     """Whether an op that is no tile access may write memory (its regions not counted)."""
-    if is_pure(op):
+    if is_pure(op) or op.name in _MEETINGS:
         return False
     effects = get_effects(op)
     if effects is not None and not op.regions:
@@ -104,7 +108,7 @@ def may_write(op: Operation) -> bool:
 
 def may_read(op: Operation) -> bool:
     """Whether an op that is no tile access may read memory that others write."""
-    if is_pure(op) or op.regions:
+    if is_pure(op) or op.regions or op.name in _MEETINGS:
         return False
     effects = get_effects(op)
     if effects is not None:

@@ -123,6 +123,8 @@ class Engine:
         """The fill whose tile a value of an instance is."""
         self.queues: dict[int, list[int]] = {}
         """Numbers of the products of an instance that are not done, oldest first."""
+        self.meetings: dict[tuple[Operation, int], dict[int, tuple[int, Array]]] = {}
+        """By op and cluster: the instances, by rank, that wait for the others of their cluster, and what they bring."""
 
     # When.
     def now(self) -> bool:
@@ -230,6 +232,9 @@ class Engine:
     # The end.
     def finish(self) -> None:
         """Reports who still waits, with the state of every ring."""
+        for (op, cluster), here in self.meetings.items():
+            text = f"deadlock: ranks {sorted(here)} of cluster {cluster} wait here for the others"
+            self.machine.found(finding_at(op, "error", "deadlock", text))
         if not self.parked:
             return
         first = self.parked[0]

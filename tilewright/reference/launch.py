@@ -118,12 +118,13 @@ class RunContext:
     ) -> list[Any]:
         """Runs all workgroups of a grid, one batch after another; row values of the results."""
         self.grid = grid
-        if (size := cluster_size(program.function)) > 1:
-            grid = (-(-grid[0] // size) * size, *grid[1:])
+        cluster = cluster_size(program.function)
+        grid = (-(-grid[0] // cluster) * cluster, *grid[1:])
         workgroups = int(np.prod(grid))
         results: list[Any] = []
         self.shadow.order_all()
         size = batch_size(program, int(np.prod(block)))
+        size = -(-size // cluster) * cluster
         lanes = width_of(program.function)
         for first in range(0, workgroups, size):
             last = min(first + size, workgroups)

@@ -42,7 +42,7 @@ MEANING_MODULES: list[str] = [
     f"tilewright.reference.meanings.{name}"
     for name in (
         *("arith", "math", "index", "vector", "reductions", "scf", "cf", "func"),
-        *("memref", "gpu", "xetile", "stage", "asynchronous", "builtin"),
+        *("memref", "gpu", "xetile", "stage", "asynchronous", "clusters", "builtin"),
         *("debug", "printing", "affine"),
     )
 ] + [

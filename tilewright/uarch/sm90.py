@@ -23,6 +23,14 @@ SMEM: Final = 227 << 10
 WARPS: Final = 4
 """Warps of a warpgroup: they own rows 16w to 16w + 15 of a wgmma's accumulator."""
 
+COPY_BYTES_PER_CLOCK: Final = 64
+"""Bytes that the copy engine of one multiprocessor brings from L2 per clock at most (measured: a lone workgroup of a
+product of 128 x 128 x 16384 in bf16 takes as long as this says)."""
+L2_BYTES_PER_CLOCK: Final = 3900
+"""Of the whole L2 cache, read (measured, arXiv 2402.13499)."""
+CLUSTER_BYTES_PER_CLOCK: Final = 32
+"""Bytes per clock that one workgroup reads from shared memory of others of its cluster (our estimate)."""
+
 _PTX: Final = "PTX ISA, wgmma.mma_async"
 
 

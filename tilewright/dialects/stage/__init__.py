@@ -3,11 +3,12 @@
 A kernel at this level is still the program of one workgroup over whole tiles; what is new is where values live and
 when asynchronous work is done. `strips` holds the ops of the cpu target; `rings`, `products` and `roles` those of
 cuda: copies into rings of shared-memory buffers, products that run beside the program, and parts of the program that
-different warps run at the same time.
+different warps run at the same time; `clusters` those of workgroups that compute one program together.
 """
 
 from xdsl.ir import Dialect
 
+from tilewright.dialects.stage.clusters import ClusterSumOp, RankOp
 from tilewright.dialects.stage.products import (
     PendingType,
     ProductIssueOp,
@@ -53,6 +54,8 @@ STAGE = Dialect(
             ProgramsOp,
             TakeTurnOp,
             PassTurnOp,
+            RankOp,
+            ClusterSumOp,
         ),
     ],
     [PanelsType, PartAttr, RingType, CursorType, PendingType],
@@ -62,6 +65,7 @@ __all__ = [
     "CLUSTER",
     "STAGE",
     "AdvanceOp",
+    "ClusterSumOp",
     "ContractOp",
     "CopyIssueOp",
     "CopyReleaseOp",
@@ -78,6 +82,7 @@ __all__ = [
     "ProductStartOp",
     "ProductWaitOp",
     "ProgramsOp",
+    "RankOp",
     "ReadOp",
     "RingOp",
     "RingType",

@@ -283,8 +283,9 @@ class CopyIssueOp(IRDLOperation):
     stage.copy.issue %r[%c], %a, %b
       : !stage.ring<..>, !stage.cursor<4>, !xetile.tile<128x64xbf16>, !xetile.tile<64x256xbf16>
     ```
-    Elements outside an array are zero; those of a tile of f32 are rounded where the part has tf32. `multicast` has a
-    1 for each tile that all workgroups of the cluster copy alike, at the same fill: each brings a part of it to all, and its slot is free when all have released it.
+    Elements outside an array are zero; those of a tile of f32 are rounded where the part has tf32. `multicast` has a 1
+    for each tile that all workgroups of the cluster copy alike, at the same fill: each brings a part of it to all, and
+    its slot is free when all have released it.
     """
 
     name = "stage.copy.issue"

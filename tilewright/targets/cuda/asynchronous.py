@@ -6,6 +6,7 @@ Each can be left out by name (`options.disable`); each needs those before it.
 |---|---|
 | positions | tiles are placed where they are loaded |
 | rounding | f32 becomes tf32 where it is loaded |
+| shares | the workgroups of a cluster share a loop's iterations |
 | clusters | neighbouring programs share the copies of what both load (off: see CLUSTERS) |
 | persistent | a workgroup runs many programs, side by side in the grid |
 | rings | loads of products go through rings of shared memory, filled by TMA |
@@ -21,6 +22,7 @@ Each can be left out by name (`options.disable`); each needs those before it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from xdsl.dialects import gpu
 
@@ -38,9 +40,12 @@ from tilewright.targets.cuda.passes.rings import Budget, form_rings, will_form
 from tilewright.targets.cuda.passes.roles import WARPGROUP, split_roles
 from tilewright.targets.cuda.passes.rotate import rotate_loops
 from tilewright.targets.cuda.passes.rounding import round_where_loaded
+from tilewright.targets.cuda.passes.shares import share_loop
 from tilewright.targets.cuda.passes.stores import engine_stores, panel_bytes
 from tilewright.targets.cuda.passes.suits import warpgroups
 from tilewright.targets.cuda.passes.turns import take_turns
+from tilewright.targets.cuda.sharing import Work
+from tilewright.targets.cuda.work import work_of
 from tilewright.uarch.base import Machine
 
 ABLATIONS = (
@@ -64,6 +69,14 @@ CLUSTERS = False
 Run = Callable[[str, Callable[[], object]], None]
 
 
+@dataclass(frozen=True)
+class Asynchronous:
+    """What was learnt of a kernel that was made asynchronous."""
+
+    work: Work | None
+    """Its loop, if several workgroups may compute one of its programs."""
+
+
 def make_asynchronous(
     kernel: gpu.FuncOp,
     machine: Machine,
@@ -71,20 +84,26 @@ def make_asynchronous(
     run: Run,
     remarks: list[str],
     spare: int = SPARE[0],
-) -> bool:
-    """Rewrites one kernel at workgroup level; False, and nothing is changed, where it has no use for this.
+    parts: int = 1,
+) -> Asynchronous | None:
+    """Rewrites one kernel at workgroup level; None, and nothing is changed, where it has no use for this.
 
-    `spare` bytes of shared memory are left for other things than rings and panels.
+    `spare` bytes of shared memory are left for other things than rings and panels. `parts` workgroups share the
+    iterations of the kernel's loop, if it has that form.
     """
     off = options.disable
     if "rings" in off or machine.name != "sm_90a":
-        return False
+        return None
     run("positions", lambda: place_tiles(kernel))
     run("rounding", lambda: round_where_loaded(kernel))
     run("cleanup", lambda: cleanup(kernel))
     if not will_form(kernel, machine, remarks):
-        return False
+        return None
     groups = warpgroups(kernel)
+    work = work_of(kernel, machine) if parts == 1 and not off and not options.num_stages else None
+    if parts > 1:
+        run("shares", lambda: share_loop(kernel, parts))
+        off = off | {"persistent"}
     if "persistent" not in off and CLUSTERS and "clusters" not in off:
         run("clusters", lambda: form_clusters(kernel, machine))
     if "persistent" not in off:
@@ -106,7 +125,7 @@ def make_asynchronous(
     if "roles" not in off:
         run("roles", lambda: split_roles(kernel, machine, remarks))
     run("cleanup", lambda: cleanup(kernel))
-    return True
+    return Asynchronous(work)
 
 
 def team_ownership(kernel: gpu.FuncOp) -> Ownership | None:

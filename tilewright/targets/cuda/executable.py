@@ -34,6 +34,7 @@ from tilewright.targets.cuda.lowered import (
     TensorMapOf,
 )
 from tilewright.targets.cuda.reach import unreachable
+from tilewright.targets.cuda.sharing import ALONE, Share, choose
 
 _MAX_BLOCKS = 512
 """Parameter blocks kept per kernel and look of arguments; with more, they are made anew."""
@@ -92,6 +93,7 @@ class CudaExecutable:
         self._functions: dict[int, driver.Function] = {}
         self._guard = threading.Lock()
         self._by_threads: CudaExecutable | None = None
+        self._shared: dict[Share, CudaExecutable] = {}
 
     @cached_property
     def _all_texts(self) -> Mapping[str, str]:
@@ -183,6 +185,19 @@ class CudaExecutable:
             self.remarks.append(f"threads load and store what the copy engine would: {reason}")
         return self._by_threads
 
+    def shared(self, share: Share) -> CudaExecutable:
+        """The same kernel with several workgroups for each program, made or fetched from disk on first use."""
+        found = self._shared.get(share)
+        if found is None:
+            from tilewright.targets.cuda.share_build import build_shared
+
+            found = self._shared[share] = build_shared(self._image, self.ir, self.machine, share)
+            self.remarks.append(
+                f"launches of few programs: {share.tiles} times as many tiles, clusters of"
+                f" {share.parts} for the loop of each"
+            )
+        return found
+
 
 def _ordinal(args: Sequence[Argument]) -> int:
     """The device on which the arrays are; 0 for a kernel without arrays."""
@@ -196,6 +211,7 @@ class _Call:
     """Launches of one kernel on arrays of the same shapes, strides and device."""
 
     def __init__(self, executable: CudaExecutable, args: Sequence[Argument]):
+        self.executable = executable
         self.plan = executable.plan
         self.device = driver.device(_ordinal(args))
         self.function = executable.function(self.device.ordinal)
@@ -224,6 +240,9 @@ class _Call:
     def bind(self, grid: Grid, values: Sequence[int | float | bool]) -> Callable[[], None]:
         """The launch with these values: everything is in its place but the stream."""
         plan, device = self.plan, self.device
+        share = self.share(grid)
+        if share != ALONE:
+            return _Call(self.executable.shared(share), self.args).bind(grid, values)  # pyright: ignore
         kept: list[Any] = []
         addresses: list[int] = []
         grid = (grid[0] * plan.split, grid[1], grid[2])  # what a program has become
@@ -271,6 +290,15 @@ class _Call:
                 run()
 
         return run_there
+
+    def share(self, grid: Grid) -> Share:
+        """How many workgroups should compute each program of a launch."""
+        work, plan = self.plan.work, self.plan
+        if work is None:
+            return ALONE
+        shapes = [() if a is None else a.shape for a in self.args]
+        programs = grid[0] * grid[1] * grid[2] * plan.split
+        return choose(work, programs, shapes, self.device.multiprocessors)
 
     def _parameter(self, slot: Slot, grid: Grid, values: Sequence[int | float | bool]) -> Any:
         """ctypes memory of one parameter, or its tensor map."""

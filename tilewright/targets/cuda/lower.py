@@ -18,6 +18,7 @@ from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.codegen.tiles import matrix_of_memref, plain
 from tilewright.dialects.stage import cluster_size
 from tilewright.targets.cuda import (
+    lower_clusters,
     lower_products,
     lower_rings,
     lower_roles,
@@ -47,6 +48,7 @@ from tilewright.targets.cuda.smem import SharedMemory
 from tilewright.uarch.base import Machine
 
 RULE_FILES = (
+    lower_clusters,
     lower_products,
     lower_rings,
     lower_roles,

@@ -13,6 +13,8 @@ from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
+from tilewright.targets.cuda.sharing import Work
+
 
 @dataclass(frozen=True)
 class Pointer:
@@ -108,6 +110,8 @@ class Lowered:
     minimum_per_multiprocessor: int = 1
     split: int = 1
     """Programs along x for each of the launch's (`retile`): the grid that everything else sees."""
+    work: Work | None = None
+    """The kernel's loop, if several workgroups may compute one of its programs (`sharing`)."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,7 @@ class LaunchPlan:
     cluster: tuple[int, int, int]
     persistent: int
     split: int = 1
+    work: Work | None = None
 
     def to_json(self) -> dict[str, Any]:
         slots = [[type(s).__name__, asdict(s)] for s in self.slots]
@@ -145,7 +150,15 @@ class LaunchPlan:
             (x, y, z),
             data["persistent"],
             data["split"],
+            _work(data["work"]),
         )
+
+
+def _work(data: dict[str, Any] | None) -> Work | None:
+    if data is None:
+        return None
+    rates = data.pop("rates")
+    return Work(**data, rates=tuple(rates))
 
 
 def plan_of(lowered: Lowered) -> LaunchPlan:
@@ -157,4 +170,5 @@ def plan_of(lowered: Lowered) -> LaunchPlan:
         lowered.cluster,
         lowered.persistent,
         lowered.split,
+        lowered.work,
     )

@@ -326,8 +326,8 @@ class _Planner:
             else:
                 run, dims = op.reduction_size, op.dims
                 self.connect(op.source, op.result, lambda y: _contracted(y, dims, run))
-        elif isinstance(op, xt.ConvertLayoutOp):
-            self.tie((op.source, op.result))
+        elif isinstance(op, xt.ConvertLayoutOp) or op.name == "stage.cluster.sum":
+            self.tie((op.operands[0], op.results[0]))
         elif op.name in ("xetile.transpose", "vector.transpose"):
             order = permutation_of(op)
             back = tuple(order.index(i) for i in range(len(order)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.diagnostics import UnsupportedError
@@ -19,6 +20,7 @@ from tilewright.targets.cuda.ownership import plan_ownership
 from tilewright.targets.cuda.passes.positions import place_tiles
 from tilewright.targets.cuda.retile import MOST_SYNCHRONOUS, factor_of, retile, share_programs
 from tilewright.targets.cuda.rules_pipeline import MOST_STAGES
+from tilewright.targets.cuda.sharing import ALONE, Share
 from tilewright.targets.cuda.warps import choose_warps, resident_workgroups
 from tilewright.targets.workgroup import begin
 from tilewright.uarch.base import Machine
@@ -37,6 +39,7 @@ def run_pipeline(
     remarks: list[str],
     ir: dict[str, str],
     observe: Observer = ignore,
+    share: Share = ALONE,
 ) -> Lowered:
     """From XeTile at workgroup level to the last stage; `ir` receives the text of the stages before it.
 
@@ -48,9 +51,9 @@ def run_pipeline(
     share_programs(kernel, begun.subgroups)
     begun.cleanup()
     if "split" not in off:
-        run("split-workgroups", lambda: retile(kernel, remarks))
+        run("split-workgroups", lambda: _retile(kernel, remarks, share))
         begun.cleanup()
-    lowered = _asynchronous(module, machine, options, remarks, ir, observe)
+    lowered = _asynchronous(module, machine, options, remarks, ir, observe, share.parts)
     if lowered is None:
         if "split" not in off:
             run("split-workgroups", lambda: retile(kernel, remarks, MOST_SYNCHRONOUS))
@@ -69,8 +72,15 @@ def run_pipeline(
                 f"a tile of this kernel cannot be dealt to threads: {error}",
                 hint="tiles whose extents are powers of two can",
             ) from error
-    lowered.split = factor_of(kernel)
+        lowered.split = factor_of(kernel)
     return lowered
+
+
+def _retile(kernel: gpu.FuncOp, remarks: list[str], share: Share) -> None:
+    """Tiles that fit; and `share.tiles` times as many of them, if they can be split further."""
+    fits = retile(kernel, remarks)
+    if share.tiles > 1:
+        retile(kernel, remarks, least=fits * share.tiles)
 
 
 def _asynchronous(
@@ -80,6 +90,7 @@ def _asynchronous(
     remarks: list[str],
     ir: dict[str, str],
     observe: Observer,
+    parts: int,
 ) -> Lowered | None:
     """The kernel with copies and products beside the program; None where it has no use for that, or no room.
 
@@ -96,7 +107,8 @@ def _asynchronous(
             action()
             observe(name, copy)
 
-        if not make_asynchronous(kernel, machine, options, run, said, spare):
+        made = make_asynchronous(kernel, machine, options, run, said, spare, parts)
+        if made is None:
             remarks += said
             return None
         text = print_module(copy, readable=True)
@@ -109,6 +121,7 @@ def _asynchronous(
             continue
         ir["stage"] = text
         remarks += said
+        lowered.split, lowered.work = factor_of(kernel), made.work
         return lowered
     remarks.append(f"copies and products do not run beside the program: {reason}")
     return None

@@ -32,8 +32,10 @@ FACTOR = "tilewright.split"
 """Attribute of a kernel: programs along x for each of the launch's."""
 
 
-def retile(kernel: gpu.FuncOp, remarks: list[str], accumulators: int | None = None) -> int:
-    """Splits the workgroup as often as it takes; how many programs along x one has become."""
+def retile(
+    kernel: gpu.FuncOp, remarks: list[str], accumulators: int | None = None, least: int = 1
+) -> int:
+    """Splits the workgroup as often as it takes, into `least` if it can; how many programs along x one has become."""
     before = factor = factor_of(kernel)
     most = MOST_ACCUMULATORS if accumulators is None else accumulators
     if any(feeds_product(op) for op in kernel.walk() if isinstance(op, xt.TileMmaOp)):
@@ -45,7 +47,7 @@ def retile(kernel: gpu.FuncOp, remarks: list[str], accumulators: int | None = No
         if not values:
             break
         load = _accumulators(products) if products else max(_size(v) for v in values)
-        if load <= (most if products else MOST_ELEMENTS):
+        if load <= (most if products else MOST_ELEMENTS) and factor >= least:
             break
         largest = max(values, key=_size)
         choice = _best(kernel, largest, LEAST_PRODUCT if products else 1)

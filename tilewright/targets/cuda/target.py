@@ -22,6 +22,7 @@ from tilewright.targets.cuda import driver
 from tilewright.targets.cuda.aliasing import alignment_of
 from tilewright.targets.cuda.executable import CudaExecutable
 from tilewright.targets.cuda.lowered import Lowered, plan_of
+from tilewright.targets.cuda.sharing import ALONE, Share
 
 REGISTER_FILE = 65536
 """Registers of a multiprocessor (CUDA programming guide, compute capability 8.0 and 9.0)."""
@@ -108,6 +109,12 @@ class CudaTarget:
     def build(
         self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore
     ) -> CudaExecutable:
+        return self.build_shared(module, options, ALONE, observe)
+
+    def build_shared(
+        self, module: ModuleOp, options: CompileOptions, share: Share, observe: Observer = ignore
+    ) -> CudaExecutable:
+        """The kernel with so many workgroups that compute one of its programs."""
         from tilewright.passes.kernel import kernel_of
         from tilewright.targets.cuda.pipeline import run_pipeline
 
@@ -117,7 +124,7 @@ class CudaTarget:
         start_helper()  # it starts while the passes run
         ir: dict[str, str] = {}
         remarks: list[str] = []
-        lowered = run_pipeline(module, machine, options, remarks, ir, observe)
+        lowered = run_pipeline(module, machine, options, remarks, ir, observe, share)
         check_resources(lowered, machine)
         annotate(lowered)
         target = llvm_target(name, lowered.ptx)

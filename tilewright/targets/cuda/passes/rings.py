@@ -140,7 +140,7 @@ def _groups(
             continue
         loads: list[xetile.LoadTileOp] = []
         for operand in (op.b, op.a):
-            for source in _sources(operand, computed=operand is op.a):
+            for source in loads_of(operand, computed=operand is op.a):
                 reason = _obstacle(source, analysis)
                 if reason is None:
                     loads.insert(0, source)
@@ -153,7 +153,7 @@ def _groups(
     return found
 
 
-def _sources(operand: SSAValue, computed: bool) -> list[xetile.LoadTileOp]:
+def loads_of(operand: SSAValue, computed: bool) -> list[xetile.LoadTileOp]:
     """The load that an operand is; with `computed`, else the loads of its shape that it is computed from, one by one.
 
     What is computed from a staged tile is read by threads, who then hold the operand.

@@ -1,0 +1,159 @@
+"""Several workgroups for each program: what is chosen, that clusters add up the same, and that launches find it."""
+
+# pyright: reportMissingParameterType=false, reportUnknownParameterType=false
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from xdsl.dialects.builtin import ModuleOp
+
+import tilewright as tw
+from tests.targets.cuda.harness import needs_gpu
+from tests.targets.cuda.test_asynchronous import error, rng, text_of
+from tilewright import uarch
+from tilewright.dialects.text import parse_module
+from tilewright.reference import run
+from tilewright.targets.base import CompileOptions
+from tilewright.targets.cuda import inspect
+from tilewright.targets.cuda.lowered import LaunchPlan, Lowered, plan_of
+from tilewright.targets.cuda.pipeline import run_pipeline
+from tilewright.targets.cuda.sharing import ALONE, Share, choose
+from tilewright.targets.cuda.target import TARGET
+
+bf16 = ml_dtypes.bfloat16
+OPTIONS = CompileOptions(target="cuda", machine="sm_90a")
+
+
+@tw.kernel
+def biased(A, B, bias, C, BM: tw.constexpr = 64, BN: tw.constexpr = 64, BK: tw.constexpr = 64):
+    """C = gelu(A B + bias), the sum beginning with the bias."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    acc = tw.zeros((BM, BN), tw.f32) + tw.load_tile(tw.init_tile(bias, [n], (1, BN)))
+    for k in range(0, A.shape[1], BK):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
+        b = tw.load_tile(tw.init_tile(B, [k, n], (BK, BN)))
+        acc = tw.tile_mma(a, b, acc)
+    tw.store_tile(tw.maximum(acc, 0.0).to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
+
+
+def lowered(text: str, share: Share, observe: Any = lambda name, module: None) -> Lowered:
+    machine = uarch.machine("sm_90a")
+    return run_pipeline(parse_module(text), machine, OPTIONS, [], {}, observe, share)
+
+
+@pytest.mark.parametrize("share", [Share(1, 4), Share(2, 2)])
+def test_a_cluster_adds_up_what_its_workgroups_summed(share: Share) -> None:
+    """Five steps of k among four, or two workgroups; the last rows and columns lie outside the arrays."""
+    m, n, k = 72, 100, 320
+    side = 64 if share.tiles == 1 else 128
+
+    def fresh() -> tuple[list[Any], Any, Any]:
+        r = rng()
+        a, b = r.standard_normal((m, k)).astype(bf16), r.standard_normal((n, k)).astype(bf16).T
+        bias, c = r.standard_normal(n).astype(np.float32), np.full((m, n), np.nan, bf16)
+        wanted = np.maximum(a.astype(np.float64) @ b.astype(np.float64) + bias, 0)
+        return [a, b, bias, c], c, wanted
+
+    seen: list[str] = []
+
+    def observe(name: str, module: ModuleOp) -> None:
+        if name not in ("shares", "rings", "stores", "roles"):
+            return
+        seen.append(name)
+        module.verify()
+        for schedule in ("late", "early", "random"):
+            args, out, wanted = fresh()
+            grid = (-(-m // side) * share.tiles * share.parts, -(-n // 64), 1)
+            run(module, grid, args, schedule=schedule, seed=3)  # pyright: ignore
+            assert error(out, wanted) < 1e-2, (name, schedule)
+
+    made = lowered(text_of(biased, tuple(fresh()[0]), BM=side), share, observe)
+    assert seen == ["shares", "rings", "stores", "roles"]
+    assert made.cluster == (share.parts, 1, 1) and made.split == share.tiles * share.parts
+    assert made.persistent == 0 and made.work is None
+
+
+def plan(m: int, n: int, k: int, **tile: int) -> LaunchPlan:
+    text = text_of(
+        biased,
+        (
+            tw.spec((m, k), tw.bf16),
+            tw.spec((k, n), tw.bf16, (1, k)),
+            tw.spec((n,), tw.f32),
+            tw.spec((m, n), tw.bf16),
+        ),
+        **tile,
+    )
+    return plan_of(lowered(text, ALONE))
+
+
+def test_few_programs_with_long_loops_are_shared() -> None:
+    work = plan(128, 128, 16384, BM=128, BN=128).work
+    assert work is not None
+    assert LaunchPlan.from_json(plan(128, 128, 16384, BM=128, BN=128).to_json()).work == work
+
+    def chosen(programs: int, m: int, n: int, k: int) -> Share:
+        return choose(work, programs, [(m, k), (k, n), (n,), (m, n)], 132)
+
+    assert chosen(1, 128, 128, 16384).parts == 8
+    for programs, m, n, k in ((1, 128, 128, 128), (132, 1408, 1536, 4096), (512, 4096, 8192, 64)):
+        assert chosen(programs, m, n, k) == ALONE
+    for programs in (1, 2, 4, 8, 16, 32):
+        share = chosen(programs, 128, 128 * programs, 8192)
+        assert programs * share.tiles * share.parts <= 132
+    wide = plan(1, 8192, 8192, BM=64, BN=256).work
+    assert wide is not None
+    # Rows that do not exist cost the cache nothing: columns are shared, which adds nothing up.
+    assert choose(wide, 32, [(1, 8192), (8192, 8192), (8192,), (1, 8192)], 132) == Share(4, 1)
+
+
+@tw.kernel
+def rows_sums(A, B, C, BM: tw.constexpr = 64, BN: tw.constexpr = 64, BK: tw.constexpr = 64):
+    """What else the loop carries keeps it from being shared."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    acc = tw.zeros((BM, BN), tw.f32)
+    rows = tw.zeros((BM, 1), tw.f32)
+    for k in range(0, A.shape[1], BK):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
+        acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [k, n], (BK, BN))), acc)
+        rows = rows + tw.sum(a.to(tw.f32), 1)
+    tw.store_tile((acc + rows).to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
+
+
+def test_other_loops_are_not_shared() -> None:
+    a, b, c = (np.zeros((128, 128), bf16) for _ in range(3))
+    text = text_of(rows_sums, (a, b, c))
+    assert lowered(text, ALONE).work is None
+    assert lowered(text, Share(1, 2)).cluster == (1, 1, 1)
+
+
+def test_code_of_a_cluster_has_no_performance_breakers() -> None:
+    if inspect.find_tool("ptxas") is None or inspect.find_tool("nvdisasm") is None:
+        pytest.skip('pip install "tilewright[cuda-inspect]"')
+    a, b, c = (np.zeros((256, 256), bf16) for _ in range(3))
+    text = text_of(biased, (a, b.T, np.zeros(256, np.float32), c))
+    made = TARGET.build_shared(parse_module(text), OPTIONS, Share(1, 4))
+    ptx = made.asm["ptx"]
+    assert "ld.shared::cluster" in ptx and "wgmma.mma_async" in ptx
+    assert inspect.breakers(ptx, "sm_90a") == []
+
+
+@needs_gpu
+@pytest.mark.parametrize(("m", "n", "k"), [(128, 128, 16384), (1, 2048, 8192), (100, 72, 4096)])
+def test_on_a_gpu_the_sums_are_right_and_the_same_every_time(m: int, n: int, k: int) -> None:
+    torch = pytest.importorskip("torch")
+    a = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
+    b = torch.randn(n, k, device="cuda", dtype=torch.bfloat16).T
+    bias = torch.randn(n, device="cuda")
+    wanted = torch.relu(a.double() @ b.double() + bias.double()).cpu().numpy()
+    first = None
+    for _ in range(3):
+        c = torch.full((m, n), float("nan"), device="cuda", dtype=torch.float32)
+        biased[tw.cdiv(m, 128), tw.cdiv(n, 128)](a, b, bias, c, BM=128, BN=128)
+        got = c.cpu().numpy()
+        assert error(got, wanted) < 1e-4
+        first = got if first is None else first
+        assert np.array_equal(got, first)

@@ -1,0 +1,95 @@
+"""Rules for clusters: workgroups that add up what each has, through one another's shared memory.
+
+Every thread writes its registers to its own workgroup's shared memory, register by register and thread after thread, so
+that banks do not conflict. The workgroup of rank r adds part r of all workgroups' registers, in the order of the ranks,
+and writes the sums in place of its own part r, which nobody else reads; rank 0 then collects the parts. So each
+workgroup reads 1 / size of every other's registers, and rank 0 once again as much as it has itself.
+
+The cluster's barrier counts threads that have not ended. Those of a role that copies come to the barrier at the
+kernel's end while the others come to the first one here: that is the same phase, and with it they are done.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import Operation, SSAValue
+
+from tilewright import dtypes
+from tilewright.dialects import mach, stage
+from tilewright.targets.cuda import staged as st
+from tilewright.targets.cuda.distribute import Distributor, pointer_in, rule
+from tilewright.targets.cuda.narrow import Narrow, Word
+
+CLUSTER_SHARED = 7
+"""The address space of shared memory of any workgroup of the cluster."""
+
+
+@rule("stage.rank")
+def rank(d: Distributor, op: Operation) -> None:
+    n = Narrow(d.b)
+    d.set_scalar(op.results[0], d.b.idx(n.index(st.rank(d))))
+
+
+@rule("stage.cluster.sum")
+def cluster_sum(d: Distributor, op: Operation) -> None:
+    assert isinstance(op, stage.ClusterSumOp) and isinstance(op.result.type, VectorType)
+    b, n, size = d.b, Narrow(d.b), st.facts(d).cluster
+    layout = d.home(op.result)
+    assert layout is not None
+    value = d.fragment_of(op.value, layout).value
+    element = dtypes.from_mlir(op.result.type.element_type)
+    if layout.registers % size or element.itemsize != 4:
+        raise d.error(
+            op,
+            f"{layout.registers} registers of {element.name} are not shared by {size} workgroups",
+        )
+    assert isinstance(value.type, VectorType)
+    part = layout.registers // size
+    width = next(w for w in (4, 2, 1) if part % w == 0)
+    step = 4 * width * d.team.threads
+    kind = VectorType(value.type.element_type, [width])
+    start = d.shared.allocate(4 * layout.registers * d.team.threads, "sums of a cluster", op=op)
+    thread = n.of(d.thread)
+    mine = n.add(n.add(st.shared_address(d), start), n.mul(thread, 4 * width))
+    for i in range(0, layout.registers, width):
+        held = d.pick(value, range(i, i + width))
+        b.store(held, n.pointer(n.add(mine, i // width * step)), align=4 * width)
+    meet(d)
+    here = st.rank(d)
+    first = n.add(mine, n.mul(here, part // width * step))
+    for i in range(0, part, width):
+        at = n.pointer(n.add(first, i // width * step))
+        total: SSAValue | None = None
+        for other in range(size):
+            brought = b.load(_there(d, at, other), kind, align=4 * width)
+            if total is None:
+                total = brought
+            elif element.is_float:
+                total = b.value(arith.AddfOp(total, brought))
+            else:
+                total = b.value(arith.AddiOp(total, brought))
+        assert total is not None
+        b.store(total, at, align=4 * width)
+    meet(d)
+    parts: list[SSAValue] = []
+    collects = n.equal(n.value(here), 0)
+    for i in range(0, layout.registers, width):
+        # The other ranks read what they have themselves, which costs the cluster nothing.
+        owner = b.value(arith.SelectOp(collects, n.value(i // part), n.value(here)))
+        at = n.pointer(n.add(mine, i // width * step))
+        parts.append(b.load(_there(d, at, owner), kind, align=4 * width))
+    d.set_fragment(op.result, d.concatenate(parts), layout)
+
+
+def _there(d: Distributor, pointer: SSAValue, workgroup: Word) -> SSAValue:
+    """An address of this workgroup's shared memory in another workgroup of the cluster."""
+    which = Narrow(d.b).value(workgroup)
+    made = mach.InstrOp("nvptx.mapa", [pointer, which], [pointer_in(CLUSTER_SHARED)])
+    return d.b.value(made)
+
+
+def meet(d: Distributor) -> None:
+    """All threads of the cluster that have not ended; memory written before is seen after."""
+    st.instr(d, "cluster.arrive")
+    st.instr(d, "cluster.wait")

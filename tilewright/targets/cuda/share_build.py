@@ -1,0 +1,28 @@
+"""A kernel compiled once more, for launches of which several workgroups compute each program; kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from tilewright.dialects.text import parse_module
+from tilewright.runtime import cache
+from tilewright.targets.base import CompileOptions
+from tilewright.targets.cuda.executable import CudaExecutable
+from tilewright.targets.cuda.sharing import Share
+from tilewright.targets.cuda.target import TARGET
+
+
+def build_shared(image: bytes, ir: Mapping[str, str], machine: str, share: Share) -> CudaExecutable:
+    """What `TARGET.build_shared` makes of the kernel whose code is `image` and whose stages are `ir`."""
+    options = CompileOptions("cuda", machine)
+    facts = f"{TARGET.fingerprint(options)}|{share.tiles}|{share.parts}|"
+    key = hashlib.sha256(facts.encode() + image).hexdigest()
+    disk = cache.current()
+    stored = disk.get(key) if disk is not None else None
+    if stored is not None:
+        return CudaExecutable.from_artifacts(stored)
+    made = TARGET.build_shared(parse_module(ir["xetile"]), options, share)
+    if disk is not None:
+        disk.put(key, made.artifacts())
+    return made

@@ -1,0 +1,96 @@
+"""What of a kernel says how many workgroups should compute one of its programs: its loop, measured (`sharing.Work`)."""
+
+from __future__ import annotations
+
+from xdsl.dialects import arith, gpu, memref
+from xdsl.dialects.builtin import IntegerAttr, MemRefType, VectorType
+from xdsl.ir import BlockArgument, SSAValue
+
+from tilewright import dtypes
+from tilewright.dialects import xetile
+from tilewright.targets.cuda.passes.rings import loads_of
+from tilewright.targets.cuda.passes.shares import shared_loop
+from tilewright.targets.cuda.passes.suits import instruction_for
+from tilewright.targets.cuda.sharing import Work
+from tilewright.uarch import sm90
+from tilewright.uarch.base import Machine
+
+
+def work_of(kernel: gpu.FuncOp, machine: Machine) -> Work | None:
+    """The loop of a kernel whose tiles are placed where they are loaded; None where it has another form."""
+    loop = shared_loop(kernel)
+    if loop is None:
+        return None
+    start, step, end = _number(loop.lb), _number(loop.step), loop.ub.owner
+    if start is None or not step or not isinstance(end, memref.DimOp):
+        return None
+    array, dimension = end.source, _number(end.index)
+    if not isinstance(array, BlockArgument) or array.block is not kernel.body.block:
+        return None
+    if dimension is None or not isinstance(array.type, MemRefType):
+        return None
+    products = [op for op in loop.body.block.ops if isinstance(op, xetile.TileMmaOp)]
+    shapes = {tuple(_vector(op.result).get_shape()) for op in products}
+    if len(shapes) != 1:
+        return None
+    rows, columns = shapes.pop()
+    clocks = 0.0
+    along_rows: set[xetile.LoadTileOp] = set()
+    along_columns: set[xetile.LoadTileOp] = set()
+    for op in products:
+        a, b = _vector(op.a), _vector(op.b)
+        instruction = instruction_for(machine, a, b, _vector(op.result))
+        if instruction is None or instruction.flops_per_cycle is None:
+            return None
+        clocks += 2 * rows * columns * a.get_shape()[1] / instruction.flops_per_cycle
+        along_rows.update(loads_of(op.a, computed=True))
+        along_columns.update(loads_of(op.b, computed=False))
+    return Work(
+        array.index,
+        dimension,
+        start,
+        step,
+        rows,
+        columns,
+        len(products),
+        sum(map(_bytes, along_rows)),
+        sum(map(_bytes, along_columns)),
+        clocks,
+        True,
+        _array(along_rows, kernel),
+        _array(along_columns, kernel),
+        (sm90.COPY_BYTES_PER_CLOCK, sm90.L2_BYTES_PER_CLOCK, sm90.CLUSTER_BYTES_PER_CLOCK),
+    )
+
+
+def _array(loads: set[xetile.LoadTileOp], kernel: gpu.FuncOp) -> int:
+    """The argument of two dimensions, addressed whole, that all loads read; -1 if there is no such one."""
+    found: set[int] = set()
+    for load in loads:
+        origin = load.tile.owner
+        if not isinstance(origin, xetile.InitTileOp) or load.permutation is not None:
+            return -1
+        source = origin.source
+        if not isinstance(source, BlockArgument) or source.block is not kernel.body.block:
+            return -1
+        if len(origin.mixed_offsets) != 2:
+            return -1
+        found.add(source.index)
+    return found.pop() if len(found) == 1 else -1
+
+
+def _vector(value: SSAValue) -> VectorType:
+    assert isinstance(value.type, VectorType)
+    return value.type
+
+
+def _bytes(load: xetile.LoadTileOp) -> int:
+    rows, columns = load.tile_type.get_shape()
+    return rows * columns * dtypes.from_mlir(load.tile_type.element_type).itemsize
+
+
+def _number(value: SSAValue) -> int | None:
+    owner = value.owner
+    if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, IntegerAttr):
+        return owner.value.value.data
+    return None
