@@ -14,6 +14,7 @@ from tilewright import dtypes, uarch
 from tilewright.codegen import emit_module
 from tilewright.codegen.remote import generate_ptx
 from tilewright.diagnostics import LaunchError, UnsupportedError
+from tilewright.dialects.text import parse_module
 from tilewright.runtime.arrays import ArrayArg, describe
 from tilewright.targets.base import CompileOptions, get_target, split_name
 from tilewright.targets.cuda.executable import CudaExecutable, fits, launch_grid, scalar_bytes
@@ -138,6 +139,21 @@ def test_the_ledger_names_number_and_limit(change: dict[str, object], message: s
         setattr(low, name, value)
     with pytest.raises(UnsupportedError, match=message):
         check_resources(low, uarch.machine("sm_90a"))
+
+
+@pytest.mark.parametrize("line", ['gpu.printf "%d", %i : index', "vector.print %i : index"])
+def test_printing_is_refused_with_a_way_out(line: str) -> None:
+    text = f"""
+    gpu.module @m {{
+      gpu.func @k() kernel attributes {{tilewright.level = "workgroup", tilewright.args = []}} {{
+        %i = gpu.block_id x
+        {line}
+        gpu.return
+      }}
+    }}"""
+    with pytest.raises(UnsupportedError, match="does not print") as refused:
+        get_target("cuda").build(parse_module(text), CompileOptions(target="sm_90a"))
+    assert "reference" in (refused.value.hint or "")
 
 
 def test_grids() -> None:

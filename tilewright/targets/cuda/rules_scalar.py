@@ -226,10 +226,10 @@ def check(d: Distributor, op: Operation) -> None:
     d.fail_unless(d.scalar(op.arg), op)
 
 
-@rule("tw.print", "tw.breakpoint")
+@rule("tw.print", "tw.breakpoint", "gpu.printf", "vector.print")
 def refuse(d: Distributor, op: Operation) -> None:
     raise d.error(
         op,
         "compiled code on a GPU does not print",
-        hint="run the kernel with kernel.options(target='reference'): there print and breakpoint work",
+        hint="run the kernel with --target reference, or kernel.options(target='reference'): there it prints",
     )
