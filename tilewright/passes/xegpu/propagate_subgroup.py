@@ -43,6 +43,7 @@ REMARKS = "tilewright.remarks"
 def propagate_subgroup(kernel: gpu.FuncOp, machine: XeMachine) -> None:
     """Writes a layout to every vector of a workgroup's kernel."""
     _plain_loads(kernel)
+    _plain_operands(kernel)
     _reductions_alike(kernel)
     _steps_of_shapes(kernel)
     _duplicate_free(kernel)
@@ -109,6 +110,27 @@ def _plain_loads(kernel: Operation) -> None:
         for n, tile in enumerate(tiles):
             whole = at.add(vector.InsertOp(tile, whole, [n]))
         at.replace(whole)
+
+
+def _plain_operands(kernel: Operation) -> None:
+    """A right operand that is loaded packed is loaded plain: lanes pack it again."""
+    for op in list(kernel.walk()):
+        if not isinstance(op, xegpu.LoadNdOp) or op.packed is None or op.mixed_offsets is None:
+            continue
+        uses = list(op.value.uses)
+        if not all(isinstance(use.operation, xegpu.DpasOp) and use.index == 1 for use in uses):
+            continue
+        shape, offsets = op.tdesc.get_shape(), op.mixed_offsets
+        plain = xegpu.LoadNdOp(
+            op.tensor_desc,
+            VectorType(op.tdesc.element_type, list(shape)),
+            offsets,
+            l1_hint=op.l1_hint,
+            l2_hint=op.l2_hint,
+            l3_hint=op.l3_hint,
+        )
+        at = Before(op)
+        at.replace(at.add(plain))
 
 
 def _reductions_alike(kernel: Operation) -> None:

@@ -158,7 +158,15 @@ class Distributor(NewBody):
         if op.name.startswith(("arith.", "math.")):
             HANDLERS["elementwise"](self, op)
             return
+        if vectors and not op.regions and self.is_whole(op):
+            HANDLERS["whole"](self, op)
+            return
         raise self.refuse("has no form for one subgroup of a workgroup")
+
+    def is_whole(self, op: Operation) -> bool:
+        """Whether every subgroup has all of an op's values, so that each may do all of it."""
+        values = [v for v in (*op.operands, *op.results) if isinstance(v.type, VectorType)]
+        return all(self.part(self.layout(v), own.shape_of(v)) == own.shape_of(v) for v in values)
 
     # --- Building ------------------------------------------------------------------------------
 

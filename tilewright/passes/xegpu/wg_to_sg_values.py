@@ -27,6 +27,16 @@ from tilewright.passes.xegpu.regroup import regroup
 from tilewright.passes.xegpu.wg_to_sg import Distributor, handles
 
 
+@handles("whole")
+def whole(to: Distributor, op: Operation) -> None:
+    """An op whose values everyone has: everyone does it."""
+    new = op.clone({v: to.one(v) for v in op.operands})
+    own.clear_layouts(new)
+    to.put(new)
+    for before, after in zip(op.results, new.results, strict=True):
+        to.define(before, [after])
+
+
 @handles("elementwise", "vector.fma", "xegpu.truncf")
 def elementwise(to: Distributor, op: Operation) -> None:
     """One op per piece; scalars stay."""
