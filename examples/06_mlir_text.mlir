@@ -1,6 +1,6 @@
 // A program in XeTile text, as the RFC writes it: a func whose loop visits the tiles of the result.
 //
-//     tilewright run examples/06_mlir_text.mlir --target reference --filecheck
+//     tilewright run examples/06_mlir_text.mlir --filecheck
 //     tilewright opt examples/06_mlir_text.mlir -p outer-loops-to-grid
 
 func.func @scale(%x: memref<64x64xf32>, %y: memref<64x64xf32>) {

@@ -81,17 +81,11 @@ def _outline(module: ModuleOp, function: func.FuncOp) -> None:
     host.add_op(one)
     grid = [*sizes, *([one.result] * (MAX_AXES - len(sizes)))]
     name = f"{function.sym_name.data}_kernel"
-    host.add_ops(
-        [
-            gpu.LaunchFuncOp(
-                SymbolRefAttr(name, [name]),
-                grid,
-                [one.result] * 3,
-                kernelOperands=list(host.args),
-            ),
-            func.ReturnOp(),
-        ]
+    launch = gpu.LaunchFuncOp(
+        SymbolRefAttr(name, [name]), grid, [one.result] * 3, kernelOperands=list(host.args)
     )
+    launch.location = function.location
+    host.add_ops([launch, func.ReturnOp()])
 
     for axis, loop in enumerate(axes):
         _become_axis(loop, axis)

@@ -258,3 +258,38 @@ def test_kernels_print_between_the_host_s_lines(target, capsys):
     if target == "cpu":
         for text, op in zip(said, ("gpu.printf", "vector.print"), strict=True):
             assert f"on the reference executor, because {op} of a kernel prints in order" in text
+
+
+TILES = (HERE.parents[2] / "examples" / "06_mlir_text.mlir").read_text()
+
+
+def test_a_function_of_the_host_that_works_on_tiles_is_a_kernel(capsys):
+    _, said = run(TILES)
+    assert said == ["@scale_kernel: subgroup level, compiled for cpu"]
+    assert capsys.readouterr().out == "[ALLCLOSE: TRUE]\n"
+
+
+def test_its_loops_run_in_any_order_so_its_arrays_may_not_overlap():
+    # The error leaves through native code, which drops it: the callback keeps it.
+    found: list[BaseException] = []
+    run(TILES.replace("@scale(%x, %y)", "@scale(%x, %x)"), fail=found.append)
+    assert "argument 0 of @scale_kernel overlaps another one" in str(found[0])
+
+
+def test_host_code_without_an_emission_runs_on_the_executor(capsys):
+    text = """
+func.func private @printMemrefF32(memref<*xf32>)
+func.func @main() {
+  %c0 = arith.constant 0 : index
+  %x = memref.alloc() : memref<8x16xf32>
+  %v = arith.constant dense<2.5> : vector<8x16xf32>
+  %t = xegpu.create_nd_tdesc %x : memref<8x16xf32> -> !xegpu.tensor_desc<8x16xf32>
+  xegpu.store_nd %v, %t[%c0, %c0] : vector<8x16xf32>, !xegpu.tensor_desc<8x16xf32>
+  %u = memref.cast %x : memref<8x16xf32> to memref<*xf32>
+  call @printMemrefF32(%u) : (memref<*xf32>) -> ()
+  return
+}
+"""
+    _, said = run(text)
+    assert len(said) == 1 and said[0].startswith("host code on the reference executor, because")
+    assert "2.5" in capsys.readouterr().out

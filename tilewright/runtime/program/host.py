@@ -27,6 +27,7 @@ from xdsl.ir import Attribute
 from tilewright.codegen import emit_module
 from tilewright.codegen.jit import LoadedObject, compile_object
 from tilewright.diagnostics import UnsupportedError
+from tilewright.dialects import make_context
 from tilewright.dtypes import from_mlir, from_name
 from tilewright.passes.affine_to_scf import affine_to_scf
 from tilewright.passes.host.jam import jam_loops
@@ -45,6 +46,10 @@ Fail = Callable[[BaseException], Any]
 
 
 _ALLOCATE = "tw_allocate"
+
+
+class _NoHostCode(Exception):
+    """Host functions have an op that has no code; the text says which."""
 
 
 class Program:
@@ -86,8 +91,12 @@ class Program:
         passable = partial(can_pass, representation=target.representation)
         for loop in share_loops(host, memory, passable):
             self._export(loop.call, sharing.callback(loop, lambda run: _guarded(run, fail)))
+        try:
+            text = emit_module(host, target)
+        except UnsupportedError as error:
+            raise _NoHostCode(error.message) from error
         # Under a name of its own: LLVM would take out an allocation that nothing reads, and with it a wild store.
-        self.llvm = emit_module(host, target).replace("@aligned_alloc(", f"@{_ALLOCATE}(")
+        self.llvm = text.replace("@aligned_alloc(", f"@{_ALLOCATE}(")
         """LLVM IR text of the host functions."""
         self._symbols[_ALLOCATE] = C.cast(C.CDLL(None).aligned_alloc, C.c_void_p).value or 0
         self._object = LoadedObject(
@@ -125,15 +134,33 @@ def run_program(
     `zeroed`: fresh device memory is zero instead of poison.  `every_launch`: repetitions of a launch whose results
     nothing reads run too; without it the clock counts them at the time of the last one that ran.
     """
+    _outline_tile_programs(module)
     runner = Runner(seed=seed, strict=strict)
     kernels = Kernels(module, level=level, target=target, say=say, clock=runner)
-    Program(
-        module, kernels, runner, fail or _leave,
-        entry=entry, zeroed=zeroed, every_launch=every_launch, say=say,
-    ).run()  # fmt: skip
+    try:
+        program = Program(
+            module, kernels, runner, fail or _leave,
+            entry=entry, zeroed=zeroed, every_launch=every_launch, say=say,
+        )  # fmt: skip
+    except _NoHostCode as error:
+        # Nothing has run yet.
+        from tilewright import reference
+
+        say(f"host code on the reference executor, because {error}")
+        reference.run(module, kernel=entry, seed=seed)
+    else:
+        program.run()
     kernels.close()
     sys.stdout.flush()
     return runner.failures
+
+
+def _outline_tile_programs(module: ModuleOp) -> None:
+    """Functions of the host that work on tiles, as the RFCs write programs, become kernels and their launches."""
+    if any(op.name == "xetile.init_tile" for op in module.walk()):
+        from tilewright.passes.outer_loops_to_grid import OuterLoopsToGrid
+
+        OuterLoopsToGrid().apply(make_context(), module)
 
 
 def _leave(error: BaseException) -> Any:

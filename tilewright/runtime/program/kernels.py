@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp
 
 from tilewright.diagnostics import CompileError, TilewrightError, UnsupportedError, error_at
 from tilewright.passes.host.to_calls import Launch
@@ -112,6 +112,7 @@ class Kernels:
         from tilewright.runtime.program.lifting import alone, emulated, lifted
 
         kernel = self._find(launch)
+        _refuse_overlap(kernel, facts, launch)
         level = infer_level(kernel) if self._level == "auto" else self._level
         threads = block[0] * block[1] * block[2]
         subgroups = subgroups_of_launch(kernel, level, threads)
@@ -154,6 +155,21 @@ class Kernels:
         raise error_at(
             launch.location, f"the program has no kernel @{outer}::@{inner}", kind=CompileError
         )
+
+
+def _refuse_overlap(kernel: gpu.FuncOp, facts: Facts, launch: Launch) -> None:
+    """A kernel made of a function's loops assumes that arrays do not overlap: its iterations run in any order."""
+    assumed = kernel.attributes.get("tilewright.args")
+    if not isinstance(assumed, ArrayAttr):
+        return
+    for n, (fact, each) in enumerate(zip(facts, assumed.data, strict=False)):
+        if not fact and isinstance(each, DictionaryAttr) and "noalias" in each.data:
+            raise error_at(
+                launch.location,
+                f"argument {n} of @{kernel.sym_name.data} overlaps another one, and its loops run in any order",
+                hint="pass arrays that do not overlap, or run the program as it is written: --target reference",
+                kind=CompileError,
+            )
 
 
 def _refuse_prints(kernel: gpu.FuncOp) -> None:
