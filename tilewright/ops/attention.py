@@ -14,6 +14,9 @@ from tilewright.ops.arrays import filled, flattened, result
 from tilewright.ops.tiles import attention_tile
 
 LOG2_E = log2(e)
+UNSEEN = -1.0e30
+SMALLEST = 1.0e-20
+"""Of factors: products of keys that are not seen stay far below all others, and one that is zero still gives 1."""
 
 
 def attend(
@@ -23,7 +26,7 @@ def attend(
 ):  # fmt: skip
     """One block of BN keys: the new running maximum, sum and output.
 
-    `scale` includes log2 e and is not negative; FLIP is for one that is: it turns the signs of the products.
+    `scale` includes log2 e and is at least SMALLEST; FLIP is for a negative one: it turns the signs of the products.
     """
     k = tw.load_tile(tw.init_tile(K, [h, n, 0], (BN, D)))
     s = tw.tile_mma(q, tw.transpose(k))
@@ -31,17 +34,13 @@ def attend(
         s = -s
     if MASKED:
         key = tw.arange(0, BN, axis=1, shape=(BM, BN)) + n
-        seen = key < K.shape[1]
+        end = K.shape[1]
         if CAUSAL:
-            row = tw.arange(0, BM, axis=0, shape=(BM, BN)) + m
-            seen = seen & (key <= row)
-        s = tw.where(seen, s * scale, -1.0e30)
-        new = tw.maximum(top, tw.max(s, 1))
-        p = tw.exp2(s - new)
-    else:
-        # One multiply-add per element: a positive factor commutes with the maximum.
-        new = tw.maximum(top, tw.max(s, 1) * scale)
-        p = tw.exp2(s * scale - new)
+            end = tw.minimum(tw.arange(1, BM + 1, axis=0, shape=(BM, 1)) + m, end)
+        s = tw.where(key < end, s, UNSEEN)
+    # A positive factor commutes with the maximum: one multiply-add per element.
+    new = tw.maximum(top, tw.max(s, 1) * scale)
+    p = tw.exp2(s * scale - new)
     keep = tw.exp2(top - new)
     total = total * keep + tw.sum(p, 1)
     v = tw.load_tile(tw.init_tile(V, [h, n, 0], (BN, D)))
@@ -58,7 +57,7 @@ def attention_kernel(
     """Rows BM * program_id(0) .. of head program_id(1); Q, K, V, O: [heads, length, D]."""
     m, h = tw.program_id(0) * BM, tw.program_id(1)
     q = tw.load_tile(tw.init_tile(Q, [h, m, 0], (BM, D)))
-    top = tw.full((BM, 1), -1.0e30, tw.f32)
+    top = tw.full((BM, 1), UNSEEN, tw.f32)
     total = tw.zeros((BM, 1), tw.f32)
     out = tw.zeros((BM, D), tw.f32)
     # Blocks that no mask touches first, then those at the diagonal or at the end of the keys.
@@ -104,7 +103,7 @@ def attention(
     kernel = attention_kernel.options(**options) if options else attention_kernel
     factor = float(LOG2_E * (1 / sqrt(d) if scale is None else scale))
     kernel[lambda c: (tw.cdiv(flat.shape[1], c.BM), flat.shape[0])](
-        flattened(q, 2), flattened(k, 2), flattened(v, 2), flat, abs(factor),
+        flattened(q, 2), flattened(k, 2), flattened(v, 2), flat, max(abs(factor), SMALLEST),
         CAUSAL=causal, FLIP=factor < 0, D=d, **attention_tile(q, d),
     )  # fmt: skip
     if copy_back is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import gcd
 
 from tilewright.layout import Axis, Layout, number
 
@@ -24,14 +25,15 @@ def blocked(
 
     Lanes go along `fast` first (at most `lanes_fast` of them), warps along the other dimensions, first
     the outermost; what is left over of either holds replicas. Register order: the vector, then `fast`,
-    then the rest. Only powers of two of an extent are dealt out, so extents may be any.
+    then the rest. Only powers of two of an extent are dealt out (and the odd factor of the number of warps), so
+    extents may be any.
     """
     left = list(shape)
     step = [1] * len(shape)
     others = [d for d in reversed(range(len(shape))) if d != fast]
 
-    def take(dim: int, most: int) -> tuple[Triple, int]:
-        n = min(power_of_two_in(left[dim]), most)
+    def take(dim: int, most: int, odd: int = 1) -> tuple[Triple, int]:
+        n = min(power_of_two_in(left[dim]), most) if odd == 1 else gcd(left[dim], odd)
         triple = (n, dim, step[dim])
         left[dim] //= n
         step[dim] *= n
@@ -46,9 +48,16 @@ def blocked(
         free //= n
     lane.append((free, None, 0))
     warp: list[Triple] = []
-    free = warps
+    free = power_of_two_in(warps)
     for dim in (*reversed(others), fast):
         triple, n = take(dim, free)
+        warp.append(triple)
+        free //= n
+    warp.append((free, None, 0))
+    # An odd number of them comes last, so that places stay linear in the bits of a thread's number.
+    free = warps // power_of_two_in(warps)
+    for dim in (*reversed(others), fast) if free > 1 else ():
+        triple, n = take(dim, free, free)
         warp.append(triple)
         free //= n
     warp.append((free, None, 0))

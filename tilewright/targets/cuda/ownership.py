@@ -12,7 +12,7 @@ write.
 
 Requires: a kernel at workgroup level. Guarantees: every layout has all lanes and all warps of the team
 (those that have nothing of their own hold replicas), and extents are powers of two per lane and warp
-digit, so that places are linear in the bits of the thread's number.
+digit (but the slowest one of warps), so that places are linear in the bits of the thread's number.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tilewright.codegen.registers import strided_form
 from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import elementwise
 from tilewright.dialects import xetile as xt
-from tilewright.layout import Layout, LayoutError
+from tilewright.layout import Axis, Layout, LayoutError
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
 from tilewright.targets.cuda import blocked as bl
 from tilewright.targets.cuda.products import Product, plan_product
@@ -268,13 +268,13 @@ class _Planner:
                 self.kind[result] = kind
 
     def is_small_load(self, op: Operation) -> bool:
-        """A row or column of an array that nothing writes, used next to where it is loaded."""
+        """A row or column of an array that nothing writes, used next to where it is loaded, and in no loop there."""
         if not isinstance(op, xt.LoadTileOp) or len(op.values) != 1:
             return False
         shape = shape_of(op.result)
         if 1 not in shape or prod(shape) > 4096 or op.permutation is not None:
             return False
-        if any(use.operation.parent is not op.parent for use in op.result.uses):
+        if not _used_beside(op.result, op):
             return False
         from tilewright.targets.cuda.aliasing import is_read_only
 
@@ -409,13 +409,27 @@ class _Planner:
                     changed = True
 
 
-def is_even(layout: Layout) -> bool:
-    """Are lanes and warps dealt out by powers of two?"""
+def _used_beside(value: SSAValue, op: Operation) -> bool:
+    """Is a value, also once broadcast, used in the block of `op` only?"""
     return all(
-        d.size & (d.size - 1) == 0 and d.weight & (d.weight - 1) == 0
-        for d in layout.digits
-        if d.axis.name in ("LANE", "SUBGROUP")
+        use.operation.parent is op.parent
+        and (
+            use.operation.name not in _BROADCASTS
+            or all(_used_beside(r, op) for r in use.operation.results)
+        )
+        for use in value.uses
     )
+
+
+def is_even(layout: Layout) -> bool:
+    """Are places linear in the bits of a thread's number? Then all digits but the last are powers of two."""
+    for axis in (Axis.LANE, Axis.SUBGROUP):
+        digits = layout.on(axis)
+        last = max((d.weight for d in digits), default=0)
+        for d in digits:
+            if d.weight & (d.weight - 1) or (d.size & (d.size - 1) and d.weight != last):
+                return False
+    return True
 
 
 def _contracted(layout: Layout, dims: Iterable[int], run: int | None) -> Layout:

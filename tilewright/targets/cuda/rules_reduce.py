@@ -111,28 +111,48 @@ def reduce_dimension(
     return Fragment(fold_registers(d, spread.value, kind, fold, plan.result.registers), plan.result)
 
 
+CHAINS = 8
+"""Results and partial results that are added to side by side: as many as hide an instruction's latency."""
+
+
 def fold_registers(
     d: Distributor, value: SSAValue, kind: str, fold: np.ndarray, count: int
 ) -> SSAValue:
-    """Registers with the same number in `fold` combined: halves of the groups at a time."""
+    """Registers with the same number in `fold` combined: a few chains first, then halves of what they give.
+
+    Chains need few registers besides those that are folded; a tree over all would hold half as many again.
+    """
     groups: list[list[int]] = [[] for _ in range(count)]
     for register, number in enumerate(fold):
         groups[int(number)].append(register)
     members = len(groups[0])
     if members == 1:
         return d.pick(value, [g[0] for g in groups])
-    ordered = d.pick(value, [g[i] for i in range(members) for g in groups])
-    while members > 1:
-        half = members // 2
-        low = d.pick(ordered, range(half * count))
-        high = d.pick(ordered, range(half * count, 2 * half * count))
+    ways = min(members, max(1, CHAINS // count))
+
+    def slice_of(start: int, end: int) -> SSAValue:
+        return d.pick(value, [g[i] for i in range(start, end) for g in groups])
+
+    folded = slice_of(0, ways)
+    start = ways
+    while start + ways <= members:
+        folded = combine(d.b, kind, folded, slice_of(start, start + ways))
+        start += ways
+    if start < members:
+        rest = members - start
+        some = combine(d.b, kind, d.pick(folded, range(rest * count)), slice_of(start, members))
+        folded = d.concatenate([some, d.pick(folded, range(rest * count, ways * count))])
+    while ways > 1:
+        half = ways // 2
+        low = d.pick(folded, range(half * count))
+        high = d.pick(folded, range(half * count, 2 * half * count))
         joined = combine(d.b, kind, low, high)
-        if members % 2:
-            rest = d.pick(ordered, range(2 * half * count, members * count))
+        if ways % 2:
+            rest = d.pick(folded, range(2 * half * count, ways * count))
             joined = d.concatenate([joined, rest])
-        members = half + members % 2
-        ordered = joined
-    return ordered
+        ways = half + ways % 2
+        folded = joined
+    return folded
 
 
 @lru_cache(maxsize=512)

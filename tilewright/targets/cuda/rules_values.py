@@ -15,6 +15,7 @@ from xdsl.dialects.vector import BroadcastOp as VectorBroadcastOp
 from xdsl.ir import Operation, SSAValue
 
 from tilewright import layout as ly
+from tilewright.codegen.builder import Idx
 from tilewright.layout import Layout, LayoutError
 from tilewright.targets.cuda.distribute import (
     ELEMENTWISE,
@@ -62,7 +63,7 @@ def _table(
             f"a constant tile of {size} different values has no place on {d.machine.name}",
             hint=f"up to {MOST_CONSTANTS} can be told apart; pass larger tables as arrays",
         )
-    number = _linear_index(d, layout)
+    number = _offset_index(d, *linear_index(d, layout))
     b = d.b
     result = b.constant(type, values[0])  # pyright: ignore
     for i in range(1, size):
@@ -74,8 +75,8 @@ def _table(
     return result
 
 
-def _linear_index(d: Distributor, layout: Layout) -> SSAValue:
-    """The row-major number of each element, as a fragment of index."""
+def linear_index(d: Distributor, layout: Layout) -> tuple[Idx, np.ndarray]:
+    """The row-major number of each element: that of the thread's first register, and what each register adds."""
     weights = [int(np.prod(layout.shape[i + 1 :])) for i in range(layout.rank)]
     b = d.b
     thread: int | SSAValue = 0
@@ -83,7 +84,7 @@ def _linear_index(d: Distributor, layout: Layout) -> SSAValue:
     for x, c, w in zip(d.coordinates(layout), d.registers_at(layout), weights, strict=True):
         thread = b.add(thread, b.mul(x, w))
         constants += c * w
-    return _offset_index(d, thread, constants)
+    return thread, constants
 
 
 def _offset_index(d: Distributor, thread: int | SSAValue, constants: np.ndarray) -> SSAValue:
@@ -103,7 +104,7 @@ def _offset_index(d: Distributor, thread: int | SSAValue, constants: np.ndarray)
 @producer("vector.step")
 def step(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
     """0, 1, 2, ...: the coordinate itself."""
-    return _linear_index(d, layout)
+    return _offset_index(d, *linear_index(d, layout))
 
 
 @producer("vector.broadcast", "xetile.broadcast")
@@ -124,13 +125,13 @@ def broadcast(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
         for dim, (n, m) in enumerate(zip(held.layout.shape, layout.shape, strict=True)):
             if n != m:
                 wide = wide.expanded(dim, m // n)
-        value = d.pick(held.value, _broadcast_registers(op, wide, held.layout))
+        value = d.pick(held.value, broadcast_registers(op, wide, held.layout))
         return d.convert(Fragment(value, wide), layout).value
     held = d.fragment_of(source, wanted)
-    return d.pick(held.value, _broadcast_registers(op, layout, wanted))
+    return d.pick(held.value, broadcast_registers(op, layout, wanted))
 
 
-def _broadcast_registers(op: Operation, layout: Layout, source: Layout) -> list[int]:
+def broadcast_registers(op: Operation, layout: Layout, source: Layout) -> list[int]:
     """The source's register that each register of the result repeats."""
     coords = layout.at(register=np.arange(layout.registers))
     shape = source.shape

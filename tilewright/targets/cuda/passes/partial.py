@@ -26,6 +26,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.upstream.vector import ShapeCastOp, StepOp
+from tilewright.passes.cleanup import eliminate_dead
 from tilewright.targets.cuda.ownership import is_elementwise
 
 LANES = 4
@@ -57,6 +58,7 @@ def keep_partial(function: gpu.FuncOp) -> int:
             if chain is not None:
                 loop = _rewrite(chain)
                 count += 1
+    eliminate_dead(function.body.block)
     return count
 
 

@@ -12,26 +12,23 @@ one before it left). Guarantees: every program of the grid runs once.
 Programs are numbered in groups of `GROUP` along axis 0: inside a group axis 0 is fastest, then axis 1; axis 2 is
 slowest. So the programs that run at the same time form a block of the grid that is nearly square, and tiles that
 depend on one axis only are read by many of them. With clusters (`clusters`), the two workgroups of one run neighbours.
-Where loops run longer in programs of higher number (a bound that grows with the id), those come first.
+Where loops run longer in programs of higher number along an axis (a bound that grows with the id), or of lower, those
+come first, and each workgroup gets as many long ones as any other (`raster`).
 """
 
 from __future__ import annotations
 
 from xdsl.dialects import arith, gpu, scf
-from xdsl.dialects.builtin import IndexType, IntegerAttr, UnitAttr, i32
+from xdsl.dialects.builtin import IntegerAttr, UnitAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.dialects import stage, xetile
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.affine import Expr, Kind, Symbol
 from tilewright.targets.cuda.passes.clusters import cluster_axis
+from tilewright.targets.cuda.passes.raster import GROUP, At, falling, grouped, index, sections
 from tilewright.targets.cuda.passes.rings import PROGRAMS
 from tilewright.targets.cuda.passes.suits import shares_memory
-
-GROUP = 16
-"""Programs along axis 0 that run side by side."""
-
-index = IndexType()
 
 
 def make_persistent(function: gpu.FuncOp, remarks: list[str]) -> bool:
@@ -39,7 +36,7 @@ def make_persistent(function: gpu.FuncOp, remarks: list[str]) -> bool:
     if shares_memory(function):
         remarks.append("one program per workgroup: the kernel shares memory between its subgroups")
         return False
-    reverse = longer_later(function)
+    uneven = uneven_along(function)
     top = function.body.block
     last = top.last_op
     assert last is not None
@@ -65,16 +62,17 @@ def make_persistent(function: gpu.FuncOp, remarks: list[str]) -> bool:
     total = outside(arith.MuliOp(plane, programs[2]))
     worker = stage.WorkerOp()
     top.insert_op_before(worker, last)
-    loop = scf.ForOp(worker.number, total, worker.count, [], Region(body))
-    loop.attributes[PROGRAMS] = UnitAttr()
-    top.insert_op_before(loop, last)
-    first, second, third = _raster(body, fast, slow, plane, max(1, GROUP // size))
-    if size > 1:
-        first = _within_cluster(body, first, worker.rank, size)
-        _only_inside(body, first, programs[axis])
-    if reverse and axis == 0 and size == 1:
-        first = _mirrored(body, first, programs[0])
-    ids = [first, second, third] if axis == 0 else [second, first, third]
+    if uneven is not None and size == 1:
+        ids = _uneven(top, body, programs, worker, *uneven)
+    else:
+        loop = scf.ForOp(worker.number, total, worker.count, [], Region(body))
+        loop.attributes[PROGRAMS] = UnitAttr()
+        top.insert_op_before(loop, last)
+        first, second, third = grouped(body, fast, slow, plane, max(1, GROUP // size))
+        if size > 1:
+            first = _within_cluster(body, first, worker.rank, size)
+            _only_inside(body, first, programs[axis])
+        ids = [first, second, third] if axis == 0 else [second, first, third]
     for op in list(function.walk()):
         if isinstance(op, gpu.BlockIdOp | gpu.GridDimOp):
             axis = "xyz".index(op.dimension.data)
@@ -90,49 +88,35 @@ def _common(op: Operation) -> bool:
     return op.name in ("arith.constant", "memref.dim", "memref.extract_strided_metadata")
 
 
-def _raster(
-    body: Block, fast: SSAValue, slow: SSAValue, plane: SSAValue, rows: int
+def _uneven(
+    top: Block, body: Block, programs: list[SSAValue], worker: stage.WorkerOp, axis: int, way: int
 ) -> list[SSAValue]:
-    """The ids of program number `body.args[0]`; numbers fit 32 bits, in which division is fast."""
-    first = body.first_op
-    assert first is not None
-
-    def insert(op: Operation) -> SSAValue:
-        body.insert_op_before(op, first)
-        return op.results[0]
-
-    def narrow(value: SSAValue) -> SSAValue:
-        return insert(arith.IndexCastOp(value, i32))
-
-    def divided(a: SSAValue, b: SSAValue) -> tuple[SSAValue, SSAValue]:
-        """Quotient and remainder by one division."""
-        quotient = insert(arith.DivUIOp(a, b))
-        return quotient, insert(arith.SubiOp(a, insert(arith.MuliOp(quotient, b))))
-
-    group = insert(arith.ConstantOp(IntegerAttr(rows, i32)))
-    number, x_count, y_count, per_plane = map(narrow, (body.args[0], fast, slow, plane))
-    z, in_plane = divided(number, per_plane)
-    per_group = insert(arith.MuliOp(y_count, group))
-    which, in_group = divided(in_plane, per_group)
-    start = insert(arith.MuliOp(which, group))
-    left = insert(arith.SubiOp(x_count, start))
-    width = insert(arith.MinUIOp(left, group))
-    y, along = divided(in_group, width)
-    x = insert(arith.AddiOp(start, along))
-    return [insert(arith.IndexCastOp(v, index)) for v in (x, y, z)]
+    """Two loops around `body`: over sections, and over the programs of each that this workgroup takes. The ids."""
+    last = top.last_op
+    assert last is not None
+    one, ids, inner = falling(body, programs, worker, axis, way)
+    at = At(top, last)
+    count = at.mul(sections(at, at.word(programs[1 - axis])), at.word(programs[2]))
+    none, by = (at.op(arith.ConstantOp(IntegerAttr(n, index))) for n in (0, 1))
+    outer = scf.ForOp(none, at.index(count), by, [], Region(one))
+    for loop in (outer, inner):
+        loop.attributes[PROGRAMS] = UnitAttr()
+    top.insert_op_before(outer, last)
+    return ids
 
 
-def longer_later(function: gpu.FuncOp) -> bool:
-    """Do loops run longer in programs of higher number along axis 0?"""
+def uneven_along(function: gpu.FuncOp) -> tuple[int, int] | None:
+    """(axis, 1 or -1) if loops run longer, or shorter, in programs of higher number along axis 0 or 1; else None."""
     analysis = AccessAnalysis(function)
-    symbol = analysis.program_id(0)
-    ways = [
-        direction(loop.trips, symbol)
-        for op in function.walk()
-        if isinstance(op, scf.ForOp) and (loop := analysis.loop(op)).trips is not None
-        if symbol in loop.trips.atoms
-    ]
-    return bool(ways) and any(w == 1 for w in ways)
+    loops = [analysis.loop(op) for op in function.walk() if isinstance(op, scf.ForOp)]
+    for axis in (0, 1):
+        symbol = analysis.program_id(axis)
+        trips = [l.trips for l in loops if l.trips is not None and symbol in l.trips.atoms]
+        ways = {direction(t, symbol) for t in trips}
+        for way in (1, -1):
+            if way in ways and -way not in ways:
+                return axis, way
+    return None
 
 
 def direction(expr: Expr, symbol: Symbol) -> int | None:
@@ -168,16 +152,6 @@ def _applied(symbol: Symbol, by: Symbol) -> int | None:
         ways = {direction(a, by) for a in symbol.args} - {0}
         return next(iter(ways)) if len(ways) == 1 else None
     return None
-
-
-def _mirrored(body: Block, number: SSAValue, count: SSAValue) -> SSAValue:
-    """Counted from the other end: programs with the longest loops come first, the short ones fill the gaps."""
-    one = arith.ConstantOp(IntegerAttr(1, index))
-    last = arith.SubiOp(count, one)
-    mirrored = arith.SubiOp(last, number)
-    assert isinstance(number.owner, Operation)
-    body.insert_ops_after([one, last, mirrored], number.owner)
-    return mirrored.result
 
 
 def _within_cluster(body: Block, cluster: SSAValue, rank: SSAValue, size: int) -> SSAValue:

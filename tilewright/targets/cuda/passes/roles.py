@@ -26,8 +26,8 @@ from tilewright.uarch.base import Machine
 
 WARPGROUP = 4
 """Warps of a warpgroup."""
-COPY_REGISTERS = 40
-"""Of a thread that copies."""
+COPY_REGISTERS = {2: 40, 3: 32}
+"""Of a thread that copies, by warpgroups that compute: with three, every eight more for them count."""
 REGISTER_FILE = 64 << 10
 """Registers of 32 bits of one multiprocessor."""
 MOST_REGISTERS = 240
@@ -58,7 +58,7 @@ def split_roles(function: gpu.FuncOp, machine: Machine, remarks: list[str]) -> b
     keep(compute, [op for op in compute.walk() if _effect(op)])
     registers = None
     if groups > 1:
-        left = REGISTER_FILE // (32 * WARPGROUP) - COPY_REGISTERS
+        left = REGISTER_FILE // (32 * WARPGROUP) - COPY_REGISTERS[groups]
         registers = min(left // groups // 8 * 8, MOST_REGISTERS)
     roles = stage.RolesOp(
         [
@@ -66,7 +66,7 @@ def split_roles(function: gpu.FuncOp, machine: Machine, remarks: list[str]) -> b
                 "copy",
                 WARPGROUP,
                 Region(copy),
-                None if registers is None else COPY_REGISTERS,
+                None if registers is None else COPY_REGISTERS[groups],
             ),
             stage.RoleOp("compute", WARPGROUP * groups, Region(compute), registers),
         ]

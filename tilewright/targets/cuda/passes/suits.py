@@ -12,8 +12,8 @@ from tilewright.dialects.upstream.vector import TransposeOp
 from tilewright.uarch.base import Machine, MatrixInstruction
 
 WARPGROUP_THREADS = 128
-MOST_ACCUMULATORS = 192
-"""Registers of a thread that accumulators of one product may take."""
+MOST_ACCUMULATORS = {1: 192, 2: 192, 3: 128}
+"""Registers of a thread that accumulators of one product may take, by warpgroups that compute."""
 
 
 def through_transposes(value: SSAValue) -> SSAValue:
@@ -32,12 +32,9 @@ def instruction_for(
 
 
 def warpgroups(function: gpu.FuncOp) -> int:
-    """Warpgroups that share the rows of every product: two where all have 128 rows or more.
-
-    A power of two, because layouts deal tiles out by the bits of a thread's number.
-    """
+    """Warpgroups that share the rows of every product: two where all are multiples of 128, three where of 192."""
     rows = [m for op in function.walk() if (m := _rows(op)) is not None]
-    return 2 if rows and all(m % 128 == 0 for m in rows) else 1
+    return next((n for n in (2, 3) if rows and all(m % (64 * n) == 0 for m in rows)), 1)
 
 
 def _rows(op: Operation) -> int | None:
@@ -65,7 +62,7 @@ def unsuited(op: xetile.TileMmaOp, machine: Machine) -> str | None:
         function = function.parent_op()
     groups = warpgroups(function) if function is not None else 1
     held = m * n // (groups * WARPGROUP_THREADS)
-    if held > MOST_ACCUMULATORS:
+    if held > MOST_ACCUMULATORS[groups]:
         return f"{m}x{n} is {held} accumulators of each of {groups * WARPGROUP_THREADS} threads"
     return None
 

@@ -1,0 +1,129 @@
+"""Comparisons of positions with bounds: what masks are made of.
+
+A tile of positions (`tw.arange` and what is added to it) is a number of the thread plus a constant of the register.
+Compared with a bound, the constant stays on its side and all else goes to the other:
+
+    thread + c[r] < bound[r]    ->    c[r] < bound[r] - thread
+
+so that an element costs one comparison with a constant. The difference is brought between the least and the greatest
+constant (and one beyond either), which changes no result, so that 32 bits hold it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, VectorType, i32
+from xdsl.dialects.vector import BroadcastOp as VectorBroadcastOp
+from xdsl.ir import Operation, OpResult, SSAValue
+
+from tilewright import layout as ly
+from tilewright.codegen.builder import Idx, index
+from tilewright.layout import Layout, LayoutError
+from tilewright.targets.cuda.distribute import Distributor, is_tile_shaped, producer
+from tilewright.targets.cuda.ownership import broadcast_source, is_even, shape_of
+from tilewright.targets.cuda.rules_values import broadcast_registers, elementwise, linear_index
+
+Positions = tuple[Idx, np.ndarray]
+"""A number of the thread, and what each register adds."""
+
+SWAPPED = {2: 4, 3: 5, 4: 2, 5: 3}
+"""Predicates slt, sle, sgt, sge with their sides exchanged."""
+
+
+@producer("arith.cmpi")
+def compare(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
+    assert isinstance(op, arith.CmpiOp)
+    how = op.predicate.value.data
+    type = op.lhs.type
+    if isinstance(type, VectorType) and isinstance(type.element_type, IndexType) and how in SWAPPED:
+        for mine, other, way in ((op.lhs, op.rhs, how), (op.rhs, op.lhs, SWAPPED[how])):
+            found = positions(d, mine, layout)
+            if found is not None and found[1].any():
+                return _against(d, found, other, way, layout)
+    return elementwise(d, op, layout)
+
+
+def _against(
+    d: Distributor, mine: Positions, other: SSAValue, way: int, layout: Layout
+) -> SSAValue:
+    b = d.b
+    thread, constants = mine
+    known = positions(d, other, layout)
+    if known is not None:
+        constants = constants - known[1]
+        bound = _limited(d, b.idx(b.sub(known[0], thread)), constants)
+        bounds = b.value(VectorBroadcastOp(bound, VectorType(i32, [layout.registers])))
+    else:
+        held = d.fragment_of(other, layout).value
+        wide = VectorType(index, [layout.registers])
+        away = b.value(VectorBroadcastOp(b.idx(thread), wide))
+        bounds = _limited(d, b.value(arith.SubiOp(held, away)), constants)
+    numbers = b.dense(VectorType(i32, [layout.registers]), [int(c) for c in constants])
+    return b.value(arith.CmpiOp(numbers, bounds, way))
+
+
+def _limited(d: Distributor, value: SSAValue, constants: np.ndarray) -> SSAValue:
+    """Index numbers, or a tile of them, as i32: those beyond all constants, just beyond them."""
+    b = d.b
+    least = b.constant(value.type, int(constants.min()) - 1)  # pyright: ignore
+    most = b.constant(value.type, int(constants.max()) + 1)  # pyright: ignore
+    inside = b.value(arith.MinSIOp(b.value(arith.MaxSIOp(value, least)), most))
+    type = VectorType(i32, value.type.get_shape()) if isinstance(value.type, VectorType) else i32
+    return b.value(arith.IndexCastOp(inside, type))
+
+
+def positions(d: Distributor, value: SSAValue, layout: Layout) -> Positions | None:
+    """A tile of indices as thread and register parts, if it is made of index vectors, scalars and constants."""
+    if not isinstance(value, OpResult) or not is_tile_shaped(value):
+        return None
+    op = value.op
+    nothing = np.zeros(layout.registers, np.int64)
+    if op.name == "vector.step":
+        return linear_index(d, layout)
+    if isinstance(op, arith.ConstantOp):
+        held = op.value
+        if isinstance(held, DenseIntOrFPElementsAttr) and held.is_splat():
+            return int(held.get_values()[0]), nothing  # pyright: ignore
+        return None
+    if isinstance(op, arith.AddiOp | arith.SubiOp):
+        left, right = (positions(d, v, layout) for v in op.operands)
+        if left is None or right is None:
+            return None
+        if isinstance(op, arith.AddiOp):
+            return d.b.add(left[0], right[0]), left[1] + right[1]
+        return d.b.sub(left[0], right[0]), left[1] - right[1]
+    if op.name in ("vector.broadcast", "xetile.broadcast"):
+        return _broadcast(d, op, layout)
+    if op.name == "vector.shape_cast":
+        return _reshaped(d, op.operands[0], layout)
+    return None
+
+
+def _broadcast(d: Distributor, op: Operation, layout: Layout) -> Positions | None:
+    (source,) = op.operands
+    if not is_tile_shaped(source):
+        return d.idx(source), np.zeros(layout.registers, np.int64)
+    try:
+        wanted = broadcast_source(op, layout)
+    except LayoutError:
+        return None
+    found = positions(d, source, wanted) if is_even(wanted) else None
+    if found is None:
+        return None
+    return found[0], found[1][broadcast_registers(op, layout, wanted)]
+
+
+def _reshaped(d: Distributor, source: SSAValue, layout: Layout) -> Positions | None:
+    shape = shape_of(source)
+    try:
+        wanted = layout.reshaped(shape)
+    except LayoutError:
+        return None
+    found = positions(d, source, wanted) if is_even(wanted) else None
+    if found is None:
+        return None
+    coords = layout.at(register=np.arange(layout.registers))
+    number = np.ravel_multi_index(tuple(np.asarray(c) for c in coords), layout.shape)
+    at = np.unravel_index(number, shape)
+    return found[0], found[1][wanted.index(ly.Axis.REGISTER, at)]
