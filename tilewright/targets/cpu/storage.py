@@ -21,6 +21,8 @@ from tilewright.dialects.stage import ContractOp, StripOp
 from tilewright.targets.cpu.memory import element_of, rows_cols
 
 MOVERS = (xt.TransposeOp, xt.ReductionOp)
+_HOLDERS = (StripOp, ContractOp, scf.ForOp, scf.WhileOp, scf.IfOp)
+"""Ops whose results have buffers of their own."""
 
 
 @dataclass
@@ -44,6 +46,7 @@ class Storage:
         self._number(body)
         self.classes: dict[SSAValue, Class] = {}
         self._pairs: list[tuple[SSAValue, SSAValue]] = []
+        self._lives: dict[SSAValue, tuple[int, int]] = {}
         self._collect(body)
         for x, y in self._pairs if share else ():
             self.merge(x, y)
@@ -110,6 +113,11 @@ class Storage:
 
     def life(self, value: SSAValue) -> tuple[int, int]:
         """Positions from definition to last use."""
+        if value not in self._lives:
+            self._lives[value] = self._life(value)
+        return self._lives[value]
+
+    def _life(self, value: SSAValue) -> tuple[int, int]:
         if isinstance(value, OpResult):
             home, first = value.op.parent, self.end[value.op]
         else:
@@ -130,7 +138,31 @@ class Storage:
                     break
                 op = parent
             last = max(last, self.use_point(op, value))
+        for result in self.made_where_used(value):
+            last = max(last, self.life(result)[1])
         return first, last
+
+    def made_where_used(self, value: SSAValue) -> list[SSAValue]:
+        """Results without a buffer of ops on a value (broadcasts): they read it where they are used."""
+        return [
+            result
+            for use in value.uses
+            if use.operation in self.start
+            and not isinstance(use.operation, _HOLDERS)
+            and not isinstance(use.operation.parent_op(), StripOp | ContractOp)
+            for result in use.operation.results
+            if is_tile(result) and result not in self.classes
+        ]
+
+    def read_through(self, value: SSAValue, strip: StripOp) -> bool:
+        """Does a strip read a value through one that is made from it outside?"""
+        work = [r for r in self.made_where_used(value) if not strip.is_ancestor(r.owner)]  # pyright: ignore
+        while work:
+            result = work.pop()
+            if any(strip.is_ancestor(use.operation) for use in result.uses):
+                return True
+            work += self.made_where_used(result)
+        return False
 
     def use_point(self, op: Operation, value: SSAValue) -> int:
         """A use as an operand ends before the op's regions run; a use inside lives to its end."""
@@ -172,7 +204,7 @@ class Storage:
                     inside or sum(v is older for v in op.inits) != 1 or op.inits[index] is not older
                 )
             if isinstance(op, StripOp):
-                return not in_place(op, older, newer)
+                return self.read_through(older, op) or not in_place(op, older, newer)
             return False
         return True
 
