@@ -89,9 +89,19 @@ SUBGROUP: Sequence[Entry] = (
         "xegpu-sg",
     ),
     Entry(
+        lambda chip: XeGPUPropagateLayout("inst", chip),
+        "every value learns the size of its instructions",
+        "xegpu-sg",
+    ),
+    Entry(
         lambda chip: XeGPUBlocking(chip), "every op has the size of an instruction", "xegpu-inst"
     ),
     Entry(lambda _: Cleanup(), "descriptors and offsets said once", "xegpu-inst"),
+    Entry(
+        lambda chip: XeGPUPropagateLayout("lane", chip),
+        "every piece learns which lane owns what",
+        "xegpu-inst",
+    ),
     Entry(
         lambda chip: XeGPUSubgroupDistribute(chip),
         "one lane's program: fragments, shuffles",
