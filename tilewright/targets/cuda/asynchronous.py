@@ -44,7 +44,7 @@ from tilewright.targets.cuda.passes.shares import share_loop
 from tilewright.targets.cuda.passes.stores import engine_stores, panel_bytes
 from tilewright.targets.cuda.passes.suits import warpgroups
 from tilewright.targets.cuda.passes.turns import take_turns
-from tilewright.targets.cuda.sharing import Work
+from tilewright.targets.cuda.sharing import ALONE, Share, Work
 from tilewright.targets.cuda.work import work_of
 from tilewright.uarch.base import Machine
 
@@ -84,12 +84,12 @@ def make_asynchronous(
     run: Run,
     remarks: list[str],
     spare: int = SPARE[0],
-    parts: int = 1,
+    share: Share = ALONE,
 ) -> Asynchronous | None:
     """Rewrites one kernel at workgroup level; None, and nothing is changed, where it has no use for this.
 
-    `spare` bytes of shared memory are left for other things than rings and panels. `parts` workgroups share the
-    iterations of the kernel's loop, if it has that form.
+    `spare` bytes of shared memory are left for other things than rings and panels. `share.parts` workgroups
+    share the iterations of the kernel's loop, if it has that form.
     """
     off = options.disable
     if "rings" in off or machine.name != "sm_90a":
@@ -100,9 +100,10 @@ def make_asynchronous(
     if not will_form(kernel, machine, remarks):
         return None
     groups = warpgroups(kernel)
-    work = work_of(kernel, machine) if parts == 1 and not off and not options.num_stages else None
-    if parts > 1:
-        run("shares", lambda: share_loop(kernel, parts))
+    planned = share != ALONE or bool(off) or options.num_stages is not None
+    work = None if planned else work_of(kernel, machine)
+    if share.parts > 1:
+        run("shares", lambda: share_loop(kernel, share.parts))
         off = off | {"persistent"}
     if "persistent" not in off and CLUSTERS and "clusters" not in off:
         run("clusters", lambda: form_clusters(kernel, machine))

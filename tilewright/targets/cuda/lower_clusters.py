@@ -11,7 +11,7 @@ kernel's end while the others come to the first one here: that is the same phase
 
 from __future__ import annotations
 
-from xdsl.dialects import arith
+from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, SSAValue
 
@@ -49,7 +49,7 @@ def cluster_sum(d: Distributor, op: Operation) -> None:
     width = next(w for w in (4, 2, 1) if part % w == 0)
     step = 4 * width * d.team.threads
     kind = VectorType(value.type.element_type, [width])
-    start = d.shared.allocate(4 * layout.registers * d.team.threads, "sums of a cluster", op=op)
+    start = _room(d, op, 4 * layout.registers * d.team.threads)
     thread = n.of(d.thread)
     mine = n.add(n.add(st.shared_address(d), start), n.mul(thread, 4 * width))
     for i in range(0, layout.registers, width):
@@ -80,6 +80,29 @@ def cluster_sum(d: Distributor, op: Operation) -> None:
         at = n.pointer(n.add(mine, i // width * step))
         parts.append(b.load(_there(d, at, owner), kind, align=4 * width))
     d.set_fragment(op.result, d.concatenate(parts), layout)
+
+
+def _room(d: Distributor, op: Operation, need: int) -> int:
+    """Offset of shared memory for the sums: a ring's, where its last slot was read, else fresh."""
+    here, again = op.parent_op(), False
+    while here is not None:
+        again, here = again or isinstance(here, scf.ForOp), here.parent_op()
+    for ring, place in () if again else st.facts(d).places.items():
+        after = all(_before(use.operation, op) for use in ring.uses)
+        if after and place.count * place.type.slot_bytes >= need:
+            d.barrier()  # all of this team have read it
+            return place.slots
+    return d.shared.allocate(need, "sums of a cluster", op=op)
+
+
+def _before(op: Operation, mark: Operation) -> bool:
+    """Does an op, or what stands around it, come before `mark` in its block, or in a role that copies for it?"""
+    here: Operation | None = op
+    while here is not None and here.parent is not mark.parent:
+        if isinstance(here, stage.RoleOp):
+            return isinstance(op, stage.CopyIssueOp)
+        here = here.parent_op()
+    return here is not None and here.is_before_in_block(mark)
 
 
 def _there(d: Distributor, pointer: SSAValue, workgroup: Word) -> SSAValue:

@@ -53,7 +53,7 @@ def run_pipeline(
     if "split" not in off:
         run("split-workgroups", lambda: _retile(kernel, remarks, share))
         begun.cleanup()
-    lowered = _asynchronous(module, machine, options, remarks, ir, observe, share.parts)
+    lowered = _asynchronous(module, machine, options, remarks, ir, observe, share)
     if lowered is None:
         if "split" not in off:
             run("split-workgroups", lambda: retile(kernel, remarks, MOST_SYNCHRONOUS))
@@ -90,7 +90,7 @@ def _asynchronous(
     remarks: list[str],
     ir: dict[str, str],
     observe: Observer,
-    parts: int,
+    share: Share,
 ) -> Lowered | None:
     """The kernel with copies and products beside the program; None where it has no use for that, or no room.
 
@@ -107,7 +107,7 @@ def _asynchronous(
             action()
             observe(name, copy)
 
-        made = make_asynchronous(kernel, machine, options, run, said, spare, parts)
+        made = make_asynchronous(kernel, machine, options, run, said, spare, share)
         if made is None:
             remarks += said
             return None
