@@ -14,9 +14,11 @@ from tilewright import reference
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.text import parse_module
 from tilewright.passes.kernel import kernel_of
+from tilewright.targets.xe.own_sums import own_sums
 from tilewright.targets.xe.registers import pressure
 from tilewright.targets.xe.run_once import run_once
 from tilewright.targets.xe.schedule import order_by_demand
+from tilewright.targets.xe.split_loads import split_loads
 from tilewright.uarch import machine
 from tilewright.uarch.xe import XeMachine
 
@@ -88,7 +90,7 @@ def test_order_by_demand(rng: np.random.Generator) -> None:
     before = pressure(kernel_of(module), pvc()).registers
     a, b = (rng.standard_normal(s).astype(np.float16) for s in ((64, 64), (64, 128)))
     outcomes: list[np.ndarray] = []
-    for change in (lambda: None, lambda: order_by_demand(kernel_of(module))):
+    for change in (lambda: None, lambda: order_by_demand(kernel_of(module), 16)):
         change()
         module.verify()
         c = np.full((64, 128), np.nan, np.float32)
@@ -116,3 +118,102 @@ def test_run_once(steps: int, rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(*outcomes)
     loop = next(op for op in kernel_of(module).walk() if op.name == "scf.for")
     assert "mach.nonempty" in loop.attributes
+
+
+def test_split_loads(rng: np.random.Generator) -> None:
+    """A and B come by the fragment: the same results, messages of the machine, fewer registers."""
+    text = kernels.gemm(64, 128, 64, sg=(1, 2), rows=32, columns=64)
+    module = parse_module(text, "kernel.mlir")
+    before = pressure(kernel_of(module), pvc()).registers
+    a, b = (rng.standard_normal(s).astype(np.float16) for s in ((64, 64), (64, 128)))
+    outcomes: list[np.ndarray] = []
+
+    def split() -> None:
+        assert split_loads(kernel_of(module), pvc(), 16, 8 * 64)
+        order_by_demand(kernel_of(module), 16)
+
+    for change in (lambda: None, split):
+        change()
+        module.verify()
+        c = np.full((64, 128), np.nan, np.float32)
+        reference.run(module, (2, 1, 1), [a, b, c])
+        outcomes.append(c)
+    np.testing.assert_array_equal(*outcomes)
+    loads = [op for op in kernel_of(module).walk() if op.name == "xegpu.load_nd"]
+    assert {str(op.results[0].type) for op in loads} == {"vector<16xf16>"}
+    # C, all of A or of B, and one fragment.
+    assert pressure(kernel_of(module), pvc()).registers <= 128 + 64 + 8 < before
+
+
+SCALED = (
+    kernels.head("%a: memref<8x16xf16>, %b: memref<16x16xf16>, %c: memref<8x16xf32>, %n: index")
+    + """
+    %c0 = arith.constant 0 : index
+    %c1 = arith.constant 1 : index
+    %zero = arith.constant dense<0.0> : vector<8xf32>
+    %half = arith.constant dense<0.5> : vector<8xf32>
+    %ta = xegpu.create_nd_tdesc %a : memref<8x16xf16> -> !xegpu.tensor_desc<8x16xf16>
+    %tb = xegpu.create_nd_tdesc %b : memref<16x16xf16> -> !xegpu.tensor_desc<16x16xf16>
+    %tc = xegpu.create_nd_tdesc %c : memref<8x16xf32> -> !xegpu.tensor_desc<8x16xf32>
+    %r = scf.for %i = %c0 to %n step %c1 iter_args(%acc = %zero) -> (vector<8xf32>) {
+      %x = xegpu.load_nd %ta[0, 0] : !xegpu.tensor_desc<8x16xf16> -> vector<8xf16>
+      %y = xegpu.load_nd %tb[0, 0] <{packed}> : !xegpu.tensor_desc<16x16xf16> -> vector<16xf16>
+      %s = arith.mulf %acc, %half : vector<8xf32>
+      %d = xegpu.dpas %x, %y, %s : vector<8xf16>, vector<16xf16>, vector<8xf32> -> vector<8xf32>
+      %e = xegpu.dpas %x, %y, %d : vector<8xf16>, vector<16xf16>, vector<8xf32> -> vector<8xf32>
+      scf.yield %e : vector<8xf32>
+    }
+    xegpu.store_nd %r, %tc[0, 0] : vector<8xf32>, !xegpu.tensor_desc<8x16xf32>"""
+    + kernels.FOOT
+)
+
+
+def test_own_sums(rng: np.random.Generator) -> None:
+    """Products that would add to a scaled value add behind; there are as many, and the sum is the same."""
+    module = parse_module(SCALED, "kernel.mlir")
+    a, b = (rng.standard_normal(s).astype(np.float16) for s in ((8, 16), (16, 16)))
+    outcomes: list[np.ndarray] = []
+    for change in (lambda: None, lambda: own_sums(kernel_of(module))):
+        change()
+        module.verify()
+        c = np.full((8, 16), np.nan, np.float32)
+        reference.run(module, (1, 1, 1), [a, b, c, 3])
+        outcomes.append(c)
+    np.testing.assert_allclose(outcomes[1], outcomes[0], rtol=0, atol=1e-5 * np.abs(c).max())
+    products = [op for op in kernel_of(module).walk() if op.name == "xegpu.dpas"]
+    assert [len(op.operands) for op in products] == [2, 3]
+
+
+MASKED = (
+    kernels.head("%a: memref<64xf32>, %out: memref<16xf32>, %n: index")
+    + """
+    %c0 = arith.constant 0 : index
+    %c1 = arith.constant 1 : index
+    %zero = arith.constant dense<0.0> : vector<2xf32>
+    %r = scf.for %i = %c0 to %n step %c1 iter_args(%acc = %zero) -> (vector<2xf32>) {
+      %far = arith.constant 1000000000 : index
+      %none = arith.cmpi eq, %n, %c0 : index
+      %at = arith.select %none, %far, %lane : index
+      %v = xegpu.load %a[%at], %true <{chunk_size = 2 : i64}> : memref<64xf32>, index, i1 -> vector<2xf32>
+      %s = arith.addf %acc, %v : vector<2xf32>
+      xegpu.store %lane_f, %out[%lane], %true : f32, memref<16xf32>, index, i1
+      scf.yield %s : vector<2xf32>
+    }
+    %x = vector.extract %r[0] : f32 from vector<2xf32>
+    xegpu.store %x, %out[%lane], %true : f32, memref<16xf32>, index, i1"""
+    + kernels.FOOT
+).replace("    %c0 =", "    %lane_f = arith.constant 7.0 : f32\n    %c0 =", 1)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_run_once_keeps_accesses_back(steps: int, rng: np.random.Generator) -> None:
+    """A lane's own accesses in a run that should not be: masked off, wherever they would go."""
+    module = parse_module(MASKED, "kernel.mlir")
+    run_once(kernel_of(module))
+    module.verify()
+    loop = next(op for op in kernel_of(module).walk() if op.name == "scf.for")
+    assert "mach.nonempty" in loop.attributes
+    a = rng.standard_normal(64).astype(np.float32)
+    out = np.full(16, np.nan, np.float32)
+    reference.run(module, (1, 1, 1), [a, out, steps])
+    np.testing.assert_allclose(out, steps * a[:16], rtol=1e-6)

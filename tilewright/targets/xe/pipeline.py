@@ -18,13 +18,17 @@ from tilewright.passes.level import LEVEL, infer_level
 from tilewright.passes.xegpu import pipeline as passes
 from tilewright.targets.base import Observer, ignore
 from tilewright.targets.xe.lower import Lowered, lower
-from tilewright.targets.xe.registers import Pressure, choose_mode
+from tilewright.targets.xe.own_sums import own_sums
+from tilewright.targets.xe.registers import Pressure, choose_mode, lanes_of
 from tilewright.targets.xe.run_once import run_once
 from tilewright.targets.xe.schedule import order_by_demand
+from tilewright.targets.xe.split_loads import split_loads
 from tilewright.uarch.xe import XeMachine
 
 MANY_ADDRESSES = 32
 """Scattered loads of a kernel from which on it is ordered by demand: an address is one or two registers."""
+PARTS = (16, 8)
+"""Registers that one load fills where registers are short: the first that suffices."""
 
 STAGES = ("xetile", "xegpu", "xegpu-sg", "xegpu-inst", "xegpu-lane", "mach")
 
@@ -41,16 +45,31 @@ def _entries(level: str) -> Sequence[passes.Entry]:
     return ()
 
 
-def _is_crowded(kernel: gpu.FuncOp, machine: XeMachine) -> bool:
-    """Would registers not suffice in the order of the program? Addresses of scattered loads take many."""
-    scattered = sum(op.name in ("xegpu.load", "xegpu.load_matrix") for op in kernel.walk())
-    if scattered >= MANY_ADDRESSES:
-        return True
+def _fits(kernel: gpu.FuncOp, machine: XeMachine) -> bool:
     try:
         choose_mode(kernel, machine)
     except UnsupportedError:
-        return True
-    return False
+        return False
+    return True
+
+
+def _make_fit(kernel: gpu.FuncOp, machine: XeMachine) -> list[str]:
+    """Where registers do not suffice in the order of the program: another order, then smaller loads.
+
+    The names of the passes that ran. Addresses of scattered loads take many registers: they come in order, too.
+    """
+    scattered = sum(op.name in ("xegpu.load", "xegpu.load_matrix") for op in kernel.walk())
+    if scattered < MANY_ADDRESSES and _fits(kernel, machine):
+        return []
+    lanes, ran = lanes_of(kernel, machine), ["xe-order-by-demand"]
+    order_by_demand(kernel, lanes)
+    for registers in PARTS:
+        if _fits(kernel, machine):
+            break
+        if split_loads(kernel, machine, lanes, registers * machine.grf_bytes):
+            order_by_demand(kernel, lanes)
+            ran += ["xe-split-loads", "xe-order-by-demand"]
+    return ran
 
 
 def run(
@@ -80,9 +99,11 @@ def run(
             f"the kernel stands at {reached} level: passes to lanes are not part of this installation"
         )
     ir["xegpu-lane"] = print_module(module, readable=True)
-    if _is_crowded(kernel, machine):
-        order_by_demand(kernel)
-        observe("xe-order-by-demand", module)
+    if own_sums(kernel):
+        observe("xe-own-sums", module)
+        ir["xegpu-lane"] = print_module(module, readable=True)
+    if ran := _make_fit(kernel, machine):
+        observe(ran[-1], module)
         ir["xegpu-lane"] = print_module(module, readable=True)
     registers, pressure = choose_mode(kernel, machine)
     run_once(kernel)

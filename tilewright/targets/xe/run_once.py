@@ -9,26 +9,37 @@ A loop that may be skipped joins its results with their initial values behind it
 sides different registers holds an accumulator twice: a tile that fills half of them spills. The choice afterwards
 writes over the results.
 
-Requires: a lane program. Guarantees: the same results. Done only where one more run of the body harms nothing (block
-loads, which are bounded, prefetches, products and arithmetic) and where initial values of fragments are constants.
+Requires: a lane program. Guarantees: the same results. Done only where initial values of fragments are constants and
+where one more run of the body harms nothing: block loads, which are bounded, prefetches, products and arithmetic do
+not; a lane's own accesses get `%some` into their masks, and a branch that holds anything else into its condition.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from xdsl.dialects import arith, gpu, scf
 from xdsl.dialects.builtin import IndexType, IntegerAttr, UnitAttr, VectorType
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from tilewright.codegen.scf import constant_integer
+from tilewright.dialects import xegpu
 from tilewright.passes import memory_objects
 
-_HARMLESS = ("xegpu.load_nd", "xegpu.prefetch_nd", "xegpu.dpas", "xegpu.compile_hint")
+ROW = "tilewright.row"
+"""On a load_nd: a 1-D message, which asks for no bounds."""
+
+_HARMLESS = ("xegpu.prefetch_nd", "xegpu.dpas", "xegpu.compile_hint", "gpu.shuffle")
+_MASKED = (xegpu.LoadGatherOp, xegpu.StoreScatterOp, xegpu.AtomicRMWOp)
 
 
 def run_once(kernel: gpu.FuncOp) -> None:
     for op in list(kernel.walk()):
-        if isinstance(op, scf.ForOp) and _may_be_empty(op) and _is_harmless(op.body.block):
-            _rewrite(op)
+        if not isinstance(op, scf.ForOp) or not _may_be_empty(op):
+            continue
+        guarded: list[Operation] = []
+        if _is_harmless(op.body.block, guarded):
+            _rewrite(op, guarded)
 
 
 def _may_be_empty(loop: scf.ForOp) -> bool:
@@ -51,18 +62,31 @@ def _is_constant(value: SSAValue) -> bool:
     return isinstance(value.op, arith.ConstantOp)
 
 
-def _is_harmless(block: Block) -> bool:
+def _is_harmless(block: Block, guarded: list[Operation]) -> bool:
+    """Can the body run once more? `guarded` receives ops that must not, and can be kept from it."""
     for op in block.ops:
-        known = op.name in _HARMLESS or isinstance(op, scf.YieldOp | scf.ForOp | scf.IfOp)
-        if not known and not memory_objects.is_pure(op):
-            return False
-        for region in op.regions:
-            if not all(_is_harmless(inner) for inner in region.blocks):
+        bounded = isinstance(op, xegpu.LoadNdOp) and op.tdesc.boundary_check
+        if isinstance(op, scf.YieldOp) or op.name in _HARMLESS or memory_objects.is_pure(op):
+            continue
+        if bounded and ROW not in op.attributes:
+            continue
+        if isinstance(op, _MASKED) and not isinstance(op.mask.type, VectorType):
+            guarded.append(op)
+        elif isinstance(op, scf.IfOp):
+            inner: list[Operation] = []
+            if all(_is_harmless(each, inner) for region in op.regions for each in region.blocks):
+                guarded += inner
+            elif all(_is_harmless(each, guarded) for each in op.false_region.blocks):
+                guarded.append(op)
+            else:
                 return False
+        elif not isinstance(op, scf.ForOp) or not _is_harmless(op.body.block, guarded):
+            return False
     return True
 
 
-def _rewrite(loop: scf.ForOp) -> None:
+def _rewrite(loop: scf.ForOp, guarded: Sequence[Operation]) -> None:
+    """`guarded` are masked accesses and branches, which are kept from a run that should not be."""
     block = loop.parent
     assert block is not None
     one = arith.ConstantOp(IntegerAttr(1, IndexType()))
@@ -79,6 +103,13 @@ def _rewrite(loop: scf.ForOp) -> None:
         after.append(chosen)
         for use in uses:
             use.operation.operands[use.index] = chosen.result
+    for op in guarded:
+        at = 0 if isinstance(op, scf.IfOp) else op.operands.index(op.mask)  # pyright: ignore
+        only = arith.AndIOp(op.operands[at], some.result)
+        only.location = op.location
+        assert op.parent is not None
+        op.parent.insert_op_before(only, op)
+        op.operands[at] = only.result
     for op in (*before, *after):
         op.location = loop.location
     block.insert_ops_before(before, loop)

@@ -1,26 +1,30 @@
-"""xe-order-by-demand: what is loaded is loaded when it is needed, so that less of it lives at the same time.
+"""xe-order-by-demand: an order of the program in which less lives at the same time.
 
     load a0, a1, b0, b1; c0 += a0 b0; c0 += a1 b1          load a0, b0; c0 += a0 b0; load a1, b1; c0 += a1 b1
+    x = a * s; y = b * s; p = exp x; q = exp y             x = a * s; p = exp x; y = b * s; q = exp y
 
-Requires: a lane program. Guarantees: the same results; within a stretch without stores, barriers or branches a run of
-products goes by depth in the chains of their accumulators (all of the first step of k, then all of the second), other
-arithmetic keeps its order, and loads and parts of fragments stand right before their first user. Loads hide less
-latency so: it runs only where registers would not suffice.
+Requires: a lane program. Guarantees: the same results. Within a stretch without writes, barriers or branches, loads,
+parts of fragments and what only grows stand right before their first user; of the other ops that could come next
+comes the one after which the fewest registers live, the first of the program among equals. Loads hide less latency
+so: it runs only where registers would not suffice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from xdsl.dialects import gpu
+from xdsl.dialects import gpu, scf
 from xdsl.dialects.builtin import VectorType
-from xdsl.ir import Block, Operation
+from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.passes import memory_objects
 from tilewright.targets.xe.building import bits_of, element_of
+from tilewright.targets.xe.liveness import VIEWS, Liveness
 
 _READS = ("xegpu.load_nd", "xegpu.load", "xegpu.load_matrix", "memref.load")
-_DPAS = "xegpu.dpas"
+_QUIET = ("xegpu.dpas", "xegpu.prefetch_nd", "xegpu.prefetch", "gpu.shuffle")
+"""Change places with reads and arithmetic, without being pure."""
 _PARTS = (
     "vector.extract_strided_slice",
     "vector.insert_strided_slice",
@@ -33,10 +37,13 @@ _PARTS = (
 )
 
 
-def order_by_demand(kernel: gpu.FuncOp) -> None:
+def order_by_demand(kernel: gpu.FuncOp, lanes: int) -> None:
+    """Reorders a kernel for subgroups of `lanes` lanes (see the module)."""
+    liveness = Liveness(kernel.body.blocks[0], lanes)
     for block in list(_blocks(kernel)):
+        positions = {op: i for i, op in enumerate(block.ops)}
         for stretch in list(_stretches(block)):
-            _reorder(block, stretch)
+            _Stretch(stretch, positions, liveness).reorder()
 
 
 def _blocks(op: Operation) -> Iterator[Block]:
@@ -49,13 +56,29 @@ def _blocks(op: Operation) -> Iterator[Block]:
 
 def _moves(op: Operation) -> bool:
     """May the op stand elsewhere between two ops that write?"""
-    if op.regions or op.next_op is None:
+    if op.next_op is None:
         return False
-    return op.name in _READS or op.name == _DPAS or memory_objects.is_pure(op)
+    return _reads_only(op)
+
+
+def _reads_only(op: Operation) -> bool:
+    if isinstance(op, scf.IfOp):
+        inner = (each for region in op.regions for block in region.blocks for each in block.ops)
+        return all(isinstance(each, scf.YieldOp) or _reads_only(each) for each in inner)
+    if op.regions:
+        return False
+    return op.name in _READS or op.name in _QUIET or memory_objects.is_pure(op)
+
+
+def _reads(op: Operation) -> list[SSAValue]:
+    """What an op reads, in its regions too."""
+    if not op.regions:
+        return list(op.operands)
+    return list(dict.fromkeys(v for each in op.walk() for v in each.operands))
 
 
 def _stretches(block: Block) -> Iterator[list[Operation]]:
-    """Runs of ops that may change places, with the op that ends each."""
+    """Runs of ops that may change places."""
     run: list[Operation] = []
     for op in list(block.ops):
         if _moves(op):
@@ -66,31 +89,12 @@ def _stretches(block: Block) -> Iterator[list[Operation]]:
         run = []
 
 
-def _anchors(stretch: Sequence[Operation]) -> list[Operation]:
-    """What keeps the order of the program: arithmetic, and products in runs that go by depth."""
-    anchors: list[Operation] = []
-    run: list[Operation] = []
-    depths: dict[Operation, int] = {}
-    for op in stretch:
-        if op.name == _DPAS:
-            before = op.operands[-1].owner
-            depths[op] = (
-                depths[before] + 1 if isinstance(before, Operation) and before in depths else 0
-            )
-            run.append(op)
-        elif not _waits(op):
-            anchors += sorted(
-                run, key=lambda each: depths[each]
-            )  # stable: program order within a depth
-            anchors.append(op)
-            run, depths = [], {}
-    return [*anchors, *sorted(run, key=lambda each: depths[each])]
-
-
 def _waits(op: Operation) -> bool:
     """Does the op stand right before its first user: a load, a part of a fragment, what grows or keeps its size?"""
-    if op.name in _READS or op.name in _PARTS:
+    if op.name in _READS or op.name in _PARTS or (op.regions and op.results):
         return True
+    if not op.results:
+        return False
     if not any(isinstance(r.type, VectorType) for r in op.results):
         return True
     if op.name in ("arith.extf", "arith.truncf", "arith.bitcast") and len(op.operands) == 1:
@@ -99,32 +103,149 @@ def _waits(op: Operation) -> bool:
     return False
 
 
-def _reorder(block: Block, stretch: Sequence[Operation]) -> None:
-    members = set(stretch)
-    after = stretch[-1].next_op
-    assert after is not None, "a block ends with a terminator, which does not move"
-    anchors = _anchors(stretch)
-    done: set[Operation] = set()
-    order: list[Operation] = []
+@dataclass
+class _Candidate:
+    """An op that could come next with all that it waits for, and what that does to the registers."""
 
-    def demand(op: Operation) -> None:
-        todo: list[tuple[Operation, bool]] = [(op, False)]
-        while todo:
-            at, ready = todo.pop()
-            if at in done:
-                continue
-            if ready:
-                done.add(at)
-                order.append(at)
-                continue
-            todo.append((at, True))
-            for operand in reversed(at.operands):
-                owner = operand.owner
-                if isinstance(owner, Operation) and owner in members and owner not in done:
-                    todo.append((owner, False))
+    group: list[Operation]
+    roots: frozenset[SSAValue]
+    """Values of any size that the group makes or reads."""
+    cost: tuple[int, int]
+    """Bytes that live afterwards more than before; bytes that live in between."""
 
-    for op in (*anchors, *stretch):
-        demand(op)
-    for op in stretch:
-        op.detach()
-    block.insert_ops_before(order, after)
+
+class _Stretch:
+    """One run of ops of a block, and the order in which they shall come."""
+
+    def __init__(
+        self, ops: Sequence[Operation], positions: dict[Operation, int], liveness: Liveness
+    ):
+        self.ops, self.positions, self.liveness = ops, positions, liveness
+        self.members = set(ops)
+        self.order: list[Operation] = []
+        self.done: set[Operation] = set()
+        self.readers: dict[SSAValue, set[Operation]] = {}
+        self.reads = {op: _reads(op) for op in ops}
+        for op in ops:
+            for value in self.reads[op]:
+                if self.sized(value):
+                    self.readers.setdefault(liveness.root(value), set()).add(op)
+        block, last = ops[0].parent, positions[ops[-1]]
+        assert block is not None
+        self.kept = {
+            root for root in self.readers if _is_needed_after(root, block, last, positions)
+        }
+        # What else an op reads of the stretch that does not wait, and what waits for it.
+        self.before: dict[Operation, set[Operation]] = {}
+        self.waiting: dict[Operation, list[Operation]] = {}
+        for op in ops:
+            anchors: set[Operation] = set()
+            waiting: dict[Operation, None] = {}
+            for value in self.reads[op]:
+                owner = value.owner
+                if not isinstance(owner, Operation) or owner not in self.members:
+                    continue
+                if not _waits(owner):
+                    anchors.add(owner)
+                    continue
+                anchors |= self.before[owner]
+                waiting.update(dict.fromkeys(self.waiting[owner]))
+                waiting[owner] = None
+            self.before[op] = anchors
+            self.waiting[op] = list(waiting)
+        # Ops that do not wait and are to come: what a load may have to live for.
+        self.consumers: dict[Operation, set[Operation]] = {}
+        for op in ops:
+            if not _waits(op):
+                for each in self.waiting[op]:
+                    self.consumers.setdefault(each, set()).add(op)
+        self.ready: dict[Operation, _Candidate] = {}
+
+    def sized(self, value: SSAValue) -> bool:
+        return self.liveness.size(self.liveness.root(value)) > 0
+
+    def candidate(self, op: Operation) -> _Candidate:
+        group = [each for each in (*self.waiting[op], op) if each not in self.done]
+        size, root = self.liveness.size, self.liveness.root
+        made = {root(r) for each in group for r in each.results if root(r) is r and size(r)}
+        read = {root(v) for each in group for v in self.reads[each] if self.sized(v)}
+        inside = set(group)
+        ends = {value for value in read if value not in self.kept and self.readers[value] <= inside}
+        new, gone = self.liveness.total(made), self.liveness.total(ends)
+        # What is loaded too early for another reader fills registers until that one can come.
+        held = sum(
+            self.liveness.total([r for r in each.results if r in made and r not in ends])
+            for each in group
+            if each is not op and not self._all_ready(each)
+        )
+        return _Candidate(group, frozenset(made | read), (new - gone + held, new))
+
+    def _all_ready(self, op: Operation) -> bool:
+        return all(each in self.ready for each in self.consumers[op] if each not in self.done)
+
+    def take(self, group: Sequence[Operation]) -> None:
+        for op in group:
+            self.done.add(op)
+            self.order.append(op)
+            for value in self.reads[op]:
+                if self.sized(value):
+                    self.readers[self.liveness.root(value)].discard(op)
+
+    def _refresh(self, roots: frozenset[SSAValue]) -> None:
+        for op, known in self.ready.items():
+            if not known.roots.isdisjoint(roots):
+                self.ready[op] = self.candidate(op)
+
+    def _enter(self, ops: Sequence[Operation]) -> None:
+        """Ops that nothing holds back any more."""
+        for op in ops:
+            self.ready[op] = self.candidate(op)
+        for op in ops:
+            self._refresh(self.ready[op].roots)
+
+    def reorder(self) -> None:
+        block, after = self.ops[0].parent, self.ops[-1].next_op
+        assert block is not None and after is not None, "a block ends with a terminator"
+        anchors = [op for op in self.ops if not _waits(op)]
+        missing = {op: len(self.before[op]) for op in anchors}
+        users: dict[Operation, list[Operation]] = {op: [] for op in anchors}
+        for op in anchors:
+            for each in self.before[op]:
+                users[each].append(op)
+        self._enter([op for op in anchors if not missing[op]])
+        while self.ready:
+            best = min(self.ready, key=lambda op: (*self.ready[op].cost, self.positions[op]))
+            chosen = self.ready.pop(best)
+            self.take(chosen.group)
+            self._refresh(chosen.roots)
+            entering: list[Operation] = []
+            for user in users[best]:
+                missing[user] -= 1
+                if not missing[user]:
+                    entering.append(user)
+            self._enter(entering)
+        self.take([op for op in self.ops if op not in self.done])
+        for op in self.ops:
+            op.detach()
+        block.insert_ops_before(self.order, after)
+
+
+def _is_needed_after(
+    value: SSAValue, block: Block, last: int, positions: dict[Operation, int]
+) -> bool:
+    """Does a value live on behind the op number `last` of a block: read later, or outside of the loop's body?"""
+    owner = value.owner
+    home = owner if isinstance(owner, Block) else owner.parent
+    if home is not block:
+        return True
+    queue = [value]
+    while queue:
+        for use in queue.pop().uses:
+            op: Operation | None = use.operation
+            while op is not None and op.parent is not block:
+                op = op.parent_op()
+            if op is None or positions[op] > last:
+                return True
+            if use.operation.name in VIEWS:
+                queue.extend(use.operation.results)
+    return False
