@@ -78,9 +78,13 @@ def contiguous_run(fragment: Layout, memory: Layout) -> int:
     The largest n such that every aligned group of n registers of every lane is one aligned run of n
     addresses. Both layouts must have the same shape.
     """
-    addresses = memory.address(*fragment.table()).reshape(-1, fragment.registers)
+    return run_of(memory.address(*fragment.table()).reshape(-1, fragment.registers))
+
+
+def run_of(addresses: np.ndarray) -> int:
+    """`contiguous_run` of registers at these addresses [lanes, registers]."""
     n = 1
-    while fragment.registers % (2 * n) == 0:
+    while addresses.shape[1] % (2 * n) == 0:
         group = addresses.reshape(addresses.shape[0], -1, 2 * n)
         first = group[..., :1]
         if np.any(first % (2 * n)) or np.any(group != first + np.arange(2 * n)):

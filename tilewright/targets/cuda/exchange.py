@@ -1,8 +1,8 @@
 """Moving fragments between layouts: registers, shuffles, shared memory; and fragments in memory.
 
 Every address is a table [threads, registers], computed by the layout algebra and then split into a
-part of the thread and a constant of the register, joined by + or, in swizzled memory, by xor. That the
-split is right is checked on the table itself.
+part of the thread and a constant of the register, joined by +, in swizzled memory by xor of a few bits. That
+the split is right is checked on the table itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilewright import layout as ly
 from tilewright.codegen.builder import Idx
 from tilewright.codegen.tiles import itemsize
 from tilewright.layout import Layout, LayoutError, Move
-from tilewright.layout.memory import contiguous_run, row_major, staging, strided
+from tilewright.layout.memory import row_major, run_of, staging, strided
 from tilewright.targets.cuda.distribute import Distributor, Fragment
 from tilewright.targets.cuda.sync import Place
 
@@ -29,13 +29,23 @@ VECTOR_BYTES = 16
 
 @dataclass(frozen=True)
 class Addresses:
-    """Addresses of a fragment's vectors in bytes: `thread[t] join constants[i]`."""
+    """Addresses of a fragment's vectors in bytes: what threads and registers give is added, but for the bits in
+    `mixed` (a swizzle's), which are combined by xor."""
 
     thread: tuple[int, ...]
     constants: tuple[int, ...]
-    join: str
+    mixed: int
     vector: int
     """Elements of one access."""
+
+    def table(self) -> np.ndarray:
+        """The addresses [threads, vectors]."""
+        return _joined(np.array(self.thread), np.array(self.constants), self.mixed)
+
+
+def _joined(thread: np.ndarray, constants: np.ndarray, mixed: int) -> np.ndarray:
+    x, y = thread[:, None], constants[None, :]
+    return (x & ~mixed) + (y & ~mixed) + ((x ^ y) & mixed)
 
 
 def is_linear(table: np.ndarray, op: str) -> bool:
@@ -49,21 +59,39 @@ def is_linear(table: np.ndarray, op: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def addresses(fragment: Layout, memory: Layout, size: int) -> Addresses:
-    """How a fragment lies in memory whose elements have `size` bytes.
+def addresses(
+    fragment: Layout, memory: Layout, size: int, origin: tuple[int, ...] = ()
+) -> Addresses:
+    """How a fragment lies in memory whose elements have `size` bytes; its first element at `origin` there.
 
     Raises LayoutError where thread and register do not part: another memory layout must be chosen.
     """
-    vector = min(contiguous_run(fragment, memory), max(1, VECTOR_BYTES // size))
-    table = memory.address(*fragment.table()) * size
-    table = table.reshape(-1, fragment.registers)[:, ::vector]
-    thread, constants = table[:, 0], table[0] - table[0, 0]
-    if table[0, 0] == 0:
-        for join in ("add", "xor"):
-            made = thread[:, None] + table[0] if join == "add" else thread[:, None] ^ table[0]
-            if np.array_equal(made, table) and is_linear(thread, join):
-                return Addresses(tuple(map(int, thread)), tuple(map(int, constants)), join, vector)
-    raise LayoutError("addresses do not part into thread and register")
+    places = [x + at for x, at in zip(fragment.table(), origin or [0] * fragment.rank, strict=True)]
+    table = memory.address(*places).reshape(-1, fragment.registers)
+    vector = min(run_of(table), max(1, VECTOR_BYTES // size))
+    found = parted(table[:, ::vector] * size, vector)
+    if found is None:
+        raise LayoutError("addresses do not part into thread and register")
+    return found
+
+
+MIXED = (0, 0x10, 0x30, 0x70, -1)
+"""Bits that may be combined by xor, tried in turn: none, those of swizzles of 32, 64 and 128 bytes, all."""
+
+
+def parted(table: np.ndarray, vector: int) -> Addresses | None:
+    """Addresses [threads, vectors] as what the thread's bits and the vector's number give; None if they do not part."""
+    constants = table[0]
+    for mixed in MIXED:
+        thread = (table[:, 0] & ~mixed) - (constants[0] & ~mixed)
+        thread += (table[:, 0] ^ constants[0]) & mixed
+        if (
+            np.array_equal(_joined(thread, constants, mixed), table)
+            and is_linear(thread & ~mixed, "add")
+            and is_linear(thread & mixed, "xor")
+        ):
+            return Addresses(tuple(map(int, thread)), tuple(map(int, constants)), mixed, vector)
+    return None
 
 
 @lru_cache(maxsize=1024)
@@ -138,24 +166,6 @@ def through_shared(
 # Fragments in shared memory ---------------------------------------------------------------------
 
 
-def places(d: Distributor, at: Addresses, base: Idx) -> list[Idx]:
-    """The byte offset of each vector of a fragment, `base` bytes into shared memory."""
-    b = d.b
-    if at.join == "add":
-        start = b.add(d.from_thread(at.thread), base)
-        return [b.add(start, c) if not isinstance(start, int) else start + c for c in at.constants]
-    thread = d.from_thread(at.thread, "xor")
-    found: list[Idx] = []
-    for c in at.constants:
-        mixed: Idx = thread
-        if c:
-            mixed = thread ^ c if isinstance(thread, int) else b.value(
-                arith.XOrIOp(thread, b.idx(c))
-            )  # fmt: skip
-        found.append(b.add(mixed, base))
-    return found
-
-
 def store_fragment(d: Distributor, fragment: Fragment, memory: Layout, base: Idx) -> None:
     """Every thread writes what it holds to shared memory laid out as `memory`, `base` bytes in."""
     size = itemsize(fragment.element)
@@ -167,11 +177,16 @@ def store_fragment(d: Distributor, fragment: Fragment, memory: Layout, base: Idx
 
 
 def load_fragment(
-    d: Distributor, layout: Layout, memory: Layout, base: Idx, element: Attribute
+    d: Distributor,
+    layout: Layout,
+    memory: Layout,
+    base: Idx,
+    element: Attribute,
+    origin: tuple[int, ...] = (),
 ) -> SSAValue:
-    """A fragment read from shared memory."""
+    """A fragment read from shared memory, from `origin` on."""
     size = itemsize(element)
-    at = addresses(layout, memory, size)
+    at = addresses(layout, memory, size, origin)
     type = VectorType(element, [at.vector])  # pyright: ignore[reportArgumentType]
     parts = [
         d.b.load(pointer, type, align=at.vector * size) for pointer in pointers_of(d, at, base)
@@ -180,12 +195,24 @@ def load_fragment(
 
 
 def pointers_of(d: Distributor, at: Addresses, base: Idx) -> Sequence[SSAValue]:
-    """The address of each vector: one base with constant offsets where addresses add up."""
+    """The address of each vector, `base` bytes into shared memory: one pointer for each setting of the bits that
+    are combined by xor, and constant offsets from it."""
     b = d.b
-    if at.join == "add":
-        start = d.shared_pointer(b.add(d.from_thread(at.thread), base))
-        return [b.ptr(start, c) for c in at.constants]
-    return [d.shared_pointer(x) for x in places(d, at, base)]
+    added = d.from_thread([t & ~at.mixed for t in at.thread])
+    turned = d.from_thread([t & at.mixed for t in at.thread], "xor")
+    starts: dict[int, SSAValue] = {}
+    found: list[SSAValue] = []
+    for constant in at.constants:
+        key = constant & at.mixed
+        if key not in starts:
+            low: Idx = turned
+            if key:
+                low = turned ^ key if isinstance(turned, int) else b.value(
+                    arith.XOrIOp(turned, b.idx(key))
+                )  # fmt: skip
+            starts[key] = d.shared_pointer(b.add(b.add(added, low), base))
+        found.append(b.ptr(starts[key], constant & ~at.mixed))
+    return found
 
 
 def reshape_through_shared(d: Distributor, fragment: Fragment, layout: Layout) -> SSAValue:

@@ -40,8 +40,8 @@ from tilewright.targets.cuda.exchange import (
     addresses,
     conversion,
     extent_bytes,
-    is_linear,
     load_fragment,
+    parted,
     pointers_of,
     store_fragment,
 )
@@ -245,14 +245,9 @@ def matrices(want: Layout, memory: Layout, size: int, pack: int, warps: int) -> 
             matrix, row = (lane // 8) % count, lane % 8
             thread[:, lane, :] = rows[:, row, matrix::count]
         flat = thread.reshape(warps * LANES, -1)
-        base, constants = flat[:, 0], flat[0]
-        if constants[0] != 0:
-            continue
-        for join in ("add", "xor"):
-            made = base[:, None] + constants if join == "add" else base[:, None] ^ constants
-            if np.array_equal(made, flat) and is_linear(base, join):
-                at = Addresses(tuple(map(int, base)), tuple(map(int, constants)), join, 16 // size)
-                return Matrices((Group(count, at),), transposed)
+        at = parted(flat, 16 // size)
+        if at is not None:
+            return Matrices((Group(count, at),), transposed)
     return None
 
 
