@@ -154,7 +154,11 @@ if not TYPE_CHECKING:  # with it in sight, a type checker would accept every nam
     def __getattr__(name: str) -> Any:
         module = _LAZY.get(name)
         if module is None:
-            raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
+            import difflib
+
+            close = difflib.get_close_matches(name, __all__, 1)
+            meant = f"; did you mean {close[0]}?" if close else ""
+            raise AttributeError(f"module 'tilewright' has no attribute {name!r}{meant}")
         found = getattr(importlib.import_module(module), _RENAMED.get(name, name))
         globals()[name] = found
         return found

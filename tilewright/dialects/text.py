@@ -53,6 +53,7 @@ MLIRLexer._unescaped_characters_regex = re.compile(  # pyright: ignore[reportPri
 )
 
 _RESULTS = re.compile(r"%[^=\n]*=\s*")
+_OP_NAME = re.compile(r"[A-Za-z_][\w.$]*")
 
 # Ops that the RFCs write without their dialect, or with its name in capitals.
 _RFC_PREFIXES = ("XeTile.", "XeGPU.")
@@ -158,11 +159,19 @@ class LocatingParser(Parser):
 
     def parse_operation(self) -> Operation:
         start = self.pos
-        operation = super().parse_operation()
+        # As in MLIR, an op stands where its name stands, after its results.
+        results = _RESULTS.match(self._source.text, start)
+        start = results.end() if results else start
+        try:
+            operation = super().parse_operation()
+        except VerifyException as error:
+            # A rule of the op that its parser checks when the text of the op is behind it.
+            name = _OP_NAME.match(self._source.text, start)
+            where = self._source.location(start, name.end() if name else None)
+            told = f"'{name[0]}' op " if name else ""
+            raise CompileError(f"{told}{_rule(error)}", location=where) from error
         if isinstance(operation.location, UnknownLoc):
-            # As in MLIR, an op stands where its name stands, after its results.
-            results = _RESULTS.match(self._source.text, start)
-            line, column = self._source.position(results.end() if results else start)
+            line, column = self._source.position(start)
             operation.location = FileLineColLoc(self._filename, IntAttr(line), IntAttr(column))
         return operation
 
@@ -220,6 +229,13 @@ def _parse_error(source: SourceText, error: ParseError) -> CompileError:
 def _reason(error: BaseException) -> str:
     text = str(error).strip().split("\n")[0]
     return text or "this cannot be read here"
+
+
+def _rule(error: VerifyException) -> str:
+    """What a constraint of stock xDSL says, for someone who does not know what an attribute is."""
+    text = _sentence(_reason(error))
+    found = re.fullmatch(r"unexpected attribute (.*)", text)
+    return f"does not take {found[1]} here" if found else text
 
 
 def _sentence(message: str) -> str:

@@ -41,6 +41,7 @@ def full(
             raise ArgumentError("value", f"value must be a scalar, not {describe_type(value)}")
         scalar = to(value, dtype)
     elif isinstance(value, (int, float)):
+        emitter("a value made by tw.zeros or tw.full")
         try:
             scalar = constant(value, dtype)
         except CompileError as error:

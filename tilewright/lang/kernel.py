@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import linecache
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FunctionType
@@ -79,7 +80,7 @@ class Kernel(KernelFunction):
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 raise CompileError(
                     f"kernel {function.__name__} has the parameter *{parameter.name}",
-                    location=_definition(function),
+                    location=definition(function),
                     rule="a kernel has a fixed number of parameters",
                     hint="name each parameter",
                 )
@@ -358,9 +359,16 @@ def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, (str, int, bool))
 
 
-def _definition(function: FunctionType) -> Location:
+def definition(function: FunctionType) -> Location:
+    """Where a function is defined: its `def`, below the decorators."""
     code = function.__code__
-    return Location(code.co_filename, code.co_firstlineno, 1)
+    first = code.co_firstlineno
+    for number in range(first, first + 20):
+        line = linecache.getline(code.co_filename, number)
+        if line.lstrip().startswith("def "):
+            column = len(line) - len(line.lstrip()) + 1
+            return Location(code.co_filename, number, column, len(line.rstrip()) + 1)
+    return Location(code.co_filename, first, 1)
 
 
 def _asks_for(grid: Callable[..., Any]) -> tuple[tuple[str, ...], bool]:

@@ -111,7 +111,11 @@ def static_shape(shape: object, name: str) -> tuple[int, int]:
     if isinstance(shape, int) and not isinstance(shape, bool):
         shape = (shape,)
     if not isinstance(shape, (tuple, list)) or not 1 <= len(shape) <= 2:
-        raise ArgumentError(name, f"{name} must be (rows, columns), not {describe_type(shape)}")
+        raise ArgumentError(
+            name,
+            f"{name} must be (rows, columns), not {describe_type(shape)}",
+            hint="a tile covers the two innermost dimensions; leading offsets select the matrix",
+        )
     for extent in shape:
         if isinstance(extent, Value):
             raise ArgumentError(

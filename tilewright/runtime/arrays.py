@@ -149,12 +149,30 @@ def _dtype(dtype: np.dtype[Any], name: str) -> DType:
         try:
             found = dtypes.from_numpy(dtype)
         except TypeError as error:
-            raise LaunchError(f"{name} has elements that no kernel takes: {error}") from None
+            raise LaunchError(
+                f"{name} has elements that no kernel takes: {error}", hint=_instead(dtype)
+            ) from None
         _DTYPES[dtype] = found
     return found
 
 
 _DTYPES: dict[np.dtype[Any], DType] = {}
+
+
+def _instead(dtype: np.dtype[Any]) -> str | None:
+    """What to pass in place of an array of elements that kernels do not know."""
+    if dtype.kind == "c":
+        return "pass real and imaginary part as two arrays: x.real.copy(), x.imag.copy()"
+    if dtype.name in ("int4", "uint4", "int2", "uint2") or dtype.name.startswith(
+        ("float4", "float6")
+    ):
+        return (
+            "tiles have no elements below a byte: x.astype(np.int8) has one per byte; or keep two in "
+            "a byte of a u8 array, and take them apart in the kernel with & and >>"
+        )
+    if dtype.kind == "O":
+        return "an array of Python objects: give it a dtype, np.asarray(x, np.float32)"
+    return None
 
 
 def _check_rank(shape: Sequence[int], name: str) -> None:

@@ -12,12 +12,15 @@ import runpy
 import sys
 import tempfile
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewright import knobs
-from tilewright.diagnostics import CompileError, Location, TilewrightError
+from tilewright.diagnostics import CompileError, LaunchError, Location, TilewrightError
+from tilewright.lang.kernel import definition
+from tilewright.targets.base import split_name
 from tilewright.tools.compile import add_kernel_arguments
 from tilewright.tools.console import err, out
 from tilewright.tools.directives import check_lines, directives
@@ -76,9 +79,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     source = parse_source(args.file)
+    if args.target:
+        split_name(args.target)  # an unknown one is an error also where no kernel needs it
     changes = {"target": args.target} if args.target else {}
     with knobs.override(**changes):
-        if source.kernel is not None:
+        if source.kernel is not None or (source.is_python and args.args):
             return run_kernel(source, args)
         if source.is_python:
             return run_file(source, args.rest)
@@ -87,6 +92,7 @@ def execute(args: argparse.Namespace) -> int:
 
 def run_file(source: Source, rest: list[str]) -> int:
     """Executes a Python file as the main program."""
+    Path(source.path).open().close()  # an error of its own, not of the program's
     argv = sys.argv
     sys.argv = [source.path, *rest]
     try:
@@ -96,12 +102,8 @@ def run_file(source: Source, rest: list[str]) -> int:
             return leave.code or DONE
         err().print(str(leave.code))
         return INPUT_ERROR
-    except (TilewrightError, KeyboardInterrupt, BrokenPipeError):
+    except (KeyboardInterrupt, BrokenPipeError):
         raise
-    except OSError as error:
-        if error.filename == source.path:
-            raise
-        raise python_error(error, source.path) from error
     except SyntaxError as error:
         where = Location(error.filename or source.path, error.lineno or 1, error.offset or 1)
         raise CompileError(f"this is no Python: {error.msg}", location=where) from None
@@ -121,7 +123,10 @@ def run_kernel(source: Source, args: argparse.Namespace) -> int:
     values = [
         random_array(v, rng) if hasattr(v, "shape") and not np.isscalar(v) else v for v in values
     ]
-    kernel[parse_grid(args.grid)](*values, **parse_constexprs(args.set))
+    try:
+        kernel[parse_grid(args.grid)](*values, **parse_constexprs(args.set))
+    except LaunchError as error:
+        raise error.at(definition(kernel.function)) from None
     print(f"seed {seed}")
     names = [p.name for p in kernel.parameters if not p.constexpr]
     for name, value in zip(names, values, strict=False):

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import linecache
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from tilewright import dtypes
-from tilewright.diagnostics import CompileError, Location, TilewrightError
+from tilewright.diagnostics import CompileError, Location, Note, TilewrightError
 from tilewright.runtime.arrays import ArraySpec
 from tilewright.tools.exits import UsageError
 
@@ -82,8 +84,6 @@ def load_python(path: str) -> Any:
     sys.path.insert(0, str(file.parent))
     try:
         spec.loader.exec_module(module)
-    except TilewrightError:
-        raise
     except SyntaxError as error:
         where = Location(path, error.lineno or 1, error.offset or 1)
         raise CompileError(f"this is no Python: {error.msg}", location=where) from None
@@ -94,15 +94,44 @@ def load_python(path: str) -> Any:
     return module
 
 
-def python_error(error: BaseException, path: str) -> CompileError:
-    """An exception of the user's own code, placed at the innermost line of the user's file."""
+def python_error(error: BaseException, path: str) -> TilewrightError:
+    """An exception that came out of the user's file, placed at the expression of the file that raised it.
+
+    An error of ours that points elsewhere (into a kernel of `tilewright.ops`) gets a note with that place.
+    """
+    where = _innermost(error.__traceback__, Path(path).resolve(), path)
+    if not isinstance(error, TilewrightError):
+        return CompileError(f"{type(error).__name__}: {error}", location=where)
+    if error.location is None:
+        return error.at(where)
+    ours = Path(error.location.file).resolve().is_relative_to(_PACKAGE)
+    return error.with_note(Note("called here", where)) if ours and where is not None else error
+
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def _innermost(at: TracebackType | None, file: Path, path: str) -> Location | None:
+    """The innermost expression of `file` that was being evaluated."""
     where = None
-    at = error.__traceback__
     while at is not None:
-        if Path(at.tb_frame.f_code.co_filename).resolve() == Path(path).resolve():
-            where = Location(path, at.tb_lineno, 1)
+        code = at.tb_frame.f_code
+        if Path(code.co_filename).resolve() == file:
+            places = list(code.co_positions())
+            first, last, column, end = places[at.tb_lasti // 2]
+            where = Location(path, first or at.tb_lineno, _characters(file, first, column) + 1)
+            if end is not None and first == last:
+                where = replace(where, end_col=_characters(file, first, end) + 1)
         at = at.tb_next
-    return CompileError(f"{type(error).__name__}: {error}", location=where)
+    return where
+
+
+def _characters(file: Path, line: int | None, offset: int | None) -> int:
+    """Python counts the columns of an expression in bytes."""
+    if not line or not offset:
+        return 0
+    text = linecache.getline(str(file), line).encode()
+    return len(text[:offset].decode(errors="replace"))
 
 
 def find_kernel(source: Source) -> Any:

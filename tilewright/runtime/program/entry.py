@@ -44,7 +44,12 @@ def choose_entry(module: ModuleOp, name: str | None) -> func.FuncOp:
         for op in module.body.block.ops
         if isinstance(op, func.FuncOp) and not op.is_declaration
     }
-    names = f"name one with --entry: {', '.join(defined) or 'it has none'}"
+    if not defined:
+        raise CompileError(
+            "the program has no function to run: nothing but declarations and kernels",
+            hint="a program starts in a function of the host, func.func @main() { .. }, which launches kernels",
+        )
+    names = f"name one with --entry: {', '.join(defined)}"
     if name is not None:
         if name not in defined:
             raise CompileError(f"the program has no function @{name}", hint=names)
