@@ -113,18 +113,6 @@ def test_a_step_costs(gemm: Gemm, loads: int, packed: int, transposed: int, prod
         machine.block("load", form, bits, width, height, op.tdesc.array_length)
 
 
-@pytest.mark.parametrize("element", ["f16", "bf16", "i8"])
-def test_eight_lanes_without_blocks(element: str):
-    """DG2, 16 x 32 per subgroup: dpas of 8 x 8, every lane loads its own; pairs of A come together."""
-    gemm = Gemm("dg2", element, "i32" if element == "i8" else "f32", 16, 32, 32, steps=2)
-    stages = lower(gemm)
-    check(gemm, stages)
-    loop = next(op for op in stages[-1][1].walk() if isinstance(op, scf.ForOp))
-    found = Counter(op.name for op in loop.walk())
-    assert found["xegpu.dpas"] == 2 * 4 * (1 if element == "i8" else 2)
-    assert not found["xegpu.load_nd"] and not found["gpu.shuffle"]
-
-
 def test_a_depth_that_no_dpas_has():
     """k = 24 of f16 is done without dpas, and right."""
     gemm = Gemm("pvc", "f16", "f32", 8, 16, 24, steps=2)

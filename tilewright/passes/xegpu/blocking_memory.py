@@ -35,6 +35,11 @@ from tilewright.passes.xegpu.lane_layouts import (
 from tilewright.passes.xegpu.ownership import OwnershipAnalysis, shape_of
 from tilewright.passes.xegpu.pieces import Free, Pieces, Shape, grid_of, starts
 
+APART_REGISTERS = 32
+"""Registers of a subgroup that a block without 2D block messages fills at most at once."""
+WORDS_PER_LANE = 8
+"""Of one row that one message gives a lane (uarch, `rows`)."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -96,7 +101,7 @@ class BlockedMemory(Pieces):
             raise self.refuse(
                 "its descriptor is carried by a loop or an if", "run xegpu-modernize first"
             )
-        fault = None if len(shape) < 2 and xe.blocks else surface_fault(xe, source)
+        fault = None if len(shape) < 2 else surface_fault(xe, source)
         if SCATTERED in op.attributes:
             said = op.attributes[SCATTERED]
             fault = said.data if isinstance(said, StringAttr) else fault or "the text says so"
@@ -105,7 +110,7 @@ class BlockedMemory(Pieces):
         ):
             return Plan(shape, tdesc.array_length, scattered=fault)  # chosen in the text
         if fault is not None:
-            return Plan(self._piece(op), scattered=fault)
+            return Plan(self._apart(op), scattered=fault)
         if len(shape) == 1:
             return self._row(op, shape[0])
         match op:
@@ -123,6 +128,23 @@ class BlockedMemory(Pieces):
                 return self.owners.piece(op.value)
             case _:
                 return op.tdesc.get_shape()
+
+    def _apart(self, op: xegpu.BlockAccess) -> Shape:
+        """What is asked at once whether it is inside of its base: pieces side by side, as many as a lane reads of
+        a row, then below each other, a few registers in all."""
+        shape, piece = op.tdesc.get_shape(), list(self._piece(op))
+        if isinstance(op, xegpu.PrefetchNdOp) or len(piece) != 2:
+            return tuple(piece)
+        most = APART_REGISTERS * self.owners.xe.grf_bytes * 8 // element_bits(op.tdesc.element_type)
+        wide = WORDS_PER_LANE * max(piece[1], self.owners.lanes)
+        for dim, limit in ((1, wide), (0, most)):
+            while (
+                shape[dim] % (2 * piece[dim]) == 0
+                and 2 * piece[dim] <= limit
+                and 2 * piece[0] * piece[1] <= most
+            ):
+                piece[dim] *= 2
+        return tuple(piece)
 
     def _row(self, op: xegpu.BlockAccess, extent: int) -> Plan:
         """1-D: consecutive elements, up to eight per lane."""

@@ -8,9 +8,9 @@ width that is too narrow or not aligned, columns apart, a misaligned base) say w
     ->
     %v = load_nd %t[%m, 0] {tilewright.scattered = "base matrix pitch of 40 bytes is not possible: .."} : ..
 
-Blocking then cuts them into pieces without the messages' limits, and distribution lets every lane compute the
-addresses of its own registers. A remark per op stands in the kernel's `tilewright.remarks`. What the text does not
-tell (dynamic strides) is taken as right: a load_nd asks for block messages.
+Blocking then cuts them into pieces without the messages' limits, and distribution moves them by rows of the subgroup
+or by vectors of its lanes (`row_access`), and says which and why in the kernel's `tilewright.remarks`. What the text
+does not tell (dynamic strides) is taken as right: a load_nd asks for block messages.
 """
 
 from __future__ import annotations
@@ -19,18 +19,14 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.passes import ModulePass
 
-from tilewright.diagnostics import location_of
 from tilewright.dialects import xegpu
 from tilewright.passes.level import infer_level
 from tilewright.passes.xegpu.blocks import SCATTERED, created, surface_fault
 from tilewright.passes.xegpu.ownership import xe_machine
 from tilewright.uarch.xe import XeMachine
-
-REMARKS = "tilewright.remarks"
-"""What a kernel's author should know of its lowering: an array of strings on the kernel."""
 
 
 @dataclass(frozen=True)
@@ -52,22 +48,13 @@ class XeGPUBlockOpFallback(ModulePass):
 
 
 def mark(kernel: gpu.FuncOp, xe: XeMachine) -> None:
-    """Marks the ops of a kernel, and says so."""
-    remarks: list[str] = []
+    """Marks the ops of a kernel."""
     for op in kernel.walk():
         if not isinstance(op, xegpu.BlockAccess):
             continue
         source = created(op.operands[op.tdesc_operand])
-        if source is None or (len(op.tdesc.get_shape()) < 2 and xe.blocks):
+        if source is None or len(op.tdesc.get_shape()) < 2:
             continue
         fault = surface_fault(xe, source)
-        if fault is None:
-            continue
-        op.attributes[SCATTERED] = StringAttr(fault)
-        where = location_of(op)
-        text = f"{op.name} goes element by element: {fault}"
-        remarks.append(text if where is None else f"{where}: {text}")
-    if remarks:
-        known = kernel.attributes.get(REMARKS)
-        old = list(known) if isinstance(known, ArrayAttr) else []
-        kernel.attributes[REMARKS] = ArrayAttr([*old, *map(StringAttr, remarks)])  # pyright: ignore
+        if fault is not None:
+            op.attributes[SCATTERED] = StringAttr(fault)

@@ -34,6 +34,8 @@ Shape = tuple[int, ...]
 
 SCATTERED = "tilewright.scattered"
 """On a block op that the machine has no 2D block message for: why (see xegpu-blockop-fallback)."""
+ROW = "tilewright.row"
+"""On a lane's load_nd or store_nd: one 1-D block message; the row is inside of its base and aligned for it."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from xdsl.dialects.builtin import (
     BytesAttr,
     DenseArrayBase,
     DenseIntOrFPElementsAttr,
+    FixedBitwidthType,
     IndexType,
     IntegerAttr,
     IntegerType,
@@ -204,6 +205,8 @@ class Fragments(Rebuild):
 
     def _pick(self, registers: tuple[Register, ...]) -> SSAValue:
         element = element_of(registers[0][0])
+        if (together := self._pick_many(registers)) is not None:
+            return together
         if len(set(registers)) == 1:
             kind = VectorType(element, [len(registers)])  # pyright: ignore[reportArgumentType]
             return self.add(vector.BroadcastOp(self.scalar_of(registers[0]), kind))
@@ -237,6 +240,46 @@ class Fragments(Rebuild):
         (a, at_a, _), (b, at_b, _) = parts
         mask = [at_a[r] if r in at_a else size_of(a) + at_b[r] for r in registers]
         return self._shuffle(a, b, mask)
+
+    def _pick_many(self, registers: tuple[Register, ...]) -> SSAValue | None:
+        """Elements of 8 or 16 bits of several vectors, inserted one by one: words of them where all are whole ones.
+
+        None for others. Compilers put an inserted half at its place in a word at once; halves that shuffles collect
+        are copied again when they are seen as words (VNNI packing: two moves per word, not four).
+        """
+        element = element_of(registers[0][0])
+        bits = _narrow_bits(element)
+        if bits is None or len({root for root, _ in registers}) < 3:
+            return None
+        per = 32 // bits
+        words = _whole_words(registers, per)
+        if words is None:
+            plain = IntegerType(bits)
+            return self.seen_as(
+                self._inserted([(self.seen_as(r, plain), n) for r, n in registers]), element
+            )
+        return self.seen_as(
+            self.pick([(self.seen_as(r, i32), n // per) for r, n in words]), element
+        )
+
+    def _inserted(self, registers: Sequence[Register]) -> SSAValue:
+        kind = VectorType(element_of(registers[0][0]), [len(registers)])  # pyright: ignore
+        value = self.constant(dense(kind, [0]))
+        for n, register in enumerate(registers):
+            value = self.add(vector.InsertOp(self.scalar_of(register), value, (n,)))
+        return value
+
+    def seen_as(self, value: SSAValue, element: Attribute) -> SSAValue:
+        """A vector's bits as elements of another type; a scalar's as of one of as many bits."""
+        kind = value.type
+        if element_of(value) == element:
+            return value
+        if not isinstance(kind, VectorType):
+            return self.once(("bits", value, element), arith.BitcastOp(value, element))
+        old = bits_of_element(kind.element_type)
+        count = kind.get_shape()[0] * old // bits_of_element(element)
+        made = VectorType(element, [count])  # pyright: ignore[reportArgumentType]
+        return self.once(("bits", value, made), vector.BitcastOp(value, made))
 
     def _shuffle(self, a: SSAValue, b: SSAValue, mask: list[int]) -> SSAValue:
         if a is b and mask == list(range(size_of(a))):
@@ -441,6 +484,33 @@ def exchanged_bits(lane: Ints, register: Ints, registers: int) -> list[int] | No
         return None
     bits = [s.bit_length() - 1 for s in steps]
     return bits if any(b >= width for b in bits[:width]) else None
+
+
+def bits_of_element(element: Attribute) -> int:
+    assert isinstance(element, FixedBitwidthType)
+    return element.bitwidth
+
+
+def _narrow_bits(element: Attribute) -> int | None:
+    """Bits of an element of 8 or 16; None for others."""
+    if not isinstance(element, (AnyFloat, IntegerType)):
+        return None
+    bits = bits_of_element(element)
+    return bits if bits in (8, 16) else None
+
+
+def _whole_words(registers: Sequence[Register], per: int) -> list[Register] | None:
+    """The first element of every `per`, where they are aligned neighbours in one vector; None where not."""
+    if len(registers) % per:
+        return None
+    words: list[Register] = []
+    for first in range(0, len(registers), per):
+        root, start = registers[first]
+        here = [(root, start + i) for i in range(per)]
+        if start % per or size_of(root) % per or list(registers[first : first + per]) != here:
+            return None
+        words.append((root, start))
+    return words
 
 
 def size_of(value: SSAValue) -> int:

@@ -36,9 +36,8 @@ from tilewright.passes.xegpu.blocks import (
     created,
     surface,
 )
-from tilewright.passes.xegpu.fragments import Register, dense, element_of
+from tilewright.passes.xegpu.fragments import Register, dense
 from tilewright.passes.xegpu.lane_shapes import LaneShapes
-from tilewright.passes.xegpu.multiples import is_multiple
 
 _HINTS = ("l1_hint", "l2_hint", "l3_hint")
 
@@ -150,27 +149,27 @@ class LaneAddresses(LaneShapes):
         return total
 
     def places(
-        self, op: xegpu.BlockAccess, layout: ly.Layout, surface: Surface, width: int = 0
+        self,
+        op: xegpu.BlockAccess,
+        layout: ly.Layout,
+        surface: Surface,
+        registers: Sequence[int],
+        *,
+        bounded: bool,
     ) -> tuple[list[Index], list[SSAValue | None]]:
-        """Of each register: its element's distance from the base, and whether it is inside (None: is).
+        """Of each of some registers: its element's distance from the base, and whether it is inside (None: is).
 
-        `layout` is over [blocks,] rows, columns (or elements of a row); blocks of `width` columns lie side
-        by side.
+        `layout` is over rows, columns (or elements of a row). Unless `bounded` all of the block is inside.
         """
         rank, block_rank = len(surface.sizes), len(op.tdesc.get_shape())
         offsets = self.block_offsets(op, rank)
         lane = [x.astype(int) for x in layout.at(lane=np.arange(self.lanes))]
         register = [x.astype(int) for x in layout.at(register=np.arange(layout.registers))]
-        if layout.rank > block_rank:
-            for table in (lane, register):
-                blocks = table.pop(0)
-                table[-1] = table[-1] + blocks * width
         lead = rank - block_rank
         # What is the same for all lanes is added first: it stays in scalar registers, one part is the lane's.
         start: Index = 0
         own: Index = 0
         inside: SSAValue | None = None
-        bounded = op.tdesc.boundary_check and surface.bounded
         tables: list[Index] = [0] * rank
         for n in range(rank):
             start = self.plus(start, self.times(offsets[n], surface.strides[n]))
@@ -182,7 +181,7 @@ class LaneAddresses(LaneShapes):
                 inside = hit if inside is None else self.binary(arith.AndIOp, inside, hit)
         distances: list[Index] = []
         masks: list[SSAValue | None] = []
-        for r in range(layout.registers):
+        for r in registers:
             distance, mask = start, inside
             for n in range(lead, rank):
                 step = int(register[n - lead][r])
@@ -197,75 +196,6 @@ class LaneAddresses(LaneShapes):
             masks.append(mask)
         return distances, masks
 
-    def runs(self, op: xegpu.BlockAccess, layout: ly.Layout, surface: Surface) -> int:
-        """Registers that lie side by side in memory, aligned, inside or outside together: one access."""
-        bits = element_bits(op.tdesc.element_type)
-        if surface.strides[-1] != 1:
-            return 1
-        rank = len(surface.sizes)
-        column = layout.at(register=np.arange(layout.registers))[-1]
-        lane_column = layout.at(lane=np.arange(self.lanes))[-1]
-        others = layout.at(register=np.arange(layout.registers))[:-1]
-        source = created(op.operands[op.tdesc_operand])
-        assert source is not None
-        last = [g[-1] for g in (source.mixed_offsets, op.mixed_offsets or []) if g]
-        numbers: list[Index] = [surface.sizes[-1], *surface.strides[: rank - 1]]
-        best = 1
-        for size in (2, 4, 8, 16):
-            if size * bits > 128 or layout.registers % size:
-                break
-            groups = column.reshape(-1, size)
-            apart = any((o.reshape(-1, size) != o.reshape(-1, size)[:, :1]).any() for o in others)
-            if apart or (groups != groups[:, :1] + np.arange(size)).any():
-                break
-            if (groups[:, 0] % size).any() or (lane_column % size).any():
-                break
-            if not all(isinstance(n, int) and n % size == 0 for n in numbers):
-                break
-            if not all(is_multiple(v, size) for v in last):
-                break
-            if size * bits % 32 == 0:
-                best = size
-        return best
-
-    def scattered_load(self, op: xegpu.LoadNdOp) -> None:
-        surface, layout = self.surface_of(op), self.owners.layout(op.value)
-        width = op.tdesc.get_shape()[-1]
-        over = self._over_blocks(op, layout)
-        distances, masks = self.places(op, over, surface, width)
-        size = self.runs(op, over, surface)
-        element = element_of(op.value)
-        registers: list[Register] = []
-        for first in range(0, layout.registers, size):
-            registers += self.lane_load(
-                surface.base,
-                distances[first],
-                masks[first],
-                element,
-                size,
-                self._hints(op),
-                zero=True,
-            )
-        # One vector at once: the single elements need not live until it is used.
-        value = self.pick(registers)
-        self.give(op.value, self.fragment(layout, value))
-
-    def _over_blocks(self, op: xegpu.BlockAccess, layout: ly.Layout) -> ly.Layout:
-        """The ownership of a value over the blocks as they lie in memory."""
-        tdesc = op.tdesc
-        shape = tdesc.get_shape()
-        blocks = (tdesc.array_length, *shape) if tdesc.array_length > 1 else shape
-        if isinstance(op, xegpu.LoadNdOp) and op.transposes:
-            if op.transpose_bit_width is not None:
-                unit = op.transpose_bit_width.value.data // element_bits(tdesc.element_type)
-                layout = layout.reshaped((shape[1] // unit, shape[0], unit)).permuted((1, 0, 2))
-                return layout.reshaped(shape)
-            return layout.permuted((1, 0))
-        if isinstance(op, xegpu.LoadNdOp) and op.packed is not None and layout.rank > len(blocks):
-            rank = layout.rank
-            layout = layout.permuted((*range(rank - 2), rank - 1, rank - 2))
-        return layout if layout.shape == blocks else layout.reshaped(blocks)
-
     def _hints(self, op: Operation) -> dict[str, Attribute]:
         return {k: v for k, v in op.properties.items() if k in _HINTS}
 
@@ -279,6 +209,7 @@ class LaneAddresses(LaneShapes):
         hints: dict[str, Attribute],
         *,
         zero: bool,
+        align: int = 0,
     ) -> list[Register]:
         """One lane's access of `size` elements in a row; masked-off elements are 0 where `zero` asks for it."""
         kind = VectorType(element, [size]) if size > 1 else element  # pyright: ignore
@@ -290,6 +221,7 @@ class LaneAddresses(LaneShapes):
             xegpu.LoadGatherOp.create(
                 operands=[base, self.index(offset), on],
                 properties=properties,
+                attributes=aligned(align),
                 result_types=[kind],
             )
         )
@@ -301,22 +233,6 @@ class LaneAddresses(LaneShapes):
     def true(self) -> SSAValue:
         return self.constant(BoolAttr.from_bool(True))  # pyright: ignore
 
-    def scattered_store(self, op: xegpu.StoreNdOp) -> None:
-        surface = self.surface_of(op)
-        value = self.owned(op.value, self.owners.layout(op.value))
-        layout = value.layout
-        distances, masks = self.places(op, layout, surface)
-        size = self.runs(op, layout, surface)
-        for first in range(0, layout.registers, size):
-            mask = self.once_per_element(layout, masks[first])
-            self.lane_store(
-                surface.base,
-                distances[first],
-                mask,
-                value.registers[first : first + size],
-                self._hints(op),
-            )
-
     def lane_store(
         self,
         base: SSAValue,
@@ -324,6 +240,7 @@ class LaneAddresses(LaneShapes):
         mask: SSAValue | None,
         registers: Sequence[Register],
         hints: dict[str, Attribute],
+        align: int = 0,
     ) -> None:
         size = len(registers)
         properties = dict(hints)
@@ -333,7 +250,9 @@ class LaneAddresses(LaneShapes):
         on = self.true() if mask is None else mask
         self.put(
             xegpu.StoreScatterOp.create(
-                operands=[value, base, self.index(offset), on], properties=properties
+                operands=[value, base, self.index(offset), on],
+                properties=properties,
+                attributes=aligned(align),
             )
         )
 
@@ -389,6 +308,14 @@ class LaneAddresses(LaneShapes):
                 hit = self.compare("ult", self.index(place), self.index(surface.sizes[n]))
                 mask = hit if mask is None else self.binary(arith.AndIOp, mask, hit)
         return total, mask
+
+
+ALIGN = "tilewright.align"
+"""On a lane's access: bytes that divide its address, where more is known than the size of an element."""
+
+
+def aligned(bytes: int) -> dict[str, Attribute]:
+    return {ALIGN: IntegerAttr(bytes, i64)} if bytes > 1 else {}
 
 
 def _below(place: Index, extent: Index) -> bool:

@@ -33,12 +33,12 @@ from tilewright.passes.xegpu.blocks import (
     surface_fault,
 )
 from tilewright.passes.xegpu.fragments import element_of
-from tilewright.passes.xegpu.lane_addresses import LaneAddresses
 from tilewright.passes.xegpu.lane_layouts import natural
+from tilewright.passes.xegpu.lane_rows import LaneRows
 from tilewright.passes.xegpu.ownership import shape_of
 
 
-class LaneBlocks(LaneAddresses):
+class LaneBlocks(LaneRows):
     """Handlers of block ops."""
 
     # --- Descriptors -----------------------------------------------------------------------------
@@ -60,8 +60,8 @@ class LaneBlocks(LaneAddresses):
     def is_scattered(self, op: xegpu.BlockAccess) -> bool:
         if SCATTERED in op.attributes:
             return True
-        if len(op.tdesc.get_shape()) < 2 and self.owners.xe.blocks:
-            return False
+        if len(op.tdesc.get_shape()) < 2:
+            return True
         source = created(op.operands[op.tdesc_operand])
         return source is not None and surface_fault(self.owners.xe, source) is not None
 

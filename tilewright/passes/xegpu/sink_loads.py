@@ -31,19 +31,40 @@ def sink_scattered_loads(block: Block) -> None:
             or op.name.startswith(("gpu.b", "xegpu.f", "xegpu.n"))
         ):
             last = n
-    moves: list[tuple[Operation, Operation]] = []
-    for op in block.ops:
-        if not isinstance(op, xegpu.LoadNdOp) or SCATTERED not in op.attributes:
+    # Where an op stands after its move: in front of an op that stays, as that many'th from the back.
+    place: dict[Operation, tuple[int, int]] = {op: (n, 0) for op, n in order.items()}
+    ops = list(block.ops)
+    moves: list[Operation] = []
+    for op in reversed(ops):
+        if not _sinks(op):
             continue
-        users = [user for use in op.value.uses if (user := _in_block(use.operation, block))]
+        users = [
+            user
+            for result in op.results
+            for use in result.uses
+            if (user := _in_block(use.operation, block))
+        ]
         if not users:
             continue
-        first = min(users, key=lambda user: order[user])
-        if walls[order[first]] < order[op] and order[first] > order[op] + 1:
-            moves.append((op, first))
-    for op, first in moves:
+        first = min(users, key=lambda user: place[user])
+        anchor, depth = place[first]
+        if walls[anchor] < order[op]:
+            place[op] = anchor, depth - len(moves) - 1
+            moves.append(op)
+    for op in sorted(moves, key=lambda each: place[each]):
         op.detach()
-        block.insert_op_before(op, first)
+        block.insert_op_before(op, ops[place[op][0]])
+
+
+_PARTS = ("vector.extract_strided_slice", "vector.extract", "vector.shape_cast", "vector.transpose")
+
+
+def _sinks(op: Operation) -> bool:
+    """A load of single elements or rows, or a part of one, which costs nothing."""
+    if op.name in _PARTS:
+        owner = op.operands[0].owner
+        return len(op.operands) == 1 and isinstance(owner, Operation) and _sinks(owner)
+    return isinstance(op, xegpu.LoadNdOp) and SCATTERED in op.attributes
 
 
 def _in_block(op: Operation, block: Block) -> Operation | None:

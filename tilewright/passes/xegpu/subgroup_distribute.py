@@ -39,6 +39,7 @@ from tilewright.dialects.upstream import vector as more
 from tilewright.passes.level import LEVEL, infer_level
 from tilewright.passes.xegpu.fragments import Fragment, Held, element_of
 from tilewright.passes.xegpu.lane_matrix import LaneMatrix
+from tilewright.passes.xegpu.lane_rows import add_remarks
 from tilewright.passes.xegpu.ownership import (
     OwnershipAnalysis,
     lanes_of,
@@ -70,7 +71,9 @@ class XeGPUSubgroupDistribute(ModulePass):
 
 def subgroup_distribute(kernel: gpu.FuncOp, xe: XeMachine, *, hardware: bool = False) -> None:
     """Rewrites a kernel of subgroup level to lane level, in place."""
-    _Distribute(kernel, xe, hardware).kernel(kernel)
+    rewriting = _Distribute(kernel, xe, hardware)
+    rewriting.kernel(kernel)
+    add_remarks(kernel.attributes, rewriting.remarks)
     kernel.attributes[LEVEL] = StringAttr("lane")
     kernel.attributes["tilewright.lanes"] = IntegerAttr(lanes_of(xe), i64)
 
@@ -82,6 +85,7 @@ class _Distribute(LaneMatrix):
         self.owners = OwnershipAnalysis(kernel, xe, whole=True)
         self.held: dict[SSAValue, Held] = {}
         self.hardware_reductions = hardware
+        self.remarks: list[str] = []
 
     def part_types(self, like: SSAValue) -> list[Attribute]:
         count = self.owners.layout(like).registers

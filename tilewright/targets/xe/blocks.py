@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from xdsl.dialects import gpu
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, SSAValue
 
@@ -32,8 +31,11 @@ from tilewright.dialects import mach, xegpu
 from tilewright.dialects.xegpu import distribution
 from tilewright.dialects.xegpu.attrs import CacheHintAttr
 from tilewright.layout.blocks import lane_map
+from tilewright.passes.xegpu.blocks import ROW
 from tilewright.targets.xe.building import Builder, Private, bits_of
 from tilewright.targets.xe.forms import LOCALITY, Block2D, Hints
+from tilewright.targets.xe.rows import load as load_row
+from tilewright.targets.xe.rows import store as store_row
 from tilewright.targets.xe.surfaces import Message, Surface, message
 from tilewright.uarch.xe import XeMachine
 
@@ -222,16 +224,17 @@ def _message(s: Blocks, op: xegpu.BlockAccess) -> Message:
     return message(s.b, surface)
 
 
-def _is_row(op: xegpu.BlockAccess) -> bool:
-    return len(op.tdesc.get_shape()) == 1
+def is_row(op: xegpu.BlockAccess) -> bool:
+    """Is the op an access of one row: a 1-D descriptor, or a 1-D block message that a pass chose?"""
+    return len(op.tdesc.get_shape()) == 1 or ROW in op.attributes
 
 
 def load_nd(s: Blocks, op: xegpu.LoadNdOp) -> SSAValue:
     """The fragment's value; `Builder.private` knows where it lies."""
     b, kind = s.b, op.value.type
     assert isinstance(kind, VectorType)
-    if _is_row(op):
-        return _load_row(s, op)
+    if is_row(op):
+        return load_row(s, op)
     bits = bits_of(op.tdesc.element_type)
     rows, columns = op.tdesc.get_shape()[-2:]
     unit, form_kind = 1, "load"
@@ -282,8 +285,8 @@ def _say_soft(s: Blocks, op: Operation, parts: list[Part]) -> None:
 def store_nd(s: Blocks, op: xegpu.StoreNdOp) -> None:
     b, kind = s.b, op.value.type
     assert isinstance(kind, VectorType)
-    if _is_row(op):
-        _store_row(s, op)
+    if is_row(op):
+        store_row(s, op)
         return
     bits = bits_of(op.tdesc.element_type)
     rows, columns = op.tdesc.get_shape()[-2:]
@@ -307,7 +310,7 @@ def store_nd(s: Blocks, op: xegpu.StoreNdOp) -> None:
 
 def prefetch_nd(s: Blocks, op: xegpu.PrefetchNdOp) -> None:
     """A prefetch without policies goes to all levels; locality<n> says which."""
-    if _is_row(op) or not s.machine.blocks:
+    if is_row(op) or not s.machine.blocks:
         s.remark(op, f"{op.name} is left out: {s.machine.name} prefetches 2D blocks only")
         return
     b = s.b
@@ -335,36 +338,3 @@ def _portable(form: Block2D) -> Block2D:
     if form.count == 1 and form.columns == 2 * row:
         return replace(form, columns=row, count=2)
     return form
-
-
-def _load_row(s: Blocks, op: xegpu.LoadNdOp) -> SSAValue:
-    """A row of a 1-D descriptor: component i of lane l is element i * lanes + l."""
-    b, kind = s.b, op.value.type
-    assert isinstance(kind, VectorType)
-    element = kind.element_type
-    align = bits_of(element) // 8
-    addresses = _row_addresses(s, op, kind.element_count())
-    return b.gathered([b.add(mach.LoadOp(a, element, alignment=align)) for a in addresses], kind)
-
-
-def _store_row(s: Blocks, op: xegpu.StoreNdOp) -> None:
-    b, kind = s.b, op.value.type
-    assert isinstance(kind, VectorType)
-    align = bits_of(kind.element_type) // 8
-    for i, address in enumerate(_row_addresses(s, op, kind.element_count())):
-        b.put(mach.StoreOp(b.component(op.value, i), address, alignment=align))
-
-
-def _row_addresses(s: Blocks, op: xegpu.BlockAccess, count: int) -> list[SSAValue]:
-    b = s.b
-    surface = s.surface(op.operands[op.tdesc_operand])
-    if (offsets := op.mixed_offsets) is not None:
-        surface = surface.moved(b, offsets)
-    size = surface.element_bytes
-    lane = b.add(gpu.LaneIdOp())
-    at = b.times(b.plus(surface.offsets[-1], lane), b.times(surface.strides[-1], size))
-    for offset, stride in zip(surface.offsets[:-1], surface.strides[:-1], strict=True):
-        at = b.plus(at, b.times(offset, b.times(stride, size)))
-    first = b.address(surface.base, at)
-    step = b.times(surface.strides[-1], size * s.lanes)
-    return [b.address(first, b.times(step, i)) for i in range(count)]

@@ -243,6 +243,14 @@ class Builder:
         block.insert_ops_after(cast, loaded.owner)
         return cast[-1].results[0]
 
+    def in_memory(self, value: SSAValue, word: int, kind: VectorType) -> SSAValue:
+        """Words of `word` bits as a fragment of more components than a register has: through private memory."""
+        pointer = self.scratch(kind.element_count() * bits_of(kind.element_type) // 8)
+        held = Private(pointer, 0, word, self.put(mach.StoreOp(value, pointer, alignment=64)))
+        fragment = self.read_private(held, kind)
+        self.private[fragment] = held
+        return fragment
+
     def _read_registers(self, held: Private, type: VectorType, longest: int) -> SSAValue:
         """A fragment of several registers, whose words are not its components: read register by register."""
         size = bits_of(type.element_type) // 8

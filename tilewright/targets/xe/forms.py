@@ -8,6 +8,7 @@ callee table (`intel`, `igc`, `emu`) says what the name stands for. Sizes are ro
 | `xe_load2d_*`  | base, width, height, pitch, x, y, private memory | the fragment, in private memory |
 | `xe_store2d_*` | base, width, height, pitch, x, y, private memory | |
 | `xe_prefetch2d_*` | base, width, height, pitch, x, y | |
+| `xe_row_load_*`, `xe_row_store_*` | address[, words] | words |
 | `xe_dpas_*` | A, B, C | D |
 
 `width` and `pitch` count bytes, `height` rows, all i32; x and y count elements and rows. Where lane and
@@ -200,6 +201,25 @@ class Lsc:
 
 
 @dataclass(frozen=True)
+class Row:
+    """A 1-D block message: `count` words of `bits` bits per lane, word i of lane l at i * lanes + l.
+
+    The address is the same for all lanes, and nothing checks bounds; `shared`: in shared local memory.
+    """
+
+    kind: Literal["load", "store"]
+    bits: int
+    count: int
+    shared: bool = False
+    hints: Hints = Hints()
+
+    @property
+    def name(self) -> str:
+        where = "_slm" if self.shared else ""
+        return f"xe_row_{self.kind}_{self.bits}b_x{self.count}{where}{self.hints.suffix}"
+
+
+@dataclass(frozen=True)
 class NamedBarrier:
     """One half of a named barrier: `arrive` or `wait`, its number, and how many subgroups take part."""
 
@@ -217,7 +237,7 @@ class Fence:
     flush: str
 
 
-Form = Block2D | Dpas | Lsc | NamedBarrier | Fence
+Form = Block2D | Dpas | Lsc | Row | NamedBarrier | Fence
 
 _LONG = {short: long for long, short in _SHORT.items()}
 _BLOCK = re.compile(
@@ -225,6 +245,7 @@ _BLOCK = re.compile(
 )
 _DPAS = re.compile(r"dpas_([a-z0-9]+)_([a-z0-9]+)_([a-z0-9]+)_(\d+)x(\d+)x(\d+)")
 _LSC = re.compile(r"lsc_(load|store|prefetch)(?:_(\d+)b_x(\d+))?_(\w\w)_(\w\w)")
+_ROW = re.compile(r"row_(load|store)_(\d+)b_x(\d+)(_slm)?(?:_(\w\w)_(\w\w))?")
 _NAMED = re.compile(r"nbar_(arrive|wait)_(\d+)_(\d+)")
 _FENCE = re.compile(r"fence_([a-z]+)_([a-z]+)_([a-z]+)")
 
@@ -249,6 +270,9 @@ def parse(callee: str) -> Form | None:
     if found := _LSC.fullmatch(name):
         verb, bits, count, l1, l3 = found.groups()
         return Lsc(verb, int(bits or 8), int(count or 1), _hints(l1, l3))  # pyright: ignore
+    if found := _ROW.fullmatch(name):
+        verb, bits, count, shared, l1, l3 = found.groups()
+        return Row(verb, int(bits), int(count), shared is not None, _hints(l1, l3))  # pyright: ignore
     if found := _NAMED.fullmatch(name):
         half, number, count = found.groups()
         return NamedBarrier(half, int(number), int(count))  # pyright: ignore

@@ -15,14 +15,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from xdsl.dialects import arith, scf, vector
-from xdsl.dialects.builtin import IndexType, IntegerType, MemRefType, VectorType
+from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, MemRefType, VectorType
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.dialects import mach, xegpu
+from tilewright.passes.xegpu.lane_addresses import ALIGN
 from tilewright.targets.xe.blocks import Blocks, hints_of
 from tilewright.targets.xe.building import (
     GLOBAL,
+    LANES_MOST,
     Builder,
     Index,
     bits_of,
@@ -90,11 +92,18 @@ def load(s: Blocks, op: xegpu.LoadGatherOp) -> SSAValue:
     base, address = _address(s, op, element)
     address = _guarded(s, op.mask, base, address)
     hints = hints_of(op)
+    known = max(bits // 8, _alignment(op))
+    # Elements that come together as aligned words are read as such: one message.
+    word = 32 if bits < 32 and known % 4 == 0 and count * bits % 32 == 0 else bits
+    many = count * bits // word
     if hints and base.type == GLOBAL:
-        name = f"xe_lsc_load_{bits}b_x{count}{hints.suffix}"
-        loaded = b.call(name, [address], [words(count, bits)]).results[0]
-        return _from_words(b, loaded, kind)
-    return b.add(mach.LoadOp(address, _vector(kind), alignment=bits // 8))
+        name = f"xe_lsc_load_{word}b_x{many}{hints.suffix}"
+        put = b.call(name, [address], [words(many, word)])
+        return _from_words(b, put, kind, word)
+    if word == bits:
+        return b.add(mach.LoadOp(address, _vector(kind), alignment=known))
+    put = b.put(mach.LoadOp(address, words(many, word), alignment=known))
+    return _from_words(b, put, kind, word)
 
 
 def store(s: Blocks, op: xegpu.StoreScatterOp) -> None:
@@ -103,13 +112,19 @@ def store(s: Blocks, op: xegpu.StoreScatterOp) -> None:
     bits, count = bits_of(element), count_of(kind)
     base, address = _address(s, op, element)
     hints = hints_of(op)
+    known = max(bits // 8, _alignment(op))
+    word = 32 if bits < 32 and known % 4 == 0 and count * bits % 32 == 0 else bits
+    many = count * bits // word
 
     def write(inner: Builder) -> None:
         if hints and base.type == GLOBAL:
-            value = _to_words(inner, op.value, count, bits)
-            inner.call(f"xe_lsc_store_{bits}b_x{count}{hints.suffix}", [address, value])
+            value = _to_words(inner, op.value, many, word)
+            inner.call(f"xe_lsc_store_{word}b_x{many}{hints.suffix}", [address, value])
+        elif word != bits:
+            value = _to_words(inner, op.value, many, word)
+            inner.put(mach.StoreOp(value, address, alignment=known))
         else:
-            inner.put(mach.StoreOp(op.value, address, alignment=bits // 8))
+            inner.put(mach.StoreOp(op.value, address, alignment=known))
 
     mask = _mask(b, op.mask)
     if is_true(mask):
@@ -127,7 +142,15 @@ def _inside(b: Builder, block: Block, write: Callable[[Builder], None]) -> None:
     b.op = outer
 
 
-def _from_words(b: Builder, value: SSAValue, kind: Attribute) -> SSAValue:
+def _alignment(op: Operation) -> int:
+    """Bytes that a pass found to divide the lane's address."""
+    found = op.attributes.get(ALIGN)
+    return found.value.data if isinstance(found, IntegerAttr) else 1
+
+
+def _from_words(b: Builder, put: Operation, kind: Attribute, word: int) -> SSAValue:
+    """A fragment of the words that an op loaded."""
+    value = put.results[0]
     if not isinstance(kind, VectorType):
         scalar = b.component(value, 0)
         if isinstance(kind, IntegerType):
@@ -135,7 +158,11 @@ def _from_words(b: Builder, value: SSAValue, kind: Attribute) -> SSAValue:
         if isinstance(kind, IndexType):
             return b.add(arith.IndexCastOp(scalar, kind))
         return b.add(arith.BitcastOp(scalar, kind))
-    return b.add(vector.BitcastOp(value, kind)) if kind != value.type else value
+    if kind == value.type:
+        return value
+    if kind.element_count() <= LANES_MOST:
+        return b.add(vector.BitcastOp(value, kind))
+    return b.in_memory(value, word, kind)
 
 
 def _to_words(b: Builder, value: SSAValue, count: int, bits: int) -> SSAValue:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.codegen.registers import llvm_vector
-from tilewright.targets.xe.forms import Block2D, Dpas
+from tilewright.targets.xe.forms import Block2D, Dpas, Row
 
 LANE = "_Z22get_sub_group_local_idv"
 SHUFFLE = "_Z17sub_group_shuffleij"
@@ -162,6 +162,37 @@ def _present(t: _Text, lane: str, mask: np.ndarray) -> str | None:
         return None
     assert mask[:count].all(), "the lanes that hold elements come first"
     return t.emit(f"icmp ult i32 {lane}, {count}")
+
+
+def row(name: str, form: Row, lanes: int) -> str:
+    """The function of a 1-D block message: every lane accesses its own words."""
+    t = _Text()
+    word, type = f"i{form.bits}", llvm_vector(form.count, f"i{form.bits}")
+    pointer = f"ptr addrspace({3 if form.shared else 1})"
+    lane = t.emit(f"call spir_func i32 @{LANE}()")
+    value = "poison"
+    for i in range(form.count):
+        at = lane if i == 0 else t.emit(f"add i32 {lane}, {i * lanes}")
+        address = t.emit(f"getelementptr {word}, {pointer} %base, i32 {at}")
+        if form.kind == "load":
+            read = t.emit(f"load {word}, {pointer} {address}, align {min(4, form.bits // 8)}")
+            value = (
+                read
+                if form.count == 1
+                else t.emit(f"insertelement {type} {value}, {word} {read}, i32 {i}")
+            )
+        else:
+            held = _component(t, type, "%data", form.count, i)
+            t.line(f"store {word} {held}, {pointer} {address}, align {min(4, form.bits // 8)}")
+    body = "\n".join(t.lines)
+    head, end = f"{pointer} %base", f"ret {type} {value}"
+    result = type
+    if form.kind == "store":
+        head, end, result = f"{head}, {type} %data", "ret void", "void"
+    return (
+        f"define internal spir_func {result} @{name}({head}) ATTRIBUTE {{\nentry:\n{body}\n"
+        f"  {end}\n}}\n"
+    )
 
 
 def _widened(t: _Text, type: str, bits: int, value: str, acc: str) -> str:

@@ -36,6 +36,8 @@ OPCODES = {
     225: "OpMemoryBarrier",
     345: "OpGroupNonUniformShuffle",
     346: "OpGroupNonUniformShuffleXor",
+    5575: "OpSubgroupBlockReadINTEL",
+    5576: "OpSubgroupBlockWriteINTEL",
     5611: "OpAsmCallINTEL",
     6035: "OpAtomicFAddEXT",
     6142: "OpControlBarrierArriveINTEL",

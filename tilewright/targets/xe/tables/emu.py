@@ -9,7 +9,7 @@ from xdsl.ir import Operation
 
 from tilewright.codegen.printer import Arg, Printer, unsupported
 from tilewright.targets.xe import soft
-from tilewright.targets.xe.forms import Block2D, Dpas, Fence, Form, Hints, Lsc
+from tilewright.targets.xe.forms import Block2D, Dpas, Fence, Form, Hints, Lsc, Row
 from tilewright.targets.xe.tables.base import Table, define, define_block, lanes_of, neutral
 from tilewright.targets.xe.tables.intel import fence, lsc
 
@@ -26,6 +26,9 @@ def _callee(p: Printer, op: Operation, callee: str, form: Form, args: list[Arg])
             return ""
         case Block2D():
             define_block(p, callee, form, lanes_of(op), True)
+            return neutral(p, op, callee, form, args)
+        case Row():
+            define(p, callee, lambda: soft.row(callee, form, lanes_of(op)), True)
             return neutral(p, op, callee, form, args)
         case Dpas():
             define(p, callee, lambda: soft.dpas(callee, form), True)

@@ -7,6 +7,7 @@ That compiler is older than the SPIR-V extensions of the product, but knows the 
 | load2d, vnni, transpose | `llvm.genx.GenISA.LSC2DBlockRead`, by name; at most 16 components at once |
 | the same with policies, store2d, prefetch2d | inline vISA: `lsc_load_block2d`, `lsc_store_block2d` |
 | dpas | OpenCL builtins `intel_sub_group_*_matrix_mad_*`; `llvm.genx.GenISA.sub.group.dpas` for tf32 |
+| row load, store | OpenCL builtins `intel_sub_group_block_read`, `_write`; policies are left out |
 | lsc load, store, prefetch | `__builtin_IB_lsc_*` |
 
 LLVM's SPIR-V backend passes no vector to inline assembly, so the text is put in afterwards: a call of an
@@ -21,9 +22,19 @@ from dataclasses import replace
 from xdsl.ir import Operation
 
 from tilewright.codegen.printer import Arg, Printer, integer_attribute
-from tilewright.targets.xe.forms import Block2D, Dpas, Fence, Form, Hints, Lsc, NamedBarrier, parse
+from tilewright.targets.xe.forms import (
+    Block2D,
+    Dpas,
+    Fence,
+    Form,
+    Hints,
+    Lsc,
+    NamedBarrier,
+    Row,
+    parse,
+)
 from tilewright.targets.xe.tables.base import Table, lanes_of
-from tilewright.targets.xe.tables.intel import fence, named_barrier
+from tilewright.targets.xe.tables.intel import fence, named_barrier, row
 from tilewright.targets.xe.tables.rewrite import Instruction, Words, is_function, literal, take
 
 EXTENSIONS = (
@@ -251,6 +262,8 @@ def _callee(p: Printer, op: Operation, callee: str, form: Form, args: list[Arg])
             return _dpas(p, op, form, args)
         case Lsc():
             return _lsc(p, op, form, args)
+        case Row():
+            return row(p, replace(form, hints=Hints()), args)
         case NamedBarrier():
             return named_barrier(p, form)
         case Fence():

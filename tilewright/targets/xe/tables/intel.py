@@ -5,6 +5,7 @@
 | load2d, vnni, transpose | OpSubgroup2DBlockLoad[Transform, Transpose]INTEL | SPV_INTEL_2d_block_io |
 | store2d, prefetch2d | OpSubgroup2DBlockStoreINTEL, ..PrefetchINTEL | the same |
 | dpas | OpSubgroupMatrixMultiplyAccumulateINTEL | SPV_INTEL_subgroup_matrix_multiply_accumulate |
+| row load, store | OpSubgroupBlockReadINTEL, OpSubgroupBlockWriteINTEL | SPV_INTEL_subgroups |
 | cache policies | CacheControlLoadINTEL, CacheControlStoreINTEL on the pointer | SPV_INTEL_cache_controls |
 | named barriers | OpAsmCallINTEL of nbarrier.signal, nbarrier.wait | SPV_INTEL_inline_assembly |
 | fences | OpMemoryBarrier | |
@@ -27,6 +28,7 @@ from tilewright.targets.xe.forms import (
     Hints,
     Lsc,
     NamedBarrier,
+    Row,
 )
 from tilewright.targets.xe.tables.base import Table
 from tilewright.targets.xe.tables.rewrite import DECORATE, Instruction, Words, is_type, take
@@ -157,6 +159,27 @@ def lsc(p: Printer, op: Operation, form: Lsc, args: list[Arg]) -> str:
     return p.call("void", "_Z8prefetchPU3AS1Kcm", [(pointer[0], at), ("i64", "1")])
 
 
+_ROW_TYPES = {8: ("uc", "h"), 16: ("us", "t"), 32: ("", "j"), 64: ("ul", "m")}
+
+
+def row(p: Printer, form: Row, args: list[Arg]) -> str:
+    """intel_sub_group_block_read_us4 and its kind: the backend makes them SPV_INTEL_subgroups' block ops."""
+    suffix, letter = _ROW_TYPES[form.bits]
+    base = args[0]
+    if form.hints and not form.shared:
+        base = (base[0], decorated(p, base[1], form.hints, form.kind == "store"))
+    stem = f"intel_sub_group_block_{'read' if form.kind == 'load' else 'write'}"
+    name = f"{stem}_{suffix}" if suffix else stem
+    name += str(form.count) if form.count > 1 else ""
+    space = f"PU3AS{3 if form.shared else 1}"
+    type = f"i{form.bits}" if form.count == 1 else f"<{form.count} x i{form.bits}>"
+    if form.kind == "load":
+        return p.call(type, mangled(name, f"{space}K{letter}"), [base])
+    code = letter if form.count == 1 else f"Dv{form.count}_{letter}"
+    p.call("void", mangled(name, f"{space}{letter}{code}"), [base, (type, args[1][1])])
+    return ""
+
+
 def named_barrier(p: Printer, form: NamedBarrier) -> str:
     """vISA text: SPIR-V has no named barrier whose halves are apart."""
     text = (
@@ -188,6 +211,8 @@ def _callee(p: Printer, op: Operation, callee: str, form: Form, args: list[Arg])
             return _dpas(p, op, form, args)
         case Lsc():
             return lsc(p, op, form, args)
+        case Row():
+            return row(p, form, args)
         case NamedBarrier():
             return named_barrier(p, form)
         case Fence():

@@ -1,0 +1,217 @@
+"""Which accesses move a block that no 2D block message reaches: rows of the subgroup, or vectors of single lanes.
+
+A *row* is a 1-D block message: word i of lane l is word i * lanes + l of consecutive memory, one address for all. A
+*vector* is a lane's own: consecutive elements from an address of its own. Which of them fit is told by the ownership of
+the value (`Layout`), by the alignment that is known, and by the machine's table; which is taken, by its costs:
+
+    A 16x32 of f16, 8 lanes, a lane owns pairs of columns      16 rows of 32-bit words x2
+    B 16x32 of f16, lanes own columns                          16 rows of 16-bit words x4, packed in registers
+    B^T 8x16 of f16, a lane owns a row                         one vector of 32-bit words x8
+    rows that begin at odd multiples of 2 bytes                single elements
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright import layout as ly
+from tilewright.uarch.xe import XeMachine
+
+Kind = Literal["row", "lane"]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One access: `registers` in the order in which it fills them, `start` of lane 0 in the block."""
+
+    registers: tuple[int, ...]
+    start: tuple[int, ...]
+    word: int
+    """Elements side by side that one lane gets as a word."""
+    bits: int
+    """Of a word."""
+
+    @property
+    def count(self) -> int:
+        """Words per lane."""
+        return len(self.registers) // self.word
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Accesses of one kind that move all registers of a value."""
+
+    kind: Kind
+    runs: tuple[Run, ...]
+    cost: int
+
+
+@dataclass(frozen=True)
+class Question:
+    """A value of `bits` bits per element, dealt by `layout` over the block, in memory whose rows are aligned so."""
+
+    xe: XeMachine
+    layout: ly.Layout
+    bits: int
+    align: int
+    """Bytes that divide the address of the block's first element, whatever the row."""
+    form: str = "load"
+    shared: bool = False
+    contiguous: bool = True
+    """Do elements of a row lie side by side?"""
+    whole: int | None = None
+    """Aligned groups of so many columns are inside or outside together; None where all are inside."""
+
+    @property
+    def lanes(self) -> int:
+        return self.layout.lanes
+
+
+def best(q: Question) -> Plan:
+    """The cheapest accesses of the whole block, all of which is taken to be inside."""
+    found = [plan for plan in (rows(q), vectors(q)) if plan is not None]
+    return min(found, key=lambda plan: plan.cost)
+
+
+def _tables(layout: ly.Layout) -> tuple[list[Ints], list[Ints]]:
+    """Coordinates of lanes and of registers."""
+    lane = [np.asarray(x, np.int64) for x in layout.at(lane=np.arange(layout.lanes))]
+    register = [np.asarray(x, np.int64) for x in layout.at(register=np.arange(layout.registers))]
+    return lane, register
+
+
+# --- Rows of the subgroup ----------------------------------------------------------------------------------
+
+
+def rows(q: Question) -> Plan | None:
+    """1-D block messages for all registers; None where lanes do not own rows so, or rows are not aligned."""
+    lane, register = _tables(q.layout)
+    if not q.contiguous or q.bits % 8 or any(x.any() for x in lane[:-1]):
+        return None
+    word = int(lane[-1][1]) if q.lanes > 1 else 1
+    if word < 1 or (lane[-1] != np.arange(q.lanes) * word).any():
+        return None
+    form = q.xe.row_form(q.form, q.bits * word)
+    if form is None:
+        return None
+    need = form.shared_align if q.shared else form.align
+    runs: list[Run] = []
+    for row, at in _by_row(register).items():
+        words = _words(at, word)
+        if words is None:
+            return None
+        for part in _chunks(words, q.lanes * word, form.counts):
+            start = (*row, part[0][0])
+            if _aligned(start[-1], q.bits, q.align) % need:
+                return None
+            order = tuple(n for _, numbers in part for n in numbers)
+            runs.append(Run(order, start, word, q.bits * word))
+    return Plan("row", tuple(runs), _cost_of_rows(q, runs))
+
+
+def _by_row(register: Sequence[Ints]) -> dict[tuple[int, ...], list[tuple[int, int]]]:
+    """(column, register) of every register, by the row that it is in, columns ascending."""
+    found: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    for n, column in enumerate(register[-1]):
+        row = tuple(int(x[n]) for x in register[:-1])
+        found.setdefault(row, []).append((int(column), n))
+    for at in found.values():
+        at.sort()
+    return found
+
+
+def _words(at: Sequence[tuple[int, int]], word: int) -> list[tuple[int, tuple[int, ...]]] | None:
+    """(column, registers) of the words of a row; None where a lane's neighbours are not side by side."""
+    words: list[tuple[int, tuple[int, ...]]] = []
+    for first in range(0, len(at), word):
+        part = at[first : first + word]
+        column = part[0][0]
+        if [c for c, _ in part] != list(range(column, column + word)):
+            return None
+        words.append((column, tuple(n for _, n in part)))
+    return words
+
+
+def _chunks(
+    words: Sequence[tuple[int, tuple[int, ...]]], step: int, counts: Sequence[int]
+) -> list[list[tuple[int, tuple[int, ...]]]]:
+    """Words that follow each other at a distance of `step`, cut into the legal counts, largest first."""
+    chunks: list[list[tuple[int, tuple[int, ...]]]] = []
+    at = 0
+    while at < len(words):
+        together = 1
+        while (
+            at + together < len(words) and words[at + together][0] == words[at][0] + together * step
+        ):
+            together += 1
+        size = max(c for c in counts if c <= together)
+        chunks.append(list(words[at : at + size]))
+        at += size
+    return chunks
+
+
+def _aligned(column: int, bits: int, align: int) -> int:
+    """Bytes that divide the address of a column."""
+    offset = column * bits // 8
+    return align if offset == 0 else min(align, offset & -offset)
+
+
+def _cost_of_rows(q: Question, runs: Sequence[Run]) -> int:
+    costs = q.xe.costs
+    total = 0
+    for run in runs:
+        size = len(run.registers) * q.bits * q.lanes // 8
+        total += costs.message + -(-size // costs.row_bytes)
+    return total
+
+
+# --- Vectors of single lanes ----------------------------------------------------------------------------------
+
+
+def vectors(q: Question) -> Plan:
+    """Accesses of single lanes, as wide as alignment and table allow; single elements always do."""
+    lane, register = _tables(q.layout)
+    runs: list[Run] = []
+    for row, at in _by_row(register).items():
+        n = 0
+        while n < len(at):
+            size, bits = _widest(q, lane[-1], at, n)
+            part = at[n : n + size]
+            word = max(1, bits // q.bits)
+            runs.append(Run(tuple(r for _, r in part), (*row, part[0][0]), word, bits))
+            n += size
+    costs = q.xe.costs
+    total = 0
+    for run in runs:
+        size = len(run.registers) * q.bits * q.lanes // 8
+        total += costs.message + costs.addresses + -(-size // costs.lane_bytes)
+    return Plan("lane", tuple(runs), total)
+
+
+def _widest(q: Question, lanes: Ints, at: Sequence[tuple[int, int]], first: int) -> tuple[int, int]:
+    """(elements, bits of a word) of the widest access of a lane that begins at a register's element."""
+    column = at[first][0]
+    together = 1
+    while first + together < len(at) and at[first + together][0] == column + together:
+        together += 1
+    if not q.contiguous:
+        together = 1
+    words = dict(q.xe.lane_words)
+    bits = max(32, q.bits)
+    pack = bits // q.bits
+    if bits % q.bits or q.align % 4 or column % pack or (lanes % pack).any():
+        return 1, q.bits
+    for count in sorted(words.get(bits, (1,)), reverse=True):
+        size = count * pack
+        # Three words leave the next access without a partner.
+        if count == 3 or size > together or (size == 1 and bits != q.bits):
+            continue
+        if q.whole is None or not (q.whole % size or column % size or (lanes % size).any()):
+            return size, bits
+    return 1, q.bits

@@ -1,0 +1,110 @@
+"""load_nd and store_nd of one row: 1-D block messages, or accesses of single lanes.
+
+    %v = xegpu.load_nd %t[%y, %x] {tilewright.row} : !xegpu.tensor_desc<1x32xf16, ..> -> vector<4xf16>     (8 lanes)
+    ->
+    %p = mach.ptr_add %base, (%y * pitch + 2 * %x)
+    %w = mach.call @xe_row_load_32b_x2(%p) : vector<2xi32> ; %v = vector.bitcast %w
+
+`tilewright.row` says that the row is inside of its base and aligned for a message: words of the elements that a lane
+owns side by side, word i of lane l at i * lanes + l. Without it every lane accesses its own elements.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xdsl.dialects import gpu, vector
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import SSAValue
+
+from tilewright.dialects import mach, xegpu
+from tilewright.passes.xegpu.blocks import ROW
+from tilewright.targets.xe.building import (
+    GLOBAL,
+    LANES_MOST,
+    SHARED,
+    Index,
+    bits_of,
+    words,
+)
+from tilewright.targets.xe.forms import Row
+
+if TYPE_CHECKING:
+    from tilewright.targets.xe.blocks import Blocks
+
+
+def load(s: Blocks, op: xegpu.LoadNdOp) -> SSAValue:
+    """Component i of lane l is element i * lanes + l, in words of neighbours where the row is dealt so."""
+    b, kind = s.b, op.value.type
+    assert isinstance(kind, VectorType)
+    element = kind.element_type
+    if ROW not in op.attributes:
+        size = bits_of(element) // 8
+        addresses = _addresses(s, op, kind.element_count())
+        loads = [b.add(mach.LoadOp(a, element, alignment=size)) for a in addresses]
+        return b.gathered(loads, kind)
+    form = _form(s, op, kind)
+    call = b.call(form.name, [_start(s, op)], [words(form.count, form.bits)])
+    loaded = call.results[0]
+    if kind.element_count() <= LANES_MOST:
+        return loaded if loaded.type == kind else b.add(vector.BitcastOp(loaded, kind))
+    return b.in_memory(loaded, form.bits, kind)
+
+
+def store(s: Blocks, op: xegpu.StoreNdOp) -> None:
+    b, kind = s.b, op.value.type
+    assert isinstance(kind, VectorType)
+    if ROW not in op.attributes:
+        size = bits_of(kind.element_type) // 8
+        for i, address in enumerate(_addresses(s, op, kind.element_count())):
+            b.put(mach.StoreOp(b.component(op.value, i), address, alignment=size))
+        return
+    form = _form(s, op, kind)
+    b.call(form.name, [_start(s, op), b.as_words(op.value, form.count, form.bits)])
+
+
+def _form(s: Blocks, op: xegpu.LoadNdOp | xegpu.StoreNdOp, kind: VectorType) -> Row:
+    from tilewright.targets.xe.blocks import hints_of
+
+    bits, count = bits_of(kind.element_type), kind.element_count()
+    width = op.tdesc.get_shape()[-1]
+    word = 1
+    if len(op.tdesc.get_shape()) > 1:
+        group = (16 if s.lanes >= 16 else 32) // bits
+        word = group if group > 1 and width % (s.lanes * group) == 0 else 1
+    base = s.surface(op.operands[op.tdesc_operand]).base
+    form = Row(
+        "load" if isinstance(op, xegpu.LoadNdOp) else "store",
+        bits * word,
+        count // word,
+        base.type == SHARED,
+        hints_of(op),
+    )
+    known = s.machine.row_form(form.kind, form.bits)
+    if known is None or form.count not in known.counts or base.type not in (GLOBAL, SHARED):
+        raise s.b.refuse(
+            f"{s.machine.name} has no 1-D block {form.kind} of {form.count} words of {form.bits} bits"
+        )
+    return form
+
+
+def _start(s: Blocks, op: xegpu.BlockAccess) -> SSAValue:
+    """Address of the row's first element: the same for all lanes."""
+    b = s.b
+    surface = s.surface(op.operands[op.tdesc_operand])
+    if (offsets := op.mixed_offsets) is not None:
+        surface = surface.moved(b, offsets)
+    size = surface.element_bytes
+    at: Index = 0
+    for offset, stride in zip(surface.offsets, surface.strides, strict=True):
+        at = b.plus(at, b.times(offset, b.times(stride, size)))
+    return b.address(surface.base, at)
+
+
+def _addresses(s: Blocks, op: xegpu.BlockAccess, count: int) -> list[SSAValue]:
+    b = s.b
+    surface = s.surface(op.operands[op.tdesc_operand])
+    lane = b.add(gpu.LaneIdOp())
+    step = b.times(surface.strides[-1], surface.element_bytes)
+    first = b.address(_start(s, op), b.times(lane, step))
+    return [b.address(first, b.times(step, i * s.lanes)) for i in range(count)]
