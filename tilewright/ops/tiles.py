@@ -5,6 +5,7 @@ These are the sizes that a user would pass by hand; the kernels are the same.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from tilewright.runtime.arrays import describe
@@ -30,7 +31,20 @@ def product_tile(a: Any, m: int, n: int) -> dict[str, int]:
 
 def attention_tile(q: Any, d: int) -> dict[str, int]:
     """BM, BN of attention with head dimension `d`: what fits a GPU's registers; {} elsewhere."""
-    if not on_gpu(q):
+    arg = describe(q)
+    if not arg.device.startswith("cuda"):
         return {}
-    small = describe(q).dtype.itemsize > 2
-    return {"BM": 64 if small else 128, "BN": 64 if d > 128 or small else 128}
+    if arg.dtype.itemsize > 2:
+        return {"BM": 64, "BN": 64}
+    if d <= 64 and _has_warpgroups(arg.device):
+        # Exponentials take as long as the products: three warpgroups of 64 rows keep both units busy.
+        return {"BM": 192, "BN": 128}
+    return {"BM": 128, "BN": 64 if d > 128 else 128}
+
+
+@cache
+def _has_warpgroups(device: str) -> bool:
+    """Does a GPU ("cuda:0") multiply by warpgroups?"""
+    from tilewright.targets.cuda import driver
+
+    return driver.device(int(device.partition(":")[2] or 0)).capability == (9, 0)

@@ -7,6 +7,7 @@ Each can be left out by name (`options.disable`); each needs those before it.
 | positions | tiles are placed where they are loaded |
 | rounding | f32 becomes tf32 where it is loaded |
 | shares | the workgroups of a cluster share a loop's iterations |
+| masks | loops are split where masks begin or cease to hold everywhere |
 | clusters | neighbouring programs share the copies of what both load (off: see CLUSTERS) |
 | persistent | a workgroup runs many programs, side by side in the grid |
 | rings | loads of products go through rings of shared memory, filled by TMA |
@@ -31,6 +32,7 @@ from tilewright.passes.cleanup import cleanup
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda.ownership import Ownership, plan_ownership
 from tilewright.targets.cuda.passes.clusters import form_clusters
+from tilewright.targets.cuda.passes.masks import split_masked
 from tilewright.targets.cuda.passes.overlap import overlap_products
 from tilewright.targets.cuda.passes.partial import keep_partial
 from tilewright.targets.cuda.passes.persistent import make_persistent
@@ -50,6 +52,7 @@ from tilewright.uarch.base import Machine
 
 ABLATIONS = (
     "rings",
+    "masks",
     "persistent",
     "clusters",
     "partial",
@@ -100,6 +103,9 @@ def make_asynchronous(
     if not will_form(kernel, machine, remarks):
         return None
     groups = warpgroups(kernel)
+    if "masks" not in off:
+        run("masks", lambda: split_masked(kernel))
+        run("cleanup", lambda: cleanup(kernel))
     planned = share != ALONE or bool(off) or options.num_stages is not None
     work = None if planned else work_of(kernel, machine)
     if share.parts > 1:

@@ -12,18 +12,20 @@ Requires: plans of the single loops. Guarantees: as `rotate`.
 
 Takes part: a loop whose carried values all begin as the results, in order, of a loop of the same block, when both leave
 the same L to the next iteration (equal ops on the same rings, arrays and carried values), nothing else reads what the
-first loop gives, and nothing between the two has an effect. At most `MOST` loops: their code is made once for each loop
-before them.
+first loop gives, and nothing between the two has an effect; and where the second begins depends on the program, so
+that it runs in most of them (one that is there for a ragged end would cost registers for nothing). At most `MOST`
+loops: their code is made once for each loop before them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects import arith, scf
+from xdsl.dialects import arith, gpu, scf
 from xdsl.ir import Block, Region, SSAValue
 
 from tilewright.passes.memory_objects import is_pure
+from tilewright.targets.cuda.passes.rings import PROGRAMS
 from tilewright.targets.cuda.passes.rotation import Rotation, Values
 
 MOST = 3
@@ -57,7 +59,28 @@ def _follows(rotation: Rotation, before: Rotation) -> bool:
     ]
     if not other.is_before_in_block(loop) or any(op.regions or not is_pure(op) for op in between):
         return False
-    return _same_late(before, rotation)
+    return _varies(loop.lb) and _same_late(before, rotation)
+
+
+def _varies(value: SSAValue) -> bool:
+    """Does a value differ from program to program? A second loop that begins there runs in most of them."""
+    seen: set[SSAValue] = set()
+    work = [value]
+    while work:
+        here = work.pop()
+        if here in seen:
+            continue
+        seen.add(here)
+        owner = here.owner
+        if isinstance(owner, Block):
+            around = owner.parent_op()
+            if isinstance(around, scf.ForOp) and PROGRAMS in around.attributes:
+                return True
+        elif isinstance(owner, gpu.BlockIdOp):
+            return True
+        elif not owner.regions:
+            work += owner.operands
+    return False
 
 
 def _same_late(a: Rotation, b: Rotation) -> bool:

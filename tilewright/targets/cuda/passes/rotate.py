@@ -32,9 +32,11 @@ from tilewright.passes.memory_objects import is_pure
 from tilewright.targets.cuda.passes.chains import chained, rewrite_chain
 from tilewright.targets.cuda.passes.rotation import Rotation, rewrite
 
-MOST_REGISTERS = {1: 200, 2: 200, 3: 128}
-"""Registers of a thread that the products of a rotated loop, and what is carried to L, may take together, by the
-number of warpgroups: some thirty less than a thread has."""
+REGISTERS = {1: 232, 2: 232, 3: 160}
+"""Of a thread that computes, by the number of warpgroups."""
+OTHERS, HANDED_ON = 32, 48
+"""Of these, kept for addresses and arithmetic beside the products of a rotated loop and what is carried to L; and so
+many where loops hand L on, which keeps the scalars of both at hand (else it is slower than to wait in between)."""
 
 
 def rotate_loops(function: gpu.FuncOp, groups: int) -> int:
@@ -44,9 +46,10 @@ def rotate_loops(function: gpu.FuncOp, groups: int) -> int:
         if not isinstance(op, scf.ForOp) or op.parent is None:
             continue
         plan = _plan(op)
-        if plan is not None and _registers(plan, groups) <= MOST_REGISTERS[groups]:
+        if plan is not None and _registers(plan, groups) <= REGISTERS[groups] - OTHERS:
             found.append(plan)
-    for run in chained(found):
+    roomy = all(_registers(plan, groups) <= REGISTERS[groups] - HANDED_ON for plan in found)
+    for run in chained(found) if roomy else [[plan] for plan in found]:
         if len(run) > 1:
             rewrite_chain(run)
         else:
