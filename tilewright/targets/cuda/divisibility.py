@@ -20,6 +20,19 @@ ANY = 0
 MOST = 1 << 12
 
 
+_QUOTIENTS = frozenset(
+    f"arith.{x}" for x in ("divsi", "divui", "floordivsi", "ceildivsi", "ceildivui")
+)
+_CASTS = frozenset(f"arith.{x}" for x in ("index_cast", "index_castui", "extsi", "extui", "trunci"))
+
+
+def _constant(value: SSAValue) -> int | None:
+    op = value.owner
+    if isinstance(op, arith.ConstantOp) and isinstance(op.value, IntegerAttr):
+        return op.value.value.data
+    return None
+
+
 def divisor(value: SSAValue | int, seen: frozenset[SSAValue] = frozenset()) -> int:
     """The largest known divisor of an index (at most `MOST`); `ANY` for zero."""
     if isinstance(value, int):
@@ -52,8 +65,25 @@ def divisor(value: SSAValue | int, seen: frozenset[SSAValue] = frozenset()) -> i
         return _gcd(divisor(op.lhs, seen), divisor(op.rhs, seen))
     if isinstance(op, arith.SelectOp):
         return _gcd(divisor(op.lhs, seen), divisor(op.rhs, seen))
-    if op.name in ("arith.index_cast", "arith.index_castui"):
+    if isinstance(op, arith.RemSIOp | arith.RemUIOp):
+        return _gcd(divisor(op.lhs, seen), divisor(op.rhs, seen))
+    if op.name in _QUOTIENTS:
+        # Exact where the divisor divides: then nothing is rounded.
+        a, b = divisor(op.operands[0], seen), _constant(op.operands[1])
+        return 1 if b is None or b <= 0 or a % b else a // b
+    if isinstance(op, arith.ShLIOp) and (by := _constant(op.rhs)) is not None and 0 <= by < 32:
+        return gcd(divisor(op.lhs, seen) << by, MOST)
+    if op.name in _CASTS:
         return divisor(op.operands[0], seen)
+    if isinstance(op, scf.IfOp) and op.false_region.blocks:
+        ends = [r.block.last_op for r in (op.true_region, op.false_region)]
+        sides = [divisor(end.operands[value.index], seen) for end in ends if end is not None]
+        return _gcd(*sides) if len(sides) == 2 else 1
+    if isinstance(op, scf.ForOp):
+        last = op.body.block.last_op
+        assert last is not None
+        first = divisor(op.iter_args[value.index], seen)
+        return _gcd(first, divisor(last.operands[value.index], seen))
     if isinstance(op, memref.DimOp) and isinstance(op.source.type, MemRefType):
         at = op.index.owner
         if isinstance(at, arith.ConstantOp) and isinstance(at.value, IntegerAttr):

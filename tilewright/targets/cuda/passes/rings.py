@@ -34,8 +34,10 @@ from tilewright.dialects.upstream.vector import TransposeOp
 from tilewright.dialects.xetile.memory import padding_number
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.memory_objects import is_pure
+from tilewright.targets.cuda.divisibility import tile_divisors
 from tilewright.targets.cuda.ownership import is_elementwise
 from tilewright.targets.cuda.passes.loops import Update, carry
+from tilewright.targets.cuda.passes.puts import is_put
 from tilewright.targets.cuda.passes.rounding import loaded, rounding_of
 from tilewright.targets.cuda.passes.suits import through_transposes, unsuited
 from tilewright.uarch.base import Machine
@@ -139,14 +141,15 @@ def _groups(
             remarks.append(f"tile_mma is not done by warpgroups: {reason}")
             continue
         loads: list[xetile.LoadTileOp] = []
+        put = is_put(op, machine)
         for operand in (op.b, op.a):
-            for source in loads_of(operand, computed=operand is op.a):
+            for source in loads_of(operand, computed=put or operand is op.a):
                 reason = _obstacle(source, analysis)
                 if reason is None:
                     loads.insert(0, source)
                 elif reason not in remarks:
                     remarks.append(reason)
-            if operand is op.b and not loads:
+            if operand is op.b and not loads and not put:
                 break  # the instruction reads B from shared memory only
         for load in loads:
             _join(load, loads, found, member)
@@ -245,6 +248,10 @@ def _obstacle(load: xetile.LoadTileOp, analysis: AccessAnalysis) -> str | None:
     return None
 
 
+LINE_UNIT = 16
+"""Bytes that divide an array's base, its pitch, and where on a line a box of the copy engine begins."""
+
+
 def unaddressable(access: Access, analysis: AccessAnalysis) -> str | None:
     """What keeps the copy engine from the array of an access."""
     type = access.base.type
@@ -257,8 +264,13 @@ def unaddressable(access: Access, analysis: AccessAnalysis) -> str | None:
     fast = rank - 1 if access.tile_type.order == (1, 0) else rank - 2
     if offset != 0 or strides[fast] != 1:
         return "the tile's lines are not contiguous"
-    if analysis.facts(access.root).align < 16:
+    if analysis.facts(access.root).align < LINE_UNIT:
         return "base or pitch is no multiple of 16 bytes"
+    # Not in the manuals: a box that begins elsewhere is an illegal instruction.
+    offsets, _ = tile_divisors(access.op.tile)  # pyright: ignore[reportAttributeAccessIssue]
+    along = offsets[1] if access.tile_type.order == (1, 0) else offsets[0]
+    if along * dtypes.from_mlir(type.element_type).itemsize % LINE_UNIT:
+        return "its offset along the lines is not known to be a multiple of 16 bytes"
     return None
 
 

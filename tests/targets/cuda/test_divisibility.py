@@ -1,0 +1,77 @@
+"""What divides an index, and what follows from it: the copy engine takes lines from multiples of 16 bytes on."""
+
+# pyright: reportMissingParameterType=false, reportUnknownParameterType=false
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from xdsl.dialects import func
+
+import tilewright as tw
+from tests.codegen.harness import module
+from tests.targets.cuda.test_asynchronous import check_passes, rng, text_of
+from tilewright.targets.cuda.divisibility import divisor
+
+INDICES = """
+func.func @k(%x : index, %c : i1) -> (index, index, index, index, index, index) {
+  %c0 = arith.constant 0 : index
+  %c8 = arith.constant 8 : index
+  %c24 = arith.constant 24 : index
+  %c3 = arith.constant 3 : index
+  %a = arith.muli %x, %c24 : index
+  %quotient = arith.divsi %a, %c8 : index
+  %rest = arith.remsi %a, %c8 : index
+  %shifted = arith.shli %x, %c3 : index
+  %some = scf.if %c -> (index) {
+    scf.yield %a : index
+  } else {
+    scf.yield %c0 : index
+  }
+  %sum = scf.for %i = %c0 to %x step %c24 iter_args(%s = %a) -> (index) {
+    %t = arith.addi %s, %i : index
+    scf.yield %t : index
+  }
+  %third = arith.divsi %a, %c3 : index
+  func.return %quotient, %rest, %shifted, %some, %sum, %third : index, index, index, index, index, index
+}"""
+
+
+def test_divisors_of_indices() -> None:
+    (end,) = [op for op in module(INDICES).walk() if isinstance(op, func.ReturnOp)]
+    # Powers of two only: of 24 it is 8.
+    assert [divisor(v) for v in end.operands] == [1, 8, 8, 8, 8, 1]
+
+
+@tw.kernel
+def shifted(
+    A, B, C, AT: tw.constexpr, BM: tw.constexpr = 64, BN: tw.constexpr = 64, BK: tw.constexpr = 64
+):
+    """C[:, AT:] = A B[:, AT:], from column AT on."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN + AT
+    acc = tw.zeros((BM, BN), tw.f32)
+    for k in range(0, A.shape[1], BK):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
+        acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [k, n], (BK, BN))), acc)
+    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
+
+
+@pytest.mark.parametrize("at, engine", [(0, True), (8, True), (3, False), (4, False)])
+def test_lines_that_begin_between_16_bytes_are_not_for_the_copy_engine(
+    at: int, engine: bool
+) -> None:
+    """On an H200 a box at such a place is an illegal instruction."""
+    m, n, k = 72, 136, 128
+
+    def fresh():
+        r = rng()
+        a, b = (r.standard_normal(s).astype(np.float16) for s in ((m, k), (k, n)))
+        c = np.zeros((m, n), np.float16)
+        wanted = a.astype(np.float64) @ b.astype(np.float64)
+        wanted[:, :at] = 0
+        return [a, b, c], c, wanted
+
+    text = text_of(shifted, tuple(fresh()[0]), AT=at)
+    _, (lowered, _, remarks) = check_passes(text, (2, 3), fresh, after=("rings", "roles"))
+    maps = {s.argument for s in lowered.slots if type(s).__name__ == "TensorMapOf"}
+    assert maps == ({0, 1, 2} if engine else set())
+    assert engine or any("multiple of 16 bytes" in r for r in remarks), remarks
