@@ -98,3 +98,24 @@ def test_no_rows(target):
 def test_refusals(call):
     with pytest.raises(tw.LaunchError, match="shape"):
         call(np.ones((4, 4), np.float32))
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda: ops.softmax([1.0, 2.0]), "softmax: x is a list, which is no array"),
+        (lambda: ops.softmax(np.ones((2, 3), np.int32)), "elements of i32, and it takes floats"),
+        (lambda: ops.rms_norm(np.float32(3.0)), "1 dimensions or more"),
+        (
+            lambda: ops.matmul(np.ones((2, 3), np.float32), np.ones((3, 2), np.float16)),
+            "a has elements of f32, b of f16",
+        ),
+        (
+            lambda: ops.attention(*(np.ones((4, 16), t) for t in ("f2", "f2", "f4"))),
+            "q has elements of f16, v of f32",
+        ),
+    ],
+)
+def test_operands_that_are_none(call, words):
+    with pytest.raises(tw.LaunchError, match=words):
+        call()

@@ -12,10 +12,46 @@ from tilewright.diagnostics import LaunchError
 from tilewright.dtypes import DType
 from tilewright.runtime.arrays import describe, torch_type
 
+_DTYPES: dict[Any, DType] = {}
+
 
 def dtype_of(array: Any) -> DType:
-    """The element type of an array as the tile language names it."""
-    return describe(array).dtype
+    """The element type of an array as the tile language names it. LaunchError where it has no name there."""
+    found = _DTYPES.get(array.dtype)
+    if found is None:
+        found = _DTYPES[array.dtype] = describe(array).dtype
+    return found
+
+
+def check_operands(what: str, least: int, *, floats: bool = True, **operands: Any) -> None:
+    """Raises LaunchError where an operand of the operation `what` is no array, has fewer than `least` dimensions,
+    elements of another type than the first operand, or (`floats`) integers.
+    """
+    first: tuple[str, DType] | None = None
+    for name, x in operands.items():
+        if not hasattr(x, "shape") or not hasattr(x, "dtype"):
+            raise LaunchError(
+                f"{what}: {name} is a {type(x).__name__}, which is no array",
+                hint="numpy arrays and torch tensors are: np.asarray(x, np.float32)",
+            )
+        if len(x.shape) < least:
+            raise LaunchError(
+                f"{what} of {name} with shape {tuple(x.shape)}: it takes {least} dimensions or more"
+            )
+        kind = dtype_of(x)
+        if floats and not kind.is_float:
+            raise LaunchError(
+                f"{what}: {name} has elements of {kind.name}, and it takes floats",
+                hint=f"convert it: {name}.astype(np.float32)",
+            )
+        if first is None:
+            first = name, kind
+        elif kind != first[1]:
+            raise LaunchError(
+                f"{what}: {first[0]} has elements of {first[1].name}, {name} of {kind.name}",
+                rule="the operands have one element type",
+                hint="convert one of them",
+            )
 
 
 def empty(shape: Sequence[int], like: Any, dtype: DType | None = None) -> Any:

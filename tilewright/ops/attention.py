@@ -10,7 +10,7 @@ from typing import Any
 
 import tilewright as tw
 from tilewright.diagnostics import LaunchError
-from tilewright.ops.arrays import filled, flattened, result
+from tilewright.ops.arrays import check_operands, filled, flattened, result
 from tilewright.ops.tiles import attention_tile
 
 LOG2_E = log2(e)
@@ -88,8 +88,9 @@ def attention(
 
     q: [..., L, D], k and v: [..., S, D], leading dimensions equal, D a multiple of 16 up to 256.  `causal`: row i
     sees keys 0 .. i.  `scale` is 1 / sqrt(D) by default.  The result has q's shape and dtype.
-    Raises LaunchError for shapes that do not fit.
+    `options` go to `kernel.options`. Raises LaunchError for shapes and element types that do not fit.
     """
+    check_operands("attention", 2, q=q, k=k, v=v)
     d = q.shape[-1]
     if d % 16 or not 16 <= d <= 256:
         raise LaunchError(f"attention: head dimension {d} is not a multiple of 16 up to 256")

@@ -9,7 +9,7 @@ from typing import Any
 
 import tilewright as tw
 from tilewright.diagnostics import LaunchError
-from tilewright.ops.arrays import dtype_of, filled, flattened, result
+from tilewright.ops.arrays import check_operands, dtype_of, filled, flattened, result
 from tilewright.ops.tiles import product_tile
 
 
@@ -74,9 +74,10 @@ def matmul(
     Transposed operands are given as views (`b.T`).  bias: [N].  residual: [..., M, N].  activation: None or a
     name of `ACTIVATIONS`.  Accumulates in f32 (f64 for f64, i32 for integers); the result has the dtype of `a`
     (i32 for integers) unless `out` says otherwise.  `options` go to `kernel.options`.
-    Raises LaunchError for shapes that do not fit.
+    Raises LaunchError for shapes and element types that do not fit.
     """
-    if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-2]:
+    check_operands("matmul", 2, floats=False, a=a, b=b)
+    if a.shape[-1] != b.shape[-2]:
         raise LaunchError(
             f"matmul of {tuple(a.shape)} and {tuple(b.shape)}: the last dimension of a and the one before the "
             "last of b must be equal"

@@ -9,7 +9,7 @@ from typing import Any
 
 import tilewright as tw
 from tilewright.diagnostics import LaunchError
-from tilewright.ops.arrays import filled, flattened, result
+from tilewright.ops.arrays import check_operands, filled, flattened, result
 from tilewright.ops.softmax import row_tile
 
 
@@ -35,7 +35,8 @@ def rms_norm(
 ) -> Any:
     """x * rsqrt(mean(x^2) + eps) * weight over the last dimension.
 
-    x: [..., N]; weight: [N] or None.  Computed in f32, returned in x's dtype.
+    x: [..., N]; weight: [N] or None.  Computed in f32, returned in x's dtype. `options` go to `kernel.options`.
+    Raises LaunchError for integers and for shapes that do not fit.
     """
     return _norm(x, weight, None, eps, out, center=False, options=options)
 
@@ -51,7 +52,8 @@ def layer_norm(
 ) -> Any:
     """(x - mean) * rsqrt(var + eps) * weight + bias over the last dimension.
 
-    x: [..., N]; weight and bias: [N] or None.  Computed in f32, returned in x's dtype.
+    x: [..., N]; weight and bias: [N] or None.  Computed in f32, returned in x's dtype. `options` go to
+    `kernel.options`. Raises LaunchError for integers and for shapes that do not fit.
     """
     return _norm(x, weight, bias, eps, out, center=True, options=options)
 
@@ -59,6 +61,7 @@ def layer_norm(
 def _norm(
     x: Any, weight: Any, bias: Any, eps: float, out: Any, *, center: bool, options: dict[str, Any]
 ) -> Any:
+    check_operands("layer_norm" if center else "rms_norm", 1, x=x)
     for name, operand in (("weight", weight), ("bias", bias)):
         if operand is not None and tuple(operand.shape) != (x.shape[-1],):
             raise LaunchError(f"{name} has shape {tuple(operand.shape)}, not {(x.shape[-1],)}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import tilewright as tw
-from tilewright.ops.arrays import filled, flattened, result
+from tilewright.ops.arrays import check_operands, filled, flattened, result
 
 ROW_LIMIT = 1 << 15
 """Columns up to which a row is one tile, read once; longer rows are read twice, block by block."""
@@ -50,8 +50,9 @@ def row_tile(columns: int) -> int:
 def softmax(x: Any, *, out: Any = None, **options: Any) -> Any:
     """exp(x - max) / sum over the last dimension of x: [..., N], computed in f32, returned in x's dtype.
 
-    `options` go to `kernel.options`.
+    `options` go to `kernel.options`. Raises LaunchError for integers and for what is no array.
     """
+    check_operands("softmax", 1, x=x)
     y = result(out, tuple(x.shape), x)
     flat, copy_back = filled(y, 1)
     rows, columns = flat.shape
