@@ -13,8 +13,10 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
 
 from tests.lowering.programs import lowered, ops
+from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module
 from tilewright.passes.xegpu.pipeline import WORKGROUP
+from tilewright.passes.xegpu.place_barriers import XeGPUPlaceBarriers
 
 TEXT = """
 #c = #xegpu.layout<sg_layout = [4, 2], sg_data = [16, 32]>
@@ -198,3 +200,32 @@ def test_atomics_need_no_order_among_themselves():
       : memref<8192xf32, strided<[1]>>, vector<64xindex>, vector<64xi1>, vector<64xf32> -> vector<64xf32>
     """
     assert barriers(body) == 0
+
+
+def test_tiles_that_a_loop_passes_over_need_none():
+    """Stores of all iterations lie apart, however far the loop has come."""
+    body = "scf.for %i = %c0 to %c128 step %c64 {\n" + store("%x", "%to", "0, %i", "#c") + "}\n"
+    assert barriers(body) == 0
+    body = body.replace("step %c64", "step %c16")
+    assert barriers(body) == 1
+
+
+@pytest.mark.parametrize("around", ["{}", "scf.for %i = %c0 to %c3 step %c1 {{\n{}\n}}"])
+def test_time_grows_linearly(around: str):
+    """Boxes that are apart are not compared one by one: counted in calls rather than in seconds."""
+    import cProfile
+    import pstats
+
+    def calls(n: int) -> int:
+        ops = "".join(store("%x", "%to", f"0, {64 * k}", "#c") for k in range(n))
+        ops += "".join(load(f"%y{k}", "%tp", f"0, {64 * k}", "#r") for k in range(n))
+        module = parse_module(TEXT.format(body=around.format(ops), facts="{noalias}"), "many.mlir")
+        profile = cProfile.Profile()
+        profile.enable()
+        XeGPUPlaceBarriers().apply(make_context(), module)
+        profile.disable()
+        assert not ops or "gpu.barrier" not in str(module)
+        return pstats.Stats(profile).total_calls  # pyright: ignore
+
+    calls(2)
+    assert calls(160) < 2.5 * calls(80)
