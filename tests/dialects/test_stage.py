@@ -30,6 +30,47 @@ def test_other_ops_round_trip() -> None:
     assert print_module(parse_module(first)) == first
 
 
+PARTS = """
+    func.func @f(%c: vector<128x256xf32>) {
+      %k = stage.rank
+      %r = stage.ring : !stage.ring<2, [#stage.part<128x64xi8, order = [1, 0], swizzle = 64>,
+        #stage.part<64x256xf16, order = [0, 1], swizzle = 128>]>
+      %i = stage.cursor : !stage.cursor<2>
+      %a, %b = stage.copy.wait %r[%i] : !stage.ring<2, [#stage.part<128x64xi8, order = [1, 0], swizzle = 64>,
+        #stage.part<64x256xf16, order = [0, 1], swizzle = 128>]>, !stage.cursor<2>
+        -> vector<128x64xi8>, vector<64x256xf16>
+      %p = stage.read.part %a {offsets = array<i64: 0, 16>} : vector<128x64xi8> -> vector<128x16xi8>
+      %x = arith.sitofp %p : vector<128x16xi8> to vector<128x16xf16>
+      %d = stage.mma.issue %x, %b, %c {first = 16 : i64} : vector<128x16xf16>, vector<64x256xf16>,
+        vector<128x256xf32> -> !stage.pending<vector<128x256xf32>>
+      %e = stage.mma.wait %d : !stage.pending<vector<128x256xf32>> -> vector<128x256xf32> {pending = 0 : i64}
+      %s = stage.cluster.sum %e : vector<128x256xf32>
+      func.return
+    }
+"""
+
+
+def test_parts_of_tiles_and_of_products_round_trip() -> None:
+    first = print_module(parse_module(PARTS))
+    assert print_module(parse_module(first)) == first
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("array<i64: 0, 16>", "array<i64: 0, 49>", "is no part of"),
+        ("array<i64: 0, 16>", "array<i64: 16>", "is no part of"),
+        ("stage.read.part %a", "stage.read.part %w", "reads what a stage.copy.wait gave"),
+        ("first = 16", "first = 49", "is not vector<128x256xf32>"),
+    ],
+)
+def test_refusals_of_parts(old: str, new: str, message: str) -> None:
+    assert PARTS.count(old) == 1
+    text = PARTS.replace(old, new).replace("f(%c", "f(%w: vector<128x64xi8>, %c")
+    with pytest.raises(TilewrightError, match=message):
+        parse_module(text)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

@@ -353,6 +353,9 @@ class Threads:
         if name.startswith("nvptx.cp.async."):
             self._copy(int(name.rsplit(".", 1)[1]), *(self.rows(v) for v in op.operands))
             return
+        if entry.scope == "thread":
+            self._each_alone(op, entry)
+            return
         assert entry.scope == "warp" and self.active.all(), name
         parts: list[list[Array]] = []
         for w in range(self.n // 32):
@@ -375,6 +378,16 @@ class Threads:
             parts.append(list(entry.meaning(*args, **op.immediates())))
         for i, r in enumerate(op.results):
             self.values[r] = np.concatenate([np.asarray(p[i]) for p in parts])
+
+    def _each_alone(self, op: Any, entry: Any) -> None:
+        """An instruction of single threads."""
+        args = [self.rows(v) for v in op.operands]
+        found = [entry.meaning(*row, **op.immediates()) for row in zip(*args, strict=True)]
+        for i, r in enumerate(op.results):
+            bits = np.array([row[i] for row in found])
+            kind = numerics.numpy_type(r.type)
+            wraps = kind.kind == "i" and bits.dtype.kind in "iu"
+            self.values[r] = bits.astype(f"u{kind.itemsize}").view(kind) if wraps else bits.astype(kind)
 
     def _copy(self, size: int, to: Array, source: Array, count: Array) -> None:
         """At once: what is read before it was waited for is not told apart."""

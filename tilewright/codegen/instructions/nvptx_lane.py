@@ -244,6 +244,28 @@ declare(
     )
 )
 
+# Bytes ---------------------------------------------------------------------------------------------
+
+
+def _prmt(a: int, b: int, which: int) -> Sequence[Any]:
+    """Four bytes out of the eight of `a` (0 to 3) and `b` (4 to 7): digit i of `which` names byte i."""
+    known = (int(a) & 0xFFFFFFFF).to_bytes(4, "little") + (int(b) & 0xFFFFFFFF).to_bytes(
+        4, "little"
+    )
+    return [int.from_bytes(bytes(known[int(which) >> 4 * i & 7] for i in range(4)), "little")]
+
+
+declare(
+    Instruction(
+        "nvptx.prmt",
+        ("i32", "i32", "i32"),
+        ("i32",),
+        SM80,
+        _prmt,
+        intrinsic("prmt", "i32", "i32", "i32", "i32"),
+    )
+)
+
 # The approximate unit -----------------------------------------------------------------------------
 
 

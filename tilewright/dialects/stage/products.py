@@ -67,7 +67,8 @@ class ProductIssueOp(IRDLOperation):
     %p = stage.mma.issue %a, %b, %c
       : vector<128x64xbf16>, vector<64x256xbf16>, vector<128x256xf32> -> !stage.pending<vector<128x256xf32>>
     ```
-    `transpose_a` and `transpose_b` say that an operand is given transposed ([k, m], [n, k]): so a tile in shared
+    With `first`, A is values that threads hold, and meets the rows of B from that one on. `transpose_a` and
+    `transpose_b` say that an operand is given transposed ([k, m], [n, k]): so a tile in shared
     memory is multiplied as its transpose without being moved.
     """
 
@@ -77,6 +78,7 @@ class ProductIssueOp(IRDLOperation):
     c = opt_operand_def()
     transpose_a = opt_prop_def(UnitAttr)
     transpose_b = opt_prop_def(UnitAttr)
+    first = opt_prop_def(IntegerAttr)
     result = result_def(PendingType)
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
     irdl_options = (ParsePropInAttrDict(),)
@@ -93,12 +95,14 @@ class ProductIssueOp(IRDLOperation):
         result_type: VectorType,
         transpose_a: bool = False,
         transpose_b: bool = False,
+        first: int | None = None,
     ):
         super().__init__(
             operands=[a, b, c],
             properties={
                 "transpose_a": UnitAttr() if transpose_a else None,
                 "transpose_b": UnitAttr() if transpose_b else None,
+                "first": None if first is None else IntegerAttr(first, i64),
             },
             result_types=[PendingType(result_type)],
         )
@@ -109,10 +113,18 @@ class ProductIssueOp(IRDLOperation):
         m, k = _oriented(self.a, self.transpose_a)
         return m, _oriented(self.b, self.transpose_b)[1], k
 
+    @property
+    def rows(self) -> slice:
+        """The rows of B that A meets."""
+        first = 0 if self.first is None else self.first.value.data
+        return slice(first, first + self.sizes[2])
+
     def verify_(self) -> None:
         m, n, k = self.sizes
         result = vector_of(self.result.type)
-        if _oriented(self.b, self.transpose_b)[0] != k or result.get_shape() != (m, n):
+        height = _oriented(self.b, self.transpose_b)[0]
+        fits = height == k if self.first is None else 0 <= self.rows.start <= height - k
+        if not fits or result.get_shape() != (m, n):
             raise VerifyException(
                 f"{self.name}: {m}x{k} by {'x'.join(map(str, _oriented(self.b, self.transpose_b)))} is not {result}"
             )

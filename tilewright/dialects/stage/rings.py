@@ -37,6 +37,7 @@ from xdsl.irdl import (
     operand_def,
     opt_operand_def,
     opt_prop_def,
+    prop_def,
     result_def,
     traits_def,
     var_operand_def,
@@ -378,6 +379,49 @@ class ReadOp(IRDLOperation):
     def verify_(self) -> None:
         if not isinstance(self.tile.owner, CopyWaitOp):
             raise VerifyException(f"{self.name}: reads what a stage.copy.wait gave")
+
+
+@irdl_op_definition
+class ReadPartOp(IRDLOperation):
+    """A part of a tile that lies in a slot, as a value that threads hold.
+
+    ```mlir
+    %v = stage.read.part %a {offsets = array<i64: 0, 16>} : vector<128x64xi8> -> vector<128x16xi8>
+    ```
+    """
+
+    name = "stage.read.part"
+    tile = operand_def(VectorType)
+    offsets = prop_def(DenseArrayBase.constr(i64))
+    result = result_def(VectorType)
+    traits = traits_def(MemoryReadEffect())
+    irdl_options = (ParsePropInAttrDict(),)
+    assembly_format = "$tile attr-dict `:` type($tile) `->` type($result)"
+
+    def __init__(self, tile: SSAValue, offsets: Sequence[int], result: VectorType):
+        super().__init__(
+            operands=[tile],
+            properties={"offsets": DenseArrayBase.from_list(i64, list(offsets))},
+            result_types=[result],
+        )
+
+    @property
+    def start(self) -> tuple[int, ...]:
+        """The first element's place in the tile."""
+        return tuple(int(v) for v in self.offsets.get_values())
+
+    def verify_(self) -> None:
+        if not isinstance(self.tile.owner, CopyWaitOp):
+            raise VerifyException(f"{self.name}: reads what a stage.copy.wait gave")
+        whole, part = self.tile.type, self.result.type
+        assert isinstance(whole, VectorType) and isinstance(part, VectorType)
+        ends = [o + n for o, n in zip(self.start, part.get_shape(), strict=False)]
+        inside = all(e <= n for e, n in zip(ends, whole.get_shape(), strict=False))
+        same = whole.element_type == part.element_type and len(self.start) == 2
+        if not same or not inside or min(self.start) < 0:
+            raise VerifyException(
+                f"{self.name}: {part} at {list(self.start)} is no part of {whole}"
+            )
 
 
 @irdl_op_definition

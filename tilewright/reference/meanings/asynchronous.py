@@ -15,6 +15,7 @@ from tilewright.reference.engine import FREE, FULL, Copy, Parked, Product, Rings
 from tilewright.reference.machine import Group
 from tilewright.reference.meanings.vector import matmul
 from tilewright.reference.meanings.xetile import boxes_of, store_tile
+from tilewright.reference.numerics import shape_of
 from tilewright.reference.program import Builder, Segment, Ways
 from tilewright.reference.registry import control, meaning
 from tilewright.reference.site import Site
@@ -132,6 +133,12 @@ def read(site: Site, op: stage.ReadOp, tile: Array) -> Array:
     return tile
 
 
+@meaning("stage.read.part")
+def read_part(site: Site, op: stage.ReadPartOp, tile: Array) -> Array:
+    (row, column), (rows, columns) = op.start, shape_of(op.result.type)
+    return tile[..., row : row + rows, column : column + columns]
+
+
 @meaning("stage.store")
 def store(site: Site, op: stage.StoreOp, value: Array, tile: TileValue, _: Rings) -> None:
     store_tile(site, op, value, tile)  # pyright: ignore[reportArgumentType]
@@ -157,6 +164,7 @@ def product_issue(builder: Builder, op: stage.ProductIssueOp) -> None:
     def add(a: Array, b: Array, c: Array | None) -> Array:
         a = a.swapaxes(-1, -2) if op.transpose_a is not None else a
         b = b.swapaxes(-1, -2) if op.transpose_b is not None else b
+        b = b[..., op.rows, :]
         return matmul(a, b, c, type)
 
     def issue(group: Group) -> None:

@@ -13,6 +13,7 @@ Each can be left out by name (`options.disable`); each needs those before it.
 | rings | loads of products go through rings of shared memory, filled by TMA |
 | products | products are done by warpgroups (wgmma) |
 | partial | sums over columns stay apart, lane by lane, until a loop's end |
+| slices | a product whose A is computed is done in slices of k |
 | rotate | a loop's last product runs beside the next iteration |
 | turns | warpgroups take turns at the matrix unit |
 | overlap | a product is waited for one iteration later |
@@ -43,6 +44,7 @@ from tilewright.targets.cuda.passes.roles import WARPGROUP, split_roles
 from tilewright.targets.cuda.passes.rotate import rotate_loops
 from tilewright.targets.cuda.passes.rounding import round_where_loaded
 from tilewright.targets.cuda.passes.shares import share_loop
+from tilewright.targets.cuda.passes.slices import slice_products
 from tilewright.targets.cuda.passes.stores import engine_stores, panel_bytes
 from tilewright.targets.cuda.passes.suits import warpgroups
 from tilewright.targets.cuda.passes.turns import take_turns
@@ -55,6 +57,7 @@ ABLATIONS = (
     "masks",
     "persistent",
     "clusters",
+    "slices",
     "partial",
     "rotate",
     "turns",
@@ -119,6 +122,8 @@ def make_asynchronous(
     budget = Budget(machine.memories["smem"].size - spare - panels, options.num_stages)
     run("rings", lambda: form_rings(kernel, machine, budget, remarks))
     run("products", lambda: issue_products(kernel, machine, remarks))
+    if "slices" not in off:
+        run("slices", lambda: slice_products(kernel, machine))
     if "partial" not in off:
         run("partial", lambda: keep_partial(kernel))
     if "rotate" not in off:

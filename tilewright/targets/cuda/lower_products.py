@@ -192,7 +192,7 @@ def issue(d: Distributor, op: Operation) -> None:
             acc = d.pick(total, range(at, at + per))
             for step in range(k // depth):
                 offset = _other_offset(right.attr, b_k_major, column)
-                offset += _k_offset(right.attr, b_k_major, step * depth)
+                offset += _k_offset(right.attr, b_k_major, op.rows.start + step * depth)
                 x = lefts.operand(d, block, step)
                 kind = "ss" if isinstance(lefts, _Shared) else "rs"
                 name = (

@@ -236,6 +236,18 @@ def read(d: Distributor, op: Operation) -> None:
     d.set_fragment(op.result, value, layout)
 
 
+@rule("stage.read.part")
+def read_part(d: Distributor, op: Operation) -> None:
+    assert isinstance(op, stage.ReadPartOp)
+    place = st.facts(d).staged[op.tile]
+    layout = d.home(op.result)
+    assert layout is not None
+    element = plain(place.attr.element_type)
+    start = Narrow(d.b).index(place.offset(d))
+    value = load_fragment(d, layout, memory_of(place.attr), start, element, op.start)
+    d.set_fragment(op.result, value, layout)
+
+
 @rule("stage.copy.release")
 def release(d: Distributor, op: Operation) -> None:
     assert isinstance(op, stage.CopyReleaseOp)
