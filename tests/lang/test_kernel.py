@@ -125,7 +125,8 @@ def test_a_kernel_without_a_store(x):
         tw.load_tile(tw.init_tile(X, [0, 0], (4, 4)))
 
     before = x.copy()
-    reads.options(target="reference")[1](x)
+    with pytest.warns(UserWarning, match="kernel reads stores nothing"):
+        reads.options(target="reference")[1](x)
     np.testing.assert_array_equal(x, before)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import FunctionType
@@ -16,7 +17,7 @@ from typing import Any
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
-from xdsl.ir import Block, Region
+from xdsl.ir import Block, Operation, Region
 
 from tilewright import knobs
 from tilewright.diagnostics import CompileError, TilewrightError, location_of
@@ -102,6 +103,14 @@ def build(
             )
         frame.at(source.node)
         emitter.emit(gpu.ReturnOp([]))
+    if not any(_is_seen(op) for op in block.walk()):
+        warnings.warn_explicit(
+            f"kernel {source.name} stores nothing, so that running it changes nothing; tw.store_tile(value, "
+            "tw.init_tile(array, offsets, shape)) keeps a result",
+            UserWarning,
+            source.file,
+            source.node.lineno,
+        )
     symbol = re.sub(r"[^A-Za-z0-9_]", "_", source.name)
     func = gpu.FuncOp(symbol, ([arg.type for arg in block.args], []), Region(block), kernel=True)
     func.location = source.mlir_location(source.node, None)
@@ -113,6 +122,12 @@ def build(
     module = ModuleOp([device])
     flat = tuple(i for i, name in enumerate(names) if name in emitter.contiguous)
     return Built(module, flat)
+
+
+def _is_seen(op: Operation) -> bool:
+    """Does an op do what is seen from outside of the kernel: store, print, stop?"""
+    word = op.name.partition(".")[2]
+    return word.startswith(("store", "atomic", "print", "assert", "breakpoint"))
 
 
 def _internal(error: Exception, emitter: Emitter) -> CompileError:

@@ -32,6 +32,17 @@ def err() -> Console:
     return Console(highlight=False, markup=False, soft_wrap=True, emoji=False, stderr=True)
 
 
+def show_warning(
+    message: Warning | str, category: type[Warning], file: str, line: int, *_: object
+) -> None:
+    """Prints a warning of Python as a diagnostic, in place of `warnings.showwarning`."""
+    from tilewright.diagnostics import Location
+
+    place = Location(file, line, 1)
+    excerpt = place.excerpt()
+    render_error(f"{place}: warning: {message}" + (f"\n{excerpt}" if excerpt else ""))
+
+
 def render_error(text: str) -> None:
     """Prints a diagnostic on standard error, its first words and its carets in colour."""
     from rich.text import Text

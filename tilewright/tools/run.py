@@ -11,6 +11,7 @@ import argparse
 import runpy
 import sys
 import tempfile
+import warnings
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from tilewright.diagnostics import CompileError, LaunchError, Location, Tilewrig
 from tilewright.lang.kernel import definition
 from tilewright.targets.base import split_name
 from tilewright.tools.compile import add_kernel_arguments
-from tilewright.tools.console import err, out
+from tilewright.tools.console import err, out, show_warning
 from tilewright.tools.directives import check_lines, directives
 from tilewright.tools.exits import DONE, INPUT_ERROR, UsageError
 from tilewright.tools.sources import (
@@ -93,6 +94,7 @@ def execute(args: argparse.Namespace) -> int:
 def run_file(source: Source, rest: list[str]) -> int:
     """Executes a Python file as the main program."""
     Path(source.path).open().close()  # an error of its own, not of the program's
+    warnings.showwarning = show_warning
     argv = sys.argv
     sys.argv = [source.path, *rest]
     try:
