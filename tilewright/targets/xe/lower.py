@@ -39,7 +39,13 @@ from tilewright.passes import memory_objects
 from tilewright.passes.level import LEVEL
 from tilewright.targets.xe import barriers, matrices, scattered
 from tilewright.targets.xe.blocks import Blocks, load_nd, prefetch_nd, store_nd
-from tilewright.targets.xe.building import Builder, bits_of, count_of, element_of
+from tilewright.targets.xe.building import (
+    LANES_MOST,
+    Builder,
+    bits_of,
+    count_of,
+    element_of,
+)
 from tilewright.targets.xe.products import dpas
 from tilewright.targets.xe.surfaces import Surface, surface_of
 from tilewright.uarch.xe import XeMachine
@@ -230,12 +236,25 @@ class _Lowering:
                 self.drop(op)
             case memref.AllocOp() | memref.AllocaOp():
                 self.allocate(op)
+            case vector.BitcastOp() if self.crosses(op):
+                self.become(
+                    op, b.in_memory(op.source, bits_of(element_of(op.source.type)), op.result.type)
+                )  # pyright: ignore
             case more.ExtractStridedSliceOp() | vector.ExtractOp() | more.ShapeCastOp():
                 self.part(op)
             case _ if op.name.startswith("xegpu."):
                 raise b.refuse("has no lane form for this target")
             case _:
                 pass
+
+    def crosses(self, op: vector.BitcastOp) -> bool:
+        """Would words of one register be components of several?"""
+        before, after = op.source.type, op.result.type
+        return (
+            isinstance(before, VectorType)
+            and isinstance(after, VectorType)
+            and count_of(before) <= LANES_MOST < count_of(after)
+        )
 
     def allocate(self, op: Operation) -> None:
         """Shared memory is counted; the emitter makes it a variable of the workgroup."""
