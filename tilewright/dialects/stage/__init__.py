@@ -16,6 +16,7 @@ from tilewright.dialects.stage.products import (
     ProductWaitOp,
 )
 from tilewright.dialects.stage.programs import CLUSTER, ProgramsOp, WorkerOp, cluster_size
+from tilewright.dialects.stage.puts import PutOp
 from tilewright.dialects.stage.rings import (
     AdvanceOp,
     CopyIssueOp,
@@ -44,7 +45,7 @@ STAGE = Dialect(
     "stage",
     [
         *(YieldOp, StripOp, ContractOp, PackOp, PanelOp),
-        *(RingOp, CursorOp, AdvanceOp, CopyIssueOp, CopyWaitOp, CopyReleaseOp, ReadOp, StoreOp),
+        *(RingOp, CursorOp, AdvanceOp, CopyIssueOp, CopyWaitOp, CopyReleaseOp, ReadOp),
         *(
             ReadPartOp,
             StoreOp,
@@ -58,6 +59,7 @@ STAGE = Dialect(
             TakeTurnOp,
             PassTurnOp,
             RankOp,
+            PutOp,
             ClusterSumOp,
         ),
     ],
@@ -85,6 +87,7 @@ __all__ = [
     "ProductStartOp",
     "ProductWaitOp",
     "ProgramsOp",
+    "PutOp",
     "RankOp",
     "ReadOp",
     "ReadPartOp",

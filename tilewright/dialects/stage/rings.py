@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from xdsl.dialects.builtin import (
     ArrayAttr,
@@ -50,6 +50,9 @@ from xdsl.utils.exceptions import VerifyException
 
 from tilewright import dtypes
 from tilewright.dialects.xetile.types import TileType, parse_shape_and_element
+
+if TYPE_CHECKING:
+    from tilewright.dialects.stage.puts import PutOp
 
 SWIZZLES = (0, 32, 64, 128)
 
@@ -252,7 +255,7 @@ def ring_type(value: SSAValue) -> RingType:
     return value.type
 
 
-def check_cursor(op: CopyIssueOp | CopyWaitOp | CopyReleaseOp) -> None:
+def check_cursor(op: CopyIssueOp | CopyWaitOp | CopyReleaseOp | PutOp) -> None:
     """The cursor belongs to a ring of as many slots."""
     assert isinstance(op.cursor.type, CursorType)
     have, want = op.cursor.type.slots.data, ring_type(op.ring).slots.data

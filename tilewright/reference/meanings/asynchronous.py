@@ -85,6 +85,34 @@ def copy_issue(builder: Builder, op: stage.CopyIssueOp) -> None:
     builder.start(then)
 
 
+@control("stage.put")
+def put(builder: Builder, op: stage.PutOp) -> None:
+    here, then = Segment(), Segment()
+    builder.jump(here)
+    builder.start(here)
+
+    def ways(group: Group) -> Ways:
+        group.site.op = op
+        engine, rings = group.machine.engine, group.machine.values[op.ring]
+        fills, ok = group.get(op.cursor), list[int]()
+        values = group.get(op.value)
+        for position, instance in enumerate(group.index.tolist()):
+            fill = int(_row(fills, position))
+            _, slot = rings.slot(instance, fill)
+            if slot.state != FREE:
+                engine.park(Parked(instance, op, here, f"waits to put fill {fill}", rings))
+                continue
+            slot.fill = fill
+            data = np.array(_row(values, position))
+            engine.complete(Copy(rings, instance, fill, lambda data=data: [data]))
+            ok.append(instance)
+        engine.stir()
+        return [(then, np.array(ok, np.int64))]
+
+    builder.end(ways)
+    builder.start(then)
+
+
 @control("stage.copy.wait")
 def copy_wait(builder: Builder, op: stage.CopyWaitOp) -> None:
     here, then = Segment(), Segment()

@@ -11,6 +11,7 @@ Each can be left out by name (`options.disable`); each needs those before it.
 | clusters | neighbouring programs share the copies of what both load (off: see CLUSTERS) |
 | persistent | a workgroup runs many programs, side by side in the grid |
 | rings | loads of products go through rings of shared memory, filled by TMA |
+| puts | right operands that the program computes are written to rings too |
 | products | products are done by warpgroups (wgmma) |
 | partial | sums over columns stay apart, lane by lane, until a loop's end |
 | slices | a product whose A is computed is done in slices of k |
@@ -39,7 +40,8 @@ from tilewright.targets.cuda.passes.partial import keep_partial
 from tilewright.targets.cuda.passes.persistent import make_persistent
 from tilewright.targets.cuda.passes.positions import place_tiles
 from tilewright.targets.cuda.passes.products import issue_products
-from tilewright.targets.cuda.passes.rings import Budget, form_rings, will_form
+from tilewright.targets.cuda.passes.puts import put_bytes, put_operands
+from tilewright.targets.cuda.passes.rings import Budget, form_rings, ring_loads, will_form
 from tilewright.targets.cuda.passes.roles import WARPGROUP, split_roles
 from tilewright.targets.cuda.passes.rotate import rotate_loops
 from tilewright.targets.cuda.passes.rounding import round_where_loaded
@@ -56,6 +58,7 @@ ABLATIONS = (
     "rings",
     "masks",
     "persistent",
+    "shares",
     "clusters",
     "slices",
     "partial",
@@ -119,8 +122,11 @@ def make_asynchronous(
     if "persistent" not in off:
         run("persistent", lambda: make_persistent(kernel, remarks))
     panels = panel_bytes(groups) if "stores" not in off else 0
-    budget = Budget(machine.memories["smem"].size - spare - panels, options.num_stages)
+    room = machine.memories["smem"].size - spare - panels
+    room -= put_bytes(kernel, machine, ring_loads(kernel, machine))
+    budget = Budget(room, options.num_stages)
     run("rings", lambda: form_rings(kernel, machine, budget, remarks))
+    run("puts", lambda: put_operands(kernel, machine))
     run("products", lambda: issue_products(kernel, machine, remarks))
     if "slices" not in off:
         run("slices", lambda: slice_products(kernel, machine))

@@ -20,6 +20,7 @@ from tilewright.dialects.stage import cluster_size
 from tilewright.targets.cuda import (
     lower_clusters,
     lower_products,
+    lower_puts,
     lower_rings,
     lower_roles,
     lower_stores,
@@ -50,6 +51,7 @@ from tilewright.targets.cuda.smem import SharedMemory
 from tilewright.uarch.base import Machine
 
 RULE_FILES = (
+    lower_puts,
     lower_clusters,
     lower_products,
     lower_rings,

@@ -38,9 +38,10 @@ def ring(d: Distributor, op: Operation) -> None:
         place.readers *= st.facts(d).cluster
     if is_for_stores(op):
         return
+    fills = writers(op, d.team.warps)
     with d.b.when(d.b.cmp("eq", d.thread, 0)):
         for i in range(place.count):
-            st.instr(d, "mbarrier.init", st.full(d, place, i), d.b.constant(i32, 1))
+            st.instr(d, "mbarrier.init", st.full(d, place, i), d.b.constant(i32, fills))
             st.instr(d, "mbarrier.init", st.empty(d, place, i), d.b.constant(i32, place.readers))
     following = op.next_op
     while following is not None and not isinstance(following, stage.RingOp | stage.RolesOp):
@@ -74,12 +75,26 @@ def readers(op: stage.RingOp, warps: int) -> int:
     """Arrivals that free a slot: by warpgroups or warps of the team that waits."""
     for use in op.result.uses:
         if isinstance(use.operation, stage.CopyReleaseOp):
-            role = use.operation.parent_op()
-            while role is not None and not isinstance(role, stage.RoleOp):
-                role = role.parent_op()
+            role = _role_of(use.operation)
             warps = role.warps.value.data if role is not None else warps
             break
     return warps // WARPGROUP if by_warpgroups(op.result) else warps
+
+
+def writers(op: stage.RingOp, warps: int) -> int:
+    """Arrivals that fill a slot: one by the copy engine's thread, or one of each warp that puts."""
+    for use in op.result.uses:
+        if isinstance(use.operation, stage.PutOp):
+            role = _role_of(use.operation)
+            return role.warps.value.data if role is not None else warps
+    return 1
+
+
+def _role_of(op: Operation) -> stage.RoleOp | None:
+    role = op.parent_op()
+    while role is not None and not isinstance(role, stage.RoleOp):
+        role = role.parent_op()
+    return role
 
 
 def by_warpgroups(ring: SSAValue) -> bool:

@@ -27,8 +27,9 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, SSAVal
 
 from tilewright.codegen.registers import strided_form
 from tilewright.codegen.tiles import itemsize
-from tilewright.dialects import elementwise
+from tilewright.dialects import elementwise, stage
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.stage.rings import ring_type
 from tilewright.layout import Axis, Layout, LayoutError
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
 from tilewright.targets.cuda import blocked as bl
@@ -310,6 +311,10 @@ class _Planner:
                 if op.permutation is not None:
                     fast = op.permutation.index(fast)
                 self.memory.append((value, fast, itemsize(op.tile_type.element_type), most))
+        elif isinstance(op, stage.ReadOp | stage.PutOp):
+            value = op.result if isinstance(op, stage.ReadOp) else op.value
+            if (part := _part_of(op)) is not None:
+                self.memory.append((value, 1 if part.row_major else 0, part.itemsize, 16))
         elif isinstance(op, xt.StoreTileOp):
             fast = contiguous_dimension(op.tile)
             size = itemsize(op.tile_type.element_type)
@@ -407,6 +412,16 @@ class _Planner:
                 if is_even(made):
                     layouts[target] = made
                     changed = True
+
+
+def _part_of(op: stage.ReadOp | stage.PutOp) -> stage.PartAttr | None:
+    """How the tile that an op reads or writes lies in its slot."""
+    if isinstance(op, stage.PutOp):
+        return ring_type(op.ring).parts.data[0]
+    wait = op.tile.owner
+    if not isinstance(wait, stage.CopyWaitOp):
+        return None
+    return ring_type(wait.ring).parts.data[list[SSAValue](wait.values).index(op.tile)]
 
 
 def _used_beside(value: SSAValue, op: Operation) -> bool:

@@ -7,8 +7,8 @@ Requires: rings formed. Guarantees: the same results, each product waited for at
 from its slot.
 
 B must lie in a ring (as it is, or transposed); A may, or is a value that threads hold. The machine's table says which
-types and shapes the instruction has; operands whose lines run along m or n (not k) exist for 16-bit types only. Every
-other tile_mma stays, and is lowered to instructions of single warps.
+types and shapes the instruction has; operands whose lines run along m or n (not k) exist for 16-bit types only: threads
+read such an A. Every other tile_mma stays, and is lowered to instructions of single warps.
 """
 
 from __future__ import annotations
@@ -39,13 +39,16 @@ def issue_products(function: gpu.FuncOp, machine: Machine, remarks: list[str]) -
     return made
 
 
+_READERS = (stage.ProductIssueOp, stage.ReadOp)
+
+
 def _read_others(function: gpu.FuncOp) -> None:
     """What is no operand of a product is read from its slot into registers."""
     for op in list(function.walk()):
         if not isinstance(op, stage.CopyWaitOp):
             continue
         for value in op.values:
-            others = [u for u in value.uses if not isinstance(u.operation, stage.ProductIssueOp)]
+            others = [u for u in value.uses if not isinstance(u.operation, _READERS)]
             if others:
                 read = stage.ReadOp(value)
                 read.result.name_hint = value.name_hint
@@ -70,19 +73,25 @@ def staged(value: SSAValue) -> tuple[stage.CopyWaitOp, int, bool] | None:
 def _obstacle(op: xetile.TileMmaOp, machine: Machine) -> str | None:
     if (reason := unsuited(op, machine)) is not None:
         return reason
-    right = staged(op.b)
-    if right is None:
+    if staged(op.b) is None:
         return "B does not lie in shared memory"
-    for value, name, along_k in ((op.a, "A", 1), (op.b, "B", 0)):
-        if (place := staged(value)) is None:
-            continue
-        wait, part, transposed = place
-        held = wait.ring.type.parts.data[part]  # pyright: ignore
-        fast = 1 if held.row_major else 0
-        k_major = (fast == along_k) != transposed
-        if not k_major and held.itemsize != 2:
-            return f"{name} has its lines across k, which only 16-bit types may"
+    if _readable(op.b, 0) is None:
+        return "B has its lines across k, which only 16-bit types may"
     return None
+
+
+def _readable(value: SSAValue, along_k: int) -> tuple[stage.CopyWaitOp, int, bool] | None:
+    """Where the instruction reads an operand whose dimension `along_k` is summed over.
+
+    None where threads hold it, or its lines run across k in a type that may not.
+    """
+    place = staged(value)
+    if place is None:
+        return None
+    wait, part, transposed = place
+    held = wait.ring.type.parts.data[part]  # pyright: ignore
+    fast = 1 if held.row_major else 0
+    return place if (fast == along_k) != transposed or held.itemsize == 2 else None
 
 
 def _rewrite(op: xetile.TileMmaOp) -> None:
@@ -90,10 +99,16 @@ def _rewrite(op: xetile.TileMmaOp) -> None:
     assert block is not None and isinstance(op.result.type, VectorType)
     operands: list[SSAValue] = []
     flips: list[bool] = []
-    for value in (op.a, op.b):
-        place = staged(value)
+    for value, along_k in ((op.a, 1), (op.b, 0)):
+        place = _readable(value, along_k)
         flips.append(place is not None and place[2])
-        operands.append(through_transposes(value) if place is not None else value)
+        if place is not None:
+            value = through_transposes(value)
+        elif isinstance(value.owner, stage.CopyWaitOp):
+            read = stage.ReadOp(value)
+            block.insert_op_before(read, op)
+            value = read.result
+        operands.append(value)
     (a, b), (flip_a, flip_b) = operands, flips
     issue = stage.ProductIssueOp(a, b, op.c, op.result.type, flip_a, flip_b)
     wait = stage.ProductWaitOp([issue.result])

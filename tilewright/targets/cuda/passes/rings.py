@@ -37,7 +37,7 @@ from tilewright.passes.memory_objects import is_pure
 from tilewright.targets.cuda.divisibility import tile_divisors
 from tilewright.targets.cuda.ownership import is_elementwise
 from tilewright.targets.cuda.passes.loops import Update, carry
-from tilewright.targets.cuda.passes.puts import is_put
+from tilewright.targets.cuda.passes.puts import can_put, must_put, reachable
 from tilewright.targets.cuda.passes.rounding import loaded, rounding_of
 from tilewright.targets.cuda.passes.suits import through_transposes, unsuited
 from tilewright.uarch.base import Machine
@@ -140,19 +140,29 @@ def _groups(
         if reason is not None:
             remarks.append(f"tile_mma is not done by warpgroups: {reason}")
             continue
-        loads: list[xetile.LoadTileOp] = []
-        put = is_put(op, machine)
-        for operand in (op.b, op.a):
-            for source in loads_of(operand, computed=put or operand is op.a):
-                reason = _obstacle(source, analysis)
-                if reason is None:
-                    loads.insert(0, source)
-                elif reason not in remarks:
-                    remarks.append(reason)
-            if operand is op.b and not loads and not put:
-                break  # the instruction reads B from shared memory only
+        put = must_put(op)
+        left = _copied(loads_of(op.a, computed=True), analysis, remarks)
+        right = _copied(loads_of(op.b, computed=put), analysis, remarks)
+        # The instruction reads B from shared memory only: what is not copied there, threads write there (`puts`).
+        if (put or not right) and (not can_put(op) or not (left or right)):
+            continue
+        loads = [*left, *right]
         for load in loads:
             _join(load, loads, found, member)
+    return found
+
+
+def _copied(
+    loads: list[xetile.LoadTileOp], analysis: AccessAnalysis, remarks: list[str]
+) -> list[xetile.LoadTileOp]:
+    """Those that the copy engine can do."""
+    found: list[xetile.LoadTileOp] = []
+    for load in loads:
+        reason = _obstacle(load, analysis)
+        if reason is None:
+            found.insert(0, load)
+        elif reason not in remarks:
+            remarks.append(reason)
     return found
 
 
@@ -234,6 +244,8 @@ def _obstacle(load: xetile.LoadTileOp, analysis: AccessAnalysis) -> str | None:
     name = access.root.name_hint or "its array"
     if not isinstance(load.tile.owner, xetile.InitTileOp):
         return f"{what} of {name} is not at a known place: it is loaded by threads"
+    if not reachable(load):
+        return f"{what} of {name} stands in a loop without a counter: it is loaded by threads"
     if access.memory_space != 0 or padding_number(load.padding) != 0:
         return f"{what} is padded or in local memory: it is loaded by threads"
     if not analysis.read_only(access.root):

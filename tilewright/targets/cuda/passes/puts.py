@@ -1,0 +1,241 @@
+"""puts: right operands that the program computes are written to rings of shared memory, where warpgroups read them.
+
+    %x = stage.copy.wait %ring[%c]                     %x = stage.copy.wait %ring[%c]
+    %b = f(%x)                                         %b = f(%x)
+    %d = xetile.tile_mma %a, %b, %acc           ->     stage.put %puts[%p], %b
+                                                       %s = stage.copy.wait %puts[%p]
+                                                       %d = xetile.tile_mma %a, %s, %acc
+                                                       stage.copy.release %puts[%p]
+                                                       %n = stage.advance %p     (carried by every loop around)
+
+Requires: rings formed. Guarantees: the same results.
+
+Takes part: a product that a warpgroup instruction can do but for its B: what is computed (dequantised weights, a state
+that a loop carries, a mask), what the copy engine cannot address, and lines across k of types that are not of 16 bits.
+It is written where its block first needs it, and stays until that block's last product of
+it: so a value from outside of a loop is written once. Two slots in a loop: the next is written while a product reads
+the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from xdsl.dialects import gpu, scf
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import Block, Operation, OpResult, SSAValue
+
+from tilewright import dtypes
+from tilewright.dialects import stage, xetile
+from tilewright.dialects.stage.rings import ring_type
+from tilewright.targets.cuda.ownership import is_elementwise
+from tilewright.targets.cuda.passes.loops import Update, carry
+from tilewright.targets.cuda.passes.rounding import loaded
+from tilewright.targets.cuda.passes.suits import through_transposes, unsuited
+from tilewright.uarch.base import Machine
+
+
+@dataclass(eq=False)
+class Put:
+    """One value that products take from the right, and where its block first and last needs it."""
+
+    value: SSAValue
+    part: stage.PartAttr
+    first: Operation
+    last: Operation
+    products: list[xetile.TileMmaOp] = field(default_factory=list[xetile.TileMmaOp])
+
+    @property
+    def slots(self) -> int:
+        return 2 if _in_loop(self.block) else 1
+
+    @property
+    def block(self) -> Block:
+        block = self.first.parent
+        assert block is not None
+        return block
+
+
+def put_operands(function: gpu.FuncOp, machine: Machine) -> int:
+    """Rewrites one kernel; how many values are written."""
+    found = list(_puts(function, machine))
+    top = function.body.block
+    for put in found:
+        first = top.first_op
+        assert first is not None
+        ring = stage.RingOp(stage.RingType(put.slots, [put.part]))
+        cursor = stage.CursorOp(put.slots)
+        ring.result.name_hint, cursor.result.name_hint = "puts", "cursor"
+        top.insert_ops_before([ring, cursor], first)
+        update: Update = partial(_write, put, ring)
+        carry(cursor.result, {put.first: update}, top)
+    return len(found)
+
+
+def put_bytes(function: gpu.FuncOp, machine: Machine, copied: Collection[Operation]) -> int:
+    """Shared memory that `put_operands` will take, where these loads go through rings."""
+    found = _puts(function, machine, copied)
+    return sum(stage.RingType(p.slots, [p.part]).slot_bytes * p.slots for p in found)
+
+
+def must_put(op: xetile.TileMmaOp) -> bool:
+    """Can no instruction read the product's B as the copy engine would bring it?
+
+    It is computed, or its lines run across k, which only 16-bit types may.
+    """
+    source = through_transposes(op.b)
+    assert isinstance(source.type, VectorType)
+    if dtypes.from_mlir(source.type.element_type).itemsize == 2:
+        return loaded(source) is None and not isinstance(source.owner, stage.CopyWaitOp)
+    if (load := loaded(source)) is not None:
+        return load.tile_type.order != _along_k(op)
+    if isinstance(source.owner, stage.CopyWaitOp):
+        parts = ring_type(source.owner.ring).parts.data
+        part = parts[list[SSAValue](source.owner.values).index(source)]
+        return part.row_major != (_along_k(op) == (1, 0))
+    return True
+
+
+def can_put(op: xetile.TileMmaOp) -> bool:
+    """Can the product's B be written to a ring?"""
+    return _part(op) is not None and reachable(op)
+
+
+def _puts(
+    function: gpu.FuncOp, machine: Machine, copied: Collection[Operation] = ()
+) -> Iterator[Put]:
+    found: dict[SSAValue, Put] = {}
+    for op in list(function.walk()):
+        if not isinstance(op, xetile.TileMmaOp) or unsuited(op, machine) is not None:
+            continue
+        source = through_transposes(op.b)
+        there = isinstance(source.owner, stage.CopyWaitOp) or loaded(source) in copied
+        part = _part(op)
+        if (there and not must_put(op)) or part is None or not reachable(op):
+            continue
+        home = source.owner if isinstance(source.owner, Block) else source.owner.parent
+        here = _in_block(op, home)
+        put = found.get(source)
+        if put is None:
+            put = found[source] = Put(source, part, here, here)
+        elif put.part != part:
+            continue
+        put.first = here if here.is_before_in_block(put.first) else put.first
+        put.last = here if put.last.is_before_in_block(here) else put.last
+        put.products.append(op)
+    yield from found.values()
+
+
+def reachable(op: Operation) -> bool:
+    """Do only loops with a counter and branches stand around an op? A cursor is carried through those."""
+    parent = op.parent_op()
+    while parent is not None and not isinstance(parent, gpu.FuncOp):
+        if not isinstance(parent, scf.ForOp | scf.IfOp):
+            return False
+        parent = parent.parent_op()
+    return True
+
+
+def _in_block(op: Operation, block: Block | None) -> Operation:
+    """The op of a block that is another or holds it."""
+    here = op
+    while here.parent is not block:
+        parent = here.parent_op()
+        assert parent is not None
+        here = parent
+    return here
+
+
+def _in_loop(block: Block) -> bool:
+    parent = block.parent_op()
+    while parent is not None:
+        if isinstance(parent, scf.ForOp):
+            return True
+        parent = parent.parent_op()
+    return False
+
+
+def _along_k(op: xetile.TileMmaOp) -> tuple[int, int]:
+    """The order in which the lines of B, as it was before transposes, run along k."""
+    turned = sum(1 for _ in _transposes(op.b)) % 2 == 1
+    return (1, 0) if turned else (0, 1)
+
+
+def _part(op: xetile.TileMmaOp) -> stage.PartAttr | None:
+    """How B lies in a slot: its lines run as those of the memory that it comes from, along k where they must."""
+    source = through_transposes(op.b)
+    assert isinstance(source.type, VectorType)
+    shape, element = source.type.get_shape(), source.type.element_type
+    itemsize = dtypes.from_mlir(element).itemsize
+    orders = [_along_k(op)] if itemsize != 2 else [_order(source), (1, 0), (0, 1)]
+    for order in orders:
+        lines, line = shape if order == (1, 0) else shape[::-1]
+        for width in (128, 64, 32):
+            if line * itemsize % width == 0 and lines % 8 == 0:
+                return stage.PartAttr(shape, element, order, width)
+    return None
+
+
+def _transposes(value: SSAValue) -> Iterator[Operation]:
+    source = through_transposes(value)
+    while value is not source:
+        assert isinstance(value, OpResult)
+        yield value.op
+        value = value.op.operands[0]
+
+
+def _order(value: SSAValue) -> tuple[int, int]:
+    """The order of the memory that a value is computed from, element by element; row-major where there is none."""
+    seen: set[Operation] = set()
+    work = [value]
+    while work:
+        owner = work.pop().owner
+        if not isinstance(owner, Operation) or owner in seen:
+            continue
+        seen.add(owner)
+        if isinstance(owner, stage.CopyWaitOp):
+            parts = owner.ring.type.parts.data  # pyright: ignore
+            return next(
+                (
+                    (1, 0) if p.row_major else (0, 1)
+                    for p in parts
+                    if p.get_shape() == _shape(value)
+                ),
+                (1, 0),
+            )
+        if isinstance(owner, xetile.LoadTileOp) and owner.tile_type.get_shape() == _shape(value):
+            return owner.tile_type.order
+        if is_elementwise(owner):
+            work += owner.operands
+    return (1, 0)
+
+
+def _shape(value: SSAValue) -> tuple[int, ...]:
+    assert isinstance(value.type, VectorType)
+    return value.type.get_shape()
+
+
+def _write(put: Put, ring: stage.RingOp, here: SSAValue) -> SSAValue:
+    """Writes the value at cursor `here`, and gives it to its products from there; the cursor after it."""
+    block = put.block
+    write = stage.PutOp(ring.result, here, put.value)
+    wait = stage.CopyWaitOp(ring.result, here)
+    block.insert_ops_before([write, wait], put.first)
+    wait.values[0].name_hint = put.value.name_hint
+    for op in put.products:
+        value = wait.values[0]
+        for each in reversed(list(_transposes(op.b))):
+            assert op.parent is not None
+            turned = each.clone({each.operands[0]: value})
+            op.parent.insert_op_before(turned, op)
+            value = turned.results[0]
+        op.operands[1] = value
+    release = stage.CopyReleaseOp(ring.result, here)
+    following = stage.AdvanceOp(here)
+    block.insert_ops_after([release, following], put.last)
+    return following.result
+
+
+__all__ = ["can_put", "must_put", "put_bytes", "put_operands", "reachable"]
