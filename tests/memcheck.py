@@ -61,8 +61,8 @@ def count_launches(counts: Counter[str]) -> None:
     """From here on every prepared launch is counted under its kernel's name."""
     plain = executable._Call.bind  # pyright: ignore[reportPrivateUsage]
 
-    def bind(self: Any, grid: Any, values: Any) -> Any:
-        run = plain(self, grid, values)
+    def bind(self: Any, grid: Any, values: Any, often: bool = False) -> Any:
+        run = plain(self, grid, values, often)
 
         def counted() -> None:
             counts[self.function.name] += 1

@@ -28,6 +28,10 @@ Grid: TypeAlias = Any
 """An int, a tuple of 1 to 3 ints, or a function from the constexprs to one of these."""
 
 
+_MAX_GRIDS = 256
+"""Grids for which a kernel keeps native launches."""
+
+
 class Constexprs(dict[str, Any]):
     """The constexprs of a launch, as a grid function sees them: ``c.BM`` or ``c["BM"]``."""
 
@@ -87,11 +91,13 @@ class Kernel(KernelFunction):
         self._with_options: dict[Any, Kernel] = {}
         self._with_none: dict[frozenset[str], Kernel] = {}
         self._chosen: dict[Any, dict[str, Any]] = {}
+        self._repeaters: dict[Any, Callable[..., None]] = {}
 
     # What a launcher asks of a front end (tilewright.runtime.launch.Program).
 
     @property
     def name(self) -> str:
+        """The function's name."""
         return self.function.__name__
 
     @functools.cached_property
@@ -157,13 +163,30 @@ class Kernel(KernelFunction):
         """The kernel, ready to be called with its arguments, on ``grid``."""
 
         # A launch seen before costs microseconds: what can be looked up before it is.
+        if type(grid) in (int, tuple):
+            try:
+                return self._repeaters[grid]
+            except (KeyError, TypeError):
+                pass
         plain = self._is_plain and not callable(grid)
         again = self.launcher.again if plain else None
+        native: Callable[..., None] | None = None
+        tried = False
 
         def launch(*args: Any, **kwargs: Any) -> None:
+            nonlocal native, tried
+            if native is not None:
+                return native(*args, **kwargs)
             if again is not None and not kwargs and again(grid, args):
+                if not tried and self.launcher.repeats:
+                    native, tried = self._repeater(grid, new), True
                 return None
+            return new(*args, **kwargs)
+
+        def new(*args: Any, **kwargs: Any) -> None:
             if plain:
+                if not kwargs and self.launcher.again(grid, args):
+                    return None
                 for value in args:
                     if value is None or value is auto:
                         break
@@ -177,6 +200,15 @@ class Kernel(KernelFunction):
             return kernel.launcher.launch(extents, tuple(values), {})
 
         return launch
+
+    def _repeater(self, grid: Grid, otherwise: Callable[..., None]) -> Callable[..., None] | None:
+        """The launches on a grid in native code, kept for the next `kernel[grid]`."""
+        found = self.launcher.repeater(grid, otherwise)
+        if found is not None:
+            if len(self._repeaters) >= _MAX_GRIDS:
+                self._repeaters.clear()
+            self._repeaters[grid] = found
+        return found
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Inside of a kernel a call inlines this kernel's body; elsewhere a grid is missing."""

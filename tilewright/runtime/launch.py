@@ -48,6 +48,8 @@ from tilewright.targets.base import (
 
 __all__ = ["MISSING", "Launcher", "Parameter", "full_grid", "is_contiguous"]
 
+_MANY = 32
+"""Launches over again after which they are made of native code, which takes some milliseconds once."""
 _MAX_SHAPES = 4096
 """Shapes that one kernel remembers; a program with more of them starts over."""
 
@@ -93,12 +95,14 @@ class Launcher:
         self._bound: dict[Any, Callable[[], None]] = {}
         self._guarded: dict[Any, tuple[Callable[..., bool], Callable[[], None]]] = {}
         """By grid and addresses alone, with a check of the rest in one call."""
-        self._bound_under: object = None
+        self._bound_under: list[object] = [None]
         """The knobs under which the launches of ``_bound`` were bound."""
+        self._hits = 0
+        self._often = False
 
     def again(self, grid: Any, args: tuple[Any, ...]) -> bool:
         """Repeats a launch with these very addresses, shapes and numbers; False where there is none."""
-        if knobs.current() is not self._bound_under:
+        if knobs.current() is not self._bound_under[0]:
             return False
         run = None
         try:
@@ -109,6 +113,7 @@ class Launcher:
             pass  # a number, an odd tensor, a list of axes, more arguments than most have
         if run is not None:
             run()
+            self._hits += 1
             return True
         try:
             run = self._bound.get(_exact(grid, args))
@@ -119,16 +124,32 @@ class Launcher:
         run()
         return True
 
+    @property
+    def repeats(self) -> bool:
+        """Have there been so many launches over again that native code is worth its making?"""
+        return self._hits >= _MANY
+
+    def repeater(self, grid: Any, otherwise: Callable[..., None]) -> Callable[..., None] | None:
+        """Launches on a grid that are tried by :meth:`again` first, in native code; None without any."""
+        from tilewright.runtime.repeat import repeater
+
+        if not self._often:
+            self._often = True
+            self._bound.clear()  # they are bound anew, as native code
+            self._guarded.clear()
+        return repeater(otherwise, self._guarded, knobs.current, self._bound_under, grid)
+
     def _bind(self, grid: Any, args: tuple[Any, ...], plan: PreparedLaunch, run_time: Any) -> None:
         """Remember a launch that has just happened for :meth:`again`."""
         if not hasattr(plan, "bind") or (exact := _exact(grid, args)) is None:
             return
         assert isinstance(plan, Bindable)
         settings = knobs.current()
-        if self._bound_under is not settings or len(self._bound) >= _MAX_SHAPES:
-            self._bound, self._guarded = {}, {}
-            self._bound_under = settings
-        run = self._bound[exact] = plan.bind(full_grid(grid), run_time)
+        if self._bound_under[0] is not settings or len(self._bound) >= _MAX_SHAPES:
+            self._bound.clear()
+            self._guarded.clear()
+            self._bound_under[0] = settings
+        run = self._bound[exact] = plan.bind(full_grid(grid), run_time, self._often)
         if len(args) < len(_ADDRESSES) and all(type(value) in _tensors[0] for value in args):
             check = guard(args)
             if check is not None:

@@ -93,8 +93,13 @@ PreparedLaunch: TypeAlias = Callable[[Grid, "Sequence[int | float | bool]"], Non
 class Bindable(Protocol):
     """A prepared launch that can be bound to addresses and numbers, for the same launch again."""
 
-    def bind(self, grid: Grid, values: Sequence[int | float | bool]) -> Callable[[], None]:
-        """The launch with these values; what they name must not change while it is in use."""
+    def bind(
+        self, grid: Grid, values: Sequence[int | float | bool], often: bool = False
+    ) -> Callable[[], None]:
+        """The launch with these values; what they name must not change while it is in use.
+
+        `often`: it may cost milliseconds to make.
+        """
         ...
 
 
@@ -128,7 +133,9 @@ class Target(Protocol):
     """One kind of machine. A target holds no state that belongs to a kernel."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What users call it: `cpu`."""
+        ...
 
     def build(
         self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore

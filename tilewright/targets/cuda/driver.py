@@ -96,6 +96,11 @@ def launcher() -> Any:
     return _library().cuLaunchKernelEx
 
 
+def context_getter() -> Any:
+    """`cuCtxGetCurrent` itself."""
+    return _library().cuCtxGetCurrent
+
+
 class LaunchConfig(C.Structure):
     """CUlaunchConfig: grid, block, bytes of dynamic shared memory, stream, attributes."""
 

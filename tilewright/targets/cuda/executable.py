@@ -22,6 +22,7 @@ from tilewright.diagnostics import LaunchError, UnsupportedError
 from tilewright.runtime.arrays import ArrayArg
 from tilewright.targets.base import Argument, Grid, PreparedLaunch
 from tilewright.targets.cuda import driver, streams
+from tilewright.targets.cuda.enqueue import native_launch
 from tilewright.targets.cuda.inspect import Texts
 from tilewright.targets.cuda.lowered import (
     Extent,
@@ -237,12 +238,19 @@ class _Call:
             run = self._blocks[key] = self.bind(grid, values)
         run()
 
-    def bind(self, grid: Grid, values: Sequence[int | float | bool]) -> Callable[[], None]:
-        """The launch with these values: everything is in its place but the stream."""
+    def bind(
+        self, grid: Grid, values: Sequence[int | float | bool], often: bool = False
+    ) -> Callable[[], None]:
+        """The launch with these values: everything is in its place but the stream.
+
+        `often`: as a function of native code, where there can be one.
+        """
         plan, device = self.plan, self.device
         share = self.share(grid)
         if share != ALONE:
-            return _Call(self.executable.shared(share), self.args).bind(grid, values)  # pyright: ignore
+            return _Call(self.executable.shared(share), self.args).bind(  # pyright: ignore
+                grid, values, often
+            )
         kept: list[Any] = []
         addresses: list[int] = []
         grid = (grid[0] * plan.split, grid[1], grid[2])  # what a program has become
@@ -282,14 +290,16 @@ class _Call:
                 if code:
                     raise driver.error("cuLaunchKernelEx", code)
 
-        if driver.device_count() == 1:
-            return run
-
         def run_there() -> None:
             with device.current():
                 run()
 
-        return run_there
+        plain = run if driver.device_count() == 1 else run_there
+        if not often:
+            return plain
+        config = driver.LaunchConfig(*launched, plan.threads, 1, 1, plan.shared_bytes, 0, None, 0)
+        handle, at = self.function.handle, C.addressof(block)
+        return native_launch(stream_of, device, handle, at, config, plain) or plain
 
     def share(self, grid: Grid) -> Share:
         """How many workgroups should compute each program of a launch."""

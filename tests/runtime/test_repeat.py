@@ -1,0 +1,102 @@
+"""Launches seen before, in native code: what they look up, and what they leave to Python."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from typing import Any
+
+import pytest
+
+from tilewright.codegen.pyfunction import available
+from tilewright.runtime.repeat import repeater
+
+pytestmark = pytest.mark.skipif(not available(), reason="not CPython on x86-64 Linux")
+
+
+class Tensor:
+    def __init__(self, address: int):
+        self.address = address
+
+    def data_ptr(self) -> int:
+        if self.address < 0:
+            raise RuntimeError("no address")
+        return self.address
+
+
+class Setting:
+    """A launch on two tensors at 10 and 20, and a count of what was asked."""
+
+    def __init__(self) -> None:
+        self.knobs: object = "knobs"
+        self.alike: Any = True
+        self.log: list[Any] = []
+        self.guarded: dict[Any, Any] = {((2, 3), 10, 20): (self.check, self.run)}
+        self.bound: list[object] = [self.knobs]
+        made = repeater(self.otherwise, self.guarded, lambda: self.knobs, self.bound, (2, 3))
+        assert made is not None
+        self.launch = made
+
+    def check(self, *tensors: Tensor) -> Any:
+        if isinstance(self.alike, Exception):
+            raise self.alike
+        return self.alike
+
+    def run(self) -> None:
+        self.log.append("again")
+
+    def otherwise(self, *args: Any, **kwargs: Any) -> None:
+        self.log.append((*args, *kwargs))
+
+
+A, B, LOST = Tensor(10), Tensor(20), Tensor(-1)
+
+
+def test_what_was_seen_is_run_again() -> None:
+    s = Setting()
+    s.launch(A, B)
+    assert s.log == ["again"]
+
+
+@pytest.mark.parametrize("change, args, kwargs", [
+    ({}, (B, A), {}),
+    ({}, (A, 3), {}),
+    ({}, (A, LOST), {}),
+    ({}, (), {}),
+    ({}, (A,), {"y": B}),
+    ({"knobs": "others"}, (A, B), {}),
+    ({"alike": False}, (A, B), {}),
+    ({"alike": ValueError("no")}, (A, B), {}),
+])  # fmt: skip
+def test_everything_else_is_left_to_python(
+    change: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    s = Setting()
+    vars(s).update(change)
+    s.launch(*args, **kwargs)
+    assert s.log == [(*args, *kwargs)]
+
+
+def test_errors_of_a_launch_are_raised() -> None:
+    s = Setting()
+
+    def fail() -> None:
+        raise KeyError("launch")
+
+    s.guarded[(2, 3), 10, 20] = (s.check, fail)
+    with pytest.raises(KeyError, match="launch"):
+        s.launch(A, B)
+
+
+def test_references_are_given_back() -> None:
+    s = Setting()
+    a, b, lost = Tensor(10), Tensor(20), Tensor(-1)
+    held = (a, b, lost, s.guarded, s.guarded[(2, 3), 10, 20], s.knobs, s.bound)
+    gc.collect()
+    before = [sys.getrefcount(x) for x in held]
+    for _ in range(2000):
+        s.launch(a, b)
+        s.launch(b, lost)
+    s.log.clear()
+    gc.collect()
+    assert [sys.getrefcount(x) for x in held] == before

@@ -1,0 +1,64 @@
+"""Native code as functions of Python: what an interpreter's frames cost is saved where microseconds count.
+
+`Functions(text)` compiles LLVM IR whose functions have the signatures of CPython's C API; `make` gives
+a Python object that calls one of them. The IR may use every function of the C API, and `@tw_none` and
+`@tw_true`, the addresses of None and True. Only CPython with its lock is served: `available()`.
+"""
+
+from __future__ import annotations
+
+import ctypes as C
+import sys
+from typing import Any, Final
+
+from tilewright.codegen.jit import load
+from tilewright.codegen.target import LLVMTarget, x86
+
+NO_ARGUMENTS: Final = 4
+"""METH_NOARGS: `ptr (ptr self, ptr unused)`."""
+VECTOR: Final = 0x80 | 2
+"""METH_FASTCALL | METH_KEYWORDS: `ptr (ptr self, ptr arguments, i64 count, ptr keywords)`."""
+
+
+class _MethodDef(C.Structure):
+    """PyMethodDef."""
+
+    _fields_ = (
+        ("name", C.c_char_p),
+        ("function", C.c_void_p),
+        ("flags", C.c_int),
+        ("doc", C.c_char_p),
+    )
+
+
+def available() -> bool:
+    """Is this a Python that such code knows?"""
+    with_lock = getattr(sys, "_is_gil_enabled", lambda: True)()
+    x86_linux = sys.platform == "linux" and sys.maxsize > 1 << 32 and _machine() == "x86_64"
+    return sys.implementation.name == "cpython" and with_lock and x86_linux
+
+
+def _machine() -> str:
+    import os
+
+    return os.uname().machine
+
+
+class Functions:
+    """Compiled once, for the life of the process. CompileError where the C API lacks a function."""
+
+    def __init__(self, text: str, target: LLVMTarget | None = None):
+        symbols = {"tw_none": id(None), "tw_true": id(True)}
+        self._code = load(text, target or x86("x86-64"), symbols)
+        self._methods: dict[str, _MethodDef] = {}
+        self._new: Any = C.pythonapi.PyCFunction_NewEx
+        self._new.restype = C.py_object
+        self._new.argtypes = [C.c_void_p, C.py_object, C.c_void_p]
+
+    def make(self, name: str, flags: int, state: object) -> Any:
+        """A function of Python that calls the native one with `state` as its self."""
+        method = self._methods.get(name)
+        if method is None:
+            method = _MethodDef(name.encode(), self._code.address(name), flags, None)
+            self._methods[name] = method
+        return self._new(C.addressof(method), state, None)
