@@ -8,9 +8,15 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import IndexType
+from xdsl.ir import Block, SSAValue
 
 import tilewright as tw
 from tests.targets.cuda.test_asynchronous import check_passes, rng, text_of
+from tilewright.dialects import stage
+from tilewright.ops.attention import attention_kernel
+from tilewright.targets.cuda.passes import raster
 
 bf16 = ml_dtypes.bfloat16
 Array = Any
@@ -77,8 +83,134 @@ def test_sums_are_kept_per_lane(kind: str) -> None:
         return [q, k, v, o, np.float32(0.125)], o, wanted
 
     text = text_of(variant, tuple(fresh()[0]), KIND=kind)
-    names, (_, ir, _) = check_passes(text, (4, heads, 1), fresh, after=("masks", "partial", "roles"))
+    names, (_, ir, _) = check_passes(
+        text, (4, heads, 1), fresh, after=("masks", "partial", "roles")
+    )
     assert "partial" in names
     assert "vector<64x4xf32> -> vector<64x1xf32>" in ir["stage"]
     # A loop without masks, and one or two with them; the last product of each iteration runs beside the next.
     assert ir["stage"].count("{pending = 1 : i64}") == {"cap": 2, "window": 6, "bias": 2}[kind]
+
+
+def attention_case(
+    heads: int, length: int, depth: int, causal: bool
+) -> tuple[list[Any], Array, Array]:
+    r = rng()
+    q, k, v = (r.standard_normal((heads, length, depth)).astype(bf16) for _ in range(3))
+    o = np.full_like(q, np.nan)
+    s = q.astype(np.float64) @ k.astype(np.float64).swapaxes(1, 2) / 8
+    if causal:
+        s = np.where(np.tril(np.ones((length, length), bool)), s, -np.inf)
+    p = np.exp(s - s.max(-1, keepdims=True))
+    wanted = p / p.sum(-1, keepdims=True) @ v.astype(np.float64)
+    return [q, k, v, o, np.float32(0.125 * np.log2(np.e))], o, wanted
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_three_warpgroups_share_192_rows(causal: bool) -> None:
+    text = text_of(
+        attention_kernel, tuple(attention_case(1, 200, 64, causal)[0]),
+        CAUSAL=causal, D=64, BM=192, BN=64,
+    )  # fmt: skip
+    _, (lowered, ir, _) = check_passes(
+        text, (2, 1, 1), lambda: attention_case(1, 200, 64, causal), after=("roles",)
+    )
+    assert lowered.threads == 512 and "{warps = 12 : i64" in ir["stage"]
+    # Registers of all: a warpgroup that copies, three that compute.
+    assert lowered.registers == {"copy": 128 * 32, "compute": 384 * 160}
+
+
+def test_masked_loops_follow_without_a_gap() -> None:
+    """Two loops in a row hand on the last product: one wait for it after both, not after each."""
+    text = text_of(
+        attention_kernel, tuple(attention_case(1, 136, 64, True)[0]),
+        CAUSAL=True, D=64, BM=64, BN=64,
+    )  # fmt: skip
+    _, (_, ir, _) = check_passes(
+        text, (3, 1, 1), lambda: attention_case(1, 136, 64, True), after=("rotate", "roles")
+    )
+    compute = ir["stage"].split('stage.role "compute"')[1]
+    first = compute.index("{pending = 1 : i64}")
+    second = compute.index("{pending = 1 : i64}", first + 1)
+    # Between the loops there is no product: only those of the iterations wait.
+    assert compute[first:second].count("stage.mma.issue") == 2
+    full = text_of(
+        attention_kernel, tuple(attention_case(1, 128, 64, False)[0]), D=64, BM=64, BN=64
+    )
+    _, (_, ir, _) = check_passes(
+        full, (2, 1, 1), lambda: attention_case(1, 128, 64, False), after=("roles",)
+    )
+    compute = ir["stage"].split('stage.role "compute"')[1]
+    first = compute.index("{pending = 1 : i64}")
+    second = compute.index("{pending = 1 : i64}", first + 1)
+    # A ragged end, which few programs have, is no reason to keep the scalars of both.
+    assert compute[first:second].count("stage.mma.issue") == 4
+
+
+def test_long_programs_come_first_and_are_dealt_out_evenly() -> None:
+    """More heads than a section has, and a number of programs that the workgroups do not divide."""
+    heads, length = 18, 136
+    text = text_of(
+        attention_kernel, tuple(attention_case(heads, length, 32, True)[0]),
+        CAUSAL=True, D=32, BM=64, BN=64,
+    )  # fmt: skip
+    names, (_, ir, _) = check_passes(
+        text, (3, heads, 1), lambda: attention_case(heads, length, 32, True), after=("persistent",)
+    )
+    assert "persistent" in names
+    assert ir["stage"].count("} {stage.programs}") == 4  # sections and programs, in both roles
+
+
+@pytest.mark.parametrize("grid", [(5, 7, 1), (3, 40, 2), (32, 64, 1), (1, 1, 1), (22, 17, 1)])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_every_program_once(grid: tuple[int, int, int], axis: int) -> None:
+    """The order in which workgroups take programs whose work grows, run as it is printed."""
+    if axis:
+        grid = (grid[1], grid[0], grid[2])
+    for way in (1, -1):
+        taken = [order(grid, axis, way, worker, 6) for worker in range(6)]
+        flat = [p for programs in taken for p in programs]
+        assert sorted(flat) == sorted(np.ndindex(*grid))
+        work = [sum(p[axis] + 1 if way > 0 else grid[axis] - p[axis] for p in t) for t in taken]
+        # No workgroup has much more than its share: at most one or two programs' worth.
+        assert max(work) <= sum(work) / 6 + 2 * grid[axis]
+
+
+def order(
+    grid: tuple[int, int, int], axis: int, way: int, worker: int, workers: int
+) -> list[tuple[int, int, int]]:
+    """The programs that one of `workers` takes: the loops of `raster.falling`, interpreted."""
+    top = Block()
+    worker_op = stage.WorkerOp()
+    programs = [stage.ProgramsOp(i) for i in range(3)]
+    top.add_ops([*programs, worker_op])
+    body = Block(arg_types=[IndexType()])
+    body.add_op(scf.YieldOp())
+    sections, ids, inner = raster.falling(body, [p.result for p in programs], worker_op, axis, way)
+    known: dict[SSAValue, int] = dict(zip([p.result for p in programs], grid, strict=True))
+    known |= dict(zip(worker_op.results, (worker, workers, 0), strict=True))
+    found: list[tuple[int, int, int]] = []
+    for section in range(-(-grid[1 - axis] // raster.GROUP) * grid[2]):
+        known[sections.args[0]] = section
+        evaluate([op for op in sections.ops if op not in (inner, sections.last_op)], known)
+        for turn in range(known[inner.ub]):
+            known[body.args[0]] = turn
+            evaluate(list(body.ops)[:-1], known)
+            found.append(tuple(known[i] for i in ids))  # pyright: ignore
+    return found
+
+
+def evaluate(ops: list[Any], known: dict[SSAValue, int]) -> None:
+    """Scalar arithmetic on non-negative numbers."""
+    meaning = {
+        "arith.addi": lambda a, b: a + b, "arith.subi": lambda a, b: a - b,
+        "arith.muli": lambda a, b: a * b, "arith.divui": lambda a, b: a // b,
+        "arith.minui": min, "arith.cmpi": lambda a, b: int(a < b),
+        "arith.select": lambda c, a, b: a if c else b, "arith.trunci": lambda a: a & 1,
+        "arith.extui": lambda a: a, "arith.index_cast": lambda a: a,
+    }  # fmt: skip
+    for op in ops:
+        if op.name == "arith.constant":
+            known[op.result] = op.value.value.data
+        else:
+            known[op.results[0]] = meaning[op.name](*(known[v] for v in op.operands))

@@ -11,6 +11,7 @@ from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.text import print_module
 from tilewright.layout import LayoutError
 from tilewright.passes.kernel import kernel_of
+from tilewright.passes.scaled_maxima import scale_maxima
 from tilewright.targets.base import CompileOptions, Observer, ignore
 from tilewright.targets.cuda.asynchronous import ABLATIONS as ASYNCHRONOUS
 from tilewright.targets.cuda.asynchronous import SPARE, make_asynchronous, team_ownership
@@ -49,6 +50,7 @@ def run_pipeline(
     begun = begin(module, options, ABLATIONS, remarks, ir, observe, owners=owners)
     kernel, run, off = begun.kernel, begun.run, options.disable
     share_programs(kernel, begun.subgroups)
+    run("scaled-maxima", lambda: scale_maxima(kernel))
     begun.cleanup()
     if "split" not in off:
         run("split-workgroups", lambda: _retile(kernel, remarks, share))
