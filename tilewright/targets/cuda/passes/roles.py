@@ -10,16 +10,21 @@ Requires: rings formed. Guarantees: the same results; copies depend on nothing t
 
 The program is cloned: what the issues of copies depend on (a backward slice: loops, coordinates, cursors) makes the
 first role, everything else the second. Rings, cursors, constants and extents before the first other op stay outside,
-seen by both. When a copy's place depends on loaded values, the program is left with a single role.
+seen by both. Single elements that a copy's place depends on (the number of a page) are loaded by the copying role too;
+when it depends on anything else that is computed, the program is left with a single role.
 """
 
 from __future__ import annotations
+
+from math import prod
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tilewright.dialects import stage
+from tilewright.dialects import stage, xetile
+from tilewright.passes.memory_objects import is_pure
+from tilewright.targets.cuda.aliasing import is_read_only
 from tilewright.targets.cuda.passes.loops import keep
 from tilewright.targets.cuda.passes.suits import warpgroups
 from tilewright.uarch.base import Machine
@@ -94,16 +99,25 @@ def _effect(op: Operation) -> bool:
         return False
     if op.name in ("scf.yield", "gpu.return"):
         return False
-    from tilewright.passes.memory_objects import is_pure
-
     return not is_pure(op) or not op.results
 
 
 def _computes(op: Operation) -> bool:
-    """Whether an op belongs to the computing role whatever depends on it."""
+    """Whether an op belongs to the computing role whatever depends on it.
+
+    Single elements may be loaded (the number of a page, an expert) and computed with by the thread that copies too,
+    where nothing in the kernel writes their array.
+    """
     if isinstance(op, stage.CopyWaitOp | stage.ProductIssueOp | stage.ProductWaitOp):
         return True
-    return any(isinstance(r.type, VectorType) for r in op.results)
+    values = [v for v in (*op.operands, *op.results) if isinstance(v.type, VectorType)]
+    if not values:
+        return False
+    if any(prod(v.type.get_shape()) != 1 for v in values):  # pyright: ignore
+        return True
+    if isinstance(op, xetile.LoadTileOp):
+        return not is_read_only(op.tile)
+    return not is_pure(op)
 
 
 def _cloned(ops: list[Operation]) -> Block:
