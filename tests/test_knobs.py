@@ -1,3 +1,5 @@
+"""Knobs: from the environment, overridden for a while, and what is refused."""
+
 from __future__ import annotations
 
 import threading

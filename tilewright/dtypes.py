@@ -40,6 +40,7 @@ class DType:
 
     @property
     def is_float(self) -> bool:
+        """Whether it is a float of any width, tf32 and the 8-bit ones among them."""
         return self.kind == "float"
 
     @property
@@ -54,14 +55,17 @@ class DType:
 
     @property
     def is_unsigned(self) -> bool:
+        """Whether it is an integer without a sign; i1 and index are not."""
         return self.kind == "unsigned"
 
     @property
     def is_bool(self) -> bool:
+        """Whether it is i1, the type of masks."""
         return self.kind == "bool"
 
     @property
     def is_index(self) -> bool:
+        """Whether it is the type of extents and offsets, 64 bits wide."""
         return self.kind == "index"
 
     @cached_property

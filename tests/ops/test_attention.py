@@ -1,3 +1,5 @@
+"""attention: lengths, heads, masks and scales, against float64."""
+
 from __future__ import annotations
 
 import ml_dtypes

@@ -1,3 +1,5 @@
+"""matmul: shapes, element types, views, batches and epilogues, against float64."""
+
 from __future__ import annotations
 
 import ml_dtypes

@@ -1,3 +1,5 @@
+"""opt: passes, splitting, expected errors, printing."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Names of files and kernels on the command line, and arguments as text."""
+
 from __future__ import annotations
 
 import numpy as np

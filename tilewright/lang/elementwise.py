@@ -275,7 +275,7 @@ def abs(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
 
 @language
 def maximum(a: Operand, b: Operand, *, wg_map: WgMap | None = None) -> Value:
-    """The larger of two operands, elementwise; NaN wins, as in numpy. Broadcasts.
+    """The larger of ``a`` and ``b``, elementwise; NaN wins, as in numpy. Broadcasts.
 
     >>> @tw.kernel
     ... def relu(X, Y):
@@ -292,7 +292,7 @@ def maximum(a: Operand, b: Operand, *, wg_map: WgMap | None = None) -> Value:
 
 @language
 def minimum(a: Operand, b: Operand, *, wg_map: WgMap | None = None) -> Value:
-    """The smaller of two operands, elementwise; NaN wins, as in numpy. Broadcasts.
+    """The smaller of ``a`` and ``b``, elementwise; NaN wins, as in numpy. Broadcasts.
 
     >>> @tw.kernel
     ... def cap(X, Y):

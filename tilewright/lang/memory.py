@@ -219,7 +219,7 @@ def atomic_rmw(
     ``kind`` is an atomic kind of MLIR: "addf", "addi", "mulf", "muli", "maximumf", "minimumf",
     "maxnumf", "minnumf", "maxs", "maxu", "mins", "minu", "andi", "ori", "assign"; the short forms
     "add", "mul", "max", "min", "and", "or" are completed by the tile's dtype. Elements outside the
-    array, and masked ones, are left alone and give 0. Source: XeTile RFC, atomic_rmw.
+    array, and those where ``mask`` (i1) is false, are left alone and give 0. Source: XeTile RFC, atomic_rmw.
 
     >>> @tw.kernel
     ... def count(Y):

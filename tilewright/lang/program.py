@@ -195,6 +195,8 @@ T = TypeVar("T")
 def static_range(start: int, stop: int | None = None, step: int = 1) -> range:
     """A range whose loop is unrolled: the variable is a number of compile time in every copy.
 
+    ``start``, ``stop`` and ``step`` are numbers of compile time, as of Python's range.
+
     >>> @tw.kernel
     ... def steps(Y):
     ...     for i in tw.static_range(3):
@@ -217,6 +219,8 @@ def static_range(start: int, stop: int | None = None, step: int = 1) -> range:
 @language
 def static_assert(condition: bool, message: str = "") -> None:
     """Refuses to compile the kernel when ``condition``, a value of compile time, is false.
+
+    ``message`` is what the CompileError says.
 
     >>> @tw.kernel
     ... def even(Y, N: tw.constexpr = 4):

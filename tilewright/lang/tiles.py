@@ -292,7 +292,7 @@ def update_tile_offset(tile: Tile, deltas: Sequence[Offset] | Value) -> Tile:
 
 @language
 def alloc_slm(shape: Sequence[int], dtype: DType) -> Array:
-    """Shared local memory of the workgroup: an array of ``shape`` with undefined contents.
+    """Shared local memory of the workgroup: an array of ``shape`` and ``dtype`` with undefined contents.
 
     Extents are compile-time numbers. Every subgroup of the workgroup sees the same memory;
     :func:`barrier` orders what they write and read. How much there is depends on the machine, and a

@@ -46,10 +46,12 @@ class Value:
 
     @property
     def is_scalar(self) -> bool:
+        """Whether it is one number, the same for the whole program."""
         return self.shape == ()
 
     @property
     def ndim(self) -> int:
+        """2 for the value of a tile, 0 for a scalar."""
         return len(self.shape)
 
     def to(self, dtype: DType) -> Value:
@@ -210,14 +212,17 @@ class Tile:
 
     @property
     def type(self) -> TileType:
+        """The type in the IR: shape, element type, order, memory space, maps."""
         return cast("TileType", self.ssa.type)
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Rows and columns."""
         return self.type.get_shape()
 
     @property
     def scattered(self) -> bool:
+        """Whether each element has an offset of its own."""
         return self.type.scattered
 
     def __repr__(self) -> str:
@@ -245,10 +250,12 @@ class Array:
 
     @property
     def type(self) -> MemRefType:
+        """The memref type: known extents and strides, memory space."""
         return cast(MemRefType, self.ssa.type)
 
     @property
     def ndim(self) -> int:
+        """The number of dimensions: a number of compile time."""
         return len(self.type.get_shape())
 
     @property

@@ -128,6 +128,7 @@ class Layout:
     # What it is.
     @property
     def rank(self) -> int:
+        """The number of dimensions of the tile."""
         return len(self.shape)
 
     @property
@@ -338,6 +339,7 @@ class Layout:
         return Layout.of(self.shape, digits, self.swizzle)
 
     def swizzled(self, swizzle: Swizzle | None) -> Layout:
+        """The same elements in memory, moved by another ``swizzle``; None for none."""
         return replace(self, swizzle=swizzle)
 
     def __str__(self) -> str:
@@ -391,7 +393,7 @@ def split_at(digit: Digit, boundary: int) -> tuple[Digit | None, Digit | None]:
 
 
 def number(axis: Axis, digits: Iterable[tuple[int, int | None, int]]) -> list[Digit]:
-    """Digits of one axis from (size, dim, stride) triples, fastest first, without gaps."""
+    """The ``digits`` of one axis from (size, dim, stride) triples, fastest first, without gaps."""
     result: list[Digit] = []
     weight = 1
     for size, dim, stride in digits:

@@ -19,7 +19,10 @@ from tilewright.layout.digits import (
 
 
 def strided(shape: Sequence[int], strides: Sequence[int], swizzle: Swizzle | None = None) -> Layout:
-    """Element ``i`` of a dimension at ``i * stride``; strides in elements, padding allowed."""
+    """An array of ``shape``: element ``i`` of a dimension at ``i * stride``; strides in elements, padding allowed.
+
+    ``swizzle`` moves elements within rows of banks by XOR. LayoutError where the ranks differ.
+    """
     if len(shape) != len(strides):
         raise LayoutError(f"{len(strides)} strides for {len(shape)} dimensions")
     digits = [
@@ -30,12 +33,13 @@ def strided(shape: Sequence[int], strides: Sequence[int], swizzle: Swizzle | Non
 
 
 def row_major(shape: Sequence[int], swizzle: Swizzle | None = None) -> Layout:
-    """Contiguous, last dimension fastest."""
+    """An array of ``shape``, contiguous, last dimension fastest; ``swizzle`` as in :func:`strided`."""
     return strided(shape, row_strides(shape), swizzle)
 
 
 def column_major(shape: Sequence[int], swizzle: Swizzle | None = None) -> Layout:
-    """Contiguous, first dimension fastest (`order = [0, 1]`)."""
+    """An array of ``shape``, contiguous, first dimension fastest (`order = [0, 1]`); ``swizzle`` as in
+    :func:`strided`."""
     return strided(shape, [prod(shape[:i]) for i in range(len(shape))], swizzle)
 
 

@@ -61,6 +61,7 @@ class Plan:
 
     @cached_property
     def kind(self) -> Move:
+        """How elements travel at worst: not at all, between registers, lanes, or subgroups."""
         if self.exchanging_subgroups:
             return Move.SLM
         if np.any(self.lane != np.arange(self.target.lanes)[:, None]):
@@ -191,6 +192,7 @@ class Reduction:
 
     @property
     def kind(self) -> Move:
+        """How partial results travel at worst: within a lane, between lanes, or subgroups."""
         if self.subgroup:
             return Move.SLM
         if self.lane:

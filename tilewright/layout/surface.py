@@ -59,6 +59,7 @@ class Distribution:
 
     @property
     def rank(self) -> int:
+        """The number of dimensions that are left after `slice`."""
         return self.field_rank - len(self.sliced)
 
     @property
@@ -68,6 +69,7 @@ class Distribution:
 
     @property
     def lanes(self) -> int:
+        """How many lanes it deals to; 1 where it says nothing of lanes."""
         return prod(self.lane_layout or (1,))
 
     def with_sg(self, sg_map: Distribution) -> Distribution:
@@ -181,12 +183,14 @@ class Distribution:
 def wg_map(
     sg_layout: Sequence[int], sg_data: Sequence[int], inst_data: Sequence[int] | None = None
 ) -> Distribution:
-    """XeTile's `wg_map`: blocks of ``sg_data`` dealt to a grid of subgroups, ids row-major."""
+    """XeTile's `wg_map`: blocks of ``sg_data`` elements dealt to a grid ``sg_layout`` of subgroups, ids row-major;
+    ``inst_data`` is the block of one instruction. Source: XeTile RFC, wg_map."""
     return Distribution(tuple(sg_layout), tuple(sg_data), _shape(inst_data))
 
 
 def sg_map(wi_layout: Sequence[int], wi_data: Sequence[int]) -> Distribution:
-    """`sg_map` of both RFCs: packed units of ``wi_data`` dealt to a grid of lanes, ids row-major."""
+    """`sg_map` of both RFCs: packed units of ``wi_data`` elements dealt to a grid ``wi_layout`` of lanes, ids
+    row-major."""
     return Distribution(lane_layout=tuple(wi_layout), lane_data=tuple(wi_data), packed=True)
 
 
@@ -198,7 +202,12 @@ def layout(
     lane_data: Sequence[int] | None = None,
     order: Sequence[int] | None = None,
 ) -> Distribution:
-    """XeGPU's `layout`; every field may be absent."""
+    """XeGPU's `layout`; every field may be absent, and has one number per dimension.
+
+    A grid ``sg_layout`` of subgroups takes blocks of ``sg_data`` elements, cut into instructions of ``inst_data``,
+    of which a grid ``lane_layout`` of lanes takes units of ``lane_data``; ``order`` lists the dimensions in which ids
+    of subgroups and lanes count, fastest first. Source: XeGPU RFC, layout.
+    """
     return Distribution(
         _shape(sg_layout),
         _shape(sg_data),
@@ -218,7 +227,7 @@ def slice_(parent: Distribution, dims: Sequence[int]) -> Distribution:
 
 
 def linearize(ids: Sequence[int], grid: Sequence[int], order: Sequence[int] | None = None) -> int:
-    """Linear id of grid coordinates; ``order`` lists dimensions fastest first, None is row-major.
+    """Linear id of coordinates ``ids`` in a grid; ``order`` lists dimensions fastest first, None is row-major.
 
     order [1, 2, 0] over [dim_0, dim_1, dim_2] gives ``y + dim_1*z + dim_1*dim_2*x``.
     """
@@ -230,7 +239,7 @@ def linearize(ids: Sequence[int], grid: Sequence[int], order: Sequence[int] | No
 
 
 def delinearize(linear: int, grid: Sequence[int], order: Sequence[int] | None = None) -> Shape:
-    """Grid coordinates of a linear id; the inverse of :func:`linearize`."""
+    """Coordinates in ``grid`` of a linear id, with the ``order`` of :func:`linearize`, whose inverse it is."""
     ids = [0] * len(grid)
     for dim in order or tuple(reversed(range(len(grid)))):
         linear, ids[dim] = divmod(linear, grid[dim])

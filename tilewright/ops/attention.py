@@ -88,6 +88,7 @@ def attention(
 
     q: [..., L, D], k and v: [..., S, D], leading dimensions equal, D a multiple of 16 up to 256.  `causal`: row i
     sees keys 0 .. i.  `scale` is 1 / sqrt(D) by default.  The result has q's shape and dtype.
+    `out`: an array of q's shape to fill and return.
     `options` go to `kernel.options`. Raises LaunchError for shapes and element types that do not fit.
     """
     check_operands("attention", 2, q=q, k=k, v=v)

@@ -35,7 +35,8 @@ def rms_norm(
 ) -> Any:
     """x * rsqrt(mean(x^2) + eps) * weight over the last dimension.
 
-    x: [..., N]; weight: [N] or None.  Computed in f32, returned in x's dtype. `options` go to `kernel.options`.
+    x: [..., N]; weight: [N] or None.  Computed in f32, returned in x's dtype.
+    `out`: an array of x's shape to fill and return. `options` go to `kernel.options`.
     Raises LaunchError for integers and for shapes that do not fit.
     """
     return _norm(x, weight, None, eps, out, center=False, options=options)
@@ -52,8 +53,9 @@ def layer_norm(
 ) -> Any:
     """(x - mean) * rsqrt(var + eps) * weight + bias over the last dimension.
 
-    x: [..., N]; weight and bias: [N] or None.  Computed in f32, returned in x's dtype. `options` go to
-    `kernel.options`. Raises LaunchError for integers and for shapes that do not fit.
+    x: [..., N]; weight and bias: [N] or None.  Computed in f32, returned in x's dtype.
+    `out`: an array of x's shape to fill and return. `options` go to `kernel.options`.
+    Raises LaunchError for integers and for shapes that do not fit.
     """
     return _norm(x, weight, bias, eps, out, center=True, options=options)
 

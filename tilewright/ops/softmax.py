@@ -50,6 +50,7 @@ def row_tile(columns: int) -> int:
 def softmax(x: Any, *, out: Any = None, **options: Any) -> Any:
     """exp(x - max) / sum over the last dimension of x: [..., N], computed in f32, returned in x's dtype.
 
+    `out`: an array of x's shape to fill and return.
     `options` go to `kernel.options`. Raises LaunchError for integers and for what is no array.
     """
     check_operands("softmax", 1, x=x)

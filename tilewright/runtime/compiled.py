@@ -35,7 +35,9 @@ class Built(Protocol):
     """A kernel's module, and what a launch must check beyond the types of its arguments."""
 
     @property
-    def module(self) -> ModuleOp: ...
+    def module(self) -> ModuleOp:
+        """One gpu.module with one kernel; whoever compiles it may change it."""
+        ...
 
     @property
     def contiguous(self) -> Sequence[int]:
@@ -47,10 +49,14 @@ class Program(Protocol):
     """What a front end gives the launcher: a kernel before it is compiled for anything."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What messages call the kernel."""
+        ...
 
     @property
-    def parameters(self) -> tuple[Parameter, ...]: ...
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Its parameters in order, those of compile time among them."""
+        ...
 
     def build(
         self, signature: Signature, constexprs: Mapping[str, Any], options: CompileOptions

@@ -125,8 +125,10 @@ def run_program(
     fail: Fail | None = None,
     say: Callable[[str], Any] = lambda text: None,
 ) -> list[str]:
-    """Run a program and return why comparisons of its own said FALSE (empty when none did).
+    """Run the program `module` and return why comparisons of its own said FALSE (empty when none did).
 
+    `seed`: of the runner's random numbers.  `strict`: its comparisons report NaN, different shapes and nothing to
+    compare, which they pass over otherwise.
     `entry`: see `choose_entry`.  `level`: of kernels that do not say theirs ("auto" infers it).  `target`: which
     target compiles kernels.  `say` gets one sentence per kernel: at which level and how it runs.  `fail` is called
     with an exception inside of a launch and must not return; without it the process prints the diagnostic and
