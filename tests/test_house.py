@@ -131,7 +131,7 @@ PUBLIC = {
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_public_names_are_explained(name):
+def test_public_names_are_explained(name: str):
     """A function's docstring names every parameter; every public member of a class has a docstring."""
     each = PUBLIC[name]
     text = inspect.getdoc(each)
