@@ -117,15 +117,18 @@ class KernelCache:
     def _files(self) -> Iterator[tuple[Path, int, float]]:
         """Path, size and time of last use of every entry; drops leftovers of killed writers."""
         now = time.time()
-        for path in self.directory.glob("??/*"):
-            try:
-                stat = path.stat()
-                if path.suffix == SUFFIX:
-                    yield path, stat.st_size, stat.st_mtime
-                elif path.name.startswith("new-") and now - stat.st_mtime > _STALE_SECONDS:
-                    path.unlink()
-            except OSError:
+        for folder in _entries(self.directory):
+            if len(folder.name) != 2:
                 continue
+            for entry in _entries(folder.path):
+                try:
+                    stat = entry.stat()
+                    if entry.name.endswith(SUFFIX):
+                        yield Path(entry.path), stat.st_size, stat.st_mtime
+                    elif entry.name.startswith("new-") and now - stat.st_mtime > _STALE_SECONDS:
+                        os.unlink(entry.path)
+                except OSError:
+                    continue
 
     def _evict(self) -> None:
         """Deletes the least recently used entries until nine tenths of the bound are left."""
@@ -150,6 +153,15 @@ class KernelCache:
                 RuntimeWarning,
                 stacklevel=2,
             )
+
+
+def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
+    """What lies in a folder; nothing where there is none."""
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError:
+        return []
 
 
 def pack(artifacts: Mapping[str, bytes]) -> bytes:

@@ -143,7 +143,8 @@ class CudaTarget:
         return choose(request, replace(GENERIC, cores=cores))
 
     def fingerprint(self, options: CompileOptions) -> str:
-        return f"{llvm_target(machine_name(options)).key()}|{toolchain_version()}"
+        # What a machine's name stands for is in the compiler's own sources, which are in the key too.
+        return f"{machine_name(options)}|{toolchain_version()}"
 
     def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> CudaExecutable:
         return CudaExecutable.from_artifacts(artifacts)
