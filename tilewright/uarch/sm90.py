@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Final
 
 from tilewright.layout import Layout, LayoutError, Swizzle
@@ -23,13 +25,14 @@ SMEM: Final = 227 << 10
 WARPS: Final = 4
 """Warps of a warpgroup: they own rows 16w to 16w + 15 of a wgmma's accumulator."""
 
-COPY_BYTES_PER_CLOCK: Final = 64
-"""Bytes that the copy engine of one multiprocessor brings from L2 per clock at most (measured: a lone workgroup of a
-product of 128 x 128 x 16384 in bf16 takes as long as this says)."""
-L2_BYTES_PER_CLOCK: Final = 3900
-"""Of the whole L2 cache, read (measured, arXiv 2402.13499)."""
-CLUSTER_BYTES_PER_CLOCK: Final = 32
-"""Bytes per clock that one workgroup reads from shared memory of others of its cluster (our estimate)."""
+COPY_RATES: Final[Mapping[str, float]] = MappingProxyType(
+    {"copy": 64, "cache": 10000, "memory": 2450, "cluster": 32, "step": 300, "turn": 6}
+)
+"""How fast copies are, fitted to products of few programs on an H200 (2026-11-21), most within a tenth.
+
+Bytes per clock: into one multiprocessor, out of L2 where neighbours read the same lines (half of it where they do
+not), out of memory, out of the shared memory of others of a cluster. Clocks: of a step of a ring at least, and of
+each of those that read one line at the same time."""
 
 _PTX: Final = "PTX ISA, wgmma.mma_async"
 

@@ -150,15 +150,8 @@ class LaunchPlan:
             (x, y, z),
             data["persistent"],
             data["split"],
-            _work(data["work"]),
+            Work(**data["work"]) if data["work"] else None,
         )
-
-
-def _work(data: dict[str, Any] | None) -> Work | None:
-    if data is None:
-        return None
-    rates = data.pop("rates")
-    return Work(**data, rates=tuple(rates))
 
 
 def plan_of(lowered: Lowered) -> LaunchPlan:

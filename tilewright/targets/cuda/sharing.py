@@ -9,14 +9,17 @@ compiled as it stands, with a note of its loop (`Work`); the first launch that w
 - parts: a cluster of so many workgroups does the loop's iterations in turn (`passes/shares.py`): no operand is loaded
   more often, and at the end the workgroups add up their sums.
 
-The cost is the time of the busiest workgroup in clocks: its loop's loads at the rate of one multiprocessor or its
-products, whichever is slower; the whole machine's loads at the rate of the L2 cache; and the adding up.
+The cost in clocks has four parts, which hold one another up where they are alike, so that their squares are added:
+the loop of one workgroup (copies, products, or what a step takes at least); all copies together from the L2 cache,
+which serves neighbours that read the same lines at the same time at once; the arrays from memory; and lines that all
+workgroups read at the same time, one after the other. Then comes what it takes to add up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import hypot
 
 LEAST_SIDE = 64
 """Rows or columns of a product that are not split further (the rows of one wgmma)."""
@@ -51,8 +54,8 @@ class Work:
     row_array: int
     column_array: int
     """Arguments whose last but one and last extents are all rows and columns of the result; -1 if not known."""
-    rates: tuple[float, float, float]
-    """Bytes per clock: of one multiprocessor's copies, of the L2 cache, of a workgroup that reads others' sums."""
+    rates: Mapping[str, float]
+    """What the machine does (`uarch.sm90.COPY_RATES`)."""
 
 
 @dataclass(frozen=True)
@@ -73,20 +76,17 @@ def choose(
     trips = -(-(shapes[work.argument][work.dimension] - work.start) // work.step)
     if trips < 2 or programs < 1 or 2 * programs > multiprocessors:
         return ALONE
-    # Rows and columns outside an array are written to shared memory as zeros, and loaded from nowhere.
-    rows = columns = 1.0
-    if work.row_array >= 0:
-        rows = min(1.0, shapes[work.row_array][-2] / work.rows)
-    if work.column_array >= 0:
-        columns = min(1.0, shapes[work.column_array][-1] / work.columns)
-    real = rows, columns
-    best, least = ALONE, _clocks(work, ALONE, programs, trips, real)
+    sides = (
+        shapes[work.row_array][-2] if work.row_array >= 0 else None,
+        shapes[work.column_array][-1] if work.column_array >= 0 else None,
+    )
+    best, least = ALONE, _clocks(work, ALONE, programs, trips, sides)
     most = least - WORTH
     for share in _shares(work, trips):
         # Clusters do not cross the groups of multiprocessors that the chip is made of.
         room = multiprocessors if share.parts <= 2 else multiprocessors * 7 // 8
         if programs * share.tiles * share.parts <= room:
-            cost = _clocks(work, share, programs, trips, real)
+            cost = _clocks(work, share, programs, trips, sides)
             if cost < min(least, most):
                 best, least = share, cost
     return best
@@ -117,22 +117,32 @@ def split_sides(rows: int, columns: int, tiles: int) -> tuple[int, int]:
 
 
 def _clocks(
-    work: Work, share: Share, programs: int, trips: int, real: tuple[float, float]
+    work: Work, share: Share, programs: int, trips: int, sides: tuple[int | None, int | None]
 ) -> float:
-    """`real`: what part of the programs' rows and columns lies in the arrays."""
-    rows, columns = split_sides(work.rows, work.columns, share.tiles)
-    of_rows, of_columns = (
-        work.row_bytes * rows / work.rows,
-        work.column_bytes * columns / work.columns,
-    )
-    loaded = of_rows + of_columns
-    from_cache = of_rows * real[0] + of_columns * real[1]
+    """`sides`: rows and columns of the whole result, where they are known."""
+    shape = split_sides(work.rows, work.columns, share.tiles)
+    workgroups = programs * share.tiles
     mine = -(-trips // share.parts)
-    copies, cache, cluster = work.rates
-    loop = mine * max(loaded / copies, work.product_clocks / share.tiles)
-    everyone = trips * programs * share.tiles * from_cache / cache
-    total = max(loop, everyone)
+    rates = work.rates
+    copied = from_cache = from_memory = turn = 0.0
+    for total, own, whole, bytes in zip(
+        sides, shape, (work.rows, work.columns), (work.row_bytes, work.column_bytes), strict=True
+    ):
+        line = bytes / whole
+        copied += line * own
+        # What lies outside of the array is written to shared memory as zeros, and loaded from nowhere.
+        from_cache += line * (own if total is None else min(own, total))
+        if total is not None:
+            from_memory += line * total
+            turn = max(turn, workgroups / -(-total // own))
+    step = max(copied / rates["copy"], work.product_clocks / share.tiles, rates["step"])
+    cache = rates["cache"] / (2 if share.parts > 1 else 1)
+    total = hypot(
+        mine * step,
+        trips * workgroups * from_cache / cache,
+        trips * from_memory / rates["memory"],
+        mine * turn * rates["turn"],
+    )
     if share.parts > 1:
-        held = 4 * rows * columns * work.sums
-        total += ADD_UP + 2 * held / cluster
+        total += ADD_UP + 2 * 4 * shape[0] * shape[1] * work.sums / rates["cluster"]
     return total

@@ -59,7 +59,7 @@ def work_of(kernel: gpu.FuncOp, machine: Machine) -> Work | None:
         True,
         _array(along_rows, kernel),
         _array(along_columns, kernel),
-        (sm90.COPY_BYTES_PER_CLOCK, sm90.L2_BYTES_PER_CLOCK, sm90.CLUSTER_BYTES_PER_CLOCK),
+        dict(sm90.COPY_RATES),
     )
 
 
