@@ -24,6 +24,7 @@ from xdsl.dialects.builtin import (
     NoneAttr,
     StridedLayoutAttr,
     VectorType,
+    i32,
     i64,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -226,8 +227,10 @@ class LaneAddresses(LaneShapes):
             )
         )
         if zero and mask is not None:
-            nothing = self.constant(zero_of(kind))
-            made = self.add(arith.SelectOp(mask, made, nothing))
+            # Aligned elements are chosen as the words that they come in: fewer selects, no copies of halves.
+            seen = self.seen_as(made, i32) if size > 1 and align % 4 == 0 and align else made
+            nothing = self.constant(zero_of(seen.type))
+            made = self.seen_as(self.add(arith.SelectOp(mask, seen, nothing)), element)
         return [(made, n) for n in range(size)]
 
     def true(self) -> SSAValue:

@@ -79,9 +79,12 @@ class LaneRows(LaneAddresses):
             return
         if full is None:
             roots = self._load_runs(access, access.guarded, masked=True)
+            registers = self._registers(access.guarded, roots)
+            if all(isinstance(root.type, VectorType) for root in roots):
+                self.give(op.value, Fragment(layout, element, registers))
+                return
             # One vector at once: the single elements need not live until it is used.
-            value = self.pick(self._registers(access.guarded, roots))
-            self.give(op.value, self.fragment(layout, value))
+            self.give(op.value, self.fragment(layout, self.pick(registers)))
             return
 
         def ragged() -> list[SSAValue]:

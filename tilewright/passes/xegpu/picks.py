@@ -230,10 +230,13 @@ class Picks(Rebuild):
         """
         element = element_of(registers[0][0])
         bits = _narrow_bits(element)
-        if bits is None or len({root for root, _ in registers}) < 3:
+        roots = len({root for root, _ in registers})
+        if bits is None or roots < 2:
             return None
         per = 32 // bits
         words = _whole_words(registers, per)
+        if words is None and roots < 3:
+            return None
         if words is None:
             plain = IntegerType(bits)
             return self.seen_as(
@@ -255,6 +258,9 @@ class Picks(Rebuild):
         kind = value.type
         if element_of(value) == element:
             return value
+        made = value.owner
+        if isinstance(made, vector.BitcastOp) and element_of(made.source) == element:
+            return made.source
         if not isinstance(kind, VectorType):
             return self.once(("bits", value, element), arith.BitcastOp(value, element))
         old = bits_of_element(kind.element_type)
