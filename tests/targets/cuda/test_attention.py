@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Block, SSAValue
 
 import tilewright as tw
-from tests.targets.cuda.test_asynchronous import check_passes, rng, text_of
+from tests.targets.cuda.test_asynchronous import check_passes, machine_code, rng, text_of
 from tilewright.dialects import stage
 from tilewright.ops.attention import attention_kernel
 from tilewright.targets.cuda.passes import raster
@@ -214,3 +214,18 @@ def evaluate(ops: list[Any], known: dict[SSAValue, int]) -> None:
             known[op.result] = op.value.value.data
         else:
             known[op.results[0]] = meaning[op.name](*(known[v] for v in op.operands))
+
+
+def test_code_of_three_warpgroups() -> None:
+    """What the assembler says: registers as shared out, products not serialised, a few scalars spilled at most."""
+    text = text_of(
+        attention_kernel, tuple(attention_case(1, 200, 64, True)[0]),
+        CAUSAL=True, D=64, BM=192, BN=128,
+    )  # fmt: skip
+    code, ptx = machine_code(text)
+    assert code.registers == 128 and "C75" not in code.log
+    assert (
+        "setmaxnreg.inc.sync.aligned.u32 \t160" in ptx
+        or "setmaxnreg.inc.sync.aligned.u32 160" in ptx
+    )
+    assert code.spill_store_bytes <= 256
