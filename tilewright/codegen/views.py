@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from xdsl.dialects import memref
 from xdsl.dialects.builtin import (
     ArrayAttr,
     DenseArrayBase,
@@ -26,6 +27,7 @@ from tilewright.codegen.descriptor import (
 from tilewright.codegen.pointers import offset_pointer
 from tilewright.codegen.printer import Printer, attribute, prints
 from tilewright.codegen.registers import DYNAMIC
+from tilewright.dialects.upstream.memref import kept_dimensions
 
 
 @prints("memref.cast", "memref.memory_space_cast")
@@ -66,22 +68,9 @@ def print_subview(p: Printer, op: Operation) -> None:
     steps = mixed(p, op, "strides", strides)
     offset = linear(p, d, where)
     moved = [product(p, a, b) for a, b in zip(d.strides, steps, strict=True)]
-    result = op.results[0]
-    assert isinstance(result.type, MemRefType)
-    layout = p.rep.memref(result.type)
-    kept = _kept_dimensions(op, layout.sizes)
-    write(p, result, d.pointer, offset, [extent[i] for i in kept], [moved[i] for i in kept])
-
-
-def _kept_dimensions(op: Operation, sizes: Sequence[int]) -> list[int]:
-    """Which dimensions a subview keeps: a rank-reducing one drops those that the result has not."""
-    static = attribute(op, "static_sizes")
-    assert isinstance(static, DenseArrayBase)
-    kept: list[int] = []
-    for i, n in enumerate(static.get_values()):
-        if len(kept) < len(sizes) and sizes[len(kept)] == (DYNAMIC if n < 0 else int(n)):
-            kept.append(i)
-    return kept
+    assert isinstance(op, memref.SubviewOp)
+    kept = kept_dimensions(op)
+    write(p, op.result, d.pointer, offset, [extent[i] for i in kept], [moved[i] for i in kept])
 
 
 @prints("memref.reinterpret_cast")

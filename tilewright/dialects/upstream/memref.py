@@ -336,6 +336,21 @@ class PrefetchOp(IRDLOperation):
         printer.print_attribute(self.memref.type)
 
 
+def kept_dimensions(op: memref.SubviewOp) -> list[int]:
+    """The dimensions of its source that a subview's result has; a rank-reducing one drops some of extent 1.
+
+    Which of several neighbours of extent 1 are dropped changes nothing but strides that nobody uses: the first stay.
+    """
+    wanted = op.result.type.get_shape()
+    kept: list[int] = []
+    for i, extent in enumerate(op.static_sizes.get_values()):
+        if len(kept) < len(wanted):
+            want = wanted[len(kept)]
+            if want == extent or (want < 0 and extent < 0):
+                kept.append(i)
+    return kept
+
+
 def complete() -> None:
     set_format(_CAST, memref.CastOp, memref.MemorySpaceCastOp)
     set_verifier(memref.CastOp, _verify_cast)

@@ -23,6 +23,7 @@ from xdsl.ir import Attribute, Operation
 from xdsl.ir.affine import AffineMap
 
 from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects.upstream.memref import kept_dimensions
 from tilewright.dialects.xetile.kinds import ATOMIC_KINDS
 from tilewright.reference import access, numerics
 from tilewright.reference.meanings import reductions
@@ -216,7 +217,7 @@ def subview(site: Site, op: memref.SubviewOp, source: MemRefValue, *rest: Index)
     for place, stride in zip(offsets, source.strides, strict=True):
         offset = offset + place * stride
     strides = [s * step for s, step in zip(source.strides, steps, strict=True)]
-    kept = _kept_dimensions(op, [int(e[0]) if e.shape[0] == 1 else -1 for e in sizes])
+    kept = kept_dimensions(op)
     return MemRefValue(
         source.base, offset, tuple(sizes[d] for d in kept), tuple(strides[d] for d in kept)
     )
@@ -230,23 +231,6 @@ def _three(site: Site, op: Any, rest: Sequence[Index]) -> list[list[Index]]:
         result.append(mixed(site, static, rest[start : start + len(part)]))
         start += len(part)
     return result
-
-
-def _kept_dimensions(op: memref.SubviewOp, sizes: list[int]) -> list[int]:
-    """Dimensions that a rank-reducing subview keeps: unit ones are dropped from the left."""
-    wanted = list(memref_type(op.result).get_shape())
-    static = op.properties["static_sizes"]
-    assert isinstance(static, DenseArrayBase)
-    given = [int(n) for n in static.get_values()]
-    kept: list[int] = []
-    left = len(given) - len(wanted)
-    for position, extent in enumerate(given):
-        fits = len(kept) < len(wanted) and (wanted[len(kept)] in (extent, DYNAMIC, -1))
-        if left and extent == 1 and not (fits and wanted[len(kept)] == 1 and left == 0):
-            left -= 1
-            continue
-        kept.append(position)
-    return kept
 
 
 @meaning("memref.transpose")

@@ -10,6 +10,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import mach
+from tilewright.dialects.upstream.memref import kept_dimensions
 from tilewright.passes.memory_objects import is_memref, memory_root
 from tilewright.targets.cpu.builder import Builder, Idx
 from tilewright.targets.cpu.evaluate import Evaluator, Values
@@ -64,16 +65,47 @@ class MemrefOps:
     def lower_memref_reinterpret_cast(self, op: memref.ReinterpretCastOp) -> None:
         """A view of the same memory with the sizes and strides that it names."""
         base = self.matrices[op.source]
-
-        def mixed(static: Sequence[int], dynamic: Sequence[SSAValue]) -> list[Idx]:
-            rest = [as_idx(self.e.scalar(v)) for v in dynamic]
-            return [rest.pop(0) if n == -(2**63) or n == -1 else n for n in static]
-
-        (offset,) = mixed(op.static_offsets.get_values(), op.offsets)
-        sizes = mixed(op.static_sizes.get_values(), op.sizes)
-        strides = mixed(op.static_strides.get_values(), op.strides)
+        (offset,) = self._mixed(op.static_offsets.get_values(), op.offsets)
+        sizes = self._mixed(op.static_sizes.get_values(), op.sizes)
+        strides = self._mixed(op.static_strides.get_values(), op.strides)
         pointer = self.b.ptr(base.pointer, self.b.mul(offset, itemsize(base.element)))
         self.matrices[op.result] = Matrix(pointer, base.element, tuple(sizes), tuple(strides))
+
+    def _mixed(self, static: Sequence[int], dynamic: Sequence[SSAValue]) -> list[Idx]:
+        """Numbers of an op, those that it takes as operands among them."""
+        rest = [as_idx(self.e.scalar(v)) for v in dynamic]
+        return [rest.pop(0) if n == -(2**63) or n == -1 else n for n in static]
+
+    def lower_memref_subview(self, op: memref.SubviewOp) -> None:
+        """A part of an array: an offset, fewer elements, longer steps, perhaps fewer dimensions."""
+        b, base = self.b, self.matrices[op.source]
+        offset: Idx = 0
+        for at, stride in zip(
+            self._mixed(op.static_offsets.get_values(), op.offsets), base.strides, strict=True
+        ):
+            offset = b.add(offset, b.mul(at, stride))
+        sizes = self._mixed(op.static_sizes.get_values(), op.sizes)
+        steps = self._mixed(op.static_strides.get_values(), op.strides)
+        strides = [b.mul(s, step) for s, step in zip(base.strides, steps, strict=True)]
+        kept = kept_dimensions(op)
+        pointer = b.ptr(base.pointer, b.mul(offset, itemsize(base.element)))
+        self.matrices[op.result] = Matrix(
+            pointer, base.element, tuple(sizes[d] for d in kept), tuple(strides[d] for d in kept)
+        )
+
+    def lower_memref_view(self, op: memref.ViewOp) -> None:
+        """Bytes as an array of another element type, row-major."""
+        type = op.result.type
+        sizes = self._mixed(type.get_shape(), op.sizes)
+        pointer = self.b.ptr(self.matrices[op.source].pointer, as_idx(self.e.scalar(op.byte_shift)))
+        strides: list[Idx] = []
+        step: Idx = 1
+        for size in reversed(sizes):
+            strides.insert(0, step)
+            step = self.b.mul(step, size)
+        self.matrices[op.result] = Matrix(
+            pointer, plain(type.element_type), tuple(sizes), tuple(strides)
+        )
 
     def lower_memref_cast(self, op: Operation) -> None:
         self.matrices[op.results[0]] = self.matrices[op.operands[0]]

@@ -27,6 +27,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.dialects import mach
 from tilewright.dialects.upstream.gpu import memory_space_number
+from tilewright.dialects.upstream.memref import kept_dimensions
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile.kinds import ATOMIC_KINDS
 from tilewright.targets.emu import context
@@ -247,13 +248,11 @@ def cast(low: Lowering, op: Operation) -> None:
 
 @lowers("memref.subview")
 def subview(low: Lowering, op: memref.SubviewOp) -> None:
-    from tilewright.reference.meanings.memref import _kept_dimensions  # pyright: ignore
-
     m = memory(low, op.source)
     offsets, sizes, steps = _three(low, op)
     offset = _as_offset(low, element_offset(low, m, offsets))
     strides = [low.b.times(s, step) for s, step in zip(m.strides, steps, strict=True)]
-    kept = _kept_dimensions(op, [n if isinstance(n, int) else -1 for n in sizes])
+    kept = kept_dimensions(op)
     low.env[op.result] = v.Memory(
         m.base,
         offset,

@@ -1,0 +1,102 @@
+"""Views of memory on the cpu: parts of arrays, and bytes of shared memory as arrays of any type."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright import reference
+from tilewright.dialects.text import parse_module
+from tilewright.runtime.arrays import describe
+from tilewright.targets.base import CompileOptions, get_target
+
+SLM = "#xetile.tile_attr<memory_space = 3>"
+KERNEL = """
+gpu.module @m {{
+  gpu.func @k({arguments}) kernel attributes {{tilewright.level = "workgroup"}} {{
+    %c0 = arith.constant 0 : index
+    %c1 = arith.constant 1 : index
+{body}
+    gpu.return
+  }}
+}}
+"""
+
+
+def agree(arguments: str, body: str, inputs: list[np.ndarray], out: np.ndarray) -> np.ndarray:
+    """The kernel compiled, which is the same as the executor's."""
+    text = KERNEL.format(arguments=arguments, body=body)
+    meant, got = out.copy(), out.copy()
+    reference.run(parse_module(text), (1, 1, 1), [*inputs, meant])
+    executable = get_target("cpu").build(parse_module(text), CompileOptions(target="cpu"))
+    executable.launch((1, 1, 1), [describe(a) for a in [*inputs, got]])
+    np.testing.assert_array_equal(got, meant)
+    return got
+
+
+def tile(name: str, place: str, kind: str, shape: str = "8x16", space: str = "") -> str:
+    attribute = f", {SLM}" if space else ""
+    element = kind.partition("<")[2].split("x")[-1].split(",")[0].rstrip(">")
+    return (
+        f"%{name} = xetile.init_tile {place} : {kind} -> !xetile.tile<{shape}x{element}{attribute}>"
+    )
+
+
+BYTES = f"""
+    %slm = memref.alloca() : memref<2048xi8, 3>
+    %half = arith.constant 1024 : index
+    %a = memref.view %slm[%c0][] : memref<2048xi8, 3> to memref<8x16xf32, 3>
+    %b = memref.view %slm[%half][] : memref<2048xi8, 3> to memref<8x16xf32, 3>
+    %bits = memref.view %slm[%c0][] : memref<2048xi8, 3> to memref<8x16xi32, 3>
+    {tile("tx", "%x[0, 0]", "memref<8x16xf32>")}
+    %v = xetile.load_tile %tx : !xetile.tile<8x16xf32> -> vector<8x16xf32>
+    %w = arith.addf %v, %v : vector<8x16xf32>
+    {tile("ta", "%a[0, 0]", "memref<8x16xf32, 3>", space="3")}
+    {tile("tb", "%b[0, 0]", "memref<8x16xf32, 3>", space="3")}
+    {tile("ti", "%bits[0, 0]", "memref<8x16xi32, 3>", space="3")}
+    xetile.store_tile %v, %ta : vector<8x16xf32>, !xetile.tile<8x16xf32, {SLM}>
+    xetile.store_tile %w, %tb : vector<8x16xf32>, !xetile.tile<8x16xf32, {SLM}>
+    gpu.barrier
+    %i = xetile.load_tile %ti : !xetile.tile<8x16xi32, {SLM}> -> vector<8x16xi32>
+    %one = arith.constant dense<1> : vector<8x16xi32>
+    %j = arith.addi %i, %one : vector<8x16xi32>
+    xetile.store_tile %j, %ti : vector<8x16xi32>, !xetile.tile<8x16xi32, {SLM}>
+    gpu.barrier
+    %p = xetile.load_tile %ta : !xetile.tile<8x16xf32, {SLM}> -> vector<8x16xf32>
+    %q = xetile.load_tile %tb : !xetile.tile<8x16xf32, {SLM}> -> vector<8x16xf32>
+    %r = arith.addf %p, %q : vector<8x16xf32>
+    {tile("ty", "%y[0, 0]", "memref<8x16xf32>")}
+    xetile.store_tile %r, %ty : vector<8x16xf32>, !xetile.tile<8x16xf32>"""
+
+
+def test_bytes_of_shared_memory_seen_as_two_types(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((8, 16)).astype(np.float32)
+    got = agree("%x: memref<8x16xf32>, %y: memref<8x16xf32>", BYTES, [x], np.full_like(x, np.nan))
+    np.testing.assert_array_equal(got, (x.view(np.int32) + 1).view(np.float32) + (x + x))
+
+
+@pytest.mark.parametrize(
+    "subview, kind, of",
+    [
+        ("%x[2, 16] [8, 16] [1, 1]", "memref<8x16xf32, strided<[64, 1], offset: 144>>", np.s_[2:10, 16:32]),
+        ("%x[1, 3] [8, 16] [2, 1]", "memref<8x16xf32, strided<[128, 1], offset: 67>>", np.s_[1:17:2, 3:19]),
+        ("%x[5, 8] [1, 16] [1, 1]", "memref<16xf32, strided<[1], offset: 328>>", np.s_[5:6, 8:24]),
+    ],
+)  # fmt: skip
+def test_a_part_of_an_array(subview: str, kind: str, of: tuple, rng: np.random.Generator) -> None:
+    x = rng.standard_normal((32, 64)).astype(np.float32)
+    rank = 1 if "16xf32, strided<[1]" in kind else 2
+    shape = "1x16" if rank == 1 else "8x16"
+    at = "%s[0]" if rank == 1 else "%s[0, 0]"
+    body = f"""
+    %s = memref.subview {subview} : memref<32x64xf32> to {kind}
+    %tx = xetile.init_tile {at} : {kind} -> !xetile.tile<{shape}xf32>
+    %v = xetile.load_tile %tx : !xetile.tile<{shape}xf32> -> vector<{shape}xf32>
+    {tile("ty", "%y[0, 0]", "memref<8x16xf32>", shape)}
+    xetile.store_tile %v, %ty : vector<{shape}xf32>, !xetile.tile<{shape}xf32>"""
+    out = np.zeros((8, 16), np.float32)
+    got = agree("%x: memref<32x64xf32>, %y: memref<8x16xf32>", body, [x], out)
+    wanted = out.copy()
+    part = x[of]
+    wanted[: part.shape[0]] = part
+    np.testing.assert_array_equal(got, wanted)
