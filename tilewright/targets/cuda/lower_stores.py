@@ -14,6 +14,7 @@ from xdsl.ir import Operation, SSAValue
 from tilewright.codegen.builder import Idx
 from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import mach, stage, xetile
+from tilewright.dialects.stage.rings import ring_type
 from tilewright.targets.cuda import staged as st
 from tilewright.targets.cuda.distribute import LANES, Distributor, rule
 from tilewright.targets.cuda.lower_products import ROWS, WARPGROUP, accumulator
@@ -51,13 +52,16 @@ def store(d: Distributor, op: Operation) -> None:
     facts.stores = True
     buffers = place.count // groups
     base = b.add(b.mul(mine, buffers * part.bytes), place.slots)
+    # After an odd number of panels, the last one is the next store's first: then it must have been read.
+    even = all(_panels(use.operation, groups) % buffers == 0 for use in op.ring.uses)
     number = 0
     for block in range(m // (ROWS * groups)):
         for column in range(0, n, columns):
             panel = b.add(base, number % buffers * part.bytes)
+            pending = buffers - 1 if even or number else 0
             number += 1
             with b.when(first):
-                st.instr(d, "bulk.wait_group.read", n=buffers - 1)
+                st.instr(d, "bulk.wait_group.read", n=pending)
             st.instr(d, "bar.sync", barrier, threads)
             at = (block * n + column) // 2
             held = d.pick(value, range(at, at + columns // 2))
@@ -69,6 +73,14 @@ def store(d: Distributor, op: Operation) -> None:
                 where = coordinates(d, init, dims, row, column)
                 st.instr(d, f"tma.store.{len(dims)}d", d.shared_pointer(panel), map, *where)
                 st.instr(d, "bulk.commit_group")
+
+
+def _panels(op: Operation, groups: int) -> int:
+    """Panels that one warpgroup writes for a store."""
+    assert isinstance(op, stage.StoreOp) and isinstance(op.value.type, VectorType)
+    m, n = op.value.type.get_shape()
+    part = ring_type(op.ring).parts.data[0]
+    return m // (ROWS * groups) * (n // part.lines[1])
 
 
 def _write(d: Distributor, value: SSAValue, panel: Idx, columns: int) -> None:
