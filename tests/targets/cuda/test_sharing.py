@@ -44,10 +44,10 @@ def lowered(text: str, share: Share, observe: Any = lambda name, module: None) -
     return run_pipeline(parse_module(text), machine, OPTIONS, [], {}, observe, share)
 
 
-@pytest.mark.parametrize("share", [Share(1, 4), Share(2, 2)])
+@pytest.mark.parametrize("share", [Share(1, 4), Share(2, 2), Share(1, 2, 2)])
 def test_a_cluster_adds_up_what_its_workgroups_summed(share: Share) -> None:
     """Five steps of k among four, or two workgroups; the last rows and columns lie outside the arrays."""
-    m, n, k = 72, 100, 320
+    m, n, k = 72, 100, 320 if share.steps == 1 else 384
     side = 64 if share.tiles == 1 else 128
 
     def fresh() -> tuple[list[Any], Any, Any]:
@@ -98,7 +98,8 @@ def test_few_programs_with_long_loops_are_shared() -> None:
     def chosen(programs: int, m: int, n: int, k: int) -> Share:
         return choose(work, programs, [(m, k), (k, n), (n,), (m, n)], 132)
 
-    assert chosen(1, 128, 128, 16384).parts == 8
+    assert chosen(1, 128, 128, 16384) == Share(4, 8, 2)
+    assert chosen(1, 128, 128, 16384 - 64) == Share(4, 8, 1)
     for programs, m, n, k in ((1, 128, 128, 128), (132, 1408, 1536, 4096), (512, 4096, 8192, 64)):
         assert chosen(programs, m, n, k) == ALONE
     for programs in (1, 2, 4, 8, 16, 32):
@@ -108,6 +109,41 @@ def test_few_programs_with_long_loops_are_shared() -> None:
     assert wide is not None
     # Tiles alone would let all workgroups read the one row's lines at the same time.
     assert choose(wide, 32, [(1, 8192), (8192, 8192), (8192,), (1, 8192)], 132) == Share(2, 2)
+
+
+@tw.kernel
+def narrow(A, B, C, BM: tw.constexpr = 64, BN: tw.constexpr = 64, BK: tw.constexpr = 32):
+    """C = A B^T with short steps, B turned after it was loaded."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    a = tw.init_tile(A, [m, 0], (BM, BK))
+    b = tw.init_tile(B, [n, 0], (BN, BK))
+    acc = tw.zeros((BM, BN), tw.f32)
+    for _ in range(0, A.shape[1], BK):
+        acc = tw.tile_mma(tw.load_tile(a), tw.transpose(tw.load_tile(b)), acc)
+        a = tw.update_tile_offset(a, [0, BK])
+        b = tw.update_tile_offset(b, [0, BK])
+    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
+
+
+@pytest.mark.parametrize(("k", "merged"), [(128, True), (96, False)])
+def test_short_steps_are_merged_where_the_length_allows_it(k: int, merged: bool) -> None:
+    m, n = 72, 64
+    seen: list[str] = []
+
+    def observe(name: str, module: ModuleOp) -> None:
+        if name in ("steps", "roles"):
+            seen.append(name)
+            module.verify()
+            r = rng()
+            a, b = (r.standard_normal(s).astype(bf16) for s in ((m, k), (n, k)))
+            c = np.full((m, n), np.nan, np.float32)
+            run(module, (2, 1, 1), [a, b, c], schedule="late", seed=3)  # pyright: ignore
+            assert error(c, a.astype(np.float64) @ b.T.astype(np.float64)) < 1e-6
+            assert ("64x64xbf16" in str(module)) == merged
+
+    arrays = (np.zeros((m, k), bf16), np.zeros((n, k), bf16), np.zeros((m, n), np.float32))
+    lowered(text_of(narrow, arrays), ALONE, observe)
+    assert seen == (["steps", "roles"] if merged else ["roles"])
 
 
 @tw.kernel

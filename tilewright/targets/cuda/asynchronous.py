@@ -6,6 +6,7 @@ Each can be left out by name (`options.disable`); each needs those before it.
 |---|---|
 | positions | tiles are placed where they are loaded |
 | rounding | f32 becomes tf32 where it is loaded |
+| steps | several iterations of a loop of products are taken at once |
 | shares | the workgroups of a cluster share a loop's iterations |
 | masks | loops are split where masks begin or cease to hold everywhere |
 | clusters | neighbouring programs share the copies of what both load (off: see CLUSTERS) |
@@ -47,6 +48,7 @@ from tilewright.targets.cuda.passes.rotate import rotate_loops
 from tilewright.targets.cuda.passes.rounding import round_where_loaded
 from tilewright.targets.cuda.passes.shares import share_loop
 from tilewright.targets.cuda.passes.slices import slice_products
+from tilewright.targets.cuda.passes.steps import merge_steps, narrow_steps
 from tilewright.targets.cuda.passes.stores import engine_stores, panel_bytes
 from tilewright.targets.cuda.passes.suits import warpgroups
 from tilewright.targets.cuda.passes.turns import take_turns
@@ -58,6 +60,7 @@ ABLATIONS = (
     "rings",
     "masks",
     "persistent",
+    "steps",
     "shares",
     "clusters",
     "slices",
@@ -112,10 +115,17 @@ def make_asynchronous(
     if "masks" not in off:
         run("masks", lambda: split_masked(kernel))
         run("cleanup", lambda: cleanup(kernel))
+    if "steps" not in off and (times := share.steps * narrow_steps(kernel)) > 1:
+        run("steps", lambda: merge_steps(kernel, times))
+        run("cleanup", lambda: cleanup(kernel))
     planned = share != ALONE or bool(off) or options.num_stages is not None
     work = None if planned else work_of(kernel, machine)
     if share.parts > 1:
         run("shares", lambda: share_loop(kernel, share.parts))
+        off = off | {"persistent"}
+    copied = ring_loads(kernel, machine)
+    if not copied and groups == 1:
+        # Threads load everything: several workgroups of a multiprocessor hide one another's waiting.
         off = off | {"persistent"}
     if "persistent" not in off and CLUSTERS and "clusters" not in off:
         run("clusters", lambda: form_clusters(kernel, machine))
@@ -123,7 +133,7 @@ def make_asynchronous(
         run("persistent", lambda: make_persistent(kernel, remarks))
     panels = panel_bytes(groups) if "stores" not in off else 0
     room = machine.memories["smem"].size - spare - panels
-    room -= put_bytes(kernel, machine, ring_loads(kernel, machine))
+    room -= put_bytes(kernel, machine, copied)
     budget = Budget(room, options.num_stages)
     run("rings", lambda: form_rings(kernel, machine, budget, remarks))
     run("puts", lambda: put_operands(kernel, machine))

@@ -16,7 +16,7 @@ from tilewright.targets.cuda.target import TARGET
 def build_shared(image: bytes, ir: Mapping[str, str], machine: str, share: Share) -> CudaExecutable:
     """What `TARGET.build_shared` makes of the kernel whose code is `image` and whose stages are `ir`."""
     options = CompileOptions("cuda", machine)
-    facts = f"{TARGET.fingerprint(options)}|{share.tiles}|{share.parts}|"
+    facts = f"{TARGET.fingerprint(options)}|{share.tiles}|{share.parts}|{share.steps}|"
     key = hashlib.sha256(facts.encode() + image).hexdigest()
     disk = cache.current()
     stored = disk.get(key) if disk is not None else None

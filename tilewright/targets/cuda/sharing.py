@@ -6,6 +6,7 @@ compiled as it stands, with a note of its loop (`Work`); the first launch that w
 
 - tiles: the program's tiles are split (`retile`) and given to as many workgroups along x: smaller tiles, every
   operand loaded more often.
+- steps: so many iterations of the loop are taken at once (`passes/steps.py`): fewer, longer ones.
 - parts: a cluster of so many workgroups does the loop's iterations in turn (`passes/shares.py`): no operand is loaded
   more often, and at the end the workgroups add up their sums.
 
@@ -51,6 +52,8 @@ class Work:
     """Of one multiprocessor for the products of an iteration."""
     parts: bool
     """Can a cluster share the loop?"""
+    steps: bool
+    """Can several iterations be taken at once?"""
     row_array: int
     column_array: int
     """Arguments whose last but one and last extents are all rows and columns of the result; -1 if not known."""
@@ -64,6 +67,8 @@ class Share:
 
     tiles: int = 1
     parts: int = 1
+    steps: int = 1
+    """Iterations of the loop that are taken at once."""
 
 
 ALONE = Share()
@@ -82,7 +87,10 @@ def choose(
     )
     best, least = ALONE, _clocks(work, ALONE, programs, trips, sides)
     most = least - WORTH
-    for share in _shares(work, trips):
+    even = (
+        work.steps and (shapes[work.argument][work.dimension] - work.start) % (2 * work.step) == 0
+    )
+    for share in _shares(work, trips, 2 if even else 1):
         # Clusters do not cross the groups of multiprocessors that the chip is made of.
         room = multiprocessors if share.parts <= 2 else multiprocessors * 7 // 8
         if programs * share.tiles * share.parts <= room:
@@ -92,13 +100,13 @@ def choose(
     return best
 
 
-def _shares(work: Work, trips: int) -> Sequence[Share]:
+def _shares(work: Work, trips: int, steps: int) -> Sequence[Share]:
     """All shares that the kernel's form allows: tiles halve as `retile` halves them, the longer side first."""
     tiles, found = 1, list[Share]()
     while True:
         parts = 1
         while parts <= (MOST_PARTS if work.parts else 1) and 2 * parts <= trips:
-            found.append(Share(tiles, parts))
+            found += [Share(tiles, parts, s) for s in range(1, steps + 1) if 2 * parts * s <= trips]
             parts *= 2
         tiles *= 2
         if min(split_sides(work.rows, work.columns, tiles)) < LEAST_SIDE:
@@ -122,7 +130,7 @@ def _clocks(
     """`sides`: rows and columns of the whole result, where they are known."""
     shape = split_sides(work.rows, work.columns, share.tiles)
     workgroups = programs * share.tiles
-    mine = -(-trips // share.parts)
+    mine = -(-trips // (share.parts * share.steps))
     rates = work.rates
     copied = from_cache = from_memory = turn = 0.0
     for total, own, whole, bytes in zip(
@@ -135,13 +143,14 @@ def _clocks(
         if total is not None:
             from_memory += line * total
             turn = max(turn, workgroups / -(-total // own))
-    step = max(copied / rates["copy"], work.product_clocks / share.tiles, rates["step"])
+    step = max(copied / rates["copy"], work.product_clocks / share.tiles) * share.steps
+    step = max(step, rates["step"])
     cache = rates["cache"] / (2 if share.parts > 1 else 1)
     total = hypot(
         mine * step,
         trips * workgroups * from_cache / cache,
         trips * from_memory / rates["memory"],
-        mine * turn * rates["turn"],
+        mine * share.steps * turn * rates["turn"],
     )
     if share.parts > 1:
         total += ADD_UP + 2 * 4 * shape[0] * shape[1] * work.sums / rates["cluster"]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from xdsl.dialects import arith, gpu, memref
-from xdsl.dialects.builtin import IntegerAttr, MemRefType, VectorType
+from xdsl.dialects import gpu, memref
+from xdsl.dialects.builtin import MemRefType, VectorType
 from xdsl.ir import BlockArgument, SSAValue
 
 from tilewright import dtypes
 from tilewright.dialects import xetile
 from tilewright.targets.cuda.passes.rings import loads_of
-from tilewright.targets.cuda.passes.shares import shared_loop
+from tilewright.targets.cuda.passes.shares import number_of, shared_loop
+from tilewright.targets.cuda.passes.steps import can_merge
 from tilewright.targets.cuda.passes.suits import instruction_for
 from tilewright.targets.cuda.sharing import Work
 from tilewright.uarch import sm90
@@ -21,10 +22,10 @@ def work_of(kernel: gpu.FuncOp, machine: Machine) -> Work | None:
     loop = shared_loop(kernel)
     if loop is None:
         return None
-    start, step, end = _number(loop.lb), _number(loop.step), loop.ub.owner
+    start, step, end = number_of(loop.lb), number_of(loop.step), loop.ub.owner
     if start is None or not step or not isinstance(end, memref.DimOp):
         return None
-    array, dimension = end.source, _number(end.index)
+    array, dimension = end.source, number_of(end.index)
     if not isinstance(array, BlockArgument) or array.block is not kernel.body.block:
         return None
     if dimension is None or not isinstance(array.type, MemRefType):
@@ -57,6 +58,7 @@ def work_of(kernel: gpu.FuncOp, machine: Machine) -> Work | None:
         sum(map(_bytes, along_columns)),
         clocks,
         True,
+        can_merge(kernel),
         _array(along_rows, kernel),
         _array(along_columns, kernel),
         dict(sm90.COPY_RATES),
@@ -87,10 +89,3 @@ def _vector(value: SSAValue) -> VectorType:
 def _bytes(load: xetile.LoadTileOp) -> int:
     rows, columns = load.tile_type.get_shape()
     return rows * columns * dtypes.from_mlir(load.tile_type.element_type).itemsize
-
-
-def _number(value: SSAValue) -> int | None:
-    owner = value.owner
-    if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, IntegerAttr):
-        return owner.value.value.data
-    return None

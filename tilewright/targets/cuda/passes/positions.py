@@ -6,17 +6,19 @@
       scf.yield %t1 }                                       ... }
 
 Requires: XeTile at workgroup level. Guarantees: the same accesses. Offsets that have no closed form (access analysis)
-leave the load as it is. Tiles that loops carry for nobody are left for dead-code removal.
+leave the load as it is. Tiles that loops of a counter then carry for nobody are carried no more.
 """
 
 from __future__ import annotations
 
-from xdsl.dialects import gpu
+from xdsl.dialects import gpu, scf
 from xdsl.rewriter import InsertPoint
 
 from tilewright.dialects import xetile
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.materialise import Materialiser, NoValue
+from tilewright.passes.memory_objects import is_pure
+from tilewright.targets.cuda.passes.loops import keep
 
 
 def place_tiles(function: gpu.FuncOp) -> int:
@@ -50,4 +52,15 @@ def place_tiles(function: gpu.FuncOp) -> int:
         tile.result.name_hint = op.tile.name_hint
         op.operands[0] = tile.result
         changed += 1
+    if changed:
+        _drop_unread(function)
     return changed
+
+
+def _drop_unread(function: gpu.FuncOp) -> None:
+    """Removes what no op that acts depends on, carried values of loops included."""
+    ops = [op for op in function.walk() if op is not function]
+    if all(isinstance(op, scf.ForOp | scf.IfOp) for op in ops if op.regions):
+        ends = ("scf.yield", "gpu.return")
+        acting = [op for op in ops if not (is_pure(op) or op.regions or op.name in ends)]
+        keep(function.body.block, acting)
