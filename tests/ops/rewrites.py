@@ -22,13 +22,13 @@ def attention_swapped(
     n = 0
     while n < free:
         top, total, out = attend(
-            q, K, V, h, m, n, scale, top, total, out, False, CAUSAL, BM, BN, D
+            q, K, V, h, m, n, scale, top, total, out, False, CAUSAL, False, BM, BN, D
         )  # fmt: skip
         n += BN
     n = free
     while n < keys:
         top, total, out = attend(
-            q, K, V, h, m, n, scale, top, total, out, True, CAUSAL, BM, BN, D
+            q, K, V, h, m, n, scale, top, total, out, True, CAUSAL, False, BM, BN, D
         )  # fmt: skip
         n += BN
     tw.store_tile((out / total).to(O.dtype), tw.init_tile(O, [h, m, 0], (BM, D)))
@@ -49,11 +49,11 @@ def attention_neutral(
     keys = min(m + BM, K.shape[1]) if CAUSAL else K.shape[1]
     for n in range(0, free, BN):
         top, total, out = attend(
-            q, K, V, h, m, n, scale, top, total, out, False, CAUSAL, BM, BN, D
+            q, K, V, h, m, n, scale, top, total, out, False, CAUSAL, False, BM, BN, D
         )  # fmt: skip
     for n in range(free, keys, BN):
         top, total, out = attend(
-            q, K, V, h, m, n, scale, top, total, out, True, CAUSAL, BM, BN, D
+            q, K, V, h, m, n, scale, top, total, out, True, CAUSAL, False, BM, BN, D
         )  # fmt: skip
     tw.store_tile((out / total).to(O.dtype), tw.init_tile(O, [h, m, 0], (BM, D)))
 

@@ -8,8 +8,8 @@
 Requires: nothing. Guarantees: the same values bit by bit: rounding keeps order, and a positive finite factor too. A
 negative constant turns a maximum into a minimum, and the other way round.
 
-The product may then be part of a multiply-add where it is used, and a tile is multiplied once less: the scores of
-attention, of which the maximum is subtracted.
+The product may then be part of a multiply-add where it is used, and a tile is multiplied once less: scores
+of which the maximum is subtracted.
 """
 
 from __future__ import annotations
