@@ -31,6 +31,10 @@ from tilewright.passes.xegpu.pipeline import WORKGROUP, Entry
 from tilewright.tools.check import difference
 
 SIZES = (1, 2, 4, 8, 8, 16, 16, 32, 32, 64, 3, 12, 24)
+LARGE = 1024
+"""Elements of a tile: 64 registers where one subgroup has them all, several instructions of every kind."""
+ROUNDS = 4
+"""Rounds along a dimension: pieces of a few elements each are all alike, and take the longest."""
 SUBGROUPS = (1, 2, 4, 4, 8)
 
 
@@ -40,7 +44,8 @@ class _Lowering(_Drawing):
         self.subgroups = self.pick(SUBGROUPS)
 
     def shape(self) -> Shape:
-        return self.pick(SIZES), self.pick(SIZES)
+        rows = self.pick(SIZES)
+        return rows, self.pick(n for n in SIZES if n * rows <= LARGE)
 
     def map(self, shape: Shape) -> tuple[Shape, Shape]:
         """A grid of all subgroups; blocks that make rounds, one round, or less than one."""
@@ -52,7 +57,9 @@ class _Lowering(_Drawing):
             legal = [
                 d
                 for d in range(1, extent + 1)
-                if extent % d == 0 and (extent % (d * groups) == 0 or (d * groups) % extent == 0)
+                if extent % d == 0
+                and (extent % (d * groups) == 0 or (d * groups) % extent == 0)
+                and extent <= ROUNDS * d * groups
             ]
             return self.pick(legal)
 
@@ -132,6 +139,9 @@ def reorder(module: ModuleOp, orders: Sequence[bool]) -> None:
                 result._type = new  # pyright: ignore
 
 
+LINES = 300
+"""Texts of fewer lines are read again, where every stage is executed."""
+
 Grid = tuple[int, int, int]
 
 
@@ -166,32 +176,45 @@ def lowered(
     entries: Sequence[Entry] = WORKGROUP,
     chip: str = "pvc",
     check: bool = True,
+    every: bool = False,
+    expected: Sequence[Any] | None = None,
 ) -> ModuleOp:
-    """The module after the passes; the first of them that changes a result fails by its name."""
+    """The module after the passes; the first of them that changes a result fails by its name.
+
+    Only the last text is executed, unless it is wrong: then, and with `every`, all of them are. `expected`
+    are the results, where they are known.
+    """
     context = make_context()
-    expected = run(module, grid, args)
-    final = module.clone()
-    for entry in entries:
-        entry.make(chip).apply(context, final)
-    verify_module(final)
-    try:
-        message = wrong(expected, run(final, grid, args, check))
-    except Exception as error:
-        message = str(error)
-    if message is None:
-        return final
+    right = run(module, grid, args) if expected is None else expected
+    if not every:
+        final = module.clone()
+        for entry in entries:
+            entry.make(chip).apply(context, final)
+        verify_module(final)
+        try:
+            message = wrong(right, run(final, grid, args, check))
+        except Exception as error:
+            message = str(error)
+        if message is None:
+            return final
     stages = module.clone()
+    before = print_module(stages)
     for entry in entries:
         each = entry.make(chip)
         each.apply(context, stages)
+        if (text := print_module(stages)) == before:
+            continue
+        before = text
         verify_module(stages)
-        read_back = parse_module(print_module(stages), each.name)
+        # Reading takes longer than all else, so that long texts are executed as they are.
+        read_back = parse_module(text, each.name) if text.count("\n") < LINES else stages
         try:
-            here = wrong(expected, run(read_back, grid, args, check))
+            here = wrong(right, run(read_back, grid, args, check))
         except Exception as error:
             here = str(error)
-        assert here is None, f"{each.name}: {here}\n{print_module(stages)}"
-    raise AssertionError(f"only the whole differs: {message}\n{print_module(final)}")
+        assert here is None, f"{each.name}: {here}\n{text}"
+    assert every, f"only the whole differs\n{before}"
+    return stages
 
 
 def ops(module: ModuleOp, name: str) -> list[Operation]:
