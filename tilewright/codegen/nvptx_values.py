@@ -9,12 +9,15 @@ a matrix instruction finds the word again and nothing is moved.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import e, log2
 
 from xdsl.ir import Operation
 
 from tilewright.codegen.casts import print_float_cast
 from tilewright.codegen.elementwise import fast_flags, float_elementwise
 from tilewright.codegen.floats import print_float_binary
+from tilewright.codegen.functions.exponential import exp2
+from tilewright.codegen.functions.special import TANH, reciprocal
 from tilewright.codegen.instructions.nvptx_common import ptx
 from tilewright.codegen.lane_ops import Lanes
 from tilewright.codegen.math import is_fast, print_function_op
@@ -104,15 +107,30 @@ def _print_sqrt(p: Printer, op: Operation) -> None:
 
 
 def _print_tanh(p: Printer, op: Operation) -> None:
-    """The approximate unit (relative error 2^-11) where the result holds no more: bf16."""
-    if not is_fast(op) or p.layout(op.operands[0].type).element.name != "bf16":
+    """The approximate unit (relative error 2^-11) where the result holds no more: bf16.
+
+    Else with `afn` the polynomial near 0 and 1 - 2 / (e^2x + 1) beyond 0.625, where the unit's powers and inverses
+    need no sign taken off and no bound (e^2x may be infinite or zero).
+    """
+    element = p.layout(op.operands[0].type).element.name
+    if not is_fast(op) or element == "f64":
         print_function_op(p, op)
         return
 
-    def tanh(o: Lanes, s: str, x: list[str]) -> str:
+    def approximate(o: Lanes, s: str, x: list[str]) -> str:
         return ptx(p, "tanh.approx.f32 $0, $1;", ["float"], [("float", x[0])])[0]
 
-    float_elementwise(p, op, tanh, native_half=False)
+    def tanh(o: Lanes, s: str, x: list[str]) -> str:
+        t, (v,) = o.type(s), x
+        z = o.op("fmul", t, v, v)
+        small = o.fmuladd(s, o.op("fmul", t, z, v), o.horner(s, z, TANH[s]), v)
+        power = exp2(o, s, o.op("fmul", t, v, o.const(s, 2 * log2(e))), True)
+        inverse = reciprocal(o, s, o.op("fadd", t, power, o.const(s, 1.0)), True)
+        large = o.fmuladd(s, inverse, o.const(s, -2.0), o.const(s, 1.0))
+        near = o.fcmp("olt", t, o.intrinsic("fabs", s, v), o.const(s, 0.625))
+        return o.select(near, t, small, large)
+
+    float_elementwise(p, op, approximate if element == "bf16" else tanh, native_half=False)
 
 
 def _print_prefetch(p: Printer, op: Operation) -> None:

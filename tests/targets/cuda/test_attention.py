@@ -229,3 +229,38 @@ def test_code_of_three_warpgroups() -> None:
         or "setmaxnreg.inc.sync.aligned.u32 160" in ptx
     )
     assert code.spill_store_bytes <= 256
+
+
+@tw.kernel
+def masked_product(
+    A, B, C, K, BM: tw.constexpr = 128, BN: tw.constexpr = 64, BK: tw.constexpr = 64
+):
+    """The sum over k < K: columns of A beyond are nothing, whatever they hold."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    acc = tw.zeros((BM, BN), tw.f32)
+    for k in range(0, A.shape[1], BK):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
+        column = tw.arange(0, BK, axis=1, shape=(BM, BK)) + k
+        a = tw.where(column < K, a, 0.0)
+        acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [k, n], (BK, BN))), acc)
+    tw.store_tile(acc, tw.init_tile(C, [m, n], (BM, BN)))
+
+
+@pytest.mark.parametrize("end", [0, 100, 128, 250])
+def test_a_mask_on_an_operand(end: int) -> None:
+    """Where the mask holds, A is read by the matrix unit from shared memory as it is."""
+
+    def fresh() -> tuple[list[Any], Array, Array]:
+        r = rng()
+        a = r.standard_normal((136, 192)).astype(bf16)
+        b = r.standard_normal((192, 72)).astype(bf16)
+        c = np.full((136, 72), np.nan, np.float32)
+        wanted = a[:, :end].astype(np.float64) @ b[:end].astype(np.float64)
+        return [a, b, c, end], c, wanted if end else wanted + 1e-30
+
+    text = text_of(masked_product, tuple(fresh()[0]))
+    _, (_, ir, _) = check_passes(
+        text, (2, 2, 1), fresh, after=("masks", "roles"), limit=1e-2 if end else 1e40
+    )
+    compute = ir["stage"].split('stage.role "compute"')[1]
+    assert compute.count("stage.mma.issue") == 2 and compute.count("arith.select") >= 1

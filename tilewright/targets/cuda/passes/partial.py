@@ -21,7 +21,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.dialects import arith, gpu, scf, vector
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr, IndexType, VectorType
+from xdsl.dialects.builtin import (
+    DenseIntOrFPElementsAttr,
+    Float32Type,
+    FloatAttr,
+    IndexType,
+    VectorType,
+)
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tilewright.dialects import stage, xetile
@@ -70,6 +76,8 @@ def _chain(loop: scf.ForOp, position: int) -> _Chain | None:
     here: SSAValue = block.args[position + 1]
     type = here.type
     if not isinstance(type, VectorType) or len(type.get_shape()) != 2 or type.get_shape()[1] != 1:
+        return None
+    if not isinstance(type.element_type, Float32Type):
         return None
     chain = _Chain(loop, position, [], {})
     while True:
