@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import i16, i32
-from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tilewright.codegen.tiles import plain
 from tilewright.dialects import mach, stage, xetile
@@ -184,6 +184,15 @@ def tensor_map(
     return st.parameter(d, slot, mach.ptr), dims
 
 
+def fetch_maps(d: Distributor) -> None:
+    """The first thing that happens: tensor maps are fetched, while the program finds out what to copy."""
+    maps = [value for slot, value in st.facts(d).slots if isinstance(slot, TensorMapOf)]
+    if maps:
+        with d.preamble(), d.b.when(d.b.cmp("eq", d.thread, 0)):
+            for map in maps:
+                st.instr(d, "tma.prefetch_map", map)
+
+
 def coordinates(
     d: Distributor, op: xetile.InitTileOp, dims: list[int], line: Word, element: Word
 ) -> list[SSAValue]:
@@ -239,9 +248,19 @@ def memory_of(part: stage.PartAttr) -> Layout:
     return memory if part.row_major else memory.permuted((1, 0))
 
 
+def moved_only(op: Operation | Block) -> stage.ReadOp | None:
+    """A read whose value goes to another slot and nowhere else: the put moves it; None if an op is something else."""
+    if not isinstance(op, stage.ReadOp):
+        return None
+    uses = [use.operation for use in op.result.uses]
+    return op if len(uses) == 1 and isinstance(uses[0], stage.PutOp) else None
+
+
 @rule("stage.read")
 def read(d: Distributor, op: Operation) -> None:
     assert isinstance(op, stage.ReadOp)
+    if moved_only(op) is not None:
+        return
     place = st.facts(d).staged[op.tile]
     layout = d.home(op.result)
     assert layout is not None

@@ -98,6 +98,11 @@ def must_put(op: xetile.TileMmaOp) -> bool:
     return True
 
 
+def is_put(op: xetile.TileMmaOp, machine: Machine) -> bool:
+    """Can a warpgroup do a product whose B threads write?"""
+    return unsuited(op, machine) is None and can_put(op)
+
+
 def can_put(op: xetile.TileMmaOp) -> bool:
     """Can the product's B be written to a ring?"""
     return _part(op) is not None and reachable(op)
@@ -238,4 +243,4 @@ def _write(put: Put, ring: stage.RingOp, here: SSAValue) -> SSAValue:
     return following.result
 
 
-__all__ = ["can_put", "must_put", "put_bytes", "put_operands", "reachable"]
+__all__ = ["can_put", "is_put", "must_put", "put_bytes", "put_operands", "reachable"]

@@ -37,7 +37,7 @@ from tilewright.passes.memory_objects import is_pure
 from tilewright.targets.cuda.divisibility import tile_divisors
 from tilewright.targets.cuda.ownership import is_elementwise
 from tilewright.targets.cuda.passes.loops import Update, carry
-from tilewright.targets.cuda.passes.puts import can_put, must_put, reachable
+from tilewright.targets.cuda.passes.puts import can_put, is_put, must_put, reachable
 from tilewright.targets.cuda.passes.rounding import loaded, rounding_of
 from tilewright.targets.cuda.passes.suits import through_transposes, unsuited
 from tilewright.uarch.base import Machine
@@ -119,9 +119,11 @@ def ring_loads(function: gpu.FuncOp, machine: Machine) -> list[xetile.LoadTileOp
 
 
 def will_form(function: gpu.FuncOp, machine: Machine, remarks: list[str]) -> bool:
-    """Whether `form_rings` would find anything to do; if not, `remarks` say why."""
+    """Whether warpgroups would do any product: of what rings bring, or threads load; if not, `remarks` say why."""
     reasons: list[str] = []
     if _groups(function, machine, AccessAnalysis(function), reasons):
+        return True
+    if any(isinstance(op, xetile.TileMmaOp) and is_put(op, machine) for op in function.walk()):
         return True
     remarks += reasons
     return False
