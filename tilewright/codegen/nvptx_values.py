@@ -123,7 +123,7 @@ def _print_tanh(p: Printer, op: Operation) -> None:
     def tanh(o: Lanes, s: str, x: list[str]) -> str:
         t, (v,) = o.type(s), x
         z = o.op("fmul", t, v, v)
-        small = o.fmuladd(s, o.op("fmul", t, z, v), o.horner(s, z, TANH[s]), v)
+        small = o.op("fmul", t, v, o.fmuladd(s, z, o.horner(s, z, TANH[s]), o.const(s, 1.0)))
         power = exp2(o, s, o.op("fmul", t, v, o.const(s, 2 * log2(e))), True)
         inverse = reciprocal(o, s, o.op("fadd", t, power, o.const(s, 1.0)), True)
         large = o.fmuladd(s, inverse, o.const(s, -2.0), o.const(s, 1.0))
