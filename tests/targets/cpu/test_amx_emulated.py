@@ -24,6 +24,11 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    emulate_tiles(monkeypatch)
+
+
+def emulate_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Target cpu compiles for a machine with AMX, and what it made runs on this one."""
     amx = Machine(x86("amx", frozenset({"amx-fp16"})), 64, mr=8, nv=2, kc=256, amx=True)
     host = machine(None).target
 
