@@ -113,7 +113,7 @@ def grid_of(m: int, n: int, rows: int, warps: int, *, tall: bool) -> tuple[int, 
         (wm, wn)
         for wm in (1, 2, 4, 8, 16, 32)
         for wn in (1, 2, 4, 8, 16, 32)
-        if wm <= most_m and wn <= most_n and wm * wn <= warps
+        if wm <= most_m and wn <= most_n and warps % (wm * wn) == 0
     ]
     if tall:
         return max(choices, key=lambda g: (g[0] * g[1] if g[1] == 1 else g[0], g[0] * g[1]))
