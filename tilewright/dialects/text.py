@@ -39,6 +39,7 @@ from tilewright.diagnostics import (
     location_of,
 )
 from tilewright.dialects import make_context
+from tilewright.dialects.hints import hint_for
 from tilewright.dialects.printing import (
     MLIR_ALIASES,
     READABLE_ALIASES,
@@ -169,7 +170,8 @@ class LocatingParser(Parser):
             name = _OP_NAME.match(self._source.text, start)
             where = self._source.location(start, name.end() if name else None)
             told = f"'{name[0]}' op " if name else ""
-            raise CompileError(f"{told}{_rule(error)}", location=where) from error
+            rule = _rule(error)
+            raise CompileError(f"{told}{rule}", location=where, hint=hint_for(rule)) from error
         if isinstance(operation.location, UnknownLoc):
             line, column = self._source.position(start)
             operation.location = FileLineColLoc(self._filename, IntAttr(line), IntAttr(column))
@@ -208,22 +210,27 @@ def parse_errors(source: SourceText, parser: LocatingParser | None = None) -> Ge
     except TilewrightError:
         raise
     except ParseError as error:
-        raise _parse_error(source, error) from None
+        raise _parse_error(source, error, parser) from None
     except RecursionError:
         raise CompileError("the text is nested too deeply to be read", location=here()) from None
     except Exception as error:
         # A verifier, a constructor or the parser of an attribute: whatever it is, it is about
         # the text at this place. The cause stays attached for whoever debugs the dialect.
-        raise CompileError(_sentence(_reason(error)), location=here()) from error
+        reason = _reason(error)
+        raise CompileError(_sentence(reason), location=here(), hint=hint_for(reason)) from error
 
 
-def _parse_error(source: SourceText, error: ParseError) -> CompileError:
+def _parse_error(
+    source: SourceText, error: ParseError, parser: LocatingParser | None = None
+) -> CompileError:
     notes = [
         Note(message or "here", source.location(span.start, span.end))
         for span, message in getattr(error, "refs", ())
     ]
     location = source.location(error.span.start, error.span.end)
-    return CompileError(_sentence(error.msg), location=location, notes=notes)
+    known = () if parser is None else [op.name for op in parser.ctx.loaded_ops]
+    hint = hint_for(error.msg, known)
+    return CompileError(_sentence(error.msg), location=location, hint=hint, notes=notes)
 
 
 def _reason(error: BaseException) -> str:
@@ -361,7 +368,9 @@ def _verify_error(operation: Operation, error: Exception, source: SourceText | N
         end = start + len(name) if content.startswith(name, start) else start + 1
         location = Location(location.file, location.line, location.col, end + 1, content)
     message = _reason(error)
-    return VerifyError(f"'{operation.name}' op {message}", location=location)
+    return VerifyError(
+        f"'{operation.name}' op {message}", location=location, hint=hint_for(message)
+    )
 
 
 def print_module(

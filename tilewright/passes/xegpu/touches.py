@@ -82,6 +82,10 @@ class Touches:
                 )
             case xegpu.PrefetchNdOp() | xegpu.PrefetchOp() | xegpu.FenceOp():
                 return None
+            case xegpu.AllocNbarrierOp() | xegpu.InitNbarrierOp() | xegpu.CompileHintOp():
+                return None
+            case xegpu.NbarrierArriveOp() | xegpu.NbarrierWaitOp():
+                return None
             case _:
                 if op.regions or not (may_write(op) or may_read(op)) or op.name.startswith("gpu."):
                     return None
@@ -123,5 +127,5 @@ def _view(source: SSAValue) -> SSAValue:
 
 
 def value_shape(op: Operation) -> tuple[int, ...]:
-    value = op.results[0] if op.results else op.operands[0]
-    return own.shape_of(value) if isinstance(value.type, VectorType) else ()
+    value = next(iter((*op.results, *op.operands)), None)
+    return own.shape_of(value) if value is not None and isinstance(value.type, VectorType) else ()

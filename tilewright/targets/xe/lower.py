@@ -111,8 +111,10 @@ def lower(kernel: gpu.FuncOp, machine: XeMachine) -> Lowered:
     lowering.region(kernel)
     lowering.b.settle_reads()
     slm = lowering.slm
-    if slm:
-        machine.require("the kernel", "slm", slm)
+    if slm and (fault := machine.fault("the kernel", "slm", slm)) is not None:
+        shared = [op for op in kernel.walk() if isinstance(op, memref.AllocOp)]
+        hint = "smaller shared tiles, fewer slots of a ring, or maps with less to exchange"
+        raise error_at((shared or [kernel])[-1], fault, hint=hint, kind=UnsupportedError)
     name = kernel.sym_name.data
     arguments: list[Attribute] = [a.type for a in body.args]
     region = kernel.detach_region(kernel.body)

@@ -1,0 +1,54 @@
+"""What to change, for messages about text that only say what is wrong.
+
+The wording of most messages is that of the public implementations; the hint stands beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+_DEAL = (
+    "in every dimension sg_data divides the extent, and the extent and sg_layout x sg_data divide one another; "
+    "inst_data divides sg_data, lane_layout x lane_data divides inst_data"
+)
+_HINTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), hint)
+    for pattern, hint in (
+        (r"cannot distribute|cannot be evenly distributed|not distributable", _DEAL),
+        (
+            r"layout rank to match tensor rank",
+            "a layout has one number per dimension; #xegpu.slice<.., dims = [..]> leaves dimensions out",
+        ),
+        (
+            r"expected at least one of sg_layout",
+            "sg_data alone does not say how many subgroups there are: give sg_layout too",
+        ),
+        (r"to be a permutation", "order names every dimension once, the fastest first: [1, 0]"),
+        (
+            r"invalid l[123]_hint",
+            "loads: cached, uncached, streaming, read_invalidate; stores: cached, uncached, write_back, write_through",
+        ),
+        (r"Mismatched ranks between offsets", "one offset per dimension of the descriptor's base"),
+        (
+            r"used with type .* previously used or defined with type",
+            "a value has one type: either the name is another value's, or one of the two types is wrong",
+        ),
+        (
+            r"value %\S+ is used but not defined",
+            "a value is seen from its definition to the end of its block",
+        ),
+        (r"invalid dim \(\d+\) in slice", "dims count the dimensions of the layout inside, from 0"),
+    )
+)
+_UNKNOWN = re.compile(r"operation (\S+) is not registered", re.IGNORECASE)
+
+
+def hint_for(message: str, names: Iterable[str] = ()) -> str | None:
+    """What could be changed; None where the message says it. `names` are those of all known ops."""
+    unknown = _UNKNOWN.search(message)
+    if unknown is not None:
+        near = get_close_matches(unknown[1], list(names), n=3, cutoff=0.7)
+        return f"did you mean {' or '.join(near)}?" if near else None
+    return next((hint for pattern, hint in _HINTS if pattern.search(message)), None)
