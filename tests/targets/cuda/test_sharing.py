@@ -20,6 +20,7 @@ from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda import inspect
 from tilewright.targets.cuda.lowered import LaunchPlan, Lowered, plan_of
 from tilewright.targets.cuda.pipeline import run_pipeline
+from tilewright.targets.cuda.share_build import build_shared
 from tilewright.targets.cuda.sharing import ALONE, Share, choose
 from tilewright.targets.cuda.target import TARGET
 
@@ -96,7 +97,7 @@ def test_few_programs_with_long_loops_are_shared() -> None:
     assert LaunchPlan.from_json(plan(128, 128, 16384, BM=128, BN=128).to_json()).work == work
 
     def chosen(programs: int, m: int, n: int, k: int) -> Share:
-        return choose(work, programs, [(m, k), (k, n), (n,), (m, n)], 132)
+        return choose(work, programs, k, [(m, k), (k, n), (n,), (m, n)], 132)
 
     assert chosen(1, 128, 128, 16384) == Share(4, 8, 2)
     assert chosen(1, 128, 128, 16384 - 64) == Share(4, 8, 1)
@@ -108,7 +109,25 @@ def test_few_programs_with_long_loops_are_shared() -> None:
     wide = plan(1, 8192, 8192, BM=64, BN=256).work
     assert wide is not None
     # Tiles alone would let all workgroups read the one row's lines at the same time.
-    assert choose(wide, 32, [(1, 8192), (8192, 8192), (8192,), (1, 8192)], 132) == Share(2, 2)
+    shapes = [(1, 8192), (8192, 8192), (8192,), (1, 8192)]
+    assert choose(wide, 32, 8192, shapes, 132) == Share(2, 2)
+
+
+@tw.kernel
+def bounded(A, B, C, K, BM: tw.constexpr = 64, BN: tw.constexpr = 64, BK: tw.constexpr = 64):
+    """The first K columns of A times the first K rows of B."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    acc = tw.zeros((BM, BN), tw.f32)
+    for k in range(0, K, BK):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
+        acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [k, n], (BK, BN))), acc)
+    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
+
+
+def test_a_loop_may_end_at_a_scalar() -> None:
+    a, b, c = (np.zeros((128, 128), bf16) for _ in range(3))
+    work = lowered(text_of(bounded, (a, b, c, 128)), ALONE).work
+    assert work is not None and (work.argument, work.dimension) == (3, -1)
 
 
 @tw.kernel
@@ -157,6 +176,16 @@ def rows_sums(A, B, C, BM: tw.constexpr = 64, BN: tw.constexpr = 64, BK: tw.cons
         acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [k, n], (BK, BN))), acc)
         rows = rows + tw.sum(a.to(tw.f32), 1)
     tw.store_tile((acc + rows).to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
+
+
+def test_what_has_no_room_for_a_cluster_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b, c = (np.zeros((256, 256), bf16) for _ in range(3))
+    text = text_of(biased, (a, b.T, np.zeros(256, np.float32), c))
+    ir = {"xetile": text}
+    monkeypatch.setenv("TILEWRIGHT_CACHE", "0")
+    assert build_shared(b"", ir, "sm_90a", Share(1, 2)) is not None
+    # 32 registers of a thread are no 64 parts.
+    assert build_shared(b"", ir, "sm_90a", Share(1, 64)) is None
 
 
 def test_other_loops_are_not_shared() -> None:

@@ -187,15 +187,19 @@ class CudaExecutable:
         return self._by_threads
 
     def shared(self, share: Share) -> CudaExecutable:
-        """The same kernel with several workgroups for each program, made or fetched from disk on first use."""
+        """The same kernel with several workgroups for each program, made or fetched from disk on first use.
+
+        This one where that cannot be.
+        """
         found = self._shared.get(share)
         if found is None:
             from tilewright.targets.cuda.share_build import build_shared
 
-            found = self._shared[share] = build_shared(self._image, self.ir, self.machine, share)
+            made = build_shared(self._image, self.ir, self.machine, share)
+            found = self._shared[share] = made or self
             self.remarks.append(
                 f"launches of few programs: {share.tiles} times as many tiles, clusters of"
-                f" {share.parts} for the loop of each"
+                f" {share.parts} for the loop of each{'' if made else ', were there room for them'}"
             )
         return found
 
@@ -246,11 +250,10 @@ class _Call:
         `often`: as a function of native code, where there can be one.
         """
         plan, device = self.plan, self.device
-        share = self.share(grid)
-        if share != ALONE:
-            return _Call(self.executable.shared(share), self.args).bind(  # pyright: ignore
-                grid, values, often
-            )
+        share = self.share(grid, values)
+        best = self.executable if share == ALONE else self.executable.shared(share)
+        if best is not self.executable:
+            return _Call(best, self.args).bind(grid, values, often)  # pyright: ignore
         kept: list[Any] = []
         addresses: list[int] = []
         grid = (grid[0] * plan.split, grid[1], grid[2])  # what a program has become
@@ -301,14 +304,18 @@ class _Call:
         handle, at = self.function.handle, C.addressof(block)
         return native_launch(stream_of, device, handle, at, config, plain) or plain
 
-    def share(self, grid: Grid) -> Share:
+    def share(self, grid: Grid, values: Sequence[int | float | bool]) -> Share:
         """How many workgroups should compute each program of a launch."""
         work, plan = self.plan.work, self.plan
         if work is None:
             return ALONE
         shapes = [() if a is None else a.shape for a in self.args]
         programs = grid[0] * grid[1] * grid[2] * plan.split
-        return choose(work, programs, shapes, self.device.multiprocessors)
+        if work.dimension < 0:
+            end = int(values[work.argument])
+        else:
+            end = shapes[work.argument][work.dimension]
+        return choose(work, programs, end, shapes, self.device.multiprocessors)
 
     def _parameter(self, slot: Slot, grid: Grid, values: Sequence[int | float | bool]) -> Any:
         """ctypes memory of one parameter, or its tensor map."""

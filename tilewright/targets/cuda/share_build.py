@@ -5,16 +5,23 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
+from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.text import parse_module
 from tilewright.runtime import cache
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda.executable import CudaExecutable
+from tilewright.targets.cuda.lowered import TensorMapOf
 from tilewright.targets.cuda.sharing import Share
 from tilewright.targets.cuda.target import TARGET
 
 
-def build_shared(image: bytes, ir: Mapping[str, str], machine: str, share: Share) -> CudaExecutable:
-    """What `TARGET.build_shared` makes of the kernel whose code is `image` and whose stages are `ir`."""
+def build_shared(
+    image: bytes, ir: Mapping[str, str], machine: str, share: Share
+) -> CudaExecutable | None:
+    """What `TARGET.build_shared` makes of the kernel whose code is `image` and whose stages are `ir`.
+
+    None where that is no cluster of asynchronous workgroups (their sums have no room, say): it would be slower.
+    """
     options = CompileOptions("cuda", machine)
     facts = f"{TARGET.fingerprint(options)}|{share.tiles}|{share.parts}|{share.steps}|"
     key = hashlib.sha256(facts.encode() + image).hexdigest()
@@ -22,7 +29,14 @@ def build_shared(image: bytes, ir: Mapping[str, str], machine: str, share: Share
     stored = disk.get(key) if disk is not None else None
     if stored is not None:
         return CudaExecutable.from_artifacts(stored)
-    made = TARGET.build_shared(parse_module(ir["xetile"]), options, share)
+    try:
+        made = TARGET.build_shared(parse_module(ir["xetile"]), options, share)
+    except UnsupportedError:
+        return None
+    if made.plan.cluster[0] != share.parts or not any(
+        isinstance(slot, TensorMapOf) for slot in made.plan.slots
+    ):
+        return None
     if disk is not None:
         disk.put(key, made.artifacts())
     return made

@@ -38,7 +38,7 @@ class Work:
 
     argument: int
     dimension: int
-    """The loop ends at this extent of this array."""
+    """The loop ends at this extent of this array; at this scalar where the dimension is -1."""
     start: int
     step: int
     rows: int
@@ -75,10 +75,11 @@ ALONE = Share()
 
 
 def choose(
-    work: Work, programs: int, shapes: Sequence[Sequence[int]], multiprocessors: int
+    work: Work, programs: int, end: int, shapes: Sequence[Sequence[int]], multiprocessors: int
 ) -> Share:
-    """The cheapest share for so many programs on arrays of these shapes; ALONE unless another is worth it."""
-    trips = -(-(shapes[work.argument][work.dimension] - work.start) // work.step)
+    """The cheapest share for so many programs whose loop ends at `end`, on arrays of these shapes; ALONE unless
+    another is worth it."""
+    trips = -(-(end - work.start) // work.step)
     if trips < 2 or programs < 1 or 2 * programs > multiprocessors:
         return ALONE
     sides = (

@@ -22,13 +22,9 @@ def work_of(kernel: gpu.FuncOp, machine: Machine) -> Work | None:
     loop = shared_loop(kernel)
     if loop is None:
         return None
-    start, step, end = number_of(loop.lb), number_of(loop.step), loop.ub.owner
-    if start is None or not step or not isinstance(end, memref.DimOp):
-        return None
-    array, dimension = end.source, number_of(end.index)
-    if not isinstance(array, BlockArgument) or array.block is not kernel.body.block:
-        return None
-    if dimension is None or not isinstance(array.type, MemRefType):
+    start, step = number_of(loop.lb), number_of(loop.step)
+    end = _end(kernel, loop.ub)
+    if start is None or not step or end is None:
         return None
     products = [op for op in loop.body.block.ops if isinstance(op, xetile.TileMmaOp)]
     shapes = {tuple(_vector(op.result).get_shape()) for op in products}
@@ -47,8 +43,7 @@ def work_of(kernel: gpu.FuncOp, machine: Machine) -> Work | None:
         along_rows.update(loads_of(op.a, computed=True))
         along_columns.update(loads_of(op.b, computed=False))
     return Work(
-        array.index,
-        dimension,
+        *end,
         start,
         step,
         rows,
@@ -63,6 +58,19 @@ def work_of(kernel: gpu.FuncOp, machine: Machine) -> Work | None:
         _array(along_columns, kernel),
         dict(sm90.COPY_RATES),
     )
+
+
+def _end(kernel: gpu.FuncOp, bound: SSAValue) -> tuple[int, int] | None:
+    """The array argument and its extent that a loop's end is, or the scalar argument with -1."""
+    source, dimension = bound, -1
+    if isinstance(bound.owner, memref.DimOp):
+        source, found = bound.owner.source, number_of(bound.owner.index)
+        dimension = -2 if found is None else found
+    if not isinstance(source, BlockArgument) or source.block is not kernel.body.block:
+        return None
+    if dimension == -2 or isinstance(source.type, MemRefType) != (dimension >= 0):
+        return None
+    return source.index, dimension
 
 
 def _array(loads: set[xetile.LoadTileOp], kernel: gpu.FuncOp) -> int:
