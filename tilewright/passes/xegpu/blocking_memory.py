@@ -16,6 +16,7 @@ from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.xegpu.attrs import BlockTensorDescAttr
 from tilewright.dialects.xegpu.types import TensorDescType, element_bits
 from tilewright.dialects.xetile.assembly import Index, split_indices
+from tilewright.passes.xegpu import row_access
 from tilewright.passes.xegpu.blocks import (
     SCATTERED,
     Block,
@@ -110,7 +111,7 @@ class BlockedMemory(Pieces):
         ):
             return Plan(shape, tdesc.array_length, scattered=fault)  # chosen in the text
         if fault is not None:
-            return Plan(self._apart(op), scattered=fault)
+            return Plan(self._apart(op, source), scattered=fault)
         if len(shape) == 1:
             return self._row(op, shape[0])
         match op:
@@ -129,12 +130,18 @@ class BlockedMemory(Pieces):
             case _:
                 return op.tdesc.get_shape()
 
-    def _apart(self, op: xegpu.BlockAccess) -> Shape:
+    def _apart(self, op: xegpu.BlockAccess, base: xegpu.CreateNdDescOp) -> Shape:
         """What is asked at once whether it is inside of its base: pieces side by side, as many as a lane reads of
-        a row, then below each other, a few registers in all."""
+        a row, then below each other, a few registers in all. Single elements stay pieces: each fills a register
+        until its piece is put together."""
         shape, piece = op.tdesc.get_shape(), list(self._piece(op))
-        if isinstance(op, xegpu.PrefetchNdOp) or len(piece) != 2:
+        if not isinstance(op, (xegpu.LoadNdOp, xegpu.StoreNdOp)) or len(piece) != 2:
             return tuple(piece)
+        layout = self.owners.layout(op.value)
+        if layout.shape == tuple(piece):
+            question = row_access.asked(self.owners.xe, op, base, layout)
+            if row_access.best(question).is_narrow(question.bits):
+                return tuple(piece)
         most = APART_REGISTERS * self.owners.xe.grf_bytes * 8 // element_bits(op.tdesc.element_type)
         wide = WORDS_PER_LANE * max(piece[1], self.owners.lanes)
         for dim, limit in ((1, wide), (0, most)):

@@ -40,11 +40,11 @@ from tilewright.dialects.xegpu.types import TensorDescType, element_bits
 from tilewright.dialects.xetile.assembly import Index, split_indices
 from tilewright.passes.xegpu import row_access
 from tilewright.passes.xegpu.blocks import ROW, SCATTERED, created, surface, surface_fault
-from tilewright.passes.xegpu.facts import bounds, divisor, inside, is_natural, row_alignment
+from tilewright.passes.xegpu.facts import bounds, divisor, inside, is_natural
 from tilewright.passes.xegpu.fragments import Fragment, Register, element_of
 from tilewright.passes.xegpu.lane_addresses import LaneAddresses, Surface
 from tilewright.passes.xegpu.positions import constant
-from tilewright.passes.xegpu.row_access import Plan, Question, Run
+from tilewright.passes.xegpu.row_access import Plan, Run
 
 REMARKS = "tilewright.remarks"
 """What a kernel's author should know of its lowering: an array of strings on the kernel."""
@@ -71,7 +71,7 @@ class LaneRows(LaneAddresses):
 
     def scattered_load(self, op: xegpu.LoadNdOp) -> None:
         layout, element = self.owners.layout(op.value), element_of(op.value)
-        access = self._access(op, self._over_blocks(op, layout), "load")
+        access = self._access(op, self._over_blocks(op, layout))
         full = self._full(access)
         if full is True:
             roots = self._load_runs(access, access.plan, masked=False)
@@ -103,7 +103,7 @@ class LaneRows(LaneAddresses):
 
     def scattered_store(self, op: xegpu.StoreNdOp) -> None:
         value = self.owned(op.value, self.owners.layout(op.value))
-        access = self._access(op, value.layout, "store")
+        access = self._access(op, value.layout)
         full = self._full(access)
         if full is True or full is None:
             masked = full is None
@@ -122,35 +122,19 @@ class LaneRows(LaneAddresses):
 
     # --- Choosing ----------------------------------------------------------------------------------------
 
-    def _access(self, op: xegpu.BlockAccess, layout: ly.Layout, form: str) -> _Access:
+    def _access(self, op: xegpu.BlockAccess, layout: ly.Layout) -> _Access:
         base = created(op.operands[op.tdesc_operand])
         found = self.surface_of(op)
         assert base is not None
-        parts = self._offset_parts(op, base)
-        align = row_alignment(base, parts)
-        question = Question(
-            self.owners.xe,
-            layout,
-            element_bits(op.tdesc.element_type),
-            align,
-            form,
-            bool(op.tdesc.space.number),
-            found.strides[-1] == 1,
-        )
+        question = row_access.asked(self.owners.xe, op, base, layout)
         sizes, _ = surface(base)
-        whole = min([divisor(sizes[-1]) if sizes and sizes[-1] is not None else 1])
-        for given in parts:
-            if given:
-                whole = min(whole, divisor(given[-1]))
+        whole = divisor(sizes[-1]) if sizes and sizes[-1] is not None else 1
+        for given in row_access.offset_parts(op, base):
+            whole = min(whole, divisor(given[-1]))
         plan = row_access.best(question)
         self._say(op, plan)
-        return _Access(
-            op, found, layout, plan, row_access.vectors(replace(question, whole=whole)), align
-        )
-
-    def _offset_parts(self, op: xegpu.BlockAccess, base: xegpu.CreateNdDescOp) -> list[list[Index]]:
-        """Coordinates that add up to the block's position, of the old text."""
-        return [list(g) for g in (base.mixed_offsets, op.mixed_offsets or []) if g]
+        guarded = row_access.vectors(replace(question, whole=whole))
+        return _Access(op, found, layout, plan, guarded, question.align)
 
     def _full(self, access: _Access) -> SSAValue | Literal[True] | None:
         """Is the block inside of its base? True where that is known, None where nobody asks: the guarded way is
@@ -164,7 +148,7 @@ class LaneRows(LaneAddresses):
         rank = len(access.surface.sizes)
         shape = access.layout.shape
         extents = (*[1] * (rank - len(shape)), *shape)
-        parts = self._offset_parts(op, base)
+        parts = row_access.offset_parts(op, base)
         now = self.block_offsets(op, rank)
         open_dims: list[int] = []
         for n in range(rank):
@@ -248,7 +232,11 @@ class LaneRows(LaneAddresses):
                 roots.append(made if len(run.registers) > 1 else self.scalar_of((made, 0)))
             return roots
         firsts = [run.registers[0] for run in plan.runs]
-        distances, masks = self.places(op, access.layout, access.surface, firsts, bounded=masked)
+        # Of vectors only the first element would be at the edge.
+        clamped = masked and all(len(run.registers) == 1 for run in plan.runs)
+        distances, masks = self.places(
+            op, access.layout, access.surface, firsts, bounded=masked, clamped=clamped
+        )
         return [
             self.lane_load(
                 access.surface.base,
@@ -259,6 +247,7 @@ class LaneRows(LaneAddresses):
                 hints,
                 zero=True,
                 align=_known(run, access.align),
+                clamped=clamped,
             )[0][0]
             for run, distance, mask in zip(plan.runs, distances, masks, strict=True)
         ]

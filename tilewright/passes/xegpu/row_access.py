@@ -20,6 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright import layout as ly
+from tilewright.dialects import xegpu
+from tilewright.dialects.xegpu.types import element_bits
+from tilewright.dialects.xetile.assembly import Index
+from tilewright.passes.xegpu.blocks import surface
+from tilewright.passes.xegpu.facts import row_alignment
 from tilewright.uarch.xe import XeMachine
 
 Kind = Literal["row", "lane"]
@@ -51,6 +56,10 @@ class Plan:
     runs: tuple[Run, ...]
     cost: int
 
+    def is_narrow(self, bits: int) -> bool:
+        """Are single elements of less than a word moved, of `bits` bits?"""
+        return any(len(run.registers) * bits < 32 for run in self.runs)
+
 
 @dataclass(frozen=True)
 class Question:
@@ -71,6 +80,27 @@ class Question:
     @property
     def lanes(self) -> int:
         return self.layout.lanes
+
+
+def asked(
+    xe: XeMachine, op: xegpu.BlockAccess, base: xegpu.CreateNdDescOp, layout: ly.Layout
+) -> Question:
+    """The question of a block load or store of `base`, whose value is dealt by `layout` over rows and columns."""
+    _, strides = surface(base)
+    return Question(
+        xe,
+        layout,
+        element_bits(op.tdesc.element_type),
+        row_alignment(base, offset_parts(op, base)),
+        "store" if isinstance(op, xegpu.StoreNdOp) else "load",
+        bool(op.tdesc.space.number),
+        bool(strides) and strides[-1] == 1,
+    )
+
+
+def offset_parts(op: xegpu.BlockAccess, base: xegpu.CreateNdDescOp) -> list[list[Index]]:
+    """Coordinates that add up to the block's position."""
+    return [list(g) for g in (base.mixed_offsets, op.mixed_offsets or []) if g]
 
 
 def best(q: Question) -> Plan:
