@@ -58,7 +58,7 @@ class Plan:
 
     def is_narrow(self, bits: int) -> bool:
         """Are single elements of less than a word moved, of `bits` bits?"""
-        return any(len(run.registers) * bits < 32 for run in self.runs)
+        return self.kind == "lane" and any(len(run.registers) * bits < 32 for run in self.runs)
 
 
 @dataclass(frozen=True)
