@@ -8,6 +8,11 @@ import pytest
 
 import tilewright as tw
 from tests.targets.cuda.threads import ThreadsTarget
+from tilewright.dialects.text import parse_module
+from tilewright.passes.cleanup import cleanup
+from tilewright.passes.kernel import kernel_of
+from tilewright.reference import run
+from tilewright.targets.cuda.passes.masks import split_masked
 
 
 @tw.kernel
@@ -61,3 +66,58 @@ def test_a_comparison_per_element_is_with_a_constant(threads: ThreadsTarget, rng
     assert threads.last is not None
     lines = [line for line in threads.last.ir["mach"].split("\n") if "arith.cmpi sle" in line]
     assert any("xi32>" in line for line in lines) and not any("xindex>" in line for line in lines)
+
+
+@tw.kernel
+def summed(
+    A, B, C, end, LOWER: tw.constexpr, MASKS: tw.constexpr,
+    BM: tw.constexpr = 8, BN: tw.constexpr = 8, K: tw.constexpr = 4,
+):  # fmt: skip
+    """Sums over blocks of columns of products under masks; MASKS: (kind, number) each."""
+    m = tw.program_id(0) * BM
+    a = tw.load_tile(tw.init_tile(A, [m, 0], (BM, K)))
+    total = tw.zeros((BM, BN), tw.f32)
+    row = tw.arange(0, BM, axis=0, shape=(BM, BN)) + m
+    for n in range(LOWER, B.shape[1], BN):
+        key = tw.arange(0, BN, axis=1, shape=(BM, BN)) + n
+        s = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [0, n], (K, BN))))
+        seen = key < end
+        for kind, c in MASKS:
+            if kind == 0:
+                seen = seen & (key <= row + c)
+            if kind == 1:
+                seen = seen & (row - key < c)
+            if kind == 2:
+                seen = seen & (c <= key)
+            if kind == 3:
+                seen = seen & (key * 2 + c > row * 3)
+            if kind == 4:
+                seen = seen & (key < tw.minimum(row + c, end - c))
+            if kind == 5:
+                seen = seen & (key > tw.maximum(row - c, 2 * c - row))
+        total = total * 0.5 + tw.where(seen, s, 1.0)
+    tw.store_tile(total, tw.init_tile(C, [m, 0], (BM, BN)))
+
+
+@pytest.mark.parametrize("draw", range(12))
+def test_split_loops_do_the_same(draw: int, rng) -> None:
+    """Random masks: every iteration runs once and in order, with and without its masks."""
+    rows, columns = int(rng.integers(5, 40)), int(rng.integers(1, 70))
+    lower, end = int(rng.integers(0, 3)) * 4, int(rng.integers(-5, 80))
+    masks = tuple(
+        (int(rng.integers(0, 6)), int(rng.integers(-20, 30))) for _ in range(rng.integers(0, 4))
+    )
+    a, b = (
+        rng.standard_normal((rows, 4)).astype("f4"),
+        rng.standard_normal((4, columns)).astype("f4"),
+    )
+    wanted, got = np.full((rows, 8), np.nan, "f4"), np.full((rows, 8), np.nan, "f4")
+    compiled = summed.compile(a, b, got, end, target="reference", LOWER=lower, MASKS=masks)
+    module = parse_module(compiled.ir["xetile"])
+    grid = (-(-rows // 8), 1, 1)
+    run(module, grid, [a, b, wanted, end])
+    cleanup(kernel_of(module))
+    assert split_masked(kernel_of(module)) == 1
+    module.verify()
+    run(module, grid, [a, b, got, end])
+    np.testing.assert_array_equal(got, wanted, err_msg=f"{rows, columns, lower, end, masks}")
