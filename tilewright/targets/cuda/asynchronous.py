@@ -161,6 +161,6 @@ def team_ownership(kernel: gpu.FuncOp) -> Ownership | None:
     roles = next((op for op in kernel.walk() if isinstance(op, stage.RolesOp)), None)
     if roles is not None:
         return Ownership(sum(role.warps.value.data for role in roles.roles))
-    if any(isinstance(op, stage.ProductIssueOp) for op in kernel.walk()):
+    if any(isinstance(op, stage.ProductIssueOp | stage.RingOp) for op in kernel.walk()):
         return plan_ownership(kernel.body.block, WARPGROUP * warpgroups(kernel))
     return None
