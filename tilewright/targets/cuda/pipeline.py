@@ -19,10 +19,14 @@ from tilewright.targets.cuda.lower import lower_kernel
 from tilewright.targets.cuda.lowered import Lowered
 from tilewright.targets.cuda.ownership import plan_ownership
 from tilewright.targets.cuda.passes.positions import place_tiles
-from tilewright.targets.cuda.retile import MOST_SYNCHRONOUS, factor_of, retile, share_programs
+from tilewright.targets.cuda.retile import factor_of, retile, share_programs
 from tilewright.targets.cuda.rules_pipeline import MOST_STAGES
 from tilewright.targets.cuda.sharing import ALONE, Share
-from tilewright.targets.cuda.warps import choose_warps, resident_workgroups
+from tilewright.targets.cuda.warps import (
+    choose_warps,
+    resident_workgroups,
+    synchronous_accumulators,
+)
 from tilewright.targets.workgroup import begin
 from tilewright.uarch.base import Machine
 
@@ -58,7 +62,8 @@ def run_pipeline(
     lowered = _asynchronous(module, machine, options, remarks, ir, observe, share)
     if lowered is None:
         if "split" not in off:
-            run("split-workgroups", lambda: retile(kernel, remarks, MOST_SYNCHRONOUS))
+            most = synchronous_accumulators(kernel, machine)
+            run("split-workgroups", lambda: retile(kernel, remarks, most))
             begun.cleanup()
         run("positions", lambda: place_tiles(kernel))
         begun.cleanup()

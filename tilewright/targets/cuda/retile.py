@@ -17,12 +17,11 @@ from tilewright.dialects import xetile as xt
 from tilewright.passes.split_workgroups import Choice, choices, shape_of, split
 from tilewright.targets.cuda.aliasing import may_alias, root_of
 from tilewright.targets.cuda.products import feeds_product
+from tilewright.targets.cuda.warps import accumulators
 
 MOST_ACCUMULATORS = 160 * 256
 """Elements of all accumulators of a workgroup whose products run beside the program (wgmma): 160
 registers in each of 256 threads."""
-MOST_SYNCHRONOUS = 128 * 128
-"""The same where threads wait for their products: two workgroups of half the size take turns."""
 MOST_ELEMENTS = 8192
 """Elements of the largest value of a kernel without products."""
 LEAST_PRODUCT = 64
@@ -32,12 +31,10 @@ FACTOR = "tilewright.split"
 """Attribute of a kernel: programs along x for each of the launch's."""
 
 
-def retile(
-    kernel: gpu.FuncOp, remarks: list[str], accumulators: int | None = None, least: int = 1
-) -> int:
+def retile(kernel: gpu.FuncOp, remarks: list[str], most: int | None = None, least: int = 1) -> int:
     """Splits the workgroup as often as it takes, into `least` if it can; how many programs along x one has become."""
     before = factor = factor_of(kernel)
-    most = MOST_ACCUMULATORS if accumulators is None else accumulators
+    most = MOST_ACCUMULATORS if most is None else most
     if any(feeds_product(op) for op in kernel.walk() if isinstance(op, xt.TileMmaOp)):
         # Both products' sums are held, and their rows share loads: the more the better.
         most = max(most, MOST_ACCUMULATORS)
@@ -46,7 +43,7 @@ def retile(
         values = [op.result for op in products] or _values(kernel)
         if not values:
             break
-        load = _accumulators(products) if products else max(_size(v) for v in values)
+        load = accumulators(products) if products else max(_size(v) for v in values)
         if load <= (most if products else MOST_ELEMENTS) and factor >= least:
             break
         largest = max(values, key=_size)
@@ -59,12 +56,6 @@ def retile(
         share_programs(kernel, factor)
         remarks.append(f"a workgroup's tiles are shared by {factor} workgroups along x")
     return factor
-
-
-def _accumulators(products: list[xt.TileMmaOp]) -> int:
-    """Elements of the results of products that a program holds at the same time: those of one block."""
-    blocks = {op.parent for op in products}
-    return max(sum(_size(op.result) for op in products if op.parent is b) for b in blocks)
 
 
 def share_programs(kernel: gpu.FuncOp, factor: int) -> None:

@@ -35,6 +35,8 @@ from tilewright.targets.cuda.rules_product import Staged, operand_memory
 
 COPY_BYTES = 16
 MOST_STAGES = 4
+LEAST_STAGES = 3
+"""Buffers of a loop's loads that two workgroups of a multiprocessor need each, to be better than one."""
 SPARE = 24 << 10
 """Bytes of shared memory left for what else a loop's body needs."""
 
@@ -74,7 +76,7 @@ def prepare(d: Distributor, loop: scf.ForOp) -> Ring | None:
     for resident in range(d.ownership.resident, 0, -1):
         room = d.shared.room(resident) - SPARE // resident
         stages = min(d.ownership.stages, room // each)
-        if stages >= 3:
+        if stages >= LEAST_STAGES:
             break
     if stages < 2:
         return None

@@ -8,8 +8,9 @@ product of the same rows) stays in registers. Stages in flight are `stage` passe
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import gcd
 
 import numpy as np
@@ -95,16 +96,17 @@ def tile_mma(d: Distributor, op: Operation) -> None:
         else:
             assert fragment is not None
             parts.append(words(d, d.convert(fragment, want).value, plan))
-    for fragment, place in zip(held, staged, strict=True):
-        if fragment is not None and place is not None:
-            assert isinstance(place.offset, int)
-            d.shared.release(place.offset)
     accumulator = (
         d.fragment_of(op.c, plan.c).value
         if op.c is not None
         else d.b.constant(d.fragment_type(op.result.type, plan.c), 0)
     )
-    d.set_fragment(op.result, multiply(d, plan, parts[0], parts[1], accumulator), plan.c)
+    total = multiply(d, plan, parts[0], parts[1], accumulator)
+    for fragment, place in zip(held, staged, strict=True):
+        if fragment is not None and place is not None:
+            assert isinstance(place.offset, int)
+            d.shared.release(place.offset)
+    d.set_fragment(op.result, total, plan.c)
 
 
 def _prepared(d: Distributor, value: SSAValue, want: Layout) -> Fragment:
@@ -156,19 +158,28 @@ def operand_memory(layout: Layout, size: int) -> Layout:
 
 @dataclass
 class Words:
-    """An operand's fragment as the words that instructions take, in pieces as they came."""
+    """An operand's fragment as the words that instructions take, in pieces that are read when they are wanted first.
 
-    parts: list[SSAValue]
+    So a product holds what one step of k takes, not whole operands.
+    """
+
+    parts: list[SSAValue | Callable[[], SSAValue]]
     each: int
     """Words of one piece."""
+
+    def part(self, at: int) -> SSAValue:
+        found = self.parts[at]
+        if not isinstance(found, SSAValue):
+            found = self.parts[at] = found()
+        return found
 
     def take(self, d: Distributor, first: int, count: int) -> SSAValue:
         """Some consecutive words."""
         at, inside = divmod(first, self.each)
         if inside + count <= self.each:
-            return d.pick(self.parts[at], range(inside, inside + count))
+            return d.pick(self.part(at), range(inside, inside + count))
         last = (first + count - 1) // self.each
-        whole = d.concatenate(self.parts[at : last + 1])
+        whole = d.concatenate([self.part(i) for i in range(at, last + 1)])
         return d.pick(whole, range(inside, inside + count))
 
 
@@ -194,15 +205,18 @@ def read_operand(d: Distributor, staged: Staged, want: Layout, plan: Product) ->
     found = matrices(want, staged.memory, size, plan.pack, d.team.warps)
     if found is None:
         return words(d, load_fragment(d, want, staged.memory, staged.offset, staged.element), plan)
-    parts: list[SSAValue] = []
+    parts: list[SSAValue | Callable[[], SSAValue]] = []
     each = 1
     for group in found.groups:
         count = each = group.count
+        name = f"nvptx.ldmatrix.x{count}{'.trans' if found.transposed else ''}"
         for pointer in pointers_of(d, group.at, staged.offset):
-            name = f"nvptx.ldmatrix.x{count}{'.trans' if found.transposed else ''}"
-            op = mach.InstrOp(name, [pointer], [VectorType(i32, [count])])
-            parts.append(d.b.value(op))
+            parts.append(partial(_load_matrices, d, name, pointer, count))
     return Words(parts, each)
+
+
+def _load_matrices(d: Distributor, name: str, pointer: SSAValue, count: int) -> SSAValue:
+    return d.b.value(mach.InstrOp(name, [pointer], [VectorType(i32, [count])]))
 
 
 @dataclass(frozen=True)
@@ -291,17 +305,17 @@ def multiply(d: Distributor, plan: Product, a: Words, b: Words, c: SSAValue) -> 
     nb = 8 * plan.k // LANES // plan.pack
     nc = rows * 8 // LANES
     parts = [d.pick(c, range(i * nc, (i + 1) * nc)) for i in range(tiles_m * tiles_n)]
-    left = [a.take(d, i * na, na) for i in range(tiles_m * tiles_k)]
-    right = [b.take(d, i * nb, nb) for i in range(tiles_n * tiles_k)]
     type = VectorType(element, [nc])
     for step in range(tiles_k):
+        left = [a.take(d, (i * tiles_k + step) * na, na) for i in range(tiles_m)]
+        right = [b.take(d, (j * tiles_k + step) * nb, nb) for j in range(tiles_n)]
         for i in range(tiles_m):
             # Back and forth along n: the last B is the next first.
             for j in range(tiles_n) if i % 2 == 0 else reversed(range(tiles_n)):
                 at = i * tiles_n + j
                 op = mach.InstrOp(
                     plan.instruction,
-                    [left[i * tiles_k + step], right[j * tiles_k + step], parts[at]],
+                    [left[i], right[j], parts[at]],
                     [type],
                 )
                 parts[at] = d.b.value(op)

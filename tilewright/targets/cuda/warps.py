@@ -5,11 +5,28 @@ from __future__ import annotations
 from math import prod
 
 from xdsl.dialects import arith, gpu
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import Attribute, OpResult, SSAValue
 
+from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import xetile as xt
 from tilewright.targets.cuda import blocked as bl
-from tilewright.targets.cuda.ownership import LANES, Ownership, is_tile, shape_of
+from tilewright.targets.cuda.ownership import (
+    LANES,
+    Ownership,
+    contiguous_dimension,
+    is_tile,
+    shape_of,
+    widest_vector,
+)
 from tilewright.targets.cuda.products import feeds_product
+from tilewright.targets.cuda.rules_pipeline import LEAST_STAGES, SPARE
+from tilewright.uarch.base import Machine
+
+BROAD = 128 * 128
+"""Accumulators of a workgroup from which its warps are few, with parts of 64 x 64."""
+REGISTER_FILE = 65536
+"""Registers of a multiprocessor (CUDA programming guide, compute capability 8.0 and 9.0)."""
 
 
 def choose_warps(kernel: gpu.FuncOp) -> int:
@@ -22,6 +39,10 @@ def choose_warps(kernel: gpu.FuncOp) -> int:
         if is_tile(v) and not isinstance(op, arith.ConstantOp)
     ]
     if products:
+        held = accumulators(products)
+        if held >= BROAD and all(is_copied(op) for op in products):
+            # A warp's part of 64 x 64 reads least per multiplication.
+            return _power(held // (64 * 64), 8)
         largest = max(prod(shape_of(op.result)) for op in products)
         warps = _power(largest // 1024, 8)
         while warps < 16 and largest > LANES * warps * 128:
@@ -42,9 +63,51 @@ def choose_warps(kernel: gpu.FuncOp) -> int:
 
 
 def resident_workgroups(ownership: Ownership) -> int:
-    """Two where accumulators leave room for it: one computes while the other waits."""
+    """Two where accumulators take half of a thread's registers at most: one computes while the other waits."""
     held = sum(plan.c.registers for plan in ownership.products.values())
-    return 2 if ownership.products and held <= 64 and ownership.warps <= 8 else 1
+    registers = REGISTER_FILE // (2 * LANES * ownership.warps)
+    return 2 if ownership.products and 2 * held <= registers else 1
+
+
+def synchronous_accumulators(kernel: gpu.FuncOp, machine: Machine) -> int:
+    """Accumulators of a workgroup whose threads wait for their products: two workgroups of 128 x 128 take turns, or
+    one has 128 x 256 where shared memory has no room for the copies of two."""
+    products = [op for op in kernel.walk() if isinstance(op, xt.TileMmaOp)]
+    if not products or not all(is_copied(op) for op in products):
+        return BROAD
+    step = max(2 * 128 * shape_of(op.a)[1] * itemsize(_element(op.a)) for op in products)
+    room = machine.memories["smem"].size // 2 - SPARE // 2
+    return BROAD if room >= LEAST_STAGES * step else 2 * BROAD
+
+
+def accumulators(products: list[xt.TileMmaOp]) -> int:
+    """Elements of the results of products that a program holds at the same time: those of one block."""
+    blocks = {op.parent for op in products}
+    return max(sum(prod(shape_of(op.result)) for op in products if op.parent is b) for b in blocks)
+
+
+def is_copied(op: xt.TileMmaOp) -> bool:
+    """A product of 16-bit or shorter elements into 32 bits, both of whose operands can be copied 16 bytes at a time."""
+    if itemsize(_element(op.result)) != 4 or feeds_product(op):
+        return False
+    for operand in (op.a, op.b):
+        while isinstance(operand, OpResult) and operand.op.name in _TRANSPOSES:
+            operand = operand.op.operands[0]
+        load = operand.owner
+        if not isinstance(load, xt.LoadTileOp) or itemsize(_element(operand)) > 2:
+            return False
+        size = itemsize(_element(operand))
+        if widest_vector(load.tile, contiguous_dimension(load.tile)) * size != 16:
+            return False
+    return True
+
+
+_TRANSPOSES = ("xetile.transpose", "vector.transpose")
+
+
+def _element(value: SSAValue) -> Attribute:
+    assert isinstance(value.type, VectorType)
+    return value.type.element_type
 
 
 def _power(n: int, most: int) -> int:
