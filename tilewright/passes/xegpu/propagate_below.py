@@ -7,20 +7,25 @@ the text shows what they will do, and may be edited in between.
 
 from __future__ import annotations
 
+from math import prod
+
 from xdsl.dialects import gpu
 from xdsl.ir import Attribute, Operation, SSAValue
 
+from tilewright.diagnostics import error_at, location_of
 from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu import LayoutAttr
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.lane_layouts import lane_attribute
-from tilewright.passes.xegpu.ownership import OwnershipAnalysis, is_free, is_vector
+from tilewright.passes.xegpu.lane_rows import add_remarks
+from tilewright.passes.xegpu.ownership import OwnershipAnalysis, is_free, is_vector, lanes_of
 from tilewright.uarch.xe import XeMachine
 
 
 def propagate_below(kernel: gpu.FuncOp, machine: XeMachine, *, lanes_only: bool) -> None:
     """Writes inst_data and lanes (`lanes_only`: of pieces that are instructions already) to every value."""
+    _realisable(kernel, machine)
     analysis = OwnershipAnalysis(kernel, machine, whole=lanes_only)
     found: list[tuple[SSAValue, LayoutAttr]] = []
     stores: list[tuple[Operation, LayoutAttr]] = []
@@ -42,6 +47,38 @@ def propagate_below(kernel: gpu.FuncOp, machine: XeMachine, *, lanes_only: bool)
             own.set_layout(value, d)
     for op, layout in stores:
         op.properties["layout"] = _completed(op.properties.get("layout"), layout)
+
+
+def _realisable(kernel: gpu.FuncOp, machine: XeMachine) -> None:
+    """Lanes that the machine does not have are taken out of the text, with a remark; refuses lane_data of two
+    dimensions, which no lane has."""
+    remarks: list[str] = []
+    for op in kernel.walk():
+        for table in (op.properties, op.attributes):
+            for name, layout in list(table.items()):
+                if not isinstance(layout, LayoutAttr):
+                    continue
+                data, grid = layout.field("lane_data"), layout.field("lane_layout")
+                if data is not None and sum(n > 1 for n in data) > 1:
+                    raise error_at(
+                        op,
+                        f"{op.name}: lane_data = {[*data]} takes elements along two dimensions",
+                        rule="a lane's elements are contiguous, along one dimension (XeGPU RFC)",
+                        hint="1 in all dimensions but one",
+                    )
+                if grid is None or prod(grid) == lanes_of(machine):
+                    continue
+                if layout.is_workgroup() or layout.field("inst_data") is not None:
+                    table[name] = layout.replace(lane_layout=None, lane_data=None)
+                else:
+                    del table[name]
+                where = location_of(op)
+                told = (
+                    f"{op.name}: lane_layout = {[*grid]} is for {prod(grid)} lanes, {machine.name} has "
+                    f"{lanes_of(machine)}: its own deal is taken"
+                )
+                remarks.append(told if where is None else f"{where}: {told}")
+    add_remarks(kernel.attributes, remarks)
 
 
 def _text(analysis: OwnershipAnalysis, value: SSAValue, lanes_only: bool) -> LayoutAttr | None:
