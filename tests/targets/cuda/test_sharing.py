@@ -188,9 +188,25 @@ def test_what_has_no_room_for_a_cluster_runs_as_it_is(monkeypatch: pytest.Monkey
     assert build_shared(b"", ir, "sm_90a", Share(1, 64)) is None
 
 
-def test_other_loops_are_not_shared() -> None:
-    a, b, c = (np.zeros((128, 128), bf16) for _ in range(3))
-    text = text_of(rows_sums, (a, b, c))
+@tw.kernel
+def stores_before(A, B, C, D, BM: tw.constexpr = 64, BN: tw.constexpr = 64, BK: tw.constexpr = 64):
+    """A store in a loop before that of the products."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    for k in range(0, D.shape[1], BK):
+        tw.store_tile(tw.zeros((BM, BK), tw.f32), tw.init_tile(D, [m, k], (BM, BK)))
+    acc = tw.zeros((BM, BN), tw.f32)
+    for k in range(0, A.shape[1], BK):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
+        acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [k, n], (BK, BN))), acc)
+    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
+
+
+@pytest.mark.parametrize("kernel", [rows_sums, stores_before])
+def test_other_kernels_are_not_shared(kernel: Any) -> None:
+    arrays = [np.zeros((128, 128), bf16) for _ in range(3)]
+    if kernel is stores_before:
+        arrays.append(np.zeros((128, 128), np.float32))
+    text = text_of(kernel, tuple(arrays))
     assert lowered(text, ALONE).work is None
     assert lowered(text, Share(1, 2)).cluster == (1, 1, 1)
 

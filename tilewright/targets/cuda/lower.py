@@ -115,7 +115,6 @@ def lower_kernel(kernel: gpu.FuncOp, ownership: Ownership, machine: Machine) -> 
     d.lower_block(body)
     lower_stores.finish_stores(d)
     lower_rings.end_cluster(d)
-    lower_rings.fetch_maps(d)
     b.op(func.ReturnOp())
     d.finish()
     slots = list(parameters.slots)

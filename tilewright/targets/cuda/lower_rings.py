@@ -184,15 +184,6 @@ def tensor_map(
     return st.parameter(d, slot, mach.ptr), dims
 
 
-def fetch_maps(d: Distributor) -> None:
-    """The first thing that happens: tensor maps are fetched, while the program finds out what to copy."""
-    maps = [value for slot, value in st.facts(d).slots if isinstance(slot, TensorMapOf)]
-    if maps:
-        with d.preamble(), d.b.when(d.b.cmp("eq", d.thread, 0)):
-            for map in maps:
-                st.instr(d, "tma.prefetch_map", map)
-
-
 def coordinates(
     d: Distributor, op: xetile.InitTileOp, dims: list[int], line: Word, element: Word
 ) -> list[SSAValue]:

@@ -59,10 +59,12 @@ def shared_loop(function: gpu.FuncOp) -> scf.ForOp | None:
     before: list[Operation] = []
     here = loop.prev_op
     while here is not None:
-        before.append(here)
+        before += here.walk()
         here = here.prev_op
-    quiet = [*before, *(op for op in block.walk() if op.name != "scf.yield")]
-    inside = all(op.regions or is_pure(op) or isinstance(op, _QUIET) for op in quiet)
+    inside = all(
+        op.regions or is_pure(op) or isinstance(op, _QUIET) or op.name == "scf.yield"
+        for op in (*before, *block.walk())
+    )
     return loop if inside else None
 
 
