@@ -23,6 +23,7 @@ from xdsl.dialects.builtin import (
     MemRefType,
     NoneAttr,
     StridedLayoutAttr,
+    UnitAttr,
     VectorType,
     i32,
     i64,
@@ -157,10 +158,12 @@ class LaneAddresses(LaneShapes):
         registers: Sequence[int],
         *,
         bounded: bool,
+        clamped: bool = False,
     ) -> tuple[list[Index], list[SSAValue | None]]:
         """Of each of some registers: its element's distance from the base, and whether it is inside (None: is).
 
-        `layout` is over rows, columns (or elements of a row). Unless `bounded` all of the block is inside.
+        `layout` is over rows, columns (or elements of a row). Unless `bounded` all of the block is inside. `clamped`:
+        what is outside has the distance of an element at the edge, so that reading there is harmless.
         """
         rank, block_rank = len(surface.sizes), len(op.tdesc.get_shape())
         offsets = self.block_offsets(op, rank)
@@ -171,9 +174,14 @@ class LaneAddresses(LaneShapes):
         start: Index = 0
         own: Index = 0
         inside: SSAValue | None = None
+        clamped = clamped and bounded
         tables: list[Index] = [0] * rank
         for n in range(rank):
-            start = self.plus(start, self.times(offsets[n], surface.strides[n]))
+            if not clamped:
+                start = self.plus(start, self.times(offsets[n], surface.strides[n]))
+            elif n < lead:
+                safe = self._clamped(offsets[n], surface.sizes[n])
+                start = self.plus(start, self.times(safe, surface.strides[n]))
             if n >= lead:
                 tables[n] = self.index_table([int(x) for x in lane[n - lead]])
                 own = self.plus(own, self.times(tables[n], surface.strides[n]))
@@ -186,16 +194,32 @@ class LaneAddresses(LaneShapes):
             distance, mask = start, inside
             for n in range(lead, rank):
                 step = int(register[n - lead][r])
-                distance = self.plus(distance, self.times(step, surface.strides[n]))
+                if clamped:
+                    # Row by row and column by column: sums that differ by constants would be kept for each other.
+                    place = self.plus(self.plus(offsets[n], step), tables[n])
+                    safe = self._clamped(place, surface.sizes[n])
+                    distance = self.plus(distance, self.times(safe, surface.strides[n]))
+                else:
+                    distance = self.plus(distance, self.times(step, surface.strides[n]))
                 if bounded:
                     place = self.plus(self.plus(offsets[n], step), tables[n])
                     if not _below(place, surface.sizes[n]):
                         extent = self.index(surface.sizes[n])
                         hit = self.compare("ult", self.index(place), extent)
                         mask = hit if mask is None else self.binary(arith.AndIOp, mask, hit)
-            distances.append(self.plus(distance, own))
+            distances.append(distance if clamped else self.plus(distance, own))
             masks.append(mask)
         return distances, masks
+
+    def _clamped(self, place: Index, extent: Index) -> Index:
+        """The nearest index of an extent; 0 for none."""
+        if _below(place, extent):
+            return place
+        if isinstance(extent, int):
+            last: Index = max(extent, 1) - 1
+        else:
+            last = self.plus(self.binary(arith.MaxSIOp, extent, self.index(1)), -1)
+        return self.binary(arith.MinUIOp, self.index(place), self.index(last))
 
     def _hints(self, op: Operation) -> dict[str, Attribute]:
         return {k: v for k, v in op.properties.items() if k in _HINTS}
@@ -211,6 +235,7 @@ class LaneAddresses(LaneShapes):
         *,
         zero: bool,
         align: int = 0,
+        clamped: bool = False,
     ) -> list[Register]:
         """One lane's access of `size` elements in a row; masked-off elements are 0 where `zero` asks for it."""
         kind = VectorType(element, [size]) if size > 1 else element  # pyright: ignore
@@ -222,7 +247,7 @@ class LaneAddresses(LaneShapes):
             xegpu.LoadGatherOp.create(
                 operands=[base, self.index(offset), on],
                 properties=properties,
-                attributes=aligned(align),
+                attributes=aligned(align) | ({CLAMPED: UnitAttr()} if clamped else {}),
                 result_types=[kind],
             )
         )
@@ -313,6 +338,8 @@ class LaneAddresses(LaneShapes):
         return total, mask
 
 
+CLAMPED = "tilewright.clamped"
+"""On a lane's load: its address may be read whatever its mask says."""
 ALIGN = "tilewright.align"
 """On a lane's access: bytes that divide its address, where more is known than the size of an element."""
 

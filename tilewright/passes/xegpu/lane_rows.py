@@ -88,11 +88,7 @@ class LaneRows(LaneAddresses):
             return
 
         def ragged() -> list[SSAValue]:
-            parts = self._registers(
-                access.guarded, self._load_runs(access, access.guarded, masked=True)
-            )
-            found = [self._root([parts[r] for r in run.registers]) for run in access.plan.runs]
-            return self._as_words(access.plan, found)
+            return self._as_words(access.plan, self._ragged_runs(access))
 
         def whole() -> list[SSAValue]:
             found = self._load_runs(access, access.plan, masked=False)
@@ -209,6 +205,22 @@ class LaneRows(LaneAddresses):
             self.seen_as(root, IntegerType(run.bits)) if _joins(root, run) else root
             for run, root in zip(plan.runs, roots, strict=True)
         ]
+
+    def _ragged_runs(self, access: _Access) -> list[SSAValue]:
+        """The vectors of the plan's runs from guarded accesses: each is put together before the next is loaded, so
+        that single elements, which fill a register each, do not live long."""
+        owner = {r: run for run in access.guarded.runs for r in run.registers}
+        parts: dict[int, Register] = {}
+        found: list[SSAValue] = []
+        for run in access.plan.runs:
+            todo = dict.fromkeys(owner[r] for r in run.registers if r not in parts)
+            plan = replace(access.guarded, runs=tuple(todo))
+            for each, root in zip(
+                plan.runs, self._load_runs(access, plan, masked=True), strict=True
+            ):
+                parts.update((r, (root, n)) for n, r in enumerate(each.registers))
+            found.append(self._root([parts[r] for r in run.registers]))
+        return found
 
     def _root(self, registers: Sequence[Register]) -> SSAValue:
         return self.pick(registers) if len(registers) > 1 else self.scalar_of(registers[0])

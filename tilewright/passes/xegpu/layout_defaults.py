@@ -11,7 +11,7 @@ from math import ceil, prod
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import VectorType
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise
@@ -109,9 +109,13 @@ def product_layout(
 
 
 def wanted_whole(product: xegpu.DpasOp) -> set[int]:
-    """Dimensions of a product that what follows in the same loop reduces, or multiplies again."""
+    """Dimensions of a product that what follows in the same loop reduces, or multiplies again; and those along which
+    an operand repeats that another product of the loop made: subgroups side by side would each make it again."""
     found: set[int] = set()
     block = product.parent_block()
+    for n, operand in enumerate((product.lhs, product.rhs)):
+        if _made_by_product(operand, block):
+            found.add(1 - n)
     work: list[SSAValue] = [product.result]
     seen = set[SSAValue]()
     while work:
@@ -130,6 +134,22 @@ def wanted_whole(product: xegpu.DpasOp) -> set[int]:
             elif is_elementwise(op):
                 work.append(op.results[0])
     return found
+
+
+def _made_by_product(value: SSAValue, block: Block | None) -> bool:
+    """Does a value come out of a product of a block, through arithmetic?"""
+    work, seen = [value], set[SSAValue]()
+    while work:
+        here = work.pop()
+        op = here.owner
+        if here in seen or not isinstance(op, Operation) or op.parent is not block:
+            continue
+        seen.add(here)
+        if isinstance(op, xegpu.DpasOp):
+            return True
+        if is_elementwise(op):
+            work.extend(op.operands)
+    return False
 
 
 def _part(extent: int, groups: int) -> int | None:

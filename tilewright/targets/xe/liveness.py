@@ -1,6 +1,7 @@
 """What lives at each point of a lane program, and how many bytes of a subgroup's registers it takes.
 
-A fragment of n components of b bits takes n * b * lanes / 8 bytes. Slices of a fragment are the same registers
+A fragment of n components of b bits takes n * b * lanes / 8 bytes; each component at least a register while arithmetic
+is done with it. Slices of a fragment are the same registers
 (`root`). A value on which all lanes agree takes its own bytes only, whatever it is spread to; a mask is bits of
 flags; index arithmetic of a lane nothing (it is done again where it is needed). An op writes over an operand that it
 is the last to read: a product over its accumulator, arithmetic over any.
@@ -8,7 +9,7 @@ is the last to read: a product over its accumulator, arithmetic over any.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerType, MemRefType, VectorType
@@ -35,6 +36,17 @@ _VARYING = (
     "xegpu.dpas",
     "gpu.shuffle",
 )
+_TOGETHER = (
+    "xegpu.load_nd",
+    "xegpu.load_matrix",
+    "xegpu.dpas",
+    "vector.bitcast",
+    "vector.shuffle",
+    "vector.insert",
+    "xegpu.load",
+    "scf.if",
+)
+"""Ops whose results lie in registers side by side; arithmetic gives each component a register of its own."""
 FLAG_BYTES = 4
 """Bytes of a mask of one component: a flag that finds no flag register lies in a general one."""
 
@@ -102,35 +114,51 @@ class Liveness:
             return bits // 8 * (1 if spread else count_of(type))
         if not isinstance(type, VectorType) and _again(value):
             return 0
+        if self.is_apart(value):
+            bits = max(bits, 32)
         return count_of(type) * bits * self.lanes // 8
+
+    def is_apart(self, value: SSAValue) -> bool:
+        """Has each component a register of its own: does arithmetic make the value, or a loop carry it for some?"""
+        owner = value.owner
+        if isinstance(owner, Operation):
+            return owner.name not in _TOGETHER or not isinstance(value.type, VectorType)
+        return any(use.operation.name not in ("xegpu.dpas", "scf.yield") for use in value.uses)
 
     def total(self, values: Collection[SSAValue]) -> int:
         return sum(self.size(v) for v in values)
 
-    def note(self, op: Operation, live: set[SSAValue]) -> None:
-        total = self.total(live)
+    def sized(self, values: Iterable[SSAValue]) -> set[SSAValue]:
+        """The values whose registers some values are, without those that take none."""
+        return {root for v in values if self.size(root := self.root(v))}
+
+    def _note(self, op: Operation, live: set[SSAValue], total: int) -> None:
         if total >= self.best:  # the first of several such points: blocks are walked backwards
             self.best, self.where, self.live = total, op, frozenset(live)
 
     def scan(self, block: Block, after: set[SSAValue]) -> set[SSAValue]:
-        """What is live before a block, given what is live behind it."""
-        live = set(after)
+        """What is live before a block, given what is live behind it; values that take no registers are left out."""
+        live = self.sized(after)
+        total = self.total(live)
         for op in reversed(list(block.ops)):
-            results = {self.root(r) for r in op.results}
-            self.note(op, live | results)
-            for result in op.results:
-                if result not in self._roots:
-                    live.discard(result)
+            results = self.sized(op.results)
+            total += self.total(results - live)
+            live |= results
+            self._note(op, live, total)
+            gone = {r for r in op.results if r in live}
+            total -= self.total(gone)
+            live -= gone
             for region in op.regions:
                 for inner in region.blocks:
-                    live |= self._inside(inner, live)
-            operands = {self.root(v) for v in op.operands}
-            if op.name == "xegpu.dpas":
-                # It reads A and B while it writes: only its accumulator can be the result.
-                written = results if self._begins(op, live) else set[SSAValue]()
-                self.note(op, live | operands | written)
+                    free = self._inside(inner, live)
+                    total += self.total(free - live)
+                    live |= free
+            operands = self.sized(op.operands)
+            written = op.name == "xegpu.dpas" and self._begins(op, live)
+            total += self.total(operands - live)
             live |= operands
-            self.note(op, live)
+            # A product reads A and B while it writes: only its accumulator can be the result.
+            self._note(op, live, total + (self.total(results - live) if written else 0))
         live.difference_update(block.args)
         return live
 
@@ -143,11 +171,13 @@ class Liveness:
 
     def _inside(self, block: Block, after: set[SSAValue]) -> set[SSAValue]:
         """A loop's body or a branch: what it uses of outside lives as long as it does."""
+        inside = set(_blocks(block))
         free = {
-            self.root(v)
-            for op in block.walk()
-            for v in op.operands
-            if not _within(self.root(v), block)
+            root
+            for each in inside
+            for op in each.ops
+            for root in self.sized(op.operands)
+            if _home(root) not in inside
         }
         self.scan(block, after | free)
         return free
@@ -163,11 +193,14 @@ def _again(value: SSAValue) -> bool:
     )
 
 
-def _within(value: SSAValue, block: Block) -> bool:
-    owner: Block | None = value.owner if isinstance(value.owner, Block) else value.owner.parent
-    while owner is not None:
-        if owner is block:
-            return True
-        parent = owner.parent_op()
-        owner = None if parent is None else parent.parent
-    return False
+def _blocks(block: Block) -> Iterator[Block]:
+    """A block and those inside of it."""
+    yield block
+    for op in block.ops:
+        for region in op.regions:
+            for inner in region.blocks:
+                yield from _blocks(inner)
+
+
+def _home(value: SSAValue) -> Block | None:
+    return value.owner if isinstance(value.owner, Block) else value.owner.parent

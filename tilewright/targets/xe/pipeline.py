@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import make_context
@@ -16,10 +16,12 @@ from tilewright.dialects.text import print_module
 from tilewright.passes.kernel import kernel_of
 from tilewright.passes.level import LEVEL, infer_level
 from tilewright.passes.xegpu import pipeline as passes
+from tilewright.passes.xegpu.wg_to_sg import SUBGROUPS
 from tilewright.targets.base import Observer, ignore
-from tilewright.targets.xe.lower import Lowered, lower
+from tilewright.targets.xe.assembled import cut_assembled
+from tilewright.targets.xe.lower import Lowered, integer, lower
 from tilewright.targets.xe.own_sums import own_sums
-from tilewright.targets.xe.registers import Pressure, choose_mode, lanes_of
+from tilewright.targets.xe.registers import Pressure, TooManyRegisters, choose_mode, lanes_of
 from tilewright.targets.xe.run_once import run_once
 from tilewright.targets.xe.schedule import order_by_demand
 from tilewright.targets.xe.split_loads import split_loads
@@ -77,8 +79,41 @@ def run(
 ) -> tuple[Lowered, int, Pressure]:
     """The lowered kernel, the registers per thread that it is compiled with, and its pressure.
 
-    `ir` receives the text of every stage; `observe` sees the module after every pass.
+    `ir` receives the text of every stage; `observe` sees the module after every pass. A kernel that leaves the number
+    of subgroups open gets more of them while their registers do not suffice.
     """
+    kernel = kernel_of(module)
+    if infer_level(kernel) != "workgroup" or _says_who_owns(kernel):
+        return _lowered(module, machine, ir, observe)
+    first: TooManyRegisters | None = None
+    given = module.clone()
+    while True:
+        try:
+            return _lowered(module, machine, ir, observe)
+        except TooManyRegisters as error:
+            first = first or error
+            more = 2 * integer(kernel_of(module), SUBGROUPS, 1)
+            limits = (machine.limits.get(name) for name in ("subgroups", "subgroups_large_grf"))
+            if any(each is not None and each.fault(more) is not None for each in limits):
+                raise first from None
+        module = given.clone()
+        kernel_of(module).attributes[SUBGROUPS] = IntegerAttr(more, i64)
+
+
+def _says_who_owns(kernel: gpu.FuncOp) -> bool:
+    """Does the text state the number of subgroups, or a map of one of its values?"""
+    if SUBGROUPS in kernel.attributes:
+        return True
+    for op in kernel.walk():
+        said = [*op.attributes.values(), *op.properties.values(), *(r.type for r in op.results)]
+        if any("sg_layout" in str(each) for each in said):
+            return True
+    return False
+
+
+def _lowered(
+    module: ModuleOp, machine: XeMachine, ir: dict[str, str], observe: Observer
+) -> tuple[Lowered, int, Pressure]:
     chip = machine.name.removeprefix("xe-")
     context = make_context()
     kernel = kernel_of(module)
@@ -87,24 +122,27 @@ def run(
     if level == "workgroup":
         uses_tiles = any(op.name.startswith("xetile.") for op in kernel.walk())
         ir["xetile" if uses_tiles else "xegpu"] = print_module(module, readable=True)
-    for entry in _entries(level):
+    entries = _entries(level)
+    for n, entry in enumerate(entries):
         each = entry.make(chip)
         each.apply(context, module)
         observe(each.name, module)
-        ir[entry.stage] = print_module(module, readable=True)
+        # Printing takes as long as lowering: a stage is printed once, behind its last pass.
+        if n + 1 == len(entries) or entries[n + 1].stage != entry.stage:
+            ir[entry.stage] = print_module(module, readable=True)
     kernel = kernel_of(module)
     reached = infer_level(kernel)
     if reached != "lane":
         raise UnsupportedError(
             f"the kernel stands at {reached} level: passes to lanes are not part of this installation"
         )
-    ir["xegpu-lane"] = print_module(module, readable=True)
+    if cut_assembled(kernel):
+        observe("xe-cut-assembled", module)
     if own_sums(kernel):
         observe("xe-own-sums", module)
-        ir["xegpu-lane"] = print_module(module, readable=True)
     if ran := _make_fit(kernel, machine):
         observe(ran[-1], module)
-        ir["xegpu-lane"] = print_module(module, readable=True)
+    ir["xegpu-lane"] = print_module(module, readable=True)
     registers, pressure = choose_mode(kernel, machine)
     run_once(kernel)
     observe("xe-run-once", module)

@@ -25,9 +25,8 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 from tilewright.codegen.scf import constant_integer
 from tilewright.dialects import xegpu
 from tilewright.passes import memory_objects
-
-ROW = "tilewright.row"
-"""On a load_nd: a 1-D message, which asks for no bounds."""
+from tilewright.passes.xegpu.blocks import ROW
+from tilewright.passes.xegpu.lane_addresses import CLAMPED
 
 _HARMLESS = ("xegpu.prefetch_nd", "xegpu.dpas", "xegpu.compile_hint", "gpu.shuffle")
 _MASKED = (xegpu.LoadGatherOp, xegpu.StoreScatterOp, xegpu.AtomicRMWOp)
@@ -69,6 +68,8 @@ def _is_harmless(block: Block, guarded: list[Operation]) -> bool:
         if isinstance(op, scf.YieldOp) or op.name in _HARMLESS or memory_objects.is_pure(op):
             continue
         if bounded and ROW not in op.attributes:
+            continue
+        if CLAMPED in op.attributes:
             continue
         if isinstance(op, _MASKED) and not isinstance(op.mask.type, VectorType):
             guarded.append(op)

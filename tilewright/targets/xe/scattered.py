@@ -20,7 +20,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.dialects import mach, xegpu
-from tilewright.passes.xegpu.lane_addresses import ALIGN
+from tilewright.passes.xegpu.lane_addresses import ALIGN, CLAMPED
 from tilewright.targets.xe.blocks import Blocks, hints_of
 from tilewright.targets.xe.building import (
     GLOBAL,
@@ -90,7 +90,8 @@ def load(s: Blocks, op: xegpu.LoadGatherOp) -> SSAValue:
     element = element_of(kind)
     bits, count = bits_of(element), count_of(kind)
     base, address = _address(s, op, element)
-    address = _guarded(s, op.mask, base, address)
+    if CLAMPED not in op.attributes:
+        address = _guarded(s, op.mask, base, address)
     hints = hints_of(op)
     known = max(bits // 8, _alignment(op))
     # Elements that come together as aligned words are read as such: one message.

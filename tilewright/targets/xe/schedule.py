@@ -3,10 +3,10 @@
     load a0, a1, b0, b1; c0 += a0 b0; c0 += a1 b1          load a0, b0; c0 += a0 b0; load a1, b1; c0 += a1 b1
     x = a * s; y = b * s; p = exp x; q = exp y             x = a * s; p = exp x; y = b * s; q = exp y
 
-Requires: a lane program. Guarantees: the same results. Within a stretch without writes, barriers or branches, loads,
-parts of fragments and what only grows stand right before their first user; of the other ops that could come next
-comes the one after which the fewest registers live, the first of the program among equals. Loads hide less latency
-so: it runs only where registers would not suffice.
+Requires: a lane program. Guarantees: the same results. Within a stretch without barriers, loops or writes that others
+read (`moves`), loads, parts of fragments and what only grows stand right before their first user; of the other ops
+that could come next comes the one after which the fewest registers live, the first of the program among equals. Loads
+hide less latency so: it runs only where registers would not suffice.
 """
 
 from __future__ import annotations
@@ -14,17 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects import gpu, scf
+from xdsl.dialects import gpu
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Block, Operation, SSAValue
 
-from tilewright.passes import memory_objects
 from tilewright.targets.xe.building import bits_of, element_of
 from tilewright.targets.xe.liveness import VIEWS, Liveness
+from tilewright.targets.xe.moves import READS, Moves, stores
 
-_READS = ("xegpu.load_nd", "xegpu.load", "xegpu.load_matrix", "memref.load")
-_QUIET = ("xegpu.dpas", "xegpu.prefetch_nd", "xegpu.prefetch", "gpu.shuffle")
-"""Change places with reads and arithmetic, without being pure."""
 _PARTS = (
     "vector.extract_strided_slice",
     "vector.insert_strided_slice",
@@ -39,10 +36,10 @@ _PARTS = (
 
 def order_by_demand(kernel: gpu.FuncOp, lanes: int) -> None:
     """Reorders a kernel for subgroups of `lanes` lanes (see the module)."""
-    liveness = Liveness(kernel.body.blocks[0], lanes)
+    liveness, moves = Liveness(kernel.body.blocks[0], lanes), Moves(kernel)
     for block in list(_blocks(kernel)):
         positions = {op: i for i, op in enumerate(block.ops)}
-        for stretch in list(_stretches(block)):
+        for stretch in list(_stretches(block, moves)):
             _Stretch(stretch, positions, liveness).reorder()
 
 
@@ -54,22 +51,6 @@ def _blocks(op: Operation) -> Iterator[Block]:
                 yield from _blocks(inner)
 
 
-def _moves(op: Operation) -> bool:
-    """May the op stand elsewhere between two ops that write?"""
-    if op.next_op is None:
-        return False
-    return _reads_only(op)
-
-
-def _reads_only(op: Operation) -> bool:
-    if isinstance(op, scf.IfOp):
-        inner = (each for region in op.regions for block in region.blocks for each in block.ops)
-        return all(isinstance(each, scf.YieldOp) or _reads_only(each) for each in inner)
-    if op.regions:
-        return False
-    return op.name in _READS or op.name in _QUIET or memory_objects.is_pure(op)
-
-
 def _reads(op: Operation) -> list[SSAValue]:
     """What an op reads, in its regions too."""
     if not op.regions:
@@ -77,11 +58,11 @@ def _reads(op: Operation) -> list[SSAValue]:
     return list(dict.fromkeys(v for each in op.walk() for v in each.operands))
 
 
-def _stretches(block: Block) -> Iterator[list[Operation]]:
+def _stretches(block: Block, moves: Moves) -> Iterator[list[Operation]]:
     """Runs of ops that may change places."""
     run: list[Operation] = []
     for op in list(block.ops):
-        if _moves(op):
+        if moves.may(op):
             run.append(op)
             continue
         if len(run) > 2:
@@ -91,7 +72,7 @@ def _stretches(block: Block) -> Iterator[list[Operation]]:
 
 def _waits(op: Operation) -> bool:
     """Does the op stand right before its first user: a load, a part of a fragment, what grows or keeps its size?"""
-    if op.name in _READS or op.name in _PARTS or (op.regions and op.results):
+    if op.name in READS or op.name in _PARTS or (op.regions and op.results):
         return True
     if not op.results:
         return False
@@ -105,11 +86,10 @@ def _waits(op: Operation) -> bool:
 
 @dataclass
 class _Candidate:
-    """An op that could come next with all that it waits for, and what that does to the registers."""
+    """What it does to the registers if an op comes next, with all that it waits for."""
 
-    group: list[Operation]
     roots: frozenset[SSAValue]
-    """Values of any size that the group makes or reads."""
+    """Values that they make or read."""
     cost: tuple[int, int]
     """Bytes that live afterwards more than before; bytes that live in between."""
 
@@ -125,11 +105,12 @@ class _Stretch:
         self.order: list[Operation] = []
         self.done: set[Operation] = set()
         self.readers: dict[SSAValue, set[Operation]] = {}
-        self.reads = {op: _reads(op) for op in ops}
+        reads = {op: _reads(op) for op in ops}
+        self.reads = {op: self._large(values) for op, values in reads.items()}
+        self.makes = {op: self._large(op.results) & set(op.results) for op in ops}
         for op in ops:
-            for value in self.reads[op]:
-                if self.sized(value):
-                    self.readers.setdefault(liveness.root(value), set()).add(op)
+            for root in self.reads[op]:
+                self.readers.setdefault(root, set()).add(op)
         block, last = ops[0].parent, positions[ops[-1]]
         assert block is not None
         self.kept = {
@@ -138,10 +119,15 @@ class _Stretch:
         # What else an op reads of the stretch that does not wait, and what waits for it.
         self.before: dict[Operation, set[Operation]] = {}
         self.waiting: dict[Operation, list[Operation]] = {}
+        last_store: Operation | None = None
         for op in ops:
             anchors: set[Operation] = set()
+            if stores(op):
+                if last_store is not None:
+                    anchors.add(last_store)
+                last_store = op
             waiting: dict[Operation, None] = {}
-            for value in self.reads[op]:
+            for value in reads[op]:
                 owner = value.owner
                 if not isinstance(owner, Operation) or owner not in self.members:
                     continue
@@ -160,25 +146,39 @@ class _Stretch:
                 for each in self.waiting[op]:
                     self.consumers.setdefault(each, set()).add(op)
         self.ready: dict[Operation, _Candidate] = {}
+        # Of what an op waits for, that which others read too, or which reads what others made.
+        self.heavy = {op: self._shared([*self.waiting[op], op]) for op in ops if not _waits(op)}
 
-    def sized(self, value: SSAValue) -> bool:
-        return self.liveness.size(self.liveness.root(value)) > 0
+    def _large(self, values: Sequence[SSAValue]) -> set[SSAValue]:
+        """Those that take a part of a register per lane; masks and numbers are not worth an order."""
+        least = 2 * self.liveness.lanes
+        return {v for v in self.liveness.sized(values) if self.liveness.size(v) >= least}
+
+    def _shared(self, group: Sequence[Operation]) -> list[Operation]:
+        inside = set(group)
+        made = {value for op in group for value in self.makes[op]}
+        return [
+            op
+            for op in group
+            if not self.reads[op] <= made
+            or any(not self.readers.get(v, set()) <= inside for v in self.makes[op])
+            or op is group[-1]
+        ]
 
     def candidate(self, op: Operation) -> _Candidate:
-        group = [each for each in (*self.waiting[op], op) if each not in self.done]
-        size, root = self.liveness.size, self.liveness.root
-        made = {root(r) for each in group for r in each.results if root(r) is r and size(r)}
-        read = {root(v) for each in group for v in self.reads[each] if self.sized(v)}
+        group = [each for each in self.heavy[op] if each not in self.done]
+        made = {value for each in group for value in self.makes[each]}
+        read = {value for each in group for value in self.reads[each]}
         inside = set(group)
         ends = {value for value in read if value not in self.kept and self.readers[value] <= inside}
         new, gone = self.liveness.total(made), self.liveness.total(ends)
         # What is loaded too early for another reader fills registers until that one can come.
         held = sum(
-            self.liveness.total([r for r in each.results if r in made and r not in ends])
+            self.liveness.total(self.makes[each] - ends)
             for each in group
             if each is not op and not self._all_ready(each)
         )
-        return _Candidate(group, frozenset(made | read), (new - gone + held, new))
+        return _Candidate(frozenset(made | read), (new - gone + held, new))
 
     def _all_ready(self, op: Operation) -> bool:
         return all(each in self.ready for each in self.consumers[op] if each not in self.done)
@@ -188,8 +188,7 @@ class _Stretch:
             self.done.add(op)
             self.order.append(op)
             for value in self.reads[op]:
-                if self.sized(value):
-                    self.readers[self.liveness.root(value)].discard(op)
+                self.readers[value].discard(op)
 
     def _refresh(self, roots: frozenset[SSAValue]) -> None:
         for op, known in self.ready.items():
@@ -216,7 +215,7 @@ class _Stretch:
         while self.ready:
             best = min(self.ready, key=lambda op: (*self.ready[op].cost, self.positions[op]))
             chosen = self.ready.pop(best)
-            self.take(chosen.group)
+            self.take([op for op in (*self.waiting[best], best) if op not in self.done])
             self._refresh(chosen.roots)
             entering: list[Operation] = []
             for user in users[best]:

@@ -30,12 +30,10 @@ from tilewright.dialects.upstream.vector import ExtractStridedSliceOp
 from tilewright.dialects.xegpu.attrs import BlockTensorDescAttr
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.dialects.xetile.assembly import Index, split_indices
+from tilewright.passes.xegpu.blocks import ROW
 from tilewright.targets.xe.blocks import Table, wanted
 from tilewright.targets.xe.building import bits_of
 from tilewright.uarch.xe import XeMachine
-
-ROW = "tilewright.row"
-"""On a load_nd: a 1-D message, which asks for no bounds."""
 
 
 def split_loads(kernel: gpu.FuncOp, machine: XeMachine, lanes: int, limit: int) -> bool:
