@@ -1,7 +1,8 @@
-"""Random matrix products through the passes for sm_90a: the executor's three schedules agree with plain numpy.
+"""Random programs through the cuda target's passes, without a GPU.
 
-No GPU is needed: the program is executed on whole tiles, with its roles, rings and queues, where work
-that nobody waited for is NaN, or a slot that is filled too soon overwrites what is still read.
+Products for sm_90a run on whole tiles, with their roles, rings and queues, under the executor's three
+schedules: work that nobody waited for is NaN, or a slot that is filled too soon overwrites what is still
+read. Small programs for sm_80 run thread by thread in numpy, which finds races and reads of nothing.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
-from tests.fuzz.programs import Program, products
+from tests.fuzz.programs import Program, products, programs
 from tests.fuzz.test_programs import drawn, fuzz
+from tests.targets.cuda.threads import ThreadsTarget
 from tilewright import uarch
 from tilewright.reference import run
+from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda.pipeline import run_pipeline
 
@@ -39,3 +42,14 @@ def test_products_under_every_schedule(program: Program, seed: int) -> None:
 
     options = CompileOptions(target="cuda", machine="sm_90a")
     run_pipeline(case.module.clone(), uarch.machine("sm_90a"), options, [], {}, observe)
+
+
+@settings(parent=fuzz, max_examples=2 * EXAMPLES)
+@given(program=programs(), seed=st.integers(0, 2**32 - 1))
+def test_threads_agree_with_plain_numpy(program: Program, seed: int) -> None:
+    case, expected = drawn(program, seed)
+    outputs = [a.copy() for a in case.outputs]
+    options = CompileOptions(target="cuda", machine="sm_80")
+    code = ThreadsTarget("sm_80").build(case.module.clone(), options)
+    code.launch((*program.grid, 1), [describe(a) for a in (*case.inputs, *outputs)])
+    case.compare(expected, outputs, "threads")
