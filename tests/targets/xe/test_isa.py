@@ -76,3 +76,24 @@ def test_named_barrier_and_policies() -> None:
     assert messages["barrier signal"] == 1
     assert messages["block load d16"] == 1 and messages["block store d16"] == 1
     assert "sync.bar" in binary.asm
+
+
+def test_a_barrier_of_any_number_and_a_fence_that_flushes() -> None:
+    """What SPIR-V has no words for is vISA text: the compiler takes it."""
+    text = (
+        kernels.head("%a: memref<64x64xf16>, %id: i8", subgroups=8)
+        + """
+    %n = arith.constant 4 : i8
+    xegpu.alloc_nbarrier 8
+    %b = xegpu.init_nbarrier %id, %n : i8, i8 -> !xegpu.nbarrier
+    xegpu.nbarrier_arrive %b : !xegpu.nbarrier
+    %t = xegpu.create_nd_tdesc %a : memref<64x64xf16> -> !xegpu.tensor_desc<8x16xf16>
+    %v = xegpu.load_nd %t[0, 0] : !xegpu.tensor_desc<8x16xf16> -> vector<8xf16>
+    xegpu.nbarrier_wait %b : !xegpu.nbarrier
+    xegpu.fence memory_kind = global, fence_scope = gpu, fence_op_flush = evict
+    xegpu.store_nd %v, %t[8, 0] : vector<8xf16>, !xegpu.tensor_desc<8x16xf16>"""
+        + kernels.FOOT
+    )
+    assembly = build(text).isa().asm
+    assert report.count(assembly).messages["barrier signal"] == 1 and "sync.bar" in assembly
+    assert "fence.ugm.evict.gpu" in assembly

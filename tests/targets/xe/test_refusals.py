@@ -41,15 +41,6 @@ CASES = {
         "xe-pvc",
         "rows of the base matrix are not contiguous: its innermost stride is 64",
     ),
-    "barrier number": (
-        kernels.head("%a: memref<64xf16>, %id: i8")
-        + """
-    %n = arith.constant 8 : i8
-    %b = xegpu.init_nbarrier %id, %n : i8, i8 -> !xegpu.nbarrier"""
-        + kernels.FOOT,
-        "xe-pvc",
-        "the barrier's id is known at run time only",
-    ),
     "barrier of the workgroup": (
         kernels.head("%a: memref<64xf16>")
         + """
@@ -77,14 +68,6 @@ CASES = {
         + kernels.FOOT,
         "xe-pvc",
         "shared local memory of 131136 bytes is not possible on xe-pvc",
-    ),
-    "flush": (
-        kernels.head("%a: memref<64xf16>")
-        + """
-    xegpu.fence memory_kind = global, fence_scope = gpu, fence_op_flush = evict"""
-        + kernels.FOOT,
-        "xe-pvc",
-        "flush 'evict' has no SPIR-V form",
     ),
 }
 

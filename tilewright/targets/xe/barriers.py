@@ -3,56 +3,74 @@
 | op | callee |
 |---|---|
 | alloc_nbarrier | nothing: barriers are counted where they are bound |
-| init_nbarrier %id, %count | the pair (id, count), both constants |
+| init_nbarrier %id, %count | the pair (id, count); the count is a constant |
 | nbarrier_arrive, nbarrier_wait | `@xe_nbar_arrive_<id>_<count>`, `@xe_nbar_wait_<id>_<count>` |
+| the same, of an id known at run time | `@xe_nbar_arrive_n_<count>(i8 %id)`, `@xe_nbar_wait_n_<count>(i8 %id)` |
 | fence global, workgroup | `@xe_fence_global_workgroup_none` |
 
-A named barrier's id is part of the instruction: one that differs between subgroups is chosen by a branch in the
-program, which then has one init_nbarrier per id.
+An id that differs between subgroups is a register of the instruction. Barrier 0 is the workgroup's own: as a number in
+the text it is refused.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from xdsl.ir import Operation, SSAValue
+
 from tilewright.dialects import xegpu
 from tilewright.targets.xe.blocks import Blocks
-from tilewright.targets.xe.building import Index
 
 
 @dataclass(frozen=True)
 class Named:
     """A named barrier and the number of subgroups that take part."""
 
-    number: int
+    number: int | SSAValue
+    """i8 where it is known at run time only."""
     count: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.number if isinstance(self.number, int) else 'n'}_{self.count}"
+
+    @property
+    def operands(self) -> list[SSAValue]:
+        return [] if isinstance(self.number, int) else [self.number]
 
 
 def bind(s: Blocks, op: xegpu.InitNbarrierOp) -> Named:
-    found: list[int] = []
-    for value, what in zip(op.operands, ("id", "number of participants"), strict=True):
-        number: Index = s.b.known(value)
-        if not isinstance(number, int):
-            raise s.b.refuse(
-                f"the barrier's {what} is known at run time only",
-                "bind one barrier per id, in branches",
-            )
-        found.append(number & 0xFF)
-    s.machine.require(op.name, "named_barriers", found[0])
-    if found[0] == 0:
+    number, count = (s.b.known(value) for value in op.operands)
+    if not isinstance(count, int):
+        raise s.b.refuse(
+            "the barrier's number of participants is known at run time only",
+            "one barrier per number, in branches",
+        )
+    if not isinstance(number, int):
+        return Named(op.nbarrier_id, count & 0xFF)
+    s.machine.require(op.name, "named_barriers", number & 0xFF)
+    if number & 0xFF == 0:
         raise s.b.refuse("barrier 0 is the workgroup's own", "use gpu.barrier, or another id")
-    return Named(*found)
+    return Named(number & 0xFF, count & 0xFF)
 
 
 def arrive(s: Blocks, barrier: Named) -> None:
-    s.b.call(f"xe_nbar_arrive_{barrier.number}_{barrier.count}", [])
+    s.b.call(f"xe_nbar_arrive_{barrier.name}", barrier.operands)
 
 
 def wait(s: Blocks, barrier: Named) -> None:
-    s.b.call(f"xe_nbar_wait_{barrier.number}_{barrier.count}", [])
+    s.b.call(f"xe_nbar_wait_{barrier.name}", barrier.operands)
 
 
 def fence(s: Blocks, op: xegpu.FenceOp) -> None:
     flush = "none" if op.fence_op_flush is None else op.fence_op_flush.data.value
     kind, scope = op.memory_kind.data.value, op.fence_scope.data.value
     s.b.call(f"xe_fence_{kind}_{scope}_{flush}", [])
+
+
+def highest(barrier: Named, kernel: Operation) -> int:
+    """The highest number that a barrier may have: what the text sets aside, where it is known at run time only."""
+    if isinstance(barrier.number, int):
+        return barrier.number
+    counts = [op.count or 0 for op in kernel.walk() if isinstance(op, xegpu.AllocNbarrierOp)]
+    return max(counts, default=32) - 1

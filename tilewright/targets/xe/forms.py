@@ -221,10 +221,13 @@ class Row:
 
 @dataclass(frozen=True)
 class NamedBarrier:
-    """One half of a named barrier: `arrive` or `wait`, its number, and how many subgroups take part."""
+    """One half of a named barrier: `arrive` or `wait`, its number, and how many subgroups take part.
+
+    Without a number, the callee's argument is it.
+    """
 
     half: Literal["arrive", "wait"]
-    number: int
+    number: int | None
     count: int
 
 
@@ -246,7 +249,7 @@ _BLOCK = re.compile(
 _DPAS = re.compile(r"dpas_([a-z0-9]+)_([a-z0-9]+)_([a-z0-9]+)_(\d+)x(\d+)x(\d+)")
 _LSC = re.compile(r"lsc_(load|store|prefetch)(?:_(\d+)b_x(\d+))?_(\w\w)_(\w\w)")
 _ROW = re.compile(r"row_(load|store)_(\d+)b_x(\d+)(_slm)?(?:_(\w\w)_(\w\w))?")
-_NAMED = re.compile(r"nbar_(arrive|wait)_(\d+)_(\d+)")
+_NAMED = re.compile(r"nbar_(arrive|wait)_(\d+|n)_(\d+)")
 _FENCE = re.compile(r"fence_([a-z]+)_([a-z]+)_([a-z]+)")
 
 
@@ -275,7 +278,7 @@ def parse(callee: str) -> Form | None:
         return Row(verb, int(bits), int(count), shared is not None, _hints(l1, l3))  # pyright: ignore
     if found := _NAMED.fullmatch(name):
         half, number, count = found.groups()
-        return NamedBarrier(half, int(number), int(count))  # pyright: ignore
+        return NamedBarrier(half, None if number == "n" else int(number), int(count))  # pyright: ignore
     if found := _FENCE.fullmatch(name):
         return Fence(*found.groups())
     return None

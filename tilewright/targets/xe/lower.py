@@ -133,7 +133,7 @@ def lower(kernel: gpu.FuncOp, machine: XeMachine) -> Lowered:
         subgroups,
         arguments,
         slm,
-        max((n.number for n in lowering.named.values()), default=0),
+        max((barriers.highest(n, kernel) for n in lowering.named.values()), default=0),
         remarks,
     )
 

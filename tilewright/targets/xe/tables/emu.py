@@ -36,7 +36,7 @@ def _callee(p: Printer, op: Operation, callee: str, form: Form, args: list[Arg])
         case Lsc():
             return lsc(p, op, Lsc(form.kind, form.bits, form.count, Hints()), args)
         case Fence():
-            return fence(p, op, Fence(form.memory, form.scope, "none"))
+            return fence(p, Fence(form.memory, form.scope, "none"))
         case _:
             raise unsupported(
                 op,

@@ -265,9 +265,9 @@ def _callee(p: Printer, op: Operation, callee: str, form: Form, args: list[Arg])
         case Row():
             return row(p, replace(form, hints=Hints()), args)
         case NamedBarrier():
-            return named_barrier(p, form)
+            return named_barrier(p, form, args)
         case Fence():
-            return fence(p, op, form)
+            return fence(p, form)
 
 
 # Putting vISA into SPIR-V -------------------------------------------------------------------------------

@@ -8,7 +8,7 @@
 | row load, store | OpSubgroupBlockReadINTEL, OpSubgroupBlockWriteINTEL | SPV_INTEL_subgroups |
 | cache policies | CacheControlLoadINTEL, CacheControlStoreINTEL on the pointer | SPV_INTEL_cache_controls |
 | named barriers | OpAsmCallINTEL of nbarrier.signal, nbarrier.wait | SPV_INTEL_inline_assembly |
-| fences | OpMemoryBarrier | |
+| fences | OpMemoryBarrier; one that flushes is inline vISA | |
 
 The backend finds these ops by the mangled names of their builtins. (Khronos and Intel SPIR-V registries.)
 """
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from xdsl.ir import Operation
 
-from tilewright.codegen.printer import Arg, Printer, unsupported
+from tilewright.codegen.printer import Arg, Printer
 from tilewright.targets.xe.forms import (
     LOAD_CONTROLS,
     STORE_CONTROLS,
@@ -180,24 +180,39 @@ def row(p: Printer, form: Row, args: list[Arg]) -> str:
     return ""
 
 
-def named_barrier(p: Printer, form: NamedBarrier) -> str:
+def named_barrier(p: Printer, form: NamedBarrier, args: list[Arg]) -> str:
     """vISA text: SPIR-V has no named barrier whose halves are apart."""
+    which = "$0(0,0)<0;1,0>" if form.number is None else f"0x{form.number:x}:ub"
     text = (
-        f"nbarrier.signal 0x{form.number:x}:ub 0x{form.count:x}:ub"
+        f"nbarrier.signal {which} 0x{form.count:x}:ub"
         if form.half == "arrive"
-        else f"nbarrier.wait 0x{form.number:x}:ub"
+        else f"nbarrier.wait {which}"
     )
-    p.line(f'call void asm sideeffect "{text}", ""()')
+    constraints = ",".join(["rw.u"] * len(args))
+    given = ", ".join(f"{type} {value}" for type, value in args)
+    p.line(f'call void asm sideeffect "{text}", "{constraints}"({given})')
     return ""
 
 
 _SCOPES = {"workgroup": 2, "local": 2, "tile": 1, "gpu": 1, "system": 0}
 
 
-def fence(p: Printer, op: Operation, form: Fence) -> str:
-    """OpMemoryBarrier; SPIR-V cannot say what happens to cache lines."""
+_LSC_SCOPES = {
+    "workgroup": "group",
+    "local": "local",
+    "tile": "tile",
+    "gpu": "gpu",
+    "system": "system",
+}
+
+
+def fence(p: Printer, form: Fence) -> str:
+    """OpMemoryBarrier; SPIR-V cannot say what happens to cache lines, vISA can."""
     if form.flush != "none":
-        raise unsupported(op, f"flush '{form.flush}' has no SPIR-V form", "leave it out")
+        memory = "ugm" if form.memory == "global" else "slm"
+        text = f"lsc_fence.{memory}.{form.flush}.{_LSC_SCOPES[form.scope]}"
+        p.line(f'call void asm sideeffect "{text}", ""()')
+        return ""
     semantics = 0x10 | (0x200 if form.memory == "global" else 0x100)
     args = [("i32", str(_SCOPES[form.scope])), ("i32", str(semantics))]
     return p.call("void", "_Z21__spirv_MemoryBarrierii", args)
@@ -214,9 +229,9 @@ def _callee(p: Printer, op: Operation, callee: str, form: Form, args: list[Arg])
         case Row():
             return row(p, form, args)
         case NamedBarrier():
-            return named_barrier(p, form)
+            return named_barrier(p, form, args)
         case Fence():
-            return fence(p, op, form)
+            return fence(p, form)
 
 
 TABLE = Table("intel", _callee, EXTENSIONS, finish=finish)
