@@ -106,6 +106,12 @@ def test_few_programs_with_long_loops_are_shared() -> None:
     for programs in (1, 2, 4, 8, 16, 32):
         share = chosen(programs, 128, 128 * programs, 8192)
         assert programs * share.tiles * share.parts <= 132
+    # 162 programs take two rounds of 132, the second nearly empty: tiles of half the size take three half as long.
+    large = plan(2304, 2304, 2304, BM=128, BN=256).work
+    assert large is not None
+    square = [(2304, 2304), (2304, 2304), (2304,), (2304, 2304)]
+    assert choose(large, 162, 2304, square, 132) == Share(2, 1)
+    assert choose(large, 128, 2048, [(2048, 2048)] * 2, 132) == ALONE
     wide = plan(1, 8192, 8192, BM=64, BN=256).work
     assert wide is not None
     # Tiles alone would let all workgroups read the one row's lines at the same time.

@@ -35,7 +35,7 @@ from tilewright.targets.cuda.lowered import (
     TensorMapOf,
 )
 from tilewright.targets.cuda.reach import unreachable
-from tilewright.targets.cuda.sharing import ALONE, Share, choose
+from tilewright.targets.cuda.sharing import ALONE, Share, Work, choose
 
 _MAX_BLOCKS = 512
 """Parameter blocks kept per kernel and look of arguments; with more, they are made anew."""
@@ -223,6 +223,8 @@ class _Call:
         # What an array was is all that is needed of it: its memory need not live on.
         self.args = [replace(a, owner=None) if isinstance(a, ArrayArg) else None for a in args]
         self._blocks: dict[Any, Callable[[], None]] = {}
+        self._shares: dict[tuple[int, int], Share] = {}
+        self._shared: dict[Share, _Call] = {}
         self._floats = tuple(
             s.argument for s in self.plan.slots if isinstance(s, Scalar) and s.type[0] in "fb"
         )
@@ -250,10 +252,8 @@ class _Call:
         `often`: as a function of native code, where there can be one.
         """
         plan, device = self.plan, self.device
-        share = self.share(grid, values)
-        best = self.executable if share == ALONE else self.executable.shared(share)
-        if best is not self.executable:
-            return _Call(best, self.args).bind(grid, values, often)  # pyright: ignore
+        if plan.work is not None and (best := self.shared(plan.work, grid, values)) is not self:
+            return best.bind(grid, values, often)
         kept: list[Any] = []
         addresses: list[int] = []
         grid = (grid[0] * plan.split, grid[1], grid[2])  # what a program has become
@@ -304,18 +304,26 @@ class _Call:
         handle, at = self.function.handle, C.addressof(block)
         return native_launch(stream_of, device, handle, at, config, plain) or plain
 
-    def share(self, grid: Grid, values: Sequence[int | float | bool]) -> Share:
-        """How many workgroups should compute each program of a launch."""
-        work, plan = self.plan.work, self.plan
-        if work is None:
-            return ALONE
-        shapes = [() if a is None else a.shape for a in self.args]
-        programs = grid[0] * grid[1] * grid[2] * plan.split
+    def shared(self, work: Work, grid: Grid, values: Sequence[int | float | bool]) -> _Call:
+        """Launches of the code for as many workgroups as should compute each program."""
+        programs = grid[0] * grid[1] * grid[2] * self.plan.split
         if work.dimension < 0:
             end = int(values[work.argument])
         else:
-            end = shapes[work.argument][work.dimension]
-        return choose(work, programs, end, shapes, self.device.multiprocessors)
+            end = self._array(work.argument).shape[work.dimension]
+        share = self._shares.get((programs, end))
+        if share is None:
+            shapes = [() if a is None else a.shape for a in self.args]
+            share = choose(work, programs, end, shapes, self.device.multiprocessors)
+            if len(self._shares) >= _MAX_BLOCKS:
+                self._shares.clear()
+            self._shares[programs, end] = share
+        best = self._shared.get(share)
+        if best is None:
+            code = self.executable if share == ALONE else self.executable.shared(share)
+            best = self if code is self.executable else _Call(code, self.args)  # pyright: ignore
+            self._shared[share] = best
+        return best
 
     def _parameter(self, slot: Slot, grid: Grid, values: Sequence[int | float | bool]) -> Any:
         """ctypes memory of one parameter, or its tensor map."""

@@ -1,8 +1,8 @@
-"""Sharing: how many workgroups compute one program of a launch that has fewer programs than the machine has cores.
+"""Sharing: how many workgroups compute one program of a launch whose programs do not fill the machine evenly.
 
 The extents that say so are known at the launch only (code is specialised on classes of extents), so a kernel is
-compiled as it stands, with a note of its loop (`Work`); the first launch that would leave cores idle for long asks
-`choose`, and compiles the kernel again for what it says:
+compiled as it stands, with a note of its loop (`Work`); a launch asks `choose`, and where that finds that cores would
+be idle for long (few programs, or a last round of few), the kernel is compiled again for what it says:
 
 - tiles: the program's tiles are split (`retile`) and given to as many workgroups along x: smaller tiles, every
   operand loaded more often.
@@ -30,6 +30,8 @@ ADD_UP = 3000
 """Clocks of the two meetings of a cluster that adds up its sums, and of the registers' way through shared memory."""
 WORTH = 5000
 """Clocks that sharing must save: less is not worth a second compilation of the kernel."""
+GAIN = 0.1
+"""What part of the time it must save: the cost is no better known."""
 
 
 @dataclass(frozen=True)
@@ -80,25 +82,31 @@ def choose(
     """The cheapest share for so many programs whose loop ends at `end`, on arrays of these shapes; ALONE unless
     another is worth it."""
     trips = -(-(end - work.start) // work.step)
-    if trips < 2 or programs < 1 or 2 * programs > multiprocessors:
+    if trips < 2 or programs < 1 or not _leaves_idle(programs, multiprocessors):
         return ALONE
     sides = (
         shapes[work.row_array][-2] if work.row_array >= 0 else None,
         shapes[work.column_array][-1] if work.column_array >= 0 else None,
     )
-    best, least = ALONE, _clocks(work, ALONE, programs, trips, sides)
-    most = least - WORTH
+    best, least = ALONE, _clocks(work, ALONE, programs, trips, sides, multiprocessors)
+    most = min(least - WORTH, least * (1 - GAIN))
     even = (
         work.steps and (shapes[work.argument][work.dimension] - work.start) % (2 * work.step) == 0
     )
     for share in _shares(work, trips, 2 if even else 1):
         # Clusters do not cross the groups of multiprocessors that the chip is made of.
         room = multiprocessors if share.parts <= 2 else multiprocessors * 7 // 8
-        if programs * share.tiles * share.parts <= room:
-            cost = _clocks(work, share, programs, trips, sides)
+        if share.parts == 1 or programs * share.tiles * share.parts <= room:
+            cost = _clocks(work, share, programs, trips, sides, multiprocessors)
             if cost < min(least, most):
                 best, least = share, cost
     return best
+
+
+def _leaves_idle(programs: int, multiprocessors: int) -> bool:
+    """Are a tenth of all multiprocessors idle, over the rounds in which programs run?"""
+    rounds = -(-programs // multiprocessors)
+    return rounds * multiprocessors * (1 - GAIN) > programs
 
 
 def _shares(work: Work, trips: int, steps: int) -> Sequence[Share]:
@@ -126,11 +134,17 @@ def split_sides(rows: int, columns: int, tiles: int) -> tuple[int, int]:
 
 
 def _clocks(
-    work: Work, share: Share, programs: int, trips: int, sides: tuple[int | None, int | None]
+    work: Work,
+    share: Share,
+    programs: int,
+    trips: int,
+    sides: tuple[int | None, int | None],
+    multiprocessors: int,
 ) -> float:
     """`sides`: rows and columns of the whole result, where they are known."""
     shape = split_sides(work.rows, work.columns, share.tiles)
     workgroups = programs * share.tiles
+    rounds = -(-workgroups // multiprocessors)
     mine = -(-trips // (share.parts * share.steps))
     rates = work.rates
     copied = from_cache = from_memory = turn = 0.0
@@ -143,15 +157,15 @@ def _clocks(
         from_cache += line * (own if total is None else min(own, total))
         if total is not None:
             from_memory += line * total
-            turn = max(turn, workgroups / -(-total // own))
+            turn = max(turn, min(workgroups, multiprocessors) / -(-total // own))
     step = max(copied / rates["copy"], work.product_clocks / share.tiles) * share.steps
     step = max(step, rates["step"])
     cache = rates["cache"] / (2 if share.parts > 1 else 1)
     total = hypot(
-        mine * step,
+        rounds * mine * step,
         trips * workgroups * from_cache / cache,
         trips * from_memory / rates["memory"],
-        mine * share.steps * turn * rates["turn"],
+        rounds * mine * share.steps * turn * rates["turn"],
     )
     if share.parts > 1:
         total += ADD_UP + 2 * 4 * shape[0] * shape[1] * work.sums / rates["cluster"]
