@@ -138,7 +138,8 @@ def gpu_gemm(settings: Settings) -> Iterator[Row]:
                 for layout in ("NT", "NN", "TN"):
                     yield product_row(settings, dtype, layout, size, size, size, proof=True)
             elif size == 4096 or len(sizes) == 1:
-                yield product_row(settings, dtype, "NT", size, size, size)
+                for layout in ("NT", "NN", "TN") if dtype == "tf32" else ("NT",):
+                    yield product_row(settings, dtype, layout, size, size, size)
 
 
 def gpu_ragged(settings: Settings) -> Iterator[Row]:
