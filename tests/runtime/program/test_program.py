@@ -293,3 +293,12 @@ func.func @main() {
     _, said = run(text)
     assert len(said) == 1 and said[0].startswith("host code on the reference executor, because")
     assert "2.5" in capsys.readouterr().out
+
+
+def test_a_workgroup_has_so_many_threads_at_most():
+    text = (HERE / "gemm_subgroup.mlir").read_text()
+    text = text.replace("threads in (%c2, %c2, %c1)", "threads in (%huge, %huge, %c1)")
+    at = text.index("gpu.launch_func")
+    found: list[BaseException] = []
+    run(text[:at] + "%huge = arith.constant 1024 : index\n    " + text[at:], fail=found.append)
+    assert "a workgroup of 1024 x 1024 x 1 threads; it has 1 to 65536" in str(found[0])

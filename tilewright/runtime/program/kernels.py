@@ -27,6 +27,8 @@ from tilewright.targets.base import Executable, Grid
 Say = Callable[[str], Any]
 _REPEATS = 1
 """How often a launch runs whose results nothing reads, besides those whose results something does."""
+_MOST_THREADS = 1 << 16
+"""Of a workgroup: far more than any GPU's 1024, and few enough that each may have a stack of its own."""
 Facts = tuple[bool, ...]
 """Of each kernel argument, whether it is an array that overlaps no other."""
 
@@ -115,6 +117,12 @@ class Kernels:
         _refuse_overlap(kernel, facts, launch)
         level = infer_level(kernel) if self._level == "auto" else self._level
         threads = block[0] * block[1] * block[2]
+        if not 1 <= threads <= _MOST_THREADS:
+            raise error_at(
+                launch.location,
+                f"a workgroup of {block[0]} x {block[1]} x {block[2]} threads; it has 1 to {_MOST_THREADS}",
+                kind=CompileError,
+            )
         subgroups = subgroups_of_launch(kernel, level, threads)
         name = kernel.sym_name.data
         because = ""

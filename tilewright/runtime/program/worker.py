@@ -94,6 +94,10 @@ def _child(
         os._exit(0)
 
     def fail(error: BaseException) -> None:
+        if isinstance(error, MemoryError):
+            error = WorkerError(
+                f"the program needs more than its {limits.memory >> 20} MiB of memory"
+            )
         answer({"error": str(error) if isinstance(error, TilewrightError) else _internal(error)})
 
     faulthandler.disable()  # the parent says what happened
@@ -103,8 +107,6 @@ def _child(
         resource.setrlimit(resource.RLIMIT_AS, (used + limits.memory, used + limits.memory))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         answer({"result": work(fail)})
-    except MemoryError:
-        fail(WorkerError(f"the program needs more than its {limits.memory >> 20} MiB of memory"))
     except BaseException as error:
         fail(error)
     os._exit(1)

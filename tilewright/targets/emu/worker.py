@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.diagnostics import UnsupportedError
 from tilewright.targets.base import Grid
 from tilewright.targets.emu import context as c
 
@@ -46,7 +47,13 @@ class Worker:
         self._passed = (C.c_int64 * (c.BARRIERS * subgroups if named else 1))()
         stack = (1 << 20) + (8 << 20 if subgroups <= 64 else 0) + 2 * private
         stack = -(-stack // GUARD) * GUARD
-        self._stacks = mmap.mmap(-1, stack * subgroups, flags=_MAP)
+        try:
+            self._stacks = mmap.mmap(-1, stack * subgroups, flags=_MAP)
+        except OSError:
+            raise UnsupportedError(
+                f"{subgroups} subgroups of a workgroup need stacks of {stack * subgroups >> 20} MiB, which "
+                "this machine or a limit of the process does not give"
+            ) from None
         base = C.addressof(C.c_char.from_buffer(self._stacks))
         libc = C.CDLL(None)
         for number in range(subgroups):
