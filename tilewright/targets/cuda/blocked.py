@@ -92,11 +92,17 @@ def product_c(m: int, n: int, grid: tuple[int, int], warps: int) -> Layout:
 
 @lru_cache(maxsize=1024)
 def product_a(
-    m: int, k: int, pack: int, grid: tuple[int, int], warps: int, rows: int = 16
+    m: int,
+    k: int,
+    pack: int,
+    grid: tuple[int, int],
+    warps: int,
+    rows: int = 16,
+    depth: int | None = None,
 ) -> Layout:
-    """A [m, k]: per warp tiles of 16 x 8*pack, k fastest, as mma.sync's fragments lie in registers."""
+    """A [m, k]: per warp tiles of 16 x `depth` (8*pack), k fastest, as mma.sync's fragments lie in registers."""
     wm, wn = grid
-    kin = 8 * pack if rows == 16 else 4 * pack
+    kin = depth or (8 * pack if rows == 16 else 4 * pack)
     return of(
         (m, k),
         [

@@ -115,9 +115,21 @@ def grid_of(m: int, n: int, rows: int, warps: int, *, tall: bool) -> tuple[int, 
         for wn in (1, 2, 4, 8, 16, 32)
         if wm <= most_m and wn <= most_n and warps % (wm * wn) == 0
     ]
+    if warps & (warps - 1):
+        choices += uneven_grids(m // rows, n // 8, warps)
     if tall:
         return max(choices, key=lambda g: (g[0] * g[1] if g[1] == 1 else g[0], g[0] * g[1]))
     return max(choices, key=lambda g: (g[0] * g[1], -(m // g[0] + n // g[1]), -(n // g[1] % 16)))
+
+
+def uneven_grids(rows: int, columns: int, warps: int) -> list[tuple[int, int]]:
+    """Grids of exactly so many warps over instructions' rows and columns, the columns' share a power of two."""
+    most = bl.power_of_two_in(columns)
+    return [
+        (warps // wn, wn)
+        for wn in (1, 2, 4, 8)
+        if wn <= most and warps % wn == 0 and rows % (warps // wn) == 0
+    ]
 
 
 def source_element(value: SSAValue) -> DType:
@@ -135,6 +147,8 @@ def plan_product(op: xt.TileMmaOp, warps: int, *, use_mma: bool = True) -> Produ
     found = _instruction(a, b, c) if use_mma else None
     if found is not None:
         d, x, y, pack, kin, rows = found
+        # Every instruction on 16 rows has one of half its depth beside it.
+        kin = kin // 2 if rows == 16 and k % kin else kin
         if m % rows == 0 and n % 8 == 0 and k % kin == 0:
             grid = grid_of(m, n, rows, warps, tall=feeds_product(op) or fed_by_product(op))
             name = f"nvptx.mma.m{rows}n8k{kin}.{d}.{x}.{y}.{d}"
@@ -148,7 +162,7 @@ def plan_product(op: xt.TileMmaOp, warps: int, *, use_mma: bool = True) -> Produ
                 rows,
                 grid,
                 layout(m, n, grid, warps),
-                bl.product_a(m, k, pack, grid, warps, rows),
+                bl.product_a(m, k, pack, grid, warps, rows, kin),
                 bl.product_b(k, n, pack, kin, grid, warps),
             )
     vector = gcd(4, n)

@@ -19,7 +19,7 @@ from tilewright.targets.cuda.ownership import (
     shape_of,
     widest_vector,
 )
-from tilewright.targets.cuda.products import feeds_product
+from tilewright.targets.cuda.products import feeds_product, uneven_grids
 from tilewright.targets.cuda.rules_pipeline import LEAST_STAGES, SPARE
 from tilewright.uarch.base import Machine
 
@@ -47,6 +47,8 @@ def choose_warps(kernel: gpu.FuncOp) -> int:
         warps = _power(largest // 1024, 8)
         while warps < 16 and largest > LANES * warps * 128:
             warps *= 2
+        if (uneven := _uneven(products, warps)) is not None:
+            return uneven
         # Products that feed products share rows: a warp for each 16 of them, so that nothing moves.
         rows = [shape_of(op.result)[0] // 16 for op in products if feeds_product(op)]
         most = min((n for n in rows if n > 0), default=warps)
@@ -60,6 +62,28 @@ def choose_warps(kernel: gpu.FuncOp) -> int:
     while warps < 32 and prod(shape_of(largest)) > LANES * warps * 64 and parts > LANES * warps:
         warps *= 2
     return warps
+
+
+MOST_UNEVEN = 12
+"""Warps of a workgroup where they are no power of two."""
+
+
+def _uneven(products: list[xt.TileMmaOp], warps: int) -> int | None:
+    """A number of warps with odd factors, where powers of two leave most warps without a part of their own."""
+
+    def parts(op: xt.TileMmaOp, count: int) -> int:
+        m, n = shape_of(op.result)
+        if m % 16 or n % 8:
+            return count
+        if count & (count - 1):
+            return count if uneven_grids(m // 16, n // 8, count) else 0
+        return min(count, bl.power_of_two_in(m // 16) * bl.power_of_two_in(n // 8))
+
+    if all(2 * parts(op, warps) > warps for op in products):
+        return None
+    counts = range(MOST_UNEVEN, 2, -1)
+    fits = [c for c in counts if c & (c - 1) and all(parts(op, c) == c for op in products)]
+    return min(fits, key=lambda c: abs(c - warps), default=None)
 
 
 def resident_workgroups(ownership: Ownership) -> int:
