@@ -10,12 +10,14 @@ from __future__ import annotations
 from math import prod
 
 from xdsl.dialects import gpu
+from xdsl.dialects.builtin import NoneAttr
 from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import error_at, location_of
 from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu import LayoutAttr
-from tilewright.dialects.xegpu.types import element_bits
+from tilewright.dialects.xegpu.types import TensorDescType, element_bits
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.lane_layouts import lane_attribute
 from tilewright.passes.xegpu.lane_rows import add_remarks
@@ -53,31 +55,46 @@ def _realisable(kernel: gpu.FuncOp, machine: XeMachine) -> None:
     """Lanes that the machine does not have are taken out of the text, with a remark; refuses lane_data of two
     dimensions, which no lane has."""
     remarks: list[str] = []
-    for op in kernel.walk():
+
+    def kept(op: Operation, layout: Attribute) -> Attribute | None:
+        if not isinstance(layout, LayoutAttr):
+            return layout
+        data, grid = layout.field("lane_data"), layout.field("lane_layout")
+        if data is not None and sum(n > 1 for n in data) > 1:
+            raise error_at(
+                op,
+                f"{op.name}: lane_data = {[*data]} takes elements along two dimensions",
+                rule="a lane's elements are contiguous, along one dimension (XeGPU RFC)",
+                hint="1 in all dimensions but one",
+            )
+        if grid is None or prod(grid) == lanes_of(machine):
+            return layout
+        where = location_of(op)
+        told = (
+            f"{op.name}: lane_layout = {[*grid]} is for {prod(grid)} lanes, {machine.name} has "
+            f"{lanes_of(machine)}: its own deal is taken"
+        )
+        remarks.append(told if where is None else f"{where}: {told}")
+        if layout.is_workgroup() or layout.field("inst_data") is not None:
+            return layout.replace(lane_layout=None, lane_data=None)
+        return None
+
+    for op in list(kernel.walk()):
         for table in (op.properties, op.attributes):
             for name, layout in list(table.items()):
-                if not isinstance(layout, LayoutAttr):
-                    continue
-                data, grid = layout.field("lane_data"), layout.field("lane_layout")
-                if data is not None and sum(n > 1 for n in data) > 1:
-                    raise error_at(
-                        op,
-                        f"{op.name}: lane_data = {[*data]} takes elements along two dimensions",
-                        rule="a lane's elements are contiguous, along one dimension (XeGPU RFC)",
-                        hint="1 in all dimensions but one",
-                    )
-                if grid is None or prod(grid) == lanes_of(machine):
-                    continue
-                if layout.is_workgroup() or layout.field("inst_data") is not None:
-                    table[name] = layout.replace(lane_layout=None, lane_data=None)
-                else:
+                new = kept(op, layout)
+                if new is None:
                     del table[name]
-                where = location_of(op)
-                told = (
-                    f"{op.name}: lane_layout = {[*grid]} is for {prod(grid)} lanes, {machine.name} has "
-                    f"{lanes_of(machine)}: its own deal is taken"
-                )
-                remarks.append(told if where is None else f"{where}: {told}")
+                elif new is not layout:
+                    table[name] = new
+        for result in list(op.results):
+            if isinstance(kind := result.type, TensorDescType) and kind.ownership is not None:
+                new = kept(op, kind.ownership)
+                if new is not kind.ownership:
+                    form = None if isinstance(kind.encoding, NoneAttr) else kind.encoding
+                    layout = new if isinstance(new, LayoutAttr) else None
+                    changed = TensorDescType(kind.get_shape(), kind.element_type, form, layout)
+                    Rewriter.replace_value_with_new_type(result, changed)
     add_remarks(kernel.attributes, remarks)
 
 
