@@ -172,3 +172,42 @@ func.func @main() {
     text = file.read_text().replace("load %m[%c0]", "load %m[%c1]")
     file.write_text(text.replace("%m =", "%c1 = arith.constant 1 : index\n  %m ="))
     assert main(["check", str(file)]) == 1
+
+
+def test_what_a_runtime_function_fills_is_written(capsys: pytest.CaptureFixture[str]):
+    example = Path(__file__).parents[2] / "examples/06_mlir_text.mlir"
+    assert main(["check", str(example)]) == 0, capsys.readouterr().err
+
+
+TWO = """
+func.func @good(%a: memref<64x64xf32>) {
+  %t = xetile.init_tile %a[0, 0] : memref<64x64xf32> -> !xetile.tile<16x16xf32>
+  %v = xetile.load_tile %t : !xetile.tile<16x16xf32> -> vector<16x16xf32>
+  %w = arith.addf %v, %v : vector<16x16xf32>
+  xetile.store_tile %w, %t : vector<16x16xf32>, !xetile.tile<16x16xf32>
+  return
+}
+func.func @long(%a: memref<64x64xf32>) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c999999999 = arith.constant 999999999 : index
+  %t = xetile.init_tile %a[0, 0] : memref<64x64xf32> -> !xetile.tile<16x16xf32>
+  %v = xetile.load_tile %t : !xetile.tile<16x16xf32> -> vector<16x16xf32>
+  %r = scf.for %i = %c0 to %c999999999 step %c1 iter_args(%x = %v) -> (vector<16x16xf32>) {
+    %y = arith.addf %x, %v : vector<16x16xf32>
+    scf.yield %y : vector<16x16xf32>
+  }
+  xetile.store_tile %r, %t : vector<16x16xf32>, !xetile.tile<16x16xf32>
+  return
+}
+"""
+
+
+def test_every_function_of_a_file_and_a_few_iterations_of_a_long_loop(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    file = tmp_path / "two.mlir"
+    file.write_text(TWO)
+    assert main(["check", str(file), "--target", "reference"]) == 0
+    out = capsys.readouterr().out
+    assert "good:" in out and "long:" in out and "the first 8 iterations of 1 long loop" in out

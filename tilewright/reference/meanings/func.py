@@ -48,8 +48,23 @@ def library_call(site: Site, op: func.CallOp, *operands: Any) -> Any:
         _array(value, ELEMENT[kind]) if kind in ELEMENT else np.asarray(value).flat[0].item()
         for kind, value in zip(function.arguments, operands, strict=True)
     ]
+    arrays = [a for a in arguments if isinstance(a, np.ndarray)]
+    before = [a.copy() for a in arrays] if site.checking else []
     result = function.call(*arguments)
+    for array, old in zip(arrays, before, strict=False):
+        # What a function fills is written; an array that it only reads stays as it is.
+        if name.startswith("fill") or array.tobytes() != old.tobytes():
+            _note_written(site, array)
     return np.array([result], np.float64) if function.result else None
+
+
+def _note_written(site: Site, array: np.ndarray[Any, Any]) -> None:
+    """Checking mode: all elements of an array have a value now."""
+    places = np.full(1, array.ctypes.data, np.int64)
+    for extent, stride in zip(array.shape, array.strides, strict=True):
+        places = (places[:, None] + stride * np.arange(extent)).ravel()
+    if places.size:
+        site.note_elements(places[None], np.ones((1, places.size), bool), array.itemsize, "write")
 
 
 def _array(value: MemRefValue, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
