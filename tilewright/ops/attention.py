@@ -106,7 +106,7 @@ def attention(
     factor = float(LOG2_E * (1 / sqrt(d) if scale is None else scale))
     kernel[lambda c: (tw.cdiv(flat.shape[1], c.BM), flat.shape[0])](
         flattened(q, 2), flattened(k, 2), flattened(v, 2), flat, max(abs(factor), SMALLEST),
-        CAUSAL=causal, FLIP=factor < 0, D=d, **attention_tile(q, d),
+        CAUSAL=causal, FLIP=factor < 0, D=d, **attention_tile(q, d, options.get("target")),
     )  # fmt: skip
     if copy_back is not None:
         copy_back()

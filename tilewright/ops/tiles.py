@@ -29,14 +29,17 @@ def product_tile(a: Any, m: int, n: int) -> dict[str, int]:
     return {"BM": 128 if m > 64 else 64, "BN": bn, "BK": 128 // size}
 
 
-def attention_tile(q: Any, d: int) -> dict[str, int]:
-    """BM, BN of attention with head dimension `d`: what fits a GPU's registers; {} elsewhere."""
+def attention_tile(q: Any, d: int, target: str | None = None) -> dict[str, int]:
+    """BM, BN of attention with head dimension `d`: what fits a GPU's registers; {} elsewhere.
+
+    `target`: the machine that the caller asked for, if any.
+    """
     arg = describe(q)
     if not arg.device.startswith("cuda"):
         return {}
     if arg.dtype.itemsize > 2:
         return {"BM": 64, "BN": 64}
-    if d <= 64 and _has_warpgroups(arg.device):
+    if d <= 64 and target in (None, "cuda", "sm_90a") and _has_warpgroups(arg.device):
         # Exponentials take as long as the products: three warpgroups of 64 rows keep both units busy, at about 9 / 8
         # of the speed of two. That is more than the rows cost that they have too many.
         three, two = (-(-arg.shape[-2] // rows) * rows for rows in (192, 128))
