@@ -23,7 +23,8 @@ from tilewright.uarch.base import MatrixInstruction
 from tilewright.uarch.xe import XeMachine
 
 ACCUMULATOR = 128
-"""Registers that the accumulator of one subgroup may fill, of the 256 in large mode."""
+"""Registers that the accumulator of one subgroup may fill, of the 256 in large mode; half as many where operands come
+row by row (no 2D blocks) and are packed in registers: then both forms of them live there too."""
 VALUE = 32
 """Registers that another value of one subgroup may fill."""
 LARGE_GRF_SUBGROUPS = 32
@@ -37,10 +38,12 @@ def bytes_of(shape: Sequence[int], element: VectorType) -> int:
 
 def choose_subgroups(kernel: Operation, machine: XeMachine) -> int:
     """The number of subgroups of a kernel that does not say: a power of two."""
-    most = LARGE_GRF_SUBGROUPS
+    crowd = machine.limits.get("subgroups_large_grf", machine.limits["subgroups"])
+    most = LARGE_GRF_SUBGROUPS if crowd.most is None else int(crowd.most)
+    room = (ACCUMULATOR if machine.blocks else ACCUMULATOR // 2) * machine.grf_bytes
     products = [op for op in kernel.walk() if isinstance(op, xegpu.DpasOp)]
     if products:
-        wanted = ceil(_accumulators(kernel, products) / (ACCUMULATOR * machine.grf_bytes))
+        wanted = ceil(_accumulators(kernel, products) / room)
         for op in products:
             m, n = own.shape_of(op.result)
             # Eight subgroups keep one core busy, as long as each has a few instructions of rows.
