@@ -23,6 +23,10 @@ def test_other_ops_round_trip() -> None:
       %r = stage.ring : !stage.ring<4, [#stage.part<64x64xbf16, order = [1, 0], swizzle = 128>]>
       stage.store %v, %t through %r : vector<128x64xbf16>, !xetile.tile<128x64xbf16>,
         !stage.ring<4, [#stage.part<64x64xbf16, order = [1, 0], swizzle = 128>]>
+      %w = stage.ring : !stage.ring<2, [#stage.part<128x64xbf16, order = [1, 0], swizzle = 128>]>
+      %c = stage.cursor : !stage.cursor<2>
+      stage.put %w[%c], %v : !stage.ring<2, [#stage.part<128x64xbf16, order = [1, 0], swizzle = 128>]>,
+        !stage.cursor<2>, vector<128x64xbf16>
       func.return
     }
     """
