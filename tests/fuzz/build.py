@@ -300,37 +300,48 @@ class Kernel:
 
     def _dot(self, step: Step) -> SSAValue:
         extra, (m, n) = step.extra, step.result.shape
-        k, a, b = extra["k"], extra["a"], extra["b"]
-        dtype = self.program.arrays[a].dtype
-        left, right = Value((m, k), dtype), Value((k, n), dtype)
+        k, a = extra["k"], extra["a"]
+        factors = [extra["b"], *([extra["also"]] if extra.get("also") is not None else [])]
+        left = Value((m, k), self.program.arrays[a].dtype)
+        right = Value((k, n), self.program.arrays[factors[0]].dtype)
         row, column = (self.offset(place) for place in extra["at"])
         zero = self.index(0)
-        acc = self._splat(Step("splat", (), step.result, {"number": 0}))
         bound = self.index(extra["depth"])
+        sums = [self._splat(Step("splat", (), step.result, {"number": 0})) for _ in factors]
 
-        def product(ta: SSAValue, tb: SSAValue, total: SSAValue) -> SSAValue:
-            va, vb = xetile.LoadTileOp(ta).result, xetile.LoadTileOp(tb).result
-            return xetile.TileMmaOp(va, vb, total).result
+        def products(ta: SSAValue, tbs: Sequence[SSAValue], sums: Any) -> list[SSAValue]:
+            va = xetile.LoadTileOp(ta).result
+            before = extra.get("before")
+            if before == "cast":
+                va = self._cast(Step("cast", (), Value(left.shape, right.dtype)), va)
+            elif before is not None:
+                va = self._unary(Step("unary", (), left, {"op": before}), va)
+            vbs = [xetile.LoadTileOp(tb).result for tb in tbs]
+            return [xetile.TileMmaOp(va, vb, c).result for vb, c in zip(vbs, sums, strict=True)]
 
         if extra["style"] == "init":
 
-            def fresh(i: SSAValue, total: SSAValue) -> list[SSAValue]:
+            def fresh(i: SSAValue, *sums: SSAValue) -> list[SSAValue]:
+                tiles = [self.tile(b, right, (i, column)) for b in factors]
+                return products(self.tile(a, left, (row, i)), tiles, sums)
+
+            last = self._loop(bound, sums, k, fresh)
+        else:
+
+            def moving(_: SSAValue, ta: SSAValue, *rest: SSAValue) -> list[SSAValue]:
+                tbs, sums = rest[: len(factors)], rest[len(factors) :]
                 return [
-                    product(self.tile(a, left, (row, i)), self.tile(b, right, (i, column)), total)
+                    xetile.UpdateTileOffsetOp(ta, [0, k]).result,
+                    *(xetile.UpdateTileOffsetOp(tb, [k, 0]).result for tb in tbs),
+                    *products(ta, tbs, sums),
                 ]
 
-            return self._loop(bound, [acc], k, fresh)
-
-        def moving(_: SSAValue, ta: SSAValue, tb: SSAValue, total: SSAValue) -> list[SSAValue]:
-            total = product(ta, tb, total)
-            return [
-                xetile.UpdateTileOffsetOp(ta, [0, k]).result,
-                xetile.UpdateTileOffsetOp(tb, [k, 0]).result,
-                total,
-            ]
-
-        tiles = [self.tile(a, left, (row, zero)), self.tile(b, right, (zero, column))]
-        return self._loop(bound, [*tiles, acc], k, moving)
+            tiles = [self.tile(b, right, (zero, column)) for b in factors]
+            last = self._loop(bound, [self.tile(a, left, (row, zero)), *tiles, *sums], k, moving)
+        if len(factors) == 1:
+            return last
+        plus = "addi" if step.result.dtype == "i32" else "addf"
+        return self.binary(plus, last.op.results[-2], last)
 
 
 def build(program: Program, signature: Sequence[ArrayType]) -> ModuleOp:

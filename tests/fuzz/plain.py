@@ -131,6 +131,10 @@ def _wide(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return value.astype(np.float32) if value.dtype.kind not in "iu" else value
 
 
+def _floats(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return value.astype(np.float32)
+
+
 def _binary(op: str, a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     a, b = _wide(a), _wide(b)
     unsigned = f"u{a.dtype.itemsize}"
@@ -245,5 +249,8 @@ def _dot(
     row, column = at[0].at(ids), at[1].at(ids)
     steps = -(-extra["depth"] // extra["k"])
     a = _load(inputs[extra["a"]], row, 0, (m, steps * extra["k"]), 0)
-    b = _load(inputs[extra["b"]], 0, column, (steps * extra["k"], n), 0)
-    return _product(a, b)
+    before = {"negf": np.negative, "absf": np.abs, "cast": _floats, None: lambda x: x}
+    a = before[extra.get("before")](a)
+    factors = [extra["b"], *([extra["also"]] if extra.get("also") is not None else [])]
+    loaded = [_load(inputs[b], 0, column, (steps * extra["k"], n), 0) for b in factors]
+    return sum(_product(a, b) for b in loaded)  # pyright: ignore

@@ -325,7 +325,10 @@ class _Drawing:
         )
 
     def product(self, m: int, n: int, dtype: str) -> None:
-        """A reduction loop over tiles as large as matrix units like them, mostly of whole rows."""
+        """A reduction loop over tiles as large as matrix units like them, mostly of whole rows.
+
+        Its left operand may be computed from what was loaded; one loop may sum up two products.
+        """
         k = self.pick((16, 32, 64))
 
         def extent(least: int) -> int:
@@ -335,12 +338,20 @@ class _Drawing:
         depth, rows, columns = extent(16), extent(m), extent(n)
         layouts = ("even rows", "even rows", "even columns", "even columns", "rows", "gaps")
         a, b = len(self.arrays), len(self.arrays) + 1
-        self.arrays.append(ArrayOf((rows, depth), dtype, self.pick(layouts)))
+        changes = ("negf", "absf", "cast") if dtype in ("f16", "bf16") else ()
+        before = self.pick((None, None, None, *changes))
+        left = "i8" if before == "cast" else dtype
+        self.arrays.append(ArrayOf((rows, depth), left, self.pick(layouts)))
         self.arrays.append(ArrayOf((depth, columns), dtype, self.pick(layouts)))
+        also = None
+        if self.pick((0, 0, 1)):
+            also = len(self.arrays)
+            self.arrays.append(ArrayOf((depth, columns), dtype, self.pick(layouts)))
         result = Value((m, n), "i32" if dtype == "i8" else "f32")
         starts = [Place(axis, tile, self.pick((0, 0, 3))) for axis, tile in ((0, m), (1, n))]
         style = self.pick(("update", "init"))
-        self.add("dot", (), result, a=a, b=b, k=k, depth=depth, style=style, at=tuple(starts))
+        extra = {"a": a, "b": b, "also": also, "before": before, "at": tuple(starts)}
+        self.add("dot", (), result, k=k, depth=depth, style=style, **extra)
 
 
 @st.composite
