@@ -14,11 +14,13 @@ from tilewright import reference
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.text import parse_module
 from tilewright.passes.kernel import kernel_of
+from tilewright.targets.xe.assembled import cut_assembled
 from tilewright.targets.xe.own_sums import own_sums
 from tilewright.targets.xe.registers import pressure
 from tilewright.targets.xe.run_once import run_once
 from tilewright.targets.xe.schedule import order_by_demand
 from tilewright.targets.xe.split_loads import split_loads
+from tilewright.targets.xe.words import branches_give_words
 from tilewright.uarch import machine
 from tilewright.uarch.xe import XeMachine
 
@@ -217,3 +219,88 @@ def test_run_once_keeps_accesses_back(steps: int, rng: np.random.Generator) -> N
     out = np.full(16, np.nan, np.float32)
     reference.run(module, (1, 1, 1), [a, out, steps])
     np.testing.assert_allclose(out, steps * a[:16], rtol=1e-6)
+
+
+ASSEMBLED = (
+    kernels.head("%a: memref<64xf16>, %out: memref<16xf16>, %flag: i1")
+    + """
+    %zero = arith.constant dense<0> : vector<8xi16>
+    %w = scf.if %flag -> (vector<4xi16>) {
+      %x = xegpu.load %a[%lane], %true <{chunk_size = 4 : i64}> : memref<64xf16>, index, i1 -> vector<4xf16>
+      %y = vector.bitcast %x : vector<4xf16> to vector<4xi16>
+      scf.yield %y : vector<4xi16>
+    } else {
+      %c = arith.constant dense<[1, 2, 3, 4]> : vector<4xi16>
+      scf.yield %c : vector<4xi16>
+    }
+    INSERTS
+    %f = vector.bitcast %v7 : vector<8xi16> to vector<8xf16>
+    %s = vector.extract_strided_slice %f {offsets = [2], sizes = [2], strides = [1]} : vector<8xf16> to vector<2xf16>
+    %t = vector.shuffle %f, %f [7, 4] : vector<8xf16>, vector<8xf16>
+    %u = arith.addf %s, %t : vector<2xf16>
+    %r = vector.extract %u[1] : f16 from vector<2xf16>
+    xegpu.store %r, %out[%lane], %true : f16, memref<16xf16>, index, i1"""
+    + kernels.FOOT
+).replace(
+    "INSERTS",
+    "\n    ".join(
+        f"%e{i} = vector.extract %w[{i % 4}] : i16 from vector<4xi16>\n"
+        f"    %v{i} = vector.insert %e{i}, {f'%v{i - 1}' if i else '%zero'} [{i}] : i16 into vector<8xi16>"
+        for i in range(8)
+    ),
+)
+
+
+@pytest.mark.parametrize("flag", [0, 1])
+def test_words_and_cuts(flag: int, rng: np.random.Generator) -> None:
+    """Halves leave a branch as words, and slices of what is put together wait for their own parts only."""
+    module = parse_module(ASSEMBLED, "kernel.mlir")
+    a = rng.standard_normal(64).astype(np.float16)
+    outcomes: list[np.ndarray] = []
+
+    def change() -> None:
+        assert branches_give_words(kernel_of(module)) and cut_assembled(kernel_of(module))
+
+    for step in (lambda: None, change):
+        step()
+        module.verify()
+        out = np.full(16, np.nan, np.float16)
+        reference.run(module, (1, 1, 1), [a, out, flag])
+        outcomes.append(out)
+    np.testing.assert_array_equal(outcomes[0].view(np.uint16), outcomes[1].view(np.uint16))
+    assert "scf.if" in str(module) and "-> (vector<2xi32>)" in str(module)
+    assert not any(op.name == "vector.shuffle" for op in module.walk())
+
+
+def test_stores_come_early(rng: np.random.Generator) -> None:
+    """A store to an array that nothing reads stands behind what it stores; facts say that arrays are apart."""
+    lines = "".join(
+        f"""
+    %x{i} = xegpu.load_nd %t[{8 * i}, 0] : !xegpu.tensor_desc<8x16xf32> -> vector<8xf32>
+    %y{i} = arith.mulf %x{i}, %x{i} : vector<8xf32>"""
+        for i in range(8)
+    ) + "".join(
+        f"\n    xegpu.store_nd %y{i}, %o[{8 * i}, 0] : vector<8xf32>, !xegpu.tensor_desc<8x16xf32>"
+        for i in range(8)
+    )
+    text = (
+        kernels.head("%a: memref<64x16xf32>, %out: memref<64x16xf32>").replace(
+            "tilewright.level", "tilewright.args = [{noalias}, {noalias}], tilewright.level"
+        )
+        + """
+    %t = xegpu.create_nd_tdesc %a : memref<64x16xf32> -> !xegpu.tensor_desc<8x16xf32>
+    %o = xegpu.create_nd_tdesc %out : memref<64x16xf32> -> !xegpu.tensor_desc<8x16xf32>"""
+        + lines
+        + kernels.FOOT
+    )
+    a = rng.standard_normal((64, 16)).astype(np.float32)
+    for facts, registers in ((True, 16), (False, 64)):
+        module = parse_module(text if facts else text.replace("{noalias}", "{}"), "kernel.mlir")
+        order_by_demand(kernel_of(module), 16)
+        module.verify()
+        out = np.full((64, 16), np.nan, np.float32)
+        reference.run(module, (1, 1, 1), [a, out])
+        np.testing.assert_array_equal(out, a * a)
+        assert (pressure(kernel_of(module), pvc()).registers <= registers) and (
+            facts or pressure(kernel_of(module), pvc()).registers == 64
+        )

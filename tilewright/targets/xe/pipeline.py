@@ -25,6 +25,7 @@ from tilewright.targets.xe.registers import Pressure, TooManyRegisters, choose_m
 from tilewright.targets.xe.run_once import run_once
 from tilewright.targets.xe.schedule import order_by_demand
 from tilewright.targets.xe.split_loads import split_loads
+from tilewright.targets.xe.words import branches_give_words
 from tilewright.uarch.xe import XeMachine
 
 MANY_ADDRESSES = 32
@@ -136,6 +137,8 @@ def _lowered(
         raise UnsupportedError(
             f"the kernel stands at {reached} level: passes to lanes are not part of this installation"
         )
+    if branches_give_words(kernel):
+        observe("xe-words", module)
     if cut_assembled(kernel):
         observe("xe-cut-assembled", module)
     if own_sums(kernel):
