@@ -66,6 +66,19 @@ def test_processes_that_compile_the_same_kernel_at_once(program, tmp_path):
     assert not list(cache.rglob("new-*"))
 
 
+def test_a_kernel_on_disk_is_launched_without_the_compiler(program, tmp_path):
+    """A second start costs a quarter of the first: neither the IR nor the front end is imported."""
+    program.write_text(
+        program.read_text().replace(
+            'print("from',
+            'print("xdsl" in sys.modules, "tilewright.lang.build" in sys.modules, "from',
+        )
+    )
+    cache = tmp_path / "cache"
+    assert finish(start(program, cache, 0)).startswith("True True")
+    assert finish(start(program, cache, 0)) == "False False from cache"
+
+
 def test_damaged_entries_are_rebuilt(program, tmp_path):
     cache = tmp_path / "cache"
     assert finish(start(program, cache, 0)) == "compiled"

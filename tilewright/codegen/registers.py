@@ -244,3 +244,5 @@ LANES = Representation(
     "lanes", (16, 8, 4, 3, 2, 1), address_spaces=((0, 1), (1, 1), (2, 2), (3, 3))
 )
 FRAGMENTS = Representation("fragments", (1,), address_spaces=((0, 0), (1, 1), (3, 3)))
+
+REPRESENTATIONS = {each.name: each for each in (SIMD, LANES, FRAGMENTS)}

@@ -1,20 +1,22 @@
-"""What the emitter must know of a target."""
+"""What the emitter must know of a target.
+
+Nothing here imports the IR: code that lies on disk is loaded and launched without it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
-
-from xdsl.ir import Operation
-
-from tilewright.codegen.registers import FRAGMENTS, LANES, SIMD, Representation
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from tilewright.codegen.printer import Printer
+    from xdsl.ir import Operation
 
-Handler = Callable[["Printer", Operation], None]
+    from tilewright.codegen.printer import Printer
+    from tilewright.codegen.registers import Representation
+
+Handler: TypeAlias = "Callable[[Printer, Operation], None]"
 """Prints one op: reads its operands' registers, emits LLVM lines, sets its results' registers."""
 
 
@@ -30,7 +32,8 @@ class LLVMTarget:
     triple: str
     cpu: str
     features: frozenset[str]
-    representation: Representation
+    values: str
+    """What registers hold, by the name of a `Representation`: "simd", "lanes", "fragments"."""
     kernel_convention: str = ""
     function_convention: str = ""
     function_attributes: str = ""
@@ -42,6 +45,13 @@ class LLVMTarget:
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def representation(self) -> Representation:
+        """How values of the IR are mapped to registers."""
+        from tilewright.codegen.registers import REPRESENTATIONS
+
+        return REPRESENTATIONS[self.values]
+
     def has(self, feature: str) -> bool:
         return feature in self.features or feature in self.provides
 
@@ -51,7 +61,7 @@ class LLVMTarget:
 
     def key(self) -> str:
         """Everything of the target that the printed text or the machine code depends on."""
-        return f"{self.triple}|{self.cpu}|{self.feature_string()}|{self.representation.name}"
+        return f"{self.triple}|{self.cpu}|{self.feature_string()}|{self.values}"
 
 
 X86_LEVELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -90,7 +100,7 @@ def x86(level: str = "avx512", extra: frozenset[str] = frozenset(), *, cpu: str 
         triple="x86_64-unknown-linux-gnu",
         cpu=cpu or model,
         features=frozenset(features),
-        representation=SIMD,
+        values="simd",
         function_attributes=f'nounwind "no-trapping-math"="true" "prefer-vector-width"="{width}"',
     )
 
@@ -124,7 +134,7 @@ def nvptx(cpu: str = "sm_80", ptx: int = 80) -> LLVMTarget:
         triple="nvptx64-nvidia-cuda",
         cpu=cpu,
         features=frozenset({f"ptx{ptx}"}),
-        representation=FRAGMENTS,
+        values="fragments",
         kernel_convention="ptx_kernel",
         function_attributes="nounwind",
         provides=NVPTX_ABILITIES[cpu] | versions,
@@ -143,7 +153,7 @@ def spirv(version: str = "") -> LLVMTarget:
         triple=f"spirv64{'v' + version if version else ''}-unknown-unknown",
         cpu="",
         features=frozenset(),
-        representation=LANES,
+        values="lanes",
         kernel_convention="spir_kernel",
         function_convention="spir_func",
         function_attributes="nounwind",

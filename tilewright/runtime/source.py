@@ -13,6 +13,7 @@ import builtins
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -43,7 +44,9 @@ def source_fingerprint(function: Callable[..., Any]) -> str | None:
         parts += [f"{at.__code__.co_filename}:{first}", "".join(lines)]
         for path, value in _outside_values(at, tree):
             plain = _unwrap(value)
-            if isinstance(plain, FunctionType):
+            if isinstance(value, _Word):
+                parts.append(f"{path}=tilewright.{value.name}")
+            elif isinstance(plain, FunctionType):
                 parts.append(f"{path}=function {plain.__module__}.{plain.__qualname__}")
                 if not (plain.__module__ or "").startswith("tilewright."):
                     work.append(plain)
@@ -75,6 +78,27 @@ def _own_text(value: Any) -> str | None:
     return None if " at 0x" in text else f"{type(value).__name__}:{text}"
 
 
+@dataclass(frozen=True)
+class _Word:
+    """A name of the tile language that stands for itself."""
+
+    name: str
+
+
+def _of_the_language(module: ModuleType, name: str) -> _Word | None:
+    """The word that ``tw.<name>`` is, without importing the language for it; None for anything else.
+
+    A kernel whose code lies on disk is then launched without the front end and the IR behind it.
+    """
+    homes: Mapping[str, str] = vars(module).get("_LAZY", {})
+    home = homes.get(name, "")
+    if module.__name__ != "tilewright" or not home.startswith("tilewright.lang."):
+        return None
+    # Whoever has put something else there is not speaking of the language.
+    there = vars(module).get(name)
+    return _Word(name) if getattr(there, "__module__", home) == home else None
+
+
 def _outside_values(function: FunctionType, tree: ast.AST) -> Iterator[tuple[str, Any]]:
     """Dotted path and value of everything that ``function`` reads from outside, in a fixed order.
 
@@ -101,7 +125,7 @@ def _outside_values(function: FunctionType, tree: ast.AST) -> Iterator[tuple[str
             continue
         used = 1
         while used < len(path) and isinstance(value, ModuleType):
-            value = getattr(value, path[used], _MISSING)
+            value = _of_the_language(value, path[used]) or getattr(value, path[used], _MISSING)
             used += 1
         if value is not _MISSING:
             yield ".".join(path[:used]), value

@@ -14,6 +14,7 @@ from tests.acceptance.kernels import gemm_init_in_loop as product
 from tests.targets.cpu.amx_emulation import emulate
 from tilewright.codegen import x86
 from tilewright.codegen.jit import LoadedObject, compile_object
+from tilewright.targets.cpu import build
 from tilewright.targets.cpu import target as cpu
 from tilewright.targets.cpu.machine import Machine, host_level, machine
 
@@ -40,7 +41,7 @@ def emulate_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
         return compile_object(f'{head}"target-features"="{host.feature_string()}"{tail}', host)
 
     monkeypatch.setattr(cpu, "machine", lambda _: amx)
-    monkeypatch.setattr(cpu, "compile_object", compiled)
+    monkeypatch.setattr(build, "compile_object", compiled)
     monkeypatch.setattr(
         cpu, "LoadedObject", lambda data, target, symbols: LoadedObject(data, host, symbols)
     )

@@ -9,47 +9,20 @@ import struct
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from xdsl.dialects.builtin import (
-    AnyFloat,
-    BFloat16Type,
-    Float16Type,
-    Float64Type,
-    IndexType,
-    IntegerType,
-    MemRefType,
-    ModuleOp,
-)
-from xdsl.ir import Attribute
-
-from tilewright.codegen import emit_module
-from tilewright.codegen.jit import LoadedObject, compile_assembly, compile_object, toolchain_version
+from tilewright.codegen.jit import LoadedObject, compile_assembly, toolchain_version
 from tilewright.diagnostics import CheckError, Location
-from tilewright.passes.planner import GENERIC, Request, choose
 from tilewright.runtime.arrays import ArrayArg
 from tilewright.targets.base import Argument, CompileOptions, Grid, Observer, PreparedLaunch, ignore
 from tilewright.targets.cpu import workspace
-from tilewright.targets.cpu.arguments import argument_block
 from tilewright.targets.cpu.machine import Machine, machine
-from tilewright.targets.cpu.pipeline import run_pipeline
 from tilewright.targets.cpu.pool import Pool, pool
 
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
 
-def scalar_format(type: Attribute) -> str:
-    """How a scalar argument lies in its slot of 8 bytes: a struct format, or a name of ml_dtypes."""
-    if isinstance(type, IndexType):
-        return "q"
-    if isinstance(type, IntegerType):
-        return "?" if type.width.data == 1 else "q"
-    if isinstance(type, Float64Type):
-        return "d"
-    if isinstance(type, Float16Type):
-        return "e"
-    if isinstance(type, BFloat16Type):
-        return "bfloat16"
-    assert isinstance(type, AnyFloat)
-    return "f"
+    from tilewright.passes.planner import Request
 
 
 class CpuExecutable:
@@ -224,30 +197,16 @@ class CpuTarget:
         self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore
     ) -> CpuExecutable:
         m = machine(options.machine)
-        ir: dict[str, str] = {}
-        remarks: list[str] = []
-        lowered = run_pipeline(module, m, options, remarks, ir, observe)
-        text = emit_module(lowered.module, m.target)
-        data = compile_object(text, m.target)
-        block = argument_block(lowered.types)
-        arguments = [
-            ("array", len(t.get_shape())) if isinstance(t, MemRefType) else (scalar_format(t), 0)
-            for t in lowered.types
-        ]
-        meta = {
-            "arguments": arguments,
-            "block_bytes": block.size,
-            "grid": block.grid,
-            "scratch_bytes": lowered.scratch_bytes,
-            "packs": lowered.packs,
-            "subgroups": lowered.subgroups,
-            "remarks": remarks,
-            "machine": options.machine,
-        }
+        # Here, not above: a kernel that lies on disk is loaded and launched without the compiler.
+        from tilewright.targets.cpu.build import build
+
+        data, meta, ir, text = build(module, m, options, observe)
         return CpuExecutable(data, meta, ir, text, m, options.num_threads)
 
     def resolve_auto(self, request: Request, options: CompileOptions) -> Mapping[str, Any]:
         """Values for the constexprs that a launch leaves to the planner."""
+        from tilewright.passes.planner import GENERIC, choose
+
         m = machine(options.machine)
         per_core = 8e11 if m.amx else 2e9 * m.vector_bytes
         cores = options.num_threads or os.cpu_count() or 1
