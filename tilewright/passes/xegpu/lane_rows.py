@@ -179,7 +179,13 @@ class LaneRows(LaneAddresses):
         for make in (inside, ragged):
             self.out = IrBlock()
             self._memos.append({})
+            known = self._memos
+            if make is ragged:
+                # A lane number that nobody sees through: what is computed of it stays in the branch, where compilers
+                # would move addresses of single elements in front of the loop and keep them in registers.
+                self._memos = [{"lane": self.shuffle(self.lane(), "idx", self.lane())}]
             values = make()
+            self._memos = known
             types = [v.type for v in values]
             self.put(scf.YieldOp(*values))
             self._memos.pop()
