@@ -1,6 +1,6 @@
-"""Plots that cost grows linearly: compile time with ops, run time with workgroups.
+"""Plots that cost grows linearly: compile time with ops and pieces, run time with workgroups.
 
-    python benchmarks/plot_linear.py [--rounds 15] [-o docs/img/linear.svg]
+    python benchmarks/plot_linear.py [--rounds 15] [--only lowering] [-o docs/img/linear.svg]
 
 Needs matplotlib (pip install 'tilewright[vis]').
 """
@@ -8,15 +8,19 @@ Needs matplotlib (pip install 'tilewright[vis]').
 from __future__ import annotations
 
 import argparse
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
+from tilewright.tools import measure
 from tilewright.tools.bench import run_suite
 from tilewright.tools.suites import Settings
 
 SHOWN = (
     ("ops", "elementwise ops in the kernel", "compile time, ms", 1e3),
+    ("lowering", "dpas of a subgroup's loop, xe-pvc", "lowering to lanes, ms", 1e3),
     ("workgroups", "workgroups, 64 x 64 elements each", "run time, us", 1e6),
 )
 
@@ -30,9 +34,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("-o", "--output", default="docs/img/linear.svg")
+    parser.add_argument("--only", help="one of ops, lowering, workgroups")
+    parser.add_argument(
+        "--cpu", action="store_true", help="CPU time: on a machine that others share"
+    )
     args = parser.parse_args()
-    figure, axes = pyplot.subplots(1, len(SHOWN), figsize=(9, 3.6))
-    for axis, (name, x_label, y_label, unit) in zip(axes, SHOWN, strict=True):
+    if args.cpu:
+        measure.time = SimpleNamespace(perf_counter=time.process_time)
+    shown = [s for s in SHOWN if args.only in (None, s[0])]
+    figure, axes = pyplot.subplots(1, len(shown), figsize=(4.4 * len(shown), 3.6), squeeze=False)
+    for axis, (name, x_label, y_label, unit) in zip(axes[0], shown, strict=True):
         rows = run_suite(name, Settings(rounds=args.rounds))
         x = np.array([row.case.facts["size"] for row in rows], float)
         y = np.array([row.results[0].seconds for row in rows]) * unit

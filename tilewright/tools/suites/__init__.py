@@ -44,6 +44,7 @@ SUITES: dict[str, tuple[str, str]] = {
     "gpu-launch": ("tilewright.tools.suites.gpu", "host time of a launch, us"),
     "gpu-compile": ("tilewright.tools.suites.gpu_compile", "a GEMM, cold and from disk, ms"),
     "ops": ("tilewright.tools.suites.linear", "compile time against the number of ops, ms"),
+    "lowering": ("tilewright.tools.suites.lowering", "passes to lanes against the pieces, ms"),
     "workgroups": ("tilewright.tools.suites.linear", "run time against workgroups, us each"),
 }
 """Every suite: the module that has a function of its name, and what it measures."""
