@@ -10,12 +10,15 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from xdsl.dialects.builtin import BFloat16Type
 
 import tilewright as tw
 from tests.targets.cuda.test_asynchronous import check_passes, rng, text_of
 from tilewright import uarch
+from tilewright.dialects import stage
 from tilewright.dialects.text import parse_module
 from tilewright.targets.base import CompileOptions
+from tilewright.targets.cuda.lower_rings import boxes
 from tilewright.targets.cuda.pipeline import run_pipeline
 
 bf16, f8 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
@@ -184,3 +187,13 @@ def test_a_panel_is_written_when_it_has_been_read(columns: int, pending: int) ->
     specs = [tw.spec((256, 256), tw.bf16)] * 3
     code = product.compile(*specs, BN=columns, target="sm_90a").asm["ptx"]
     assert code.count(f"cp.async.bulk.wait_group.read \t{pending}") == columns // 64
+
+
+@pytest.mark.parametrize(
+    ("lines", "each"), [(64, 64), (256, 256), (320, 160), (384, 192), (512, 256)]
+)
+def test_boxes_of_a_panel_are_equal(lines: int, each: int) -> None:
+    """A ring waits for as many bytes as its parts have: a box beyond a panel's end would keep it waiting."""
+    part = stage.PartAttr((lines, 32), BFloat16Type(), (1, 0), 64)
+    found, _, height = boxes(part)
+    assert height == each and [line for line, *_ in found] == list(range(0, lines, each))

@@ -147,7 +147,7 @@ Box = tuple[int, int, int]
 
 def boxes(part: stage.PartAttr, pieces: int = 1) -> tuple[list[Box], Box, int]:
     """The boxes that fill the first of `pieces` equal pieces of a part, the step from a piece to the next, and the
-    lines of a box: one box per panel and 256 lines.
+    lines of a box: one box per panel, or equal ones where it has more than 256 lines.
     """
     lines, length = part.lines
     width = part.swizzle.data // part.itemsize
@@ -160,10 +160,16 @@ def boxes(part: stage.PartAttr, pieces: int = 1) -> tuple[list[Box], Box, int]:
         mine //= pieces
         step = (mine, 0, mine * part.swizzle.data)
     found: list[Box] = []
+    each = box_lines(mine)
     for panel in range(panels):
-        for line in range(0, mine, MAX_LINES):
+        for line in range(0, mine, each):
             found.append((line, panel * width, (panel * lines + line) * part.swizzle.data))
-    return found, step, min(mine, MAX_LINES)
+    return found, step, each
+
+
+def box_lines(lines: int) -> int:
+    """Lines of each of the fewest equal boxes that make up so many: all bring the same number of bytes."""
+    return next(n for n in range(min(lines, MAX_LINES), 0, -1) if lines % n == 0 and n % 8 == 0)
 
 
 def tensor_map(
