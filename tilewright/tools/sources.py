@@ -14,16 +14,19 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from types import TracebackType
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from tilewright import dtypes
 from tilewright.diagnostics import CompileError, Location, Note, TilewrightError
-from tilewright.runtime.arrays import ArraySpec
 from tilewright.tools.exits import UsageError
+
+if TYPE_CHECKING:  # numpy takes as long as all else: commands that know no arrays start without it
+    import numpy as np
+
+    from tilewright.runtime.arrays import ArraySpec
 
 STDIN = "<stdin>"
 
@@ -158,6 +161,8 @@ _ARRAY = re.compile(r"(\w+)\[([\d,\s]*)(?:;([-\d,\s]*))?\]")
 
 def parse_argument(text: str) -> Any:
     """One argument as text: an :class:`ArraySpec`, or a number."""
+    from tilewright.runtime.arrays import ArraySpec
+
     text = text.strip()
     if match := _ARRAY.fullmatch(text):
         dtype = _dtype(match[1], text)
@@ -204,8 +209,9 @@ def parse_constexprs(settings: Sequence[str]) -> dict[str, Any]:
 
 def random_array(spec: ArraySpec, rng: np.random.Generator) -> np.ndarray[Any, Any]:
     """Memory for ``spec`` with random content: normal floats, integers of the whole range."""
-    base = ArraySpec(spec.shape, spec.dtype)
-    size = int(np.prod(base.shape)) if spec.strides is None else _span(spec)
+    import numpy as np
+
+    size = prod(spec.shape) if spec.strides is None else _span(spec)
     dtype = spec.dtype.numpy
     if spec.dtype.is_float:
         flat = rng.standard_normal(size).astype(dtype)
