@@ -132,13 +132,23 @@ class XeExecutable:
         return found
 
     def isa(self) -> Any:
-        """What the offline compiler makes of the kernel. ToolMissing where there is none."""
-        return compile_offline(
+        """What the offline compiler makes of the kernel; a remark says so where it spills. ToolMissing where there
+        is none."""
+        found = compile_offline(
             self.spirv("igc"),
             self.meta["name"],
             self.meta["machine"],
             large_grf=self.meta["registers"] == LARGE,
         )
+        if found.spilled or found.scratch:
+            text = (
+                f"{self.meta['name']}: the offline compiler keeps {found.scratch} bytes per thread in scratch memory "
+                f"(it spilled {found.spilled}), though {self.meta['pressure']} registers of {self.meta['registers']} "
+                "should do: give a subgroup a smaller tile, or rows of a multiple of 16 bytes"
+            )
+            if text not in self.remarks:
+                self.remarks.append(text)
+        return found
 
     @property
     def build_options(self) -> str:
