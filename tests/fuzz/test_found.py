@@ -94,6 +94,33 @@ FOUND = {
         ],
         [3],
     ),
+    "an operand computed for two products, one of them with what threads bring": Program(
+        (1, 1),
+        [
+            ArrayOf((64, 96), "f16", "even rows"),
+            ArrayOf((96, 16), "f16", "even rows"),
+            ArrayOf((96, 16), "f16", "rows"),
+        ],
+        [
+            Step(
+                "dot",
+                (),
+                Value((64, 16), "f32"),
+                {
+                    "a": 0,
+                    "b": 1,
+                    "also": 2,
+                    "before": "negf",
+                    "k": 32,
+                    "depth": 96,
+                    "style": "update",
+                    "at": ORIGIN,
+                },
+            )
+        ],
+        [0],
+        layout="even rows",
+    ),
 }
 
 

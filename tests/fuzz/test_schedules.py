@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
+from tests.fuzz.plain import Outcome
 from tests.fuzz.programs import Program, products, programs
-from tests.fuzz.test_programs import drawn, fuzz
+from tests.fuzz.test_found import FOUND
+from tests.fuzz.test_programs import Case, drawn, fuzz
 from tests.targets.cuda.threads import ThreadsTarget
 from tilewright import uarch
 from tilewright.reference import run
@@ -29,7 +32,18 @@ SCHEDULES = ("late", "early", "random")
 @settings(parent=fuzz, max_examples=EXAMPLES)
 @given(program=products(), seed=st.integers(0, 2**32 - 1))
 def test_products_under_every_schedule(program: Program, seed: int) -> None:
-    case, expected = drawn(program, seed)
+    check_schedules(*drawn(program, seed), seed)
+
+
+@pytest.mark.parametrize("name", [n for n in FOUND if "product" in n])
+def test_products_that_once_failed(name: str) -> None:
+    case = Case(FOUND[name], seed=7)
+    check_schedules(case, case.expected(), 7)
+
+
+def check_schedules(case: Case, expected: Outcome, seed: int) -> None:
+    """The program as rings are formed and as roles are, against plain numpy."""
+    program = case.program
 
     def observe(name: str, module: ModuleOp) -> None:
         if name not in ("rings", "roles"):

@@ -65,7 +65,7 @@ def _rewrite(op: stage.ProductIssueOp, machine: Machine) -> int:
                 kind = VectorType(source.result.type.element_type, (m, depth))
                 part = stage.ReadPartOp(source.tile, (0, at), kind)
                 part.result.name_hint = source.result.name_hint
-                block.insert_op_before(part, op)
+                block.insert_op_before(part, source if _released(source, op) else op)
                 reads[source, at] = part.result
     before = op.c
     type = vector_of(op.result.type)
@@ -95,6 +95,19 @@ def _rewrite(op: stage.ProductIssueOp, machine: Machine) -> int:
             each.detach()
             each.erase()
     return 1
+
+
+def _released(read: stage.ReadOp, product: Operation) -> bool:
+    """Is the slot of a read given back before the product, which another one shares its operand with?"""
+    wait = read.tile.owner
+    op = read.next_op
+    while op is not None and op is not product:
+        if isinstance(op, stage.CopyReleaseOp) and (
+            not isinstance(wait, stage.CopyWaitOp) or op.ring == wait.ring
+        ):
+            return True
+        op = op.next_op
+    return False
 
 
 def _chain(a: SSAValue, block: Block) -> list[Operation]:
