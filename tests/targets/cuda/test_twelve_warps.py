@@ -3,6 +3,8 @@
 # pyright: reportMissingParameterType=false, reportMissingTypeArgument=false
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -10,15 +12,18 @@ import pytest
 import tilewright as tw
 from tests.acceptance import kernels as k
 from tests.targets.cuda.threads import ThreadsTarget
-from tilewright import ops
+from tilewright import knobs, ops
 from tilewright.targets.cuda import pipeline
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
 
 @pytest.fixture(autouse=True)
-def twelve(monkeypatch: pytest.MonkeyPatch) -> None:
+def twelve(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(pipeline, "choose_warps", lambda kernel: 12)
+    # Kernels that other tests have compiled as well are compiled anew for another option.
+    with knobs.override(num_threads=12):
+        yield
 
 
 def error(got, want) -> float:
