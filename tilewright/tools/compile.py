@@ -59,12 +59,18 @@ def add_kernel_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--args",
         nargs="+",
+        action="extend",
         default=[],
         metavar="ARG",
         help="its run-time arguments: 'f32[64,128]' 3",
     )
     parser.add_argument(
-        "--set", nargs="+", default=[], metavar="NAME=VALUE", help="its constexprs: BM=128 T=bf16"
+        "--set",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME=VALUE",
+        help="its constexprs: BM=128 T=bf16",
     )
 
 
@@ -127,6 +133,10 @@ def compile_source(
             rule="a kernel is a gpu.func with the attribute kernel, or a func of loops over tiles",
         )
     options = with_options(CompileOptions(), changes)
+    if get_target(options.target).name == "cuda":
+        from tilewright.passes.assume_alignment import assume_alignment
+
+        assume_alignment(module)
     return deeply(lambda: get_target(options.target).build(module.clone(), options))
 
 

@@ -6,6 +6,7 @@ device-wide barriers in a loop. With ptxas and nvdisasm here (pip install "tilew
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 import tilewright as tw
 from tilewright.ops.attention import attention_kernel
 from tilewright.targets.cuda import inspect
+from tilewright.tools.cli import main
 from tilewright.tools.suites import gpu_kernels as kernels
 
 N = 4096
@@ -63,6 +65,25 @@ def test_every_machine_has_code_anywhere(name: str, machine: str) -> None:
     assert ("wgmma.mma_async" in compiled.asm["ptx"]) == (machine == "sm_90a")
     assert ("mma.sync" in compiled.asm["ptx"]) == (machine == "sm_80")
     assert compiled.ir["xetile"] and compiled.asm["llvm"]
+
+
+RFC = Path(__file__).parents[3] / "examples" / "rfc"
+
+
+@pytest.mark.parametrize("machine", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize(
+    "name", ["xetile_2_1_gemm_prefetch", "xegpu_1_2_transpose_broadcast_reduction"]
+)
+def test_text_has_code_for_every_machine(name: str, machine: str, tmp_path: Path) -> None:
+    """The RFCs' programs as they are, prefetches and all: arrays begin as memref.alloc's do."""
+    out = tmp_path / "code.ptx"
+    arguments = ["compile", str(RFC / f"{name}.mlir"), "--target", machine, "--emit", "ptx"]
+    assert main([*arguments, "-o", str(out)]) == 0
+    code = out.read_text()
+    if machine == "sm_90a":
+        assert "wgmma.mma_async" in code and "cp.async.bulk.tensor" in code
+    else:
+        assert "mma.sync" in code and "prefetch.global" in code
 
 
 @needs_tools

@@ -300,6 +300,8 @@ class Threads:
         if name == "nvptx.bar.sync":
             self.memory.epoch += 1
             return
+        if name.startswith("nvptx.prefetch."):
+            return
         entry = table.find(name)
         assert entry is not None, name
         if entry.timed and not entry.operands:

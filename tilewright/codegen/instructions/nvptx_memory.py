@@ -186,12 +186,13 @@ timed(
 
 # Prefetches ---------------------------------------------------------------------------------------
 
+# Written out: LLVM has the intrinsics for sm_90 and later only, PTX the instructions for every machine.
 for _level in ("L1", "L2"):
     timed(
         f"prefetch.global.{_level}",
         (GLOBAL,),
         f"The line at the address is brought to {_level}; nothing where there is no memory.",
-        intrinsic(f"prefetch.global.{_level}", "void", LLVM_GLOBAL),
+        statement(f"prefetch.global.{_level} [$0];", LLVM_GLOBAL, effect=True),
         effect="read",
     )
 

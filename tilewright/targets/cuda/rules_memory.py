@@ -219,4 +219,6 @@ def prefetch(d: Distributor, op: Operation) -> None:
                 inside = b.both(inside, b.cmp("sge", element, 0))
             pointer = b.ptr(pointer, b.mul(b.mul(element, tile.strides[i]), size))
         with ac.guarded(d, inside):
-            b.prefetch(pointer, locality=locality)
+            # LLVM's own prefetch has no code before sm_90.
+            level = "L1" if locality == 3 else "L2"
+            b.op(mach.InstrOp(f"nvptx.prefetch.global.{level}", [pointer]))

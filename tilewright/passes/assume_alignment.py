@@ -1,0 +1,54 @@
+"""What MLIR text does not say of its arrays and every launch would: where they begin, and so whether rows are aligned.
+
+    gpu.func @k(%x: memref<64x64xf16>)    ->    the same with tilewright.args = [{align = 64}]
+
+Requires: kernels that are compiled without a launch. Guarantees: every array argument has the fact `align`; what was
+known stays. Arrays are taken to begin at multiples of 64 bytes, as those of memref.alloc do; pitches are those of the
+type, and one that the type leaves open is a multiple of the element alone.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from xdsl.dialects import gpu
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    DictionaryAttr,
+    FixedBitwidthType,
+    IntegerAttr,
+    MemRefType,
+    ModuleOp,
+    i64,
+)
+from xdsl.ir import Attribute
+
+from tilewright.codegen.registers import strided_form
+
+BASE = 64
+"""Bytes."""
+
+
+def assume_alignment(module: ModuleOp) -> None:
+    """Changes the facts of all kernels of a module."""
+    for kernel in module.walk():
+        if isinstance(kernel, gpu.FuncOp) and kernel.body.blocks:
+            known = kernel.attributes.get("tilewright.args")
+            facts: list[Attribute] = list(known.data) if isinstance(known, ArrayAttr) else []
+            for argument in kernel.body.block.args:
+                if argument.index == len(facts):
+                    facts.append(DictionaryAttr({}))
+                entry = facts[argument.index]
+                if isinstance(entry, DictionaryAttr) and isinstance(argument.type, MemRefType):
+                    align = IntegerAttr(_alignment(argument.type), i64)
+                    facts[argument.index] = DictionaryAttr({"align": align, **entry.data})
+            kernel.attributes["tilewright.args"] = ArrayAttr(facts)
+
+
+def _alignment(type: MemRefType) -> int:
+    element = type.element_type
+    size = element.size if isinstance(element, FixedBitwidthType) else 1
+    strides, offset = strided_form(type)
+    if offset or any(s < 0 for s in strides):
+        return size
+    return gcd(BASE, *(s * size for s in strides if s > 1))
