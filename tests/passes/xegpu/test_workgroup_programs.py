@@ -176,3 +176,12 @@ xegpu.nbarrier_wait %bar : !xegpu.nbarrier
     module = module_of(TILE_ARGS, X + body + store("x"))
     lower(module, make_context())
     assert print_module(module).count("xegpu.nbarrier_arrive") == 1
+
+
+def test_a_shape_between_two_owners_is_one_exchange():
+    """Stored in one shape and loaded in the other: nobody holds the whole."""
+    module = module_of(*PROGRAMS["shapes without a common dimension"])
+    lower(module, make_context(), entries=WORKGROUP)
+    text = print_module(module)
+    assert "!xegpu.mem_desc<32x32xf32>" in text and "!xegpu.mem_desc<8x128xf32>" in text
+    assert "vector<32x32xf32>" not in text and "vector<8x128xf32>" not in text

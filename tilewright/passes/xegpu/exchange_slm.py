@@ -13,6 +13,8 @@
     xegpu.store_matrix %p, %m[0, 0]      %q = xegpu.load_matrix %m[0, 0]   whole rows of four for everyone who needs one
     %r = vector.multi_reduction <add>, %q, %c [1] : vector<64x4xf32> to vector<64xf32>
 
+A shape_cast between two conversions is a second matrix on the same memory.
+
 Requires: workgroup-level XeGPU with a layout on every value. Guarantees: the same results at workgroup level;
 convert_layout and reductions that are left stay within subgroups. A conversion between layouts that give
 every subgroup the same elements stays (it costs registers at most). Refuses an exchange that does not fit
@@ -40,6 +42,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
 
 from tilewright import layout as ly
 from tilewright.diagnostics import UnsupportedError, error_at
@@ -91,7 +94,7 @@ class _Exchange:
             if isinstance(op, MultiReductionOp):
                 self.reduction(op)
         for op in list(self.kernel.walk()):
-            if isinstance(op, xegpu.ConvertLayoutOp):
+            if isinstance(op, xegpu.ConvertLayoutOp) and op.parent is not None:
                 self.conversion(op)
             elif isinstance(op, xegpu.AtomicRMWOp):
                 self.old_values(op)
@@ -117,12 +120,46 @@ class _Exchange:
         if have is None or want is None or own.same_owners(have, want, shape):
             return
         at = Before(op)
+        behind = self._reshaped(op)
+        if behind is not None and (last := own.layout_of(behind.result)) is not None:
+            # Memory has no shape: what is stored in one is loaded in the other.
+            form = own.shape_of(behind.result)
+            behind.result.replace_all_uses_with(self.exchange(at, op.source, have, last, form))
+            cast = behind.source.owner
+            assert isinstance(cast, Operation)
+            for dead in (behind, cast, op):
+                Rewriter.erase_op(dead)
+            return
         at.replace(self.exchange(at, op.source, have, want))
 
+    def _reshaped(self, op: xegpu.ConvertLayoutOp) -> xegpu.ConvertLayoutOp | None:
+        """The conversion behind a shape_cast that alone uses this one, where both would go through memory."""
+        kind = op.source.type
+        uses = list(op.result.uses)
+        cast = uses[0].operation if len(uses) == 1 else None
+        if not isinstance(cast, ShapeCastOp) or not isinstance(kind, VectorType):
+            return None
+        uses = list(cast.result.uses)
+        behind = uses[0].operation if len(uses) == 1 else None
+        if not isinstance(behind, xegpu.ConvertLayoutOp) or behind.parent is not op.parent:
+            return None
+        size = bytes_of(own.shape_of(op.source), kind)
+        if self.used + size > self.limit and not self._reusable(size):
+            return None
+        have, want = own.layout_of(behind.source), own.layout_of(behind.result)
+        if have is None or want is None:
+            return None
+        return None if own.same_owners(have, want, own.shape_of(behind.result)) else behind
+
     def exchange(
-        self, at: Before, value: SSAValue, have: Distribution, want: Distribution
+        self,
+        at: Before,
+        value: SSAValue,
+        have: Distribution,
+        want: Distribution,
+        form: Shape | None = None,
     ) -> SSAValue:
-        """The value under another layout, through shared memory."""
+        """The value under another layout (and in another shape, `form`), through shared memory."""
         shape = own.shape_of(value)
         kind = value.type
         assert isinstance(kind, VectorType)
@@ -136,9 +173,15 @@ class _Exchange:
         element = stored.type.element_type  # pyright: ignore
         matrix = shape if len(shape) > 1 else (1, *shape)
         desc = MemDescType(matrix, element)
-        view = at.add(xegpu.CreateMemDescOp(self.buffer(at.op, matrix, element), desc))
+        buffer = self.buffer(at.op, matrix, element)
+        view = at.add(xegpu.CreateMemDescOp(buffer, desc))
         zero = [0] * len(matrix)
         at.insert(xegpu.StoreMatrixOp(stored, view, zero, own.attribute(have)))
+        if form is not None:
+            shape, kind = form, with_shape(kind, form)
+            matrix = form if len(form) > 1 else (1, *form)
+            view = at.add(xegpu.CreateMemDescOp(buffer, MemDescType(matrix, element)))
+            zero = [0] * len(matrix)
         loaded = at.add(
             xegpu.LoadMatrixOp(view, zero, VectorType(element, list(shape)), own.attribute(want))
         )
