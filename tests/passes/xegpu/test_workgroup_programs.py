@@ -184,4 +184,4 @@ def test_a_shape_between_two_owners_is_one_exchange():
     lower(module, make_context(), entries=WORKGROUP)
     text = print_module(module)
     assert "!xegpu.mem_desc<32x32xf32>" in text and "!xegpu.mem_desc<8x128xf32>" in text
-    assert "vector<32x32xf32>" not in text and "vector<8x128xf32>" not in text
+    assert "-> vector<32x32xf32>" not in text and "-> vector<8x128xf32>" not in text
