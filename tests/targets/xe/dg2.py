@@ -34,4 +34,4 @@ def adapted(name: str, size: int = 4096) -> str:
         return f"#mp_{found.group(1)}{found.group(2)}sg_layout = [{grid}], sg_data = [{data}]"
 
     text = _MAP.sub(tile, (RFC / name).read_text())
-    return re.sub(r"(?<!%c)256", "128", text).replace("4096", str(size))
+    return re.sub(r"(?<!%c)4096", str(size), re.sub(r"(?<!%c)256", "128", text))
