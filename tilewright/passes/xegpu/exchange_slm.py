@@ -61,8 +61,8 @@ from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.emit import Before, neutral, with_shape
 from tilewright.passes.xegpu.layout_defaults import bytes_of
 from tilewright.passes.xegpu.layout_relations import inserted_dim
+from tilewright.passes.xegpu.ownership import xe_machine
 from tilewright.passes.xegpu.wg_to_sg import workgroup_kernels
-from tilewright.uarch import machine
 
 Shape = tuple[int, ...]
 
@@ -73,10 +73,10 @@ class XeGPUExchangeThroughSlm(ModulePass):
 
     name = "xegpu-exchange-through-slm"
 
-    chip: str = "pvc"
+    target: str = "pvc"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        limit = machine(f"xe-{self.chip}").memories["slm"].size
+        limit = xe_machine(self.target).memories["slm"].size
         for kernel in workgroup_kernels(op):
             _Exchange(kernel, limit).run()
 

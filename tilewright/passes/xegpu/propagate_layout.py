@@ -1,4 +1,4 @@
-"""xegpu-propagate-layout{kind=subgroup|inst|lane}: every value gets a layout of that level.
+"""xegpu-propagate-layout{kind=subgroup|inst|lane target=pvc|bmg|dg2}: every value gets a layout of that level.
 
 Requires: XeGPU in today's form at the level above (workgroup for `subgroup`, subgroup for `inst` and `lane`).
 Guarantees: every vector has a layout, and every op's operands have those with which the op is local; what
@@ -27,11 +27,10 @@ from xdsl.passes import ModulePass
 
 from tilewright.diagnostics import UnsupportedError
 from tilewright.passes.level import infer_level
+from tilewright.passes.xegpu.ownership import xe_machine
 from tilewright.passes.xegpu.propagate_below import propagate_below
 from tilewright.passes.xegpu.propagate_subgroup import propagate_subgroup
 from tilewright.passes.xegpu.wg_to_sg import workgroup_kernels
-from tilewright.uarch import machine
-from tilewright.uarch.xe import XeMachine
 
 
 @dataclass(frozen=True)
@@ -41,11 +40,10 @@ class XeGPUPropagateLayout(ModulePass):
     name = "xegpu-propagate-layout"
 
     kind: str = "subgroup"
-    chip: str = "pvc"
+    target: str = "pvc"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        table = machine(f"xe-{self.chip}")
-        assert isinstance(table, XeMachine)
+        table = xe_machine(self.target)
         match self.kind:
             case "subgroup":
                 for kernel in workgroup_kernels(op):
