@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tilewright import LaunchError, dtypes
@@ -98,6 +98,7 @@ def test_scalars():
         scalar_type(np.complex64(1))
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)  # on a busy machine
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=6))
 def test_overlap_is_what_pairwise_comparison_says(pieces):
     """Against the definition: two arrays overlap when some byte belongs to both."""
