@@ -308,7 +308,7 @@ def _power(a: Operand, b: Operand) -> Value:
     if isinstance(a, Value) and isinstance(b, (int, float)) and not isinstance(b, bool):
         if a.dtype.is_float and b == 0.5:
             return _like(a, math.SqrtOp(computed(to_computable(a)), emitter().fastmath))
-        if float(b).is_integer() and abs(b) <= _UNROLLED_POWER:
+        if abs(b) <= _UNROLLED_POWER and float(b).is_integer():
             return _integer_power(to_computable(a), int(b))
     x, y = meet(a, b, "**")
     if x.dtype.is_float:

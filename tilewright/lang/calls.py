@@ -6,6 +6,7 @@ import ast
 import builtins
 import inspect
 from collections.abc import Callable
+from numbers import Real
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, cast
 
@@ -64,6 +65,8 @@ class Calls(FrameBase):
         if isinstance(function, MethodType) and isinstance(function.__self__, _RUNTIME_METHODS):
             with self.blame(node, node):
                 return self._checked(node, function, args, kwargs)
+        if isinstance(function, _RUNTIME_OBJECTS):
+            raise self._refused_call(node, function)
         if function in _SEQUENCE_BUILTINS:
             args = [self._sequence(node, argument) for argument in args]
         constant = not any(map(_holds_runtime, (*args, *kwargs.values())))
@@ -242,7 +245,7 @@ def _extremum(symbol: str) -> Callable[..., Any]:
             return frame.python(node, lambda: plain(*args))
         items = list(args[0]) if len(args) == 1 and carry.is_sequence(args[0]) else list(args)
         for item in items:
-            if isinstance(item, Value) and item.shape:
+            if (isinstance(item, Value) and item.shape) or not isinstance(item, (Value, Real)):
                 raise CompileError(
                     f"{symbol} of {describe_type(item)}",
                     hint=f"tw.{symbol}imum(a, b) is elementwise, tw.{symbol}(x, axis) reduces",

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from math import copysign, inf
+from numbers import Real
 from typing import Any, cast
 
 from xdsl.dialects import arith, vector
-from xdsl.dialects.builtin import FloatAttr, IntegerAttr, UnrealizedConversionCastOp, VectorType
+from xdsl.dialects.builtin import (
+    FloatAttr,
+    IntegerAttr,
+    UnrealizedConversionCastOp,
+    VectorType,
+    f32,
+)
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright import dtypes
@@ -49,12 +57,24 @@ def _retyped(ssa: SSAValue, wanted: Attribute) -> SSAValue:
 # --- Constants -------------------------------------------------------------------------------
 
 
+_BEYOND_F32 = 2.0**128 - 2.0**103
+"""The smallest number that rounds to no finite f32."""
+
+
+def float_attr(value: Number, element: Attribute) -> FloatAttr[Any]:
+    """A number as a constant of a float type, rounded to nearest: beyond f32 it is infinite, as in numpy."""
+    number = float(value)
+    if element == f32 and abs(number) >= _BEYOND_F32:
+        number = copysign(inf, number)
+    return FloatAttr(number, cast(Any, element))
+
+
 def constant_ssa(value: Number, dtype: DType) -> SSAValue:
     """A scalar constant, written once per kernel at its head."""
     current = emitter()
     element = dtype.arith
     if dtype.is_float:
-        attr: FloatAttr[Any] | IntegerAttr[Any] = FloatAttr(float(value), cast(Any, element))
+        attr: FloatAttr[Any] | IntegerAttr[Any] = float_attr(value, element)
     else:
         attr = IntegerAttr(_wrapped(int(value), dtype), cast(Any, element))
     known = current.constants.get(attr)
@@ -71,8 +91,15 @@ def _wrapped(value: int, dtype: DType) -> int:
     return value
 
 
-def constant(value: Number, dtype: DType) -> Value:
-    """A scalar constant of a dtype; an integer that the dtype cannot hold is refused."""
+def constant(value: Number | None, dtype: DType) -> Value:
+    """A scalar constant of a dtype; an integer that the dtype cannot hold is refused, and what is no number."""
+    if not isinstance(value, Real):
+        raise CompileError(
+            f"a number or a value is expected, not {describe_type(value)}",
+            hint="a function without a return gives None"
+            if value is None
+            else "a tile or an array has values once it is loaded: tw.load_tile(tile)",
+        )
     if not dtype.is_float:
         if isinstance(value, float):
             raise CompileError(

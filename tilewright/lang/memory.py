@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from xdsl.dialects.builtin import FloatAttr, IntegerAttr
+from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright.dialects import xetile
@@ -17,6 +17,7 @@ from tilewright.lang.convert import (
     broadcast_to,
     computed,
     constant,
+    float_attr,
     stored,
     to,
 )
@@ -269,7 +270,9 @@ def _padding(padding: object, dtype: DType) -> Attribute | None:
     if padding == 0 and str(padding) != "-0.0":
         return None
     if dtype.is_float:
-        return FloatAttr(float(padding), cast(Any, dtype.mlir))
+        if isinstance(padding, int) and abs(padding) > 1 << 1023:
+            raise ArgumentError("padding", f"padding is no value of {dtype}")
+        return float_attr(padding, dtype.mlir)
     if isinstance(padding, float) and not padding.is_integer():
         raise ArgumentError("padding", f"padding {padding!r} is no value of {dtype}")
     whole = int(padding)
