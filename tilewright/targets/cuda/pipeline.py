@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.text import print_module
 from tilewright.layout import LayoutError
+from tilewright.passes.idle_barriers import remove_idle_barriers
 from tilewright.passes.kernel import kernel_of
 from tilewright.passes.scaled_maxima import scale_maxima
 from tilewright.targets.base import CompileOptions, Observer, ignore
@@ -19,6 +20,7 @@ from tilewright.targets.cuda.lower import lower_kernel
 from tilewright.targets.cuda.lowered import Lowered
 from tilewright.targets.cuda.ownership import plan_ownership
 from tilewright.targets.cuda.passes.positions import place_tiles
+from tilewright.targets.cuda.passes.prefetches import leave_out_prefetches
 from tilewright.targets.cuda.retile import factor_of, retile, share_programs
 from tilewright.targets.cuda.rules_pipeline import MOST_STAGES
 from tilewright.targets.cuda.sharing import ALONE, Share
@@ -56,6 +58,10 @@ def run_pipeline(
     share_programs(kernel, begun.subgroups)
     run("scaled-maxima", lambda: scale_maxima(kernel))
     begun.cleanup()
+    if "copies" not in off:
+        run("prefetches", lambda: leave_out_prefetches(kernel))
+        begun.cleanup()
+    run("idle-barriers", lambda: remove_idle_barriers(kernel))
     if "split" not in off:
         run("split-workgroups", lambda: _retile(kernel, remarks, share))
         begun.cleanup()

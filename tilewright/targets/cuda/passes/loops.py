@@ -12,6 +12,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
 
 from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.passes.memory_objects import is_pure
 
 
 def with_carried(loop: scf.ForOp, initial: SSAValue) -> tuple[scf.ForOp, BlockArgument]:
@@ -190,6 +191,13 @@ def keep(top: Block, roots: Iterable[Operation]) -> None:
     """Remove from `top` every op that `roots` do not depend on, and loop-carried values that none needs."""
     ops, values = _live(list(roots), top)
     _prune(top, ops, values)
+
+
+def acts(op: Operation) -> bool:
+    """Must an op stay whether or not its results are used? Loops and branches stay for what is in them."""
+    if op.regions or op.name in ("scf.yield", "gpu.return"):
+        return False
+    return not is_pure(op) or not op.results
 
 
 def _prune(block: Block, ops: set[Operation], values: set[SSAValue]) -> None:

@@ -25,7 +25,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from tilewright.dialects import stage, xetile
 from tilewright.passes.memory_objects import is_pure
 from tilewright.targets.cuda.aliasing import is_read_only
-from tilewright.targets.cuda.passes.loops import keep
+from tilewright.targets.cuda.passes.loops import acts, keep
 from tilewright.targets.cuda.passes.suits import warpgroups
 from tilewright.uarch.base import Machine
 
@@ -95,11 +95,7 @@ def _common(op: Operation) -> bool:
 
 def _effect(op: Operation) -> bool:
     """Ops of the computing role that must stay: whatever acts, but for the start of copies."""
-    if isinstance(op, stage.CopyIssueOp) or op.regions:
-        return False
-    if op.name in ("scf.yield", "gpu.return"):
-        return False
-    return not is_pure(op) or not op.results
+    return acts(op) and not isinstance(op, stage.CopyIssueOp)
 
 
 def _computes(op: Operation) -> bool:
