@@ -44,7 +44,9 @@ class Pressure:
     apart: int = 0
     """Registers of them whose values arithmetic holds component by component."""
     addresses: int = 0
-    """Registers that addresses of a loop's scattered loads may take besides: compilers keep them over the loop."""
+    """Registers that addresses of a loop's scattered loads may take besides, with which the mode is chosen."""
+    kept: int = 0
+    """Those of them that compilers keep over the loop: not of ragged blocks."""
 
     @property
     def reserve(self) -> int:
@@ -74,21 +76,35 @@ def pressure(kernel: gpu.FuncOp, machine: XeMachine) -> Pressure:
         tuple((name, -(-bytes // size)) for name, bytes in largest),
         sum(liveness.size(v) for v in liveness.live if liveness.is_apart(v)) // size,
         _addresses(kernel) * lanes * 4 // size,
+        _addresses(kernel, kept=True) * lanes * 4 // size,
     )
 
 
-def _addresses(kernel: gpu.FuncOp) -> int:
-    """Scattered loads of global memory in the loop that has most."""
+def _addresses(kernel: gpu.FuncOp, *, kept: bool = False) -> int:
+    """Scattered loads of global memory in the loop that has most; `kept`: without those of ragged blocks, whose
+    addresses stay in their branch."""
     most = 0
     for op in kernel.walk():
         if op.name == "scf.for":
-            most = max(most, sum(inner.name == "xegpu.load" for inner in op.walk()))
+            loads = [inner for inner in op.walk() if inner.name == "xegpu.load"]
+            most = max(most, sum(not kept or _is_kept(load, op) for load in loads))
     return most
 
 
-def choose_mode(kernel: gpu.FuncOp, machine: XeMachine) -> tuple[int, Pressure]:
+def _is_kept(load: Operation, loop: Operation) -> bool:
+    parent = load.parent_op()
+    while parent is not None and parent is not loop:
+        if parent.name == "scf.if":
+            return False
+        parent = parent.parent_op()
+    return True
+
+
+def choose_mode(kernel: gpu.FuncOp, machine: XeMachine, before: int = 0) -> tuple[int, Pressure]:
     """Registers per thread that the kernel is compiled with, 128 or 256.
 
+    `before`: what it would have needed in the order of the program. Compilers undo part of a new order, by moving
+    arithmetic to its user: a kernel that fits 128 in the new order only gets 256 where it may.
     `tilewright.grf` on the kernel asks for one. Raises UnsupportedError for a kernel that fits neither, with the
     numbers and what to change.
     """
@@ -107,7 +123,7 @@ def choose_mode(kernel: gpu.FuncOp, machine: XeMachine) -> tuple[int, Pressure]:
         )
     if asked == LARGE and crowded:
         machine.require("the kernel", "subgroups_large_grf", subgroups)
-    mode = asked or (SMALL if need + found.addresses <= SMALL else most)
+    mode = asked or (SMALL if max(need, before) + found.addresses <= SMALL else most)
     if need <= mode:
         return mode, found
     parts = ", ".join(f"{n} of {name}" for name, n in found.largest)
