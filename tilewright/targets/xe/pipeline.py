@@ -19,9 +19,11 @@ from tilewright.passes.xegpu import pipeline as passes
 from tilewright.passes.xegpu.wg_to_sg import SUBGROUPS
 from tilewright.targets.base import Observer, ignore
 from tilewright.targets.xe.assembled import cut_assembled
+from tilewright.targets.xe.fold import fold
 from tilewright.targets.xe.lower import Lowered, integer, lower
 from tilewright.targets.xe.own_sums import own_sums
 from tilewright.targets.xe.registers import Pressure, TooManyRegisters, choose_mode, lanes_of
+from tilewright.targets.xe.registers import pressure as pressure_of
 from tilewright.targets.xe.run_once import run_once
 from tilewright.targets.xe.schedule import order_by_demand
 from tilewright.targets.xe.split_loads import split_loads
@@ -137,22 +139,25 @@ def _lowered(
         raise UnsupportedError(
             f"the kernel stands at {reached} level: passes to lanes are not part of this installation"
         )
+    if fold(kernel):
+        observe("xe-fold", module)
     if branches_give_words(kernel):
         observe("xe-words", module)
     if cut_assembled(kernel):
         observe("xe-cut-assembled", module)
     if own_sums(kernel):
         observe("xe-own-sums", module)
+    natural = pressure_of(kernel, machine)
     if ran := _make_fit(kernel, machine):
         observe(ran[-1], module)
     ir["xegpu-lane"] = print_module(module, readable=True)
-    registers, pressure = choose_mode(kernel, machine)
+    registers, pressure = choose_mode(kernel, machine, natural.registers + natural.reserve)
     run_once(kernel)
     observe("xe-run-once", module)
     lowered = lower(kernel, machine)
-    if pressure.registers + pressure.addresses > registers:
+    if pressure.registers + pressure.kept > registers:
         lowered.remarks.append(
-            f"{pressure.registers} registers of data and about {pressure.addresses} of addresses of single elements "
+            f"{pressure.registers} registers of data and about {pressure.kept} of addresses of single elements "
             f"are more than {registers}: the compiler may spill; smaller subgroup tiles, or rows of a multiple of 16 "
             "bytes, which block messages can load, avoid it"
         )

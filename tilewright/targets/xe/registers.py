@@ -104,7 +104,8 @@ def choose_mode(kernel: gpu.FuncOp, machine: XeMachine, before: int = 0) -> tupl
     """Registers per thread that the kernel is compiled with, 128 or 256.
 
     `before`: what it would have needed in the order of the program. Compilers undo part of a new order, by moving
-    arithmetic to its user: a kernel that fits 128 in the new order only gets 256 where it may.
+    arithmetic to its user: a kernel that fits 128 in the new order only gets 256 where it may, and so does one that
+    would not fit them if what arithmetic holds apart counted twice.
     `tilewright.grf` on the kernel asks for one. Raises UnsupportedError for a kernel that fits neither, with the
     numbers and what to change.
     """
@@ -123,7 +124,7 @@ def choose_mode(kernel: gpu.FuncOp, machine: XeMachine, before: int = 0) -> tupl
         )
     if asked == LARGE and crowded:
         machine.require("the kernel", "subgroups_large_grf", subgroups)
-    mode = asked or (SMALL if max(need, before) + found.addresses <= SMALL else most)
+    mode = asked or (SMALL if max(need, before) + found.apart + found.addresses <= SMALL else most)
     if need <= mode:
         return mode, found
     parts = ", ".join(f"{n} of {name}" for name, n in found.largest)
