@@ -266,10 +266,12 @@ _DLPACK_CUDA = 2
 def _from_dlpack(obj: Any, name: str) -> ArrayArg:
     kind, ordinal = obj.__dlpack_device__()
     if int(kind) == _DLPACK_CUDA:
-        from tilewright.targets.cuda import streams
+        from tilewright.targets.cuda import driver, streams
 
-        # 1 is the legacy default stream: the exporter makes it wait for its own work.
-        capsule = obj.__dlpack__(stream=streams.current(int(ordinal)) or 1)
+        # 1 is the legacy default stream: the exporter makes it wait for its own work. torch refuses
+        # to export from a device that is not current.
+        with driver.device(int(ordinal)).current():
+            capsule = obj.__dlpack__(stream=streams.current(int(ordinal)) or 1)
         return from_capsule(capsule, name, f"cuda:{int(ordinal)}")
     if kind not in _DLPACK_HOST_DEVICES:
         raise LaunchError(f"{name} lives on DLPack device type {int(kind)}, which no target reads")
