@@ -15,6 +15,7 @@ from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.text import parse_module
 from tilewright.passes.kernel import kernel_of
 from tilewright.targets.xe.assembled import cut_assembled
+from tilewright.targets.xe.fold import fold
 from tilewright.targets.xe.own_sums import own_sums
 from tilewright.targets.xe.registers import pressure
 from tilewright.targets.xe.run_once import run_once
@@ -304,3 +305,37 @@ def test_stores_come_early(rng: np.random.Generator) -> None:
         assert (pressure(kernel_of(module), pvc()).registers <= registers) and (
             facts or pressure(kernel_of(module), pvc()).registers == 64
         )
+
+
+def test_fold(rng: np.random.Generator) -> None:
+    """Arithmetic on numbers that are known goes; what is stored stays the same."""
+    text = (
+        kernels.head("%a: memref<4x16xf32>, %out: memref<16xf32>")
+        + """
+    %c0 = arith.constant 0 : index
+    %c1 = arith.constant 1 : index
+    %m1 = arith.constant -1 : index
+    %rows = memref.dim %a, %c0 : memref<4x16xf32>
+    %last = arith.addi %rows, %m1 : index
+    %wrap = arith.minui %m1, %last : index
+    %none = arith.muli %lane, %c0 : index
+    %at = arith.addi %lane, %none : index
+    %in = arith.cmpi ult, %last, %m1 : index
+    %on = arith.andi %true, %in : i1
+    %base = memref.reinterpret_cast %a to offset: [0], sizes: [64], strides: [1]
+        : memref<4x16xf32> to memref<64xf32>
+    %c16 = arith.constant 16 : index
+    %start = arith.muli %wrap, %c16 : index
+    %place = arith.addi %start, %at : index
+    %v = xegpu.load %base[%place], %on : memref<64xf32>, index, i1 -> f32
+    xegpu.store %v, %out[%lane], %on : f32, memref<16xf32>, index, i1"""
+        + kernels.FOOT
+    )
+    module = parse_module(text, "kernel.mlir")
+    assert fold(kernel_of(module))
+    module.verify()
+    names = [op.name for op in module.walk()]
+    assert not {"arith.minui", "arith.muli", "arith.cmpi", "arith.andi"} & set(names)
+    a, out = rng.standard_normal((4, 16)).astype(np.float32), np.full(16, np.nan, np.float32)
+    reference.run(module, (1, 1, 1), [a, out])
+    np.testing.assert_array_equal(out, a[3])

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from xdsl.dialects import arith, gpu
-from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType
+from xdsl.dialects import arith, gpu, memref
+from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, MemRefType
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.scf import constant_integer
@@ -51,6 +51,9 @@ def fold(kernel: gpu.FuncOp) -> bool:
     """Folds index arithmetic, comparisons and masks of a kernel; True where there was something."""
     changed = False
     for op in list(kernel.walk()):
+        if isinstance(op, memref.DimOp | memref.ExtractStridedMetaDataOp):
+            changed |= _extents(op)
+            continue
         found = _value(op)
         if found is None:
             continue
@@ -64,6 +67,31 @@ def fold(kernel: gpu.FuncOp) -> bool:
         op.results[0].replace_all_uses_with(found)
         op.detach()
         op.erase()
+    return changed
+
+
+def _extents(op: memref.DimOp | memref.ExtractStridedMetaDataOp) -> bool:
+    """Extents that a type states are constants."""
+    kind = op.operands[0].type
+    if not isinstance(kind, MemRefType):
+        return False
+    shape = kind.get_shape()
+    known: list[tuple[SSAValue, int]] = []
+    if isinstance(op, memref.DimOp):
+        n = constant_integer(op.index)
+        known = [(op.result, shape[n])] if n is not None and 0 <= n < len(shape) else []
+    else:
+        known = list(zip(op.results[2 : 2 + len(shape)], shape, strict=True))
+    changed = False
+    for value, extent in known:
+        if extent < 0 or value.first_use is None:
+            continue
+        made = arith.ConstantOp(IntegerAttr(extent, IndexType()))
+        made.location = op.location
+        assert op.parent is not None
+        op.parent.insert_op_after(made, op)
+        value.replace_all_uses_with(made.result)
+        changed = True
     return changed
 
 

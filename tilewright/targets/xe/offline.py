@@ -115,8 +115,15 @@ def compile_offline(
             raise CompileError(f"ocloc took longer than {limit:.0f} s for {device}") from None
         said = (done.stdout + done.stderr).strip()
         if done.returncode:
+            told = [
+                x for x in said.splitlines() if x.strip() and "skipping loading of FCL" not in x
+            ]
+            why = "\n".join(told)[:2000] or "it does not say why"
             raise CompileError(
-                f"ocloc failed for {device} (status {done.returncode}): {said[:2000]}"
+                f"ocloc failed for {device} (status {done.returncode}): {why}",
+                hint=None
+                if told
+                else "the module is valid SPIR-V: --emit spirv is the product, and --emit spirv-emu runs on a CPU",
             )
         elf = next(Path(folder).glob("*.bin")).read_bytes()
         found = _sections(elf)
