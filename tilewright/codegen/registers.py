@@ -22,6 +22,7 @@ from itertools import chain
 from math import prod
 
 from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
     BFloat16Type,
     Float8E4M3FNType,
     Float8E5M2Type,
@@ -34,7 +35,6 @@ from xdsl.dialects.builtin import (
     IntegerType,
     MemRefType,
     NoneAttr,
-    StridedLayoutAttr,
     UnrankedMemRefType,
     VectorType,
 )
@@ -43,6 +43,7 @@ from xdsl.ir import Attribute
 
 from tilewright.dialects.mach import AmxType
 from tilewright.dialects.upstream.gpu import memory_space_number
+from tilewright.dialects.upstream.memref import strided_form as memref_form
 
 DYNAMIC = -1
 """A size, stride or offset of a memref that is known at run time only."""
@@ -215,28 +216,13 @@ class Representation:
 
 
 def strided_form(type: MemRefType) -> tuple[tuple[int, ...], int]:
-    """(strides, offset) of a memref in elements, `DYNAMIC` where unknown."""
-    layout = type.layout
-    if isinstance(layout, StridedLayoutAttr):
-        known = layout.get_strides()
-        offset = layout.get_offset()
-        strides = tuple(DYNAMIC if s is None else s for s in known)
-        return strides, DYNAMIC if offset is None else offset
-    affine = getattr(layout, "data", None)
-    if affine is not None:
-        try:
-            values = type.get_strides()
-        except Exception:
-            values = None
-        if values is None:
-            raise NoRegister(f"{type}: its layout is not a strided form")
-        return tuple(DYNAMIC if s is None else s for s in values), 0
-    out: list[int] = []
-    stride = 1
-    for n in reversed(type.get_shape()):
-        out.append(stride)
-        stride = DYNAMIC if stride == DYNAMIC or n < 0 else stride * n
-    return tuple(reversed(out)), 0
+    """(strides, offset) of a memref in elements, `DYNAMIC` where unknown. NoRegister where it has none."""
+    try:
+        strides, offset = memref_form(type)
+    except TypeError as error:
+        raise NoRegister(str(error)) from None
+    known = tuple(DYNAMIC if s == DYNAMIC_INDEX else s for s in strides)
+    return known, DYNAMIC if offset == DYNAMIC_INDEX else offset
 
 
 SIMD = Representation("simd", None, half="i16")
