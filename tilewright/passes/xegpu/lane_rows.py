@@ -48,6 +48,8 @@ from tilewright.passes.xegpu.row_access import Plan, Run
 
 REMARKS = "tilewright.remarks"
 """What a kernel's author should know of its lowering: an array of strings on the kernel."""
+FEW_ADDRESSES = 4
+"""So many addresses of a ragged block may be kept in registers over a loop that it stands in."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,8 @@ class LaneRows(LaneAddresses):
             found = self._load_runs(access, access.plan, masked=False)
             return self._as_words(access.plan, found)
 
-        roots = [self.seen_as(value, element) for value in self._choose(full, whole, ragged)]
+        found = self._choose(full, whole, ragged, len(access.guarded.runs))
+        roots = [self.seen_as(value, element) for value in found]
         self.give(op.value, Fragment(layout, element, self._registers(access.plan, roots)))
 
     def scattered_store(self, op: xegpu.StoreNdOp) -> None:
@@ -114,7 +117,12 @@ class LaneRows(LaneAddresses):
             self._store_runs(access, plan, value, masked=masked)
             return []
 
-        self._choose(full, lambda: store(access.plan, False), lambda: store(access.guarded, True))
+        self._choose(
+            full,
+            lambda: store(access.plan, False),
+            lambda: store(access.guarded, True),
+            len(access.guarded.runs),
+        )
 
     # --- Choosing ----------------------------------------------------------------------------------------
 
@@ -171,8 +179,9 @@ class LaneRows(LaneAddresses):
         full: SSAValue,
         inside: Callable[[], list[SSAValue]],
         ragged: Callable[[], list[SSAValue]],
+        addresses: int,
     ) -> list[SSAValue]:
-        """A branch that all lanes take alike; its results."""
+        """A branch that all lanes take alike; its results. The ragged way computes so many addresses."""
         regions: list[Region] = []
         types: list[Attribute] = []
         outer = self.out
@@ -180,7 +189,7 @@ class LaneRows(LaneAddresses):
             self.out = IrBlock()
             self._memos.append({})
             known = self._memos
-            if make is ragged:
+            if make is ragged and addresses > FEW_ADDRESSES:
                 # A lane number that nobody sees through: what is computed of it stays in the branch, where compilers
                 # would move addresses of single elements in front of the loop and keep them in registers.
                 self._memos = [{"lane": self.shuffle(self.lane(), "idx", self.lane())}]

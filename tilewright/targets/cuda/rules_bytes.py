@@ -47,7 +47,7 @@ def _through_bytes(d: Distributor, held: SSAValue, signed: bool) -> SSAValue:
     assert isinstance(held.type, VectorType)
     count = held.type.get_shape()[0]
     pairs = b.value(vector.BitcastOp(held, VectorType(i16, [count // 2])))
-    words = b.value(arith.ExtUIOp(pairs, VectorType(i32, [count // 2])))
+    words = b.value(arith.ExtUIOp(pairs, VectorType(i32, [count // 2])))  # pyright: ignore
     high, spread = b.constant(i32, 0x01010101 * HIGH), b.constant(i32, SPREAD)
     made: list[SSAValue] = []
     for i in range(count // 2):
@@ -71,7 +71,7 @@ def _through_f32(d: Distributor, held: SSAValue, op: Operation) -> SSAValue:
     count = held.type.get_shape()[0]
     wide = VectorType(f32, [count])
     kind = arith.SIToFPOp if op.name == "arith.sitofp" else arith.UIToFPOp
-    values = b.value(kind(held, wide))
+    values = b.value(kind(held, wide))  # pyright: ignore
     made: list[SSAValue] = []
     for i in range(0, count, 2):
         pair = [b.extract(values, i + 1), b.extract(values, i)]
