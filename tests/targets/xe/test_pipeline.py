@@ -60,6 +60,15 @@ def test_appendix_1_2() -> None:
     no_spills(found)
 
 
+def test_appendix_2_2_through_shared_memory() -> None:
+    """Its maps move B between subgroups in every step; no address of that is kept over the loop."""
+    found = compiled(RFC / "xetile_2_2_transpose_broadcast_reduction.mlir")
+    loop = loop_of(found)
+    assert loop["OpSubgroupMatrixMultiplyAccumulateINTEL"] == 32
+    assert not loop["OpGroupNonUniformShuffleXor"]
+    no_spills(found)
+
+
 def test_appendix_1_3_fills_all_registers() -> None:
     with pytest.raises(
         UnsupportedError, match=r"256 of vector<8xf32>.*xe-pvc has 256: it would spill"
