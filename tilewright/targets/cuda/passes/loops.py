@@ -1,7 +1,8 @@
 """Rebuilding loops and conditions: values carried through them, and the part of a program that some ops need.
 
 `carry` gives a value that an inner block updates to the blocks after it, through every scf.for and scf.if around it.
-`keep` removes from a block all that a set of ops does not depend on, dead loop-carried values included.
+`keep` removes from a block all that a set of ops does not depend on, dead loop-carried values included. `depends` tells what hangs
+together within one iteration.
 """
 
 from __future__ import annotations
@@ -276,3 +277,20 @@ def _narrow_if(op: scf.IfOp, ops: set[Operation], values: set[SSAValue]) -> None
         op.results[i].replace_all_uses_with(fresh)
         values.add(fresh)
     _drop(op)
+
+
+def depends(value: SSAValue, on: SSAValue, block: Block) -> bool:
+    """Does a value of one run through a block depend on another? What comes from outside of it does not."""
+    seen: set[SSAValue] = set()
+    work = [value]
+    while work:
+        here = work.pop()
+        if here is on:
+            return True
+        if here in seen:
+            continue
+        seen.add(here)
+        if isinstance(here.owner, Operation) and here.owner.parent is block:
+            for inner in here.owner.walk():
+                work += inner.operands
+    return False

@@ -34,6 +34,7 @@ from tilewright.dialects import stage, xetile
 from tilewright.dialects.upstream.vector import ShapeCastOp, StepOp
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.targets.cuda.ownership import is_elementwise
+from tilewright.targets.cuda.passes.loops import depends
 
 LANES = 4
 """Lanes that share a row of an accumulator."""
@@ -98,7 +99,7 @@ def _chain(loop: scf.ForOp, position: int) -> _Chain | None:
             if found is None:
                 return None
             chain.sums[user] = found
-        elif _reaches(other, block.args[position + 1], block):
+        elif depends(other, block.args[position + 1], block):
             return None
         chain.links.append(user)
         here = user.result
@@ -145,23 +146,6 @@ def _same_shape(a: SSAValue, b: SSAValue) -> bool:
         and isinstance(b.type, VectorType)
         and a.type.get_shape() == b.type.get_shape()
     )
-
-
-def _reaches(value: SSAValue, on: SSAValue, block: Block) -> bool:
-    """Does a value of a block's iteration depend on another?"""
-    seen: set[SSAValue] = set()
-    work = [value]
-    while work:
-        here = work.pop()
-        if here is on:
-            return True
-        if here in seen:
-            continue
-        seen.add(here)
-        if isinstance(here.owner, Operation) and here.owner.parent is block:
-            for inner in here.owner.walk():
-                work += inner.operands
-    return False
 
 
 # The new program --------------------------------------------------------------------------------

@@ -23,13 +23,14 @@ from math import prod
 
 from xdsl.dialects import gpu, scf
 from xdsl.dialects.builtin import VectorType
-from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation
 
 from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.stage.products import vector_of
 from tilewright.passes.memory_objects import is_pure
 from tilewright.targets.cuda.passes.chains import chained, rewrite_chain
+from tilewright.targets.cuda.passes.loops import depends
 from tilewright.targets.cuda.passes.rotation import Rotation, rewrite
 
 REGISTERS = {1: 232, 2: 232, 3: 160}
@@ -82,10 +83,10 @@ def _plan(loop: scf.ForOp) -> Rotation | None:
     uses = list(waits[1].values[0].uses)
     if len(uses) != 1 or uses[0].operation is not block.last_op:
         return None
-    if not _depends(last.a, waits[0].values[0], block):
+    if not depends(last.a, waits[0].values[0], block):
         return None
     carried = block.args[uses[0].index + 1]
-    if any(_depends(v, carried, block) for v in first.operands):
+    if any(depends(v, carried, block) for v in first.operands):
         return None
     late = _late_ops(last, waits[1], block)
     if late is None:
@@ -107,24 +108,6 @@ def _sole_wait(issue: stage.ProductIssueOp, block: Block) -> stage.ProductWaitOp
         return None
     wait = users[0]
     return wait if wait.parent is block and len(wait.products) == 1 else None
-
-
-def _depends(value: SSAValue, on: SSAValue, block: Block) -> bool:
-    """Does a value of a block's iteration depend on another?"""
-    seen: set[SSAValue] = set()
-    work = [value]
-    while work:
-        here = work.pop()
-        if here is on:
-            return True
-        if here in seen:
-            continue
-        seen.add(here)
-        if isinstance(here.owner, Operation) and here.owner.parent is block:
-            work += here.owner.operands
-            for inner in here.owner.walk():
-                work += inner.operands
-    return False
 
 
 def _late_ops(
