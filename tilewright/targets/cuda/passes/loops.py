@@ -1,8 +1,8 @@
 """Rebuilding loops and conditions: values carried through them, and the part of a program that some ops need.
 
 `carry` gives a value that an inner block updates to the blocks after it, through every scf.for and scf.if around it.
-`keep` removes from a block all that a set of ops does not depend on, dead loop-carried values included. `depends` tells what hangs
-together within one iteration.
+`keep` removes from a block all that a set of ops does not depend on, dead loop-carried values included.
+`depends` tells what hangs together within one iteration.
 """
 
 from __future__ import annotations
