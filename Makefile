@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 # Stamps name what they were made from, so that a changed pyproject.toml installs anew.
 STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
-# Two workers unless told otherwise: tests that compile are bound by cores.
+# Two workers unless told otherwise: tests that compile are bound by cores. Files go out in order: sorted by how many
+# tests they have, the random programs, one long test each, would come last and alone.
 WORKERS ?= 2
 
 .PHONY: demo test lint types docs bench clean
@@ -14,7 +15,7 @@ demo: $(STAMP)
 	$(BIN)/python examples/01_gemm.py
 
 test: lint types
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lint: $(DEV_STAMP)
 	$(BIN)/ruff check .

@@ -19,9 +19,9 @@ BF16 = np.dtype(ml_dtypes.bfloat16)
 
 
 @pytest.fixture(autouse=True)
-def twelve(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def twelve(monkeypatch: pytest.MonkeyPatch, threads: ThreadsTarget) -> Iterator[None]:
     monkeypatch.setattr(pipeline, "choose_warps", lambda kernel: 12)
-    # Kernels that other tests have compiled as well are compiled anew for another option.
+    # Kernels that other tests have compiled as well (`threads` has a number of its own) are compiled anew.
     with knobs.override(num_threads=12):
         yield
 
