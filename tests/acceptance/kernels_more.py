@@ -8,16 +8,6 @@ import tilewright as tw
 
 
 @tw.kernel
-def product_tiles(A, B, C, BM: tw.constexpr, BN: tw.constexpr, BK: tw.constexpr):
-    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
-    acc = tw.zeros((BM, BN), tw.f32)
-    for k in range(0, A.shape[1], BK):
-        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
-        acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [k, n], (BK, BN))), acc)
-    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
-
-
-@tw.kernel
 def row_blocks(A, B, C, BM: tw.constexpr = 64, BN: tw.constexpr = 64, BK: tw.constexpr = 64):
     """One program stores all column blocks of its rows, one after the other."""
     m = tw.program_id(0) * BM

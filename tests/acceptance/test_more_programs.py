@@ -8,6 +8,7 @@ import pytest
 import tilewright as tw
 
 from . import kernels_more as kernels
+from .kernels import gemm_init_in_loop
 from .test_programs import BF16, F16, F32, TOLERANCE, Array, error, matrix, poison
 
 
@@ -28,7 +29,7 @@ def test_odd_tiles(tile, target, rng):
     bm, bn, bk = tile
     a, b, c = matrix(rng, (56, 40), BF16), matrix(rng, (40, 88), BF16), poison((56, 88), F32)
     grid = tw.cdiv(56, bm), tw.cdiv(88, bn)
-    kernels.product_tiles.options(target=target)[grid](a, b, c, BM=bm, BN=bn, BK=bk)
+    gemm_init_in_loop.options(target=target)[grid](a, b, c, BM=bm, BN=bn, BK=bk)
     x, y = wide(a, b)
     assert error(c, x @ y) < 1e-5
 

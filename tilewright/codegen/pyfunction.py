@@ -2,17 +2,20 @@
 
 `Functions(text)` compiles LLVM IR whose functions have the signatures of CPython's C API; `make` gives
 a Python object that calls one of them. The IR may use every function of the C API, and `@tw_none` and
-`@tw_true`, the addresses of None and True. Only CPython with its lock is served: `available()`.
+`@tw_true`, the addresses of None and True. Only CPython with its lock is served: `available()`;
+`compiled(text)` is None elsewhere.
 """
 
 from __future__ import annotations
 
 import ctypes as C
 import sys
+from functools import cache
 from typing import Any, Final
 
 from tilewright.codegen.jit import load
 from tilewright.codegen.target import LLVMTarget, x86
+from tilewright.diagnostics import TilewrightError
 
 NO_ARGUMENTS: Final = 4
 """METH_NOARGS: `ptr (ptr self, ptr unused)`."""
@@ -62,3 +65,14 @@ class Functions:
             method = _MethodDef(name.encode(), self._code.address(name), flags, None)
             self._methods[name] = method
         return self._new(C.addressof(method), state, None)
+
+
+@cache
+def compiled(text: str) -> Functions | None:
+    """The functions of a text, compiled once; None where this Python or its C API has no place for them."""
+    if not available():
+        return None
+    try:
+        return Functions(text)
+    except TilewrightError:  # a C API that lacks something
+        return None

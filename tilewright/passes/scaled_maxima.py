@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from math import isfinite
 
-from xdsl.dialects import arith, gpu, vector
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr, VectorType
+from xdsl.dialects import arith, gpu
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, VectorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.dialects import xetile as xt
+from tilewright.passes.neutral import splat
 
 SWAPPED = {
     "maximumf": "minimumf",
@@ -48,17 +49,7 @@ def scale_maxima(function: gpu.FuncOp) -> int:
 
 def _factor(value: SSAValue) -> float | None:
     """The finite number that all elements of a tile are; None for other tiles."""
-    op = value.owner
-    if isinstance(op, vector.BroadcastOp):
-        op = op.operands[0].owner
-    if not isinstance(op, arith.ConstantOp):
-        return None
-    held = op.value
-    number: object = None
-    if isinstance(held, FloatAttr):
-        number = held.value.data
-    elif isinstance(held, DenseIntOrFPElementsAttr) and held.is_splat():
-        number = held.get_values()[0]
+    number = splat(value)
     return number if isinstance(number, float) and isfinite(number) else None
 
 

@@ -9,11 +9,9 @@ Anything unusual (keywords, a number among the arguments, other knobs, an except
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
-from tilewright.codegen.pyfunction import VECTOR, Functions, available
-from tilewright.diagnostics import TilewrightError
+from tilewright.codegen.pyfunction import VECTOR, compiled
 
 # state: (otherwise, guarded, current, [knobs], grid, "data_ptr")
 _TEXT = """
@@ -107,16 +105,6 @@ slow:
 """
 
 
-@cache
-def _functions() -> Functions | None:
-    if not available():
-        return None
-    try:
-        return Functions(_TEXT)
-    except TilewrightError:  # a C API that lacks something
-        return None
-
-
 def repeater(
     otherwise: Callable[..., None],
     guarded: dict[Any, Any],
@@ -125,7 +113,7 @@ def repeater(
     grid: Any,
 ) -> Callable[..., None] | None:
     """The launch on a grid that looks in `guarded` first; None where native code cannot do that."""
-    functions = _functions()
+    functions = compiled(_TEXT)
     if functions is None:
         return None
     state = (otherwise, guarded, current, bound_under, grid, "data_ptr")

@@ -163,20 +163,26 @@ def test_two_products_and_a_tile_that_is_also_read() -> None:
     assert "stage.read" in ir["stage"]
 
 
+def attention_case(
+    heads: int, length: int, depth: int, causal: bool
+) -> tuple[list[Any], Array, Array]:
+    r = rng()
+    q, k, v = (r.standard_normal((heads, length, depth)).astype(bf16) for _ in range(3))
+    o = np.full_like(q, np.nan)
+    s = q.astype(np.float64) @ k.astype(np.float64).swapaxes(1, 2) / 8
+    if causal:
+        s = np.where(np.tril(np.ones((length, length), bool)), s, -np.inf)
+    p = np.exp(s - s.max(-1, keepdims=True))
+    wanted = p / p.sum(-1, keepdims=True) @ v.astype(np.float64)
+    return [q, k, v, o, np.float32(0.125 * np.log2(np.e))], o, wanted
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_products_that_feed_products(causal: bool) -> None:
     heads, length, depth = 2, 192, 64
 
     def fresh() -> tuple[list[Any], Array, Array]:
-        r = rng()
-        q, k, v = (r.standard_normal((heads, length, depth)).astype(bf16) for _ in range(3))
-        o = np.full_like(q, np.nan)
-        s = q.astype(np.float64) @ k.astype(np.float64).swapaxes(1, 2) / 8
-        if causal:
-            s = np.where(np.tril(np.ones((length, length), bool)), s, -np.inf)
-        p = np.exp(s - s.max(-1, keepdims=True))
-        wanted = p / p.sum(-1, keepdims=True) @ v.astype(np.float64)
-        return [q, k, v, o, np.float32(0.125 * np.log2(np.e))], o, wanted
+        return attention_case(heads, length, depth, causal)
 
     text = text_of(attention_kernel, tuple(fresh()[0]), CAUSAL=causal, D=depth, BM=64, BN=64)
     names, (_, ir, _) = check_passes(text, (3, heads, 1), fresh, after=("rings", "rotate", "roles"))

@@ -13,7 +13,13 @@ from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Block, SSAValue
 
 import tilewright as tw
-from tests.targets.cuda.test_asynchronous import check_passes, machine_code, rng, text_of
+from tests.targets.cuda.test_asynchronous import (
+    attention_case,
+    check_passes,
+    machine_code,
+    rng,
+    text_of,
+)
 from tilewright.dialects import stage
 from tilewright.ops.attention import attention_kernel
 from tilewright.targets.cuda.passes import raster
@@ -90,20 +96,6 @@ def test_sums_are_kept_per_lane(kind: str) -> None:
     assert "vector<64x4xf32> -> vector<64x1xf32>" in ir["stage"]
     # A loop without masks, and one or two with them; the last product of each iteration runs beside the next.
     assert ir["stage"].count("{pending = 1 : i64}") == {"cap": 2, "window": 6, "bias": 2}[kind]
-
-
-def attention_case(
-    heads: int, length: int, depth: int, causal: bool
-) -> tuple[list[Any], Array, Array]:
-    r = rng()
-    q, k, v = (r.standard_normal((heads, length, depth)).astype(bf16) for _ in range(3))
-    o = np.full_like(q, np.nan)
-    s = q.astype(np.float64) @ k.astype(np.float64).swapaxes(1, 2) / 8
-    if causal:
-        s = np.where(np.tril(np.ones((length, length), bool)), s, -np.inf)
-    p = np.exp(s - s.max(-1, keepdims=True))
-    wanted = p / p.sum(-1, keepdims=True) @ v.astype(np.float64)
-    return [q, k, v, o, np.float32(0.125 * np.log2(np.e))], o, wanted
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -13,6 +13,8 @@ import pytest
 from xdsl.dialects.builtin import BFloat16Type
 
 import tilewright as tw
+from tests.acceptance.kernels import gemm_init_in_loop as product
+from tests.acceptance.kernels_more import running_sums
 from tests.targets.cuda.test_asynchronous import check_passes, rng, text_of
 from tilewright import uarch
 from tilewright.dialects import stage
@@ -24,16 +26,6 @@ from tilewright.targets.cuda.pipeline import run_pipeline
 bf16, f8 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 Array = Any
 Fresh = Callable[[], tuple[list[Any], Array, Array]]
-
-
-@tw.kernel
-def product(A, B, C, BM: tw.constexpr = 64, BN: tw.constexpr = 64, BK: tw.constexpr = 64):
-    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
-    acc = tw.zeros((BM, BN), tw.f32)
-    for k in range(0, A.shape[1], BK):
-        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
-        acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [k, n], (BK, BN))), acc)
-    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
 
 
 @tw.kernel
@@ -63,19 +55,6 @@ def chunks(Q, K, V, Y, BM: tw.constexpr = 64, D: tw.constexpr = 64):
         y = tw.tile_mma(q, state.to(V.dtype), tw.tile_mma(s.to(V.dtype), v))
         state = tw.tile_mma(tw.transpose(k), v, state)
         tw.store_tile(y, tw.init_tile(Y, [h, m, 0], (BM, D)))
-
-
-@tw.kernel
-def running_sums(X, Y, BM: tw.constexpr = 64, BN: tw.constexpr = 64):
-    """Sums along rows: in a block by a product with a triangle, which is written once."""
-    m = tw.program_id(0) * BM
-    i, j = tw.arange(0, BN, axis=0, shape=(BN, BN)), tw.arange(0, BN, axis=1, shape=(BN, BN))
-    triangle = tw.where(i <= j, 1.0, 0.0).to(X.dtype)
-    before = tw.zeros((BM, 1), tw.f32)
-    for n in range(0, X.shape[1], BN):
-        x = tw.load_tile(tw.init_tile(X, [m, n], (BM, BN)))
-        tw.store_tile(tw.tile_mma(x, triangle) + before, tw.init_tile(Y, [m, n], (BM, BN)))
-        before = before + tw.sum(x.to(tw.f32), 1)
 
 
 @tw.kernel
@@ -137,14 +116,16 @@ def of_experts() -> tuple[list[Any], Array, Array]:
     return [a, e, w, c], c, np.concatenate([x[:64] @ y[2], x[64:] @ y[0]])
 
 
+TILE = {"BM": 64, "BN": 64, "BK": 64}
+LONG = {**TILE, "BK": 128}
 CASES: dict[str, tuple[Any, tuple[int, ...], Fresh, dict[str, Any], int]] = {
-    "f8, B's lines across k": (product, (2, 2, 1), matrices(72, 80, 256, "NN", f8), {"BK": 128}, 1),
-    "f8, both across": (product, (1, 1, 1), matrices(64, 64, 256, "TN", f8), {"BK": 128}, 1),
-    "rows of B unaligned": (product, (2, 2, 1), matrices(72, 75, 136, "NN", bf16), {}, 1),
-    "all rows unaligned": (product, (2, 2, 1), matrices(72, 75, 133, "NT", bf16), {}, 1),
+    "f8, B's lines across k": (product, (2, 2, 1), matrices(72, 80, 256, "NN", f8), LONG, 1),
+    "f8, both across": (product, (1, 1, 1), matrices(64, 64, 256, "TN", f8), LONG, 1),
+    "rows of B unaligned": (product, (2, 2, 1), matrices(72, 75, 136, "NN", bf16), TILE, 1),
+    "all rows unaligned": (product, (2, 2, 1), matrices(72, 75, 133, "NT", bf16), TILE, 1),
     "weights of 8 bits": (weights_of_8_bits, (2, 2, 1), quantised, {}, 1),
     "a carried operand": (chunks, (2, 1, 1), linear, {}, 1),
-    "one operand for a loop": (running_sums, (2, 1, 1), sums, {}, 1),
+    "one operand for a loop": (running_sums, (2, 1, 1), sums, {"BM": 64, "BN": 64}, 1),
     "a loaded number": (experts, (2, 2, 1), of_experts, {}, 0),
 }
 
@@ -185,7 +166,7 @@ def test_loops_without_a_counter_keep_threads_products() -> None:
 def test_a_panel_is_written_when_it_has_been_read(columns: int, pending: int) -> None:
     """Of an odd number of panels the last is the next store's first."""
     specs = [tw.spec((256, 256), tw.bf16)] * 3
-    code = product.compile(*specs, BN=columns, target="sm_90a").asm["ptx"]
+    code = product.compile(*specs, BM=64, BN=columns, BK=64, target="sm_90a").asm["ptx"]
     assert code.count(f"cp.async.bulk.wait_group.read \t{pending}") == columns // 64
 
 

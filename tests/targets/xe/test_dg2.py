@@ -14,7 +14,7 @@ from tests.targets.xe import kernels
 from tests.targets.xe.conftest import agree, build
 from tests.targets.xe.dg2 import adapted
 from tests.targets.xe.test_execution import random
-from tests.targets.xe.test_pipeline import compiled, gemm, loop_of, no_spills
+from tests.targets.xe.test_pipeline import check_attention, compiled, gemm, loop_of, no_spills
 from tilewright.diagnostics import UnsupportedError
 from tilewright.targets.xe import forms, offline, report, spirv_reader
 from tilewright.tools.cli import main
@@ -151,16 +151,7 @@ def attend(
 
 @pytest.mark.usefixtures("device")
 def test_attention_on_dg2(rng: np.random.Generator) -> None:
-    heads, length, d = 2, 64, 64
-    q, k, v = (rng.standard_normal((heads, length, d)).astype(np.float16) for _ in range(3))
-    o = np.full((heads, length, d), np.nan, np.float16)
-    kernel = attend.compile(q, k, v, o, 1.0, target="xe-dg2")
-    no_spills(kernel.executable)
-    kernel[1, heads](q, k, v, o, float(np.log2(np.e) / np.sqrt(d)))
-    s = q.astype(np.float64) @ k.swapaxes(1, 2) / np.sqrt(d)
-    p = np.exp(s - s.max(2, keepdims=True))
-    want = p / p.sum(2, keepdims=True) @ v
-    assert np.linalg.norm(o - want) <= 2e-3 * np.linalg.norm(want)
+    check_attention(attend, "xe-dg2", 64, rng)
 
 
 def test_printed_maps_are_refused_with_numbers() -> None:

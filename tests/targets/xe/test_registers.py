@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from xdsl.dialects import gpu
+from xdsl.dialects.builtin import ModuleOp
 
 from tests.targets.xe import kernels
 from tests.targets.xe.conftest import build
@@ -86,21 +88,38 @@ def test_a_mode_that_is_too_small() -> None:
         build(text)
 
 
+def before_and_after(
+    module: ModuleOp,
+    change: Callable[[], object],
+    grid: tuple[int, int, int],
+    args: list[Any],
+    result: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """What a kernel writes to one of its arguments, poisoned first, as it stands and after a change to it."""
+
+    def outcome() -> np.ndarray:
+        module.verify()
+        result.fill(np.nan)
+        reference.run(module, grid, args)
+        return result.copy()
+
+    before = outcome()
+    change()
+    return before, outcome()
+
+
 def test_order_by_demand(rng: np.random.Generator) -> None:
     """The same results, and less alive at a time: B's second half is loaded after its first was used."""
     text = kernels.gemm(64, 128, 64, sg=(1, 2), rows=32, columns=64)
     module = parse_module(text, "kernel.mlir")
-    before = pressure(kernel_of(module), pvc()).registers
+    most = pressure(kernel_of(module), pvc()).registers
     a, b = (rng.standard_normal(s).astype(np.float16) for s in ((64, 64), (64, 128)))
-    outcomes: list[np.ndarray] = []
-    for change in (lambda: None, lambda: order_by_demand(kernel_of(module), 16)):
-        change()
-        module.verify()
-        c = np.full((64, 128), np.nan, np.float32)
-        reference.run(module, (2, 1, 1), [a, b, c])
-        outcomes.append(c)
-    np.testing.assert_array_equal(*outcomes)
-    assert pressure(kernel_of(module), pvc()).registers <= before
+    c = np.empty((64, 128), np.float32)
+    before, after = before_and_after(
+        module, lambda: order_by_demand(kernel_of(module), 16), (2, 1, 1), [a, b, c], c
+    )
+    np.testing.assert_array_equal(after, before)
+    assert pressure(kernel_of(module), pvc()).registers <= most
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2])
@@ -111,14 +130,11 @@ def test_run_once(steps: int, rng: np.random.Generator) -> None:
     text = text.replace("    %end = arith.constant 64 : index\n", "")
     module = parse_module(text, "kernel.mlir")
     a, b = (rng.standard_normal(s).astype(np.float16) for s in ((32, 64), (64, 64)))
-    outcomes: list[np.ndarray] = []
-    for change in (lambda: None, lambda: run_once(kernel_of(module))):
-        change()
-        module.verify()
-        c = np.full((32, 64), np.nan, np.float32)
-        reference.run(module, (1, 1, 1), [a, b, c, 32 * steps])
-        outcomes.append(c)
-    np.testing.assert_array_equal(*outcomes)
+    c = np.empty((32, 64), np.float32)
+    before, after = before_and_after(
+        module, lambda: run_once(kernel_of(module)), (1, 1, 1), [a, b, c, 32 * steps], c
+    )
+    np.testing.assert_array_equal(after, before)
     loop = next(op for op in kernel_of(module).walk() if op.name == "scf.for")
     assert "mach.nonempty" in loop.attributes
 
@@ -127,25 +143,20 @@ def test_split_loads(rng: np.random.Generator) -> None:
     """A and B come by the fragment: the same results, messages of the machine, fewer registers."""
     text = kernels.gemm(64, 128, 64, sg=(1, 2), rows=32, columns=64)
     module = parse_module(text, "kernel.mlir")
-    before = pressure(kernel_of(module), pvc()).registers
+    most = pressure(kernel_of(module), pvc()).registers
     a, b = (rng.standard_normal(s).astype(np.float16) for s in ((64, 64), (64, 128)))
-    outcomes: list[np.ndarray] = []
+    c = np.empty((64, 128), np.float32)
 
     def split() -> None:
         assert split_loads(kernel_of(module), pvc(), 16, 8 * 64)
         order_by_demand(kernel_of(module), 16)
 
-    for change in (lambda: None, split):
-        change()
-        module.verify()
-        c = np.full((64, 128), np.nan, np.float32)
-        reference.run(module, (2, 1, 1), [a, b, c])
-        outcomes.append(c)
-    np.testing.assert_array_equal(*outcomes)
+    before, after = before_and_after(module, split, (2, 1, 1), [a, b, c], c)
+    np.testing.assert_array_equal(after, before)
     loads = [op for op in kernel_of(module).walk() if op.name == "xegpu.load_nd"]
     assert {str(op.results[0].type) for op in loads} == {"vector<16xf16>"}
     # C, all of A or of B, and one fragment.
-    assert pressure(kernel_of(module), pvc()).registers <= 128 + 64 + 8 < before
+    assert pressure(kernel_of(module), pvc()).registers <= 128 + 64 + 8 < most
 
 
 SCALED = (
@@ -175,14 +186,11 @@ def test_own_sums(rng: np.random.Generator) -> None:
     """Products that would add to a scaled value add behind; there are as many, and the sum is the same."""
     module = parse_module(SCALED, "kernel.mlir")
     a, b = (rng.standard_normal(s).astype(np.float16) for s in ((8, 16), (16, 16)))
-    outcomes: list[np.ndarray] = []
-    for change in (lambda: None, lambda: own_sums(kernel_of(module))):
-        change()
-        module.verify()
-        c = np.full((8, 16), np.nan, np.float32)
-        reference.run(module, (1, 1, 1), [a, b, c, 3])
-        outcomes.append(c)
-    np.testing.assert_allclose(outcomes[1], outcomes[0], rtol=0, atol=1e-5 * np.abs(c).max())
+    c = np.empty((8, 16), np.float32)
+    before, after = before_and_after(
+        module, lambda: own_sums(kernel_of(module)), (1, 1, 1), [a, b, c, 3], c
+    )
+    np.testing.assert_allclose(after, before, rtol=0, atol=1e-5 * np.abs(after).max())
     products = [op for op in kernel_of(module).walk() if op.name == "xegpu.dpas"]
     assert [len(op.operands) for op in products] == [2, 3]
 
@@ -257,18 +265,13 @@ def test_words_and_cuts(flag: int, rng: np.random.Generator) -> None:
     """Halves leave a branch as words, and slices of what is put together wait for their own parts only."""
     module = parse_module(ASSEMBLED, "kernel.mlir")
     a = rng.standard_normal(64).astype(np.float16)
-    outcomes: list[np.ndarray] = []
+    out = np.empty(16, np.float16)
 
     def change() -> None:
         assert branches_give_words(kernel_of(module)) and cut_assembled(kernel_of(module))
 
-    for step in (lambda: None, change):
-        step()
-        module.verify()
-        out = np.full(16, np.nan, np.float16)
-        reference.run(module, (1, 1, 1), [a, out, flag])
-        outcomes.append(out)
-    np.testing.assert_array_equal(outcomes[0].view(np.uint16), outcomes[1].view(np.uint16))
+    before, after = before_and_after(module, change, (1, 1, 1), [a, out, flag], out)
+    np.testing.assert_array_equal(before.view(np.uint16), after.view(np.uint16))
     assert "scf.if" in str(module) and "-> (vector<2xi32>)" in str(module)
     assert not any(op.name == "vector.shuffle" for op in module.walk())
 

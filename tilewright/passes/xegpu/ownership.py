@@ -16,8 +16,9 @@ broadcast scalars belong to no class, they are made wherever they are used. Line
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from math import prod
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
 
 from xdsl.dialects import arith, gpu, scf, vector
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, VectorType
@@ -97,18 +98,28 @@ def slice_attributes(op: Operation) -> tuple[Shape, Shape]:
     )
 
 
+_T = TypeVar("_T")
+
+
+def _once_per_types(
+    find: Callable[[XeMachine, xegpu.DpasOp], _T],
+) -> Callable[[XeMachine, xegpu.DpasOp], _T]:
+    """Products of the same types on the same machine have the same answer, and a kernel has few types."""
+    found: dict[tuple[object, ...], _T] = {}
+
+    @wraps(find)
+    def look(xe: XeMachine, op: xegpu.DpasOp) -> _T:
+        key = (xe.name, op.lhs.type, op.rhs.type, op.result.type)
+        if key not in found:
+            found[key] = find(xe, op)
+        return found[key]
+
+    return look
+
+
+@_once_per_types
 def has_instruction(xe: XeMachine, op: xegpu.DpasOp) -> bool:
     """Is a product made of instructions of the machine: are its types, N and K theirs?"""
-    key = (xe.name, op.lhs.type, op.rhs.type, op.result.type)
-    if key not in _IS_INSTRUCTION:
-        _IS_INSTRUCTION[key] = _has_instruction(xe, op)
-    return _IS_INSTRUCTION[key]
-
-
-_IS_INSTRUCTION: dict[tuple[object, ...], bool] = {}
-
-
-def _has_instruction(xe: XeMachine, op: xegpu.DpasOp) -> bool:
     try:
         instruction = dpas_instruction(xe, op)
     except UnsupportedError:
@@ -117,19 +128,9 @@ def _has_instruction(xe: XeMachine, op: xegpu.DpasOp) -> bool:
     return dims is not None and dims[1] % instruction.n[0] == 0 and dims[2] % instruction.k == 0
 
 
+@_once_per_types
 def dpas_fragments(xe: XeMachine, op: xegpu.DpasOp) -> Fragments:
     """Ownership of A, B and C of the largest instruction that divides M (and M itself below it)."""
-    key = (xe.name, op.lhs.type, op.rhs.type, op.result.type)
-    if key not in _FRAGMENTS:
-        _FRAGMENTS[key] = _dpas_fragments(xe, op)
-    return _FRAGMENTS[key]
-
-
-_FRAGMENTS: dict[tuple[object, ...], Fragments] = {}
-"""By machine and types, of which a kernel has few."""
-
-
-def _dpas_fragments(xe: XeMachine, op: xegpu.DpasOp) -> Fragments:
     instruction = dpas_instruction(xe, op)
     rows = shape_of(op.result)[0]
     m = max((n for n in instruction.m if rows % n == 0), default=1)

@@ -30,7 +30,6 @@ from xdsl.dialects.builtin import (
     IntegerAttr,
     ModuleOp,
     StringAttr,
-    UnitAttr,
     VectorType,
     i64,
 )
@@ -296,6 +295,3 @@ class Distributor(NewBody):
     def once(self, d: Distribution, shape: Sequence[int]) -> SSAValue | None:
         """A condition that holds for one of the subgroups that own the same; None where none share."""
         return self.ids.first_replica(own.bound(d, shape), self.subgroups)
-
-
-KEEP_UNIT = UnitAttr()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from tilewright.dialects import stage, xetile
 from tilewright.dialects.stage.products import vector_of
 from tilewright.dialects.stage.rings import ring_type
 from tilewright.reference import access, numerics
-from tilewright.reference.engine import FREE, FULL, Copy, Parked, Product, Rings, poison
+from tilewright.reference.engine import FREE, FULL, Copy, Parked, Product, Rings, Slot, poison
 from tilewright.reference.machine import Group
 from tilewright.reference.meanings.vector import matmul
 from tilewright.reference.meanings.xetile import boxes_of, store_tile
@@ -41,8 +42,17 @@ def _row(rows: Array, position: int) -> Any:
     return rows[position if rows.shape[0] > 1 else 0]
 
 
-@control("stage.copy.issue")
-def copy_issue(builder: Builder, op: stage.CopyIssueOp) -> None:
+Start = Callable[[int, int, int, Slot], None]
+"""Begins one instance's fill: its position in the group, its number, the fill, and the slot, which is free."""
+
+
+def _fill_slots(
+    builder: Builder,
+    op: stage.CopyIssueOp | stage.PutOp,
+    what: str,
+    prepare: Callable[[Group], Start],
+) -> None:
+    """Instances whose slot is free start to fill it; the others wait for it."""
     here, then = Segment(), Segment()
     builder.jump(here)
     builder.start(here)
@@ -51,21 +61,34 @@ def copy_issue(builder: Builder, op: stage.CopyIssueOp) -> None:
         group.site.op = op
         engine, rings = group.machine.engine, group.machine.values[op.ring]
         fills, ok = group.get(op.cursor), list[int]()
-        tiles = [group.get(t) for t in op.tiles]
+        start = prepare(group)
         for position, instance in enumerate(group.index.tolist()):
             fill = int(_row(fills, position))
             _, slot = rings.slot(instance, fill)
             if slot.state != FREE:
-                engine.park(Parked(instance, op, here, f"waits to start fill {fill}", rings))
+                engine.park(Parked(instance, op, here, f"waits to {what} fill {fill}", rings))
                 continue
-            mine = [take(t, np.array([position])) for t in tiles]
-            index = np.array([instance], np.int64)
-            engine.issue(
-                Copy(rings, instance, fill, lambda mine=mine, index=index: load(index, mine, group))
-            )
+            start(position, instance, fill, slot)
             ok.append(instance)
         engine.stir()
         return [(then, np.array(ok, np.int64))]
+
+    builder.end(ways)
+    builder.start(then)
+
+
+@control("stage.copy.issue")
+def copy_issue(builder: Builder, op: stage.CopyIssueOp) -> None:
+    def prepare(group: Group) -> Start:
+        engine, rings = group.machine.engine, group.machine.values[op.ring]
+        tiles = [group.get(t) for t in op.tiles]
+
+        def start(position: int, instance: int, fill: int, slot: Slot) -> None:
+            mine = [take(t, np.array([position])) for t in tiles]
+            index = np.array([instance], np.int64)
+            engine.issue(Copy(rings, instance, fill, lambda: load(index, mine, group)))
+
+        return start
 
     def load(index: Index, tiles: list[TileValue], group: Group) -> list[Array]:
         site = group.machine.engine.one(index).site
@@ -81,36 +104,23 @@ def copy_issue(builder: Builder, op: stage.CopyIssueOp) -> None:
             loaded.append(rows.reshape(shape))
         return loaded
 
-    builder.end(ways)
-    builder.start(then)
+    _fill_slots(builder, op, "start", prepare)
 
 
 @control("stage.put")
 def put(builder: Builder, op: stage.PutOp) -> None:
-    here, then = Segment(), Segment()
-    builder.jump(here)
-    builder.start(here)
-
-    def ways(group: Group) -> Ways:
-        group.site.op = op
+    def prepare(group: Group) -> Start:
         engine, rings = group.machine.engine, group.machine.values[op.ring]
-        fills, ok = group.get(op.cursor), list[int]()
         values = group.get(op.value)
-        for position, instance in enumerate(group.index.tolist()):
-            fill = int(_row(fills, position))
-            _, slot = rings.slot(instance, fill)
-            if slot.state != FREE:
-                engine.park(Parked(instance, op, here, f"waits to put fill {fill}", rings))
-                continue
+
+        def start(position: int, instance: int, fill: int, slot: Slot) -> None:
             slot.fill = fill
             data = np.array(_row(values, position))
-            engine.complete(Copy(rings, instance, fill, lambda data=data: [data]))
-            ok.append(instance)
-        engine.stir()
-        return [(then, np.array(ok, np.int64))]
+            engine.complete(Copy(rings, instance, fill, lambda: [data]))
 
-    builder.end(ways)
-    builder.start(then)
+        return start
+
+    _fill_slots(builder, op, "put", prepare)
 
 
 @control("stage.copy.wait")

@@ -26,6 +26,7 @@ from tilewright.diagnostics import UnsupportedError, error_at, location_of
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp, PackOp, StripOp, YieldOp
+from tilewright.passes.neutral import splat
 from tilewright.targets.cpu import inserts as _inserts  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.targets.cpu import rules as _rules  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.targets.cpu import slices as _slices  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
@@ -461,7 +462,7 @@ class FunctionContext(ControlFlow, MemrefOps):
         zero: list[bool] = []
         for init, result in zip(op.inits, op.values, strict=True):
             buffer = self.memory_of(result)
-            zero.append(is_zero(self.values.real(init)))
+            zero.append(splat(self.values.real(init)) == 0)
             if not zero[-1]:
                 self.copy(init, buffer)
             accumulators.append(buffer)
@@ -482,18 +483,3 @@ class FunctionContext(ControlFlow, MemrefOps):
             self.strip_emitter(strip, [buffer]).run(plan)
         strip.detach() if strip.parent else None
         strip.erase()
-
-
-def is_zero(value: SSAValue) -> bool:
-    """Is every element the constant zero?"""
-    if not isinstance(value, OpResult):
-        return False
-    op = value.op
-    if isinstance(op, vector.BroadcastOp):
-        return is_zero(op.operands[0])
-    if not isinstance(op, arith.ConstantOp):
-        return False
-    attr = op.value
-    if isinstance(attr, DenseIntOrFPElementsAttr):
-        return attr.is_splat() and attr.get_values()[0] == 0
-    return attr.value.data == 0  # pyright: ignore

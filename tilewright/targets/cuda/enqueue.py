@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import ctypes as C
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
-from tilewright.codegen.pyfunction import NO_ARGUMENTS, Functions, available
-from tilewright.diagnostics import TilewrightError
+from tilewright.codegen.pyfunction import NO_ARGUMENTS, compiled
 from tilewright.targets.cuda import driver
 
 # state: (finder, ordinal, otherwise, address of the block)
@@ -95,16 +93,6 @@ class Block(C.Structure):
     )
 
 
-@cache
-def _functions() -> Functions | None:
-    if not available():
-        return None
-    try:
-        return Functions(_TEXT)
-    except TilewrightError:  # a C API that lacks something
-        return None
-
-
 def native_launch(
     finder: Callable[[int], int],
     device: driver.Device,
@@ -117,7 +105,7 @@ def native_launch(
 
     `otherwise` does the same in Python: it is called where the driver refuses or another device is current.
     """
-    functions = _functions()
+    functions = compiled(_TEXT)
     if functions is None:
         return None
     several = driver.device_count() > 1

@@ -17,7 +17,8 @@ from tilewright.targets.cuda.distribute import Distributor, rule
 from tilewright.targets.cuda.exchange import addresses, pointers_of, store_fragment
 from tilewright.targets.cuda.lower_rings import memory_of, moved_only
 from tilewright.targets.cuda.narrow import Narrow
-from tilewright.targets.cuda.ownership import anchor, default_layout, is_elementwise
+from tilewright.targets.cuda.ownership import anchor, default_layout
+from tilewright.targets.cuda.passes.suits import sources
 
 
 @anchor("stage.put")
@@ -37,19 +38,11 @@ def anchor_put(op: Operation, warps: int) -> Mapping[SSAValue, Layout]:
 
 def _source_order(value: SSAValue) -> bool | None:
     """Is the staged tile that a value is computed from, one by one, row-major? None where there is none."""
-    seen: set[Operation] = set()
-    work = [value]
-    while work:
-        owner = work.pop().owner
-        if not isinstance(owner, Operation) or owner in seen:
-            continue
-        seen.add(owner)
+    for owner in sources(value):
         if isinstance(owner, stage.ReadOp) and isinstance(owner.tile.owner, stage.CopyWaitOp):
             wait = owner.tile.owner
             parts = ring_type(wait.ring).parts.data
             return parts[list[SSAValue](wait.values).index(owner.tile)].row_major
-        if is_elementwise(owner):
-            work += owner.operands
     return None
 
 

@@ -23,7 +23,6 @@ from xdsl.dialects.builtin import (
     VectorType,
     f16,
     f32,
-    i8,
     i32,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -49,12 +48,6 @@ from tilewright.targets.cuda.exchange import (
 from tilewright.targets.cuda.products import Product, source_element
 from tilewright.targets.cuda.sync import Place
 
-ELEMENTS: dict[str, Attribute] = {
-    "f16": f16,
-    "tf32": FloatTF32Type(),
-    "i8": i8,
-    "f64": Float64Type(),
-}
 ROW_BYTES = 16
 
 

@@ -35,8 +35,6 @@ MANY_ADDRESSES = 32
 PARTS = (16, 8)
 """Registers that one load fills where registers are short: the first that suffices."""
 
-STAGES = ("xetile", "xegpu", "xegpu-sg", "xegpu-inst", "xegpu-lane", "mach")
-
 
 def _entries(level: str) -> Sequence[passes.Entry]:
     """The passes that a program of a level still has before it."""

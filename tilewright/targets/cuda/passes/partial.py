@@ -20,11 +20,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xdsl.dialects import arith, gpu, scf, vector
+from xdsl.dialects import arith, gpu, scf
 from xdsl.dialects.builtin import (
     DenseIntOrFPElementsAttr,
     Float32Type,
-    FloatAttr,
     IndexType,
     VectorType,
 )
@@ -33,6 +32,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.upstream.vector import ShapeCastOp, StepOp
 from tilewright.passes.cleanup import eliminate_dead
+from tilewright.passes.neutral import splat
 from tilewright.targets.cuda.ownership import is_elementwise
 from tilewright.targets.cuda.passes.loops import depends
 
@@ -234,7 +234,7 @@ def _start(value: SSAValue, kind: VectorType, loop: scf.ForOp) -> SSAValue:
         and owner.source.type == kind
     ):
         return owner.source
-    if _is_zero(value):
+    if splat(value) == 0:
         return insert(_splat(kind, 0.0))
     # One of the lanes has it, the others nothing.
     column = insert(StepOp(VectorType(IndexType(), [LANES])))
@@ -250,20 +250,3 @@ def _start(value: SSAValue, kind: VectorType, loop: scf.ForOp) -> SSAValue:
 def _splat(type: Attribute, number: float) -> Operation:
     held = DenseIntOrFPElementsAttr.from_list(type, [number])  # pyright: ignore
     return arith.ConstantOp(held, type)  # pyright: ignore
-
-
-def _is_zero(value: SSAValue) -> bool:
-    """A splat of zero."""
-    owner = value.owner
-    if isinstance(owner, vector.BroadcastOp):
-        owner = owner.operands[0].owner
-    if not isinstance(owner, arith.ConstantOp):
-        return False
-    held = owner.value
-    if isinstance(held, FloatAttr):
-        return held.value.data == 0.0
-    return (
-        isinstance(held, DenseIntOrFPElementsAttr)
-        and held.is_splat()
-        and held.get_values()[0] in (0, 0.0)
-    )

@@ -30,10 +30,9 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 from tilewright import dtypes
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.stage.rings import ring_type
-from tilewright.targets.cuda.ownership import is_elementwise
 from tilewright.targets.cuda.passes.loops import Update, carry
 from tilewright.targets.cuda.passes.rounding import loaded
-from tilewright.targets.cuda.passes.suits import through_transposes, unsuited
+from tilewright.targets.cuda.passes.suits import sources, through_transposes, unsuited
 from tilewright.uarch.base import Machine
 
 
@@ -193,13 +192,7 @@ def _transposes(value: SSAValue) -> Iterator[Operation]:
 
 def _order(value: SSAValue) -> tuple[int, int]:
     """The order of the memory that a value is computed from, element by element; row-major where there is none."""
-    seen: set[Operation] = set()
-    work = [value]
-    while work:
-        owner = work.pop().owner
-        if not isinstance(owner, Operation) or owner in seen:
-            continue
-        seen.add(owner)
+    for owner in sources(value):
         if isinstance(owner, stage.CopyWaitOp):
             parts = owner.ring.type.parts.data  # pyright: ignore
             return next(
@@ -212,8 +205,6 @@ def _order(value: SSAValue) -> tuple[int, int]:
             )
         if isinstance(owner, xetile.LoadTileOp) and owner.tile_type.get_shape() == _shape(value):
             return owner.tile_type.order
-        if is_elementwise(owner):
-            work += owner.operands
     return (1, 0)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from xdsl.dialects import gpu, memref
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, OpResult, SSAValue
@@ -9,6 +11,7 @@ from xdsl.ir import Operation, OpResult, SSAValue
 from tilewright import dtypes
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.upstream.vector import TransposeOp
+from tilewright.targets.cuda.ownership import is_elementwise
 from tilewright.uarch.base import Machine, MatrixInstruction
 
 WARPGROUP_THREADS = 128
@@ -21,6 +24,20 @@ def through_transposes(value: SSAValue) -> SSAValue:
     while isinstance(value, OpResult) and isinstance(value.op, xetile.TransposeOp | TransposeOp):
         value = value.op.operands[0]
     return value
+
+
+def sources(value: SSAValue) -> Iterator[Operation]:
+    """The ops that a value comes from element by element: its own, and those behind elementwise ops."""
+    seen: set[Operation] = set()
+    work = [value]
+    while work:
+        owner = work.pop().owner
+        if not isinstance(owner, Operation) or owner in seen:
+            continue
+        seen.add(owner)
+        yield owner
+        if is_elementwise(owner):
+            work += owner.operands
 
 
 def instruction_for(
