@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
-import random
-import zlib
 
 import numpy as np
 import pytest
 
 from tests import devices
+from tests.draws import SEED, fresh_rng
 from tilewright.runtime.launch import Launcher
 from tilewright.targets.cpu import workspace
 from tilewright.targets.cuda import driver
-
-SEED = int(os.environ.get("TILEWRIGHT_TEST_SEED", random.SystemRandom().randrange(1 << 31)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,10 +42,9 @@ def arrays_of_the_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
 
 
 @pytest.fixture
-def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+def rng() -> np.random.Generator:
     """Fresh random inputs, a stream of its own for every test; TILEWRIGHT_TEST_SEED repeats a run."""
-    print(f"TILEWRIGHT_TEST_SEED={SEED}")
-    return np.random.default_rng([SEED, zlib.crc32(request.node.nodeid.encode())])
+    return fresh_rng()
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.draws import fresh_seed
 from tilewright.diagnostics import TilewrightError
 from tilewright.dialects import make_context, own_dialects
 from tilewright.dialects.text import parse_module, print_module, verify_module
@@ -59,10 +60,8 @@ def test_text_with_a_line_missing() -> None:
         attempt("".join(lines[:missing] + lines[missing + 1 :]))
 
 
-def test_text_with_a_token_changed(request: pytest.FixtureRequest) -> None:
-    seed = random.SystemRandom().randrange(2**32)
-    print("seed", seed)
-    random_source = random.Random(seed)
+def test_text_with_a_token_changed() -> None:
+    random_source = random.Random(fresh_seed())
     tokens = [
         "<",
         ">",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import random
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tests.draws import fresh_seed
 
 RFC = Path(__file__).parents[2] / "examples/rfc"
 SIZE = 512
@@ -28,9 +28,7 @@ XETILE = [name for name in RUN.PROGRAMS if name.startswith("xetile")]
 
 
 def check(name: str, *through: str, target: str = "reference") -> None:
-    seed = int(os.environ.get("TILEWRIGHT_TEST_SEED", random.randrange(2**31)))
-    print("seed", seed)
-    assert RUN.error_of(name, SIZE, seed, through, target) < 1e-5
+    assert RUN.error_of(name, SIZE, fresh_seed(), through, target) < 1e-5
 
 
 def test_every_program_of_the_folder_is_run():

@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.draws import fresh_rng
 from tilewright import reference
 from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module, print_module
@@ -24,7 +25,7 @@ BF16 = ml_dtypes.bfloat16
 
 
 def numbers(*shape: int, dtype: Any = np.float32) -> Any:
-    return np.random.default_rng().standard_normal(shape).astype(dtype)
+    return fresh_rng().standard_normal(shape).astype(dtype)
 
 
 def nothing(*shape: int, dtype: Any = np.float32) -> Any:
@@ -114,7 +115,7 @@ def xetile() -> dict[str, Case]:
 
 
 def scattered() -> Case:
-    base = np.random.default_rng().integers(-99, 99, 512).astype(np.int16)
+    base = fresh_rng().integers(-99, 99, 512).astype(np.int16)
     sums, out = numbers(16), np.zeros(512, np.int16)
     before = sums.copy()
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.draws import fresh_rng
 from tests.lang.reference import ir, poisoned, refused, run
 
 SHAPE = (4, 8)
@@ -38,7 +39,7 @@ def unary(X, Y, F: tw.constexpr):
 @pytest.mark.parametrize("function", UNARY, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("dtype", [tw.f32, tw.f64, tw.f16, tw.bf16], ids=str)
 def test_unary(function, dtype):
-    x = np.random.default_rng().uniform(0.1, 4, SHAPE).astype(dtype.numpy)
+    x = fresh_rng().uniform(0.1, 4, SHAPE).astype(dtype.numpy)
     y = poisoned(SHAPE, dtype.numpy)
     run(unary, 1, x, y, F=function)
     expected = UNARY[function](x.astype(np.float64))
@@ -84,7 +85,7 @@ NUMPY = {
 def test_binary(case, dtype, n):
     if case == "fma" and dtype[0] != "f":
         pytest.skip("fma is for floats")
-    rng = np.random.default_rng()
+    rng = fresh_rng()
     x, y = (rng.integers(0, 9, s).astype(dtype) for s in (SHAPE, (1, 8)))
     z = poisoned(SHAPE, dtype)
     run(binary, 1, x, y, z, n, CASE=case)
@@ -114,7 +115,7 @@ WHOLE = [tw.i64, tw.i32, tw.i16, tw.i8, tw.u64, tw.u32, tw.u16, tw.u8, tw.i1]
 @pytest.mark.parametrize("source", FLOATS + WHOLE, ids=str)
 @pytest.mark.parametrize("target", FLOATS + WHOLE, ids=str)
 def test_every_conversion(source, target):
-    rng = np.random.default_rng()
+    rng = fresh_rng()
     low = (
         0
         if (target.is_unsigned or source.is_unsigned) and (source.is_float or target.is_float)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.draws import fresh_rng
 from tests.lang.reference import ir, poisoned, refused, run
 from tilewright import dtypes
 
@@ -19,9 +20,7 @@ def through(X, Y):
 
 @pytest.mark.parametrize("dtype", HELD, ids=str)
 def test_every_dtype_moves_unchanged(dtype):
-    bits = np.random.default_rng().integers(
-        0, 2 if dtype is tw.i1 else 256, (4, 8 * dtype.itemsize)
-    )
+    bits = fresh_rng().integers(0, 2 if dtype is tw.i1 else 256, (4, 8 * dtype.itemsize))
     x = bits.astype(np.uint8).view(dtype.numpy)
     y = poisoned((4, 8), dtype.numpy)
     run(through, 1, x, y)
@@ -112,7 +111,7 @@ FUNCTIONS = {
     + [("ori", "i4"), ("and", "u4"), ("maxu", "u4")],
 )
 def test_atomics(kind, dtype):
-    rng = np.random.default_rng()
+    rng = fresh_rng()
     x, y = (rng.integers(1, 100, (2, 4)).astype(dtype) for _ in range(2))
     before, old = y.copy(), poisoned((2, 4), dtype)
     run(atomics, 1, x, y, old, KIND=kind)
@@ -127,7 +126,7 @@ def histogram(X, H):
 
 
 def test_atomics_on_scattered_tiles():
-    x = np.random.default_rng().integers(0, 5, 37).astype(np.int32)
+    x = fresh_rng().integers(0, 5, 37).astype(np.int32)
     h = np.zeros(5, np.int32)
     run(histogram, 5, x, h)
     np.testing.assert_array_equal(h, np.bincount(x, minlength=5))

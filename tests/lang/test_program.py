@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.draws import fresh_rng
 from tests.lang.reference import ir, poisoned, refused, run
 
 
@@ -34,7 +35,7 @@ def ring(X, Y):
 
 
 def test_subgroups_share_memory():
-    x = np.random.default_rng().standard_normal((4, 8)).astype(np.float32)
+    x = fresh_rng().standard_normal((4, 8)).astype(np.float32)
     y = poisoned((4, 8), np.float32)
     run(ring, 1, x, y)
     np.testing.assert_array_equal(y, np.roll(x, -1, 0))
@@ -56,7 +57,7 @@ def pairs(X, Y):
 
 
 def test_named_barriers():
-    x = np.random.default_rng().standard_normal((4, 8)).astype(np.float32)
+    x = fresh_rng().standard_normal((4, 8)).astype(np.float32)
     y = poisoned((4, 8), np.float32)
     run(pairs, 1, x, y)
     np.testing.assert_array_equal(y, x[[1, 0, 3, 2]])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
+from tests.draws import fresh_rng
 from tilewright.passes.access import AccessKind
 
 from .access_ir import analyse, offsets, tile
@@ -341,7 +341,7 @@ def test_offsets_are_those_of_an_execution(form: str):
     analysis = analyse(FORMS[form])
     (load,) = analysis.accesses
     loop = load.loops[0]
-    rng = np.random.default_rng()
+    rng = fresh_rng()
     pid, k = int(rng.integers(0, 9)), int(rng.integers(1, 400))
     print(f"pid0 = {pid}, K = {k}")
     ran = [(64 * pid, at) for at in range(0, k, 32)]

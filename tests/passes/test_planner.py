@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.draws import fresh_rng
 from tilewright.passes.planner import CANDIDATES, GENERIC, choose, launch_seconds
 from tilewright.runtime.key import signature_of
 from tilewright.targets.base import CompileOptions
@@ -130,7 +131,7 @@ def test_choices_that_do_not_compile_are_passed_over():
 
 @pytest.mark.parametrize("target", ["reference", "cpu"])
 def test_targets_plan(target):
-    rng = np.random.default_rng()
+    rng = fresh_rng()
     a, b = (rng.standard_normal(s).astype(np.float32) for s in ((70, 50), (50, 90)))
     c = np.full((70, 90), np.nan, np.float32)
     kernel = product.options(target=target)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.draws import fresh_rng
 from tests.reference.kernels import module_of
 from tilewright import reference
 
@@ -48,7 +49,7 @@ ARRAYS = "%x: memref<64x16xf32>, %y: memref<64x16xf32>"
 @pytest.mark.parametrize("row", ["%c8", "%own"])
 def test_a_block_access_is_one_access_of_its_subgroup(row: str):
     """The same place for all lanes as a constant, and one per subgroup of two workgroups."""
-    rng = np.random.default_rng()
+    rng = fresh_rng()
     x, y = rng.standard_normal((64, 16)).astype(np.float32), np.full((64, 16), np.nan, np.float32)
     own = """
   %first = arith.muli %wg, %c2 : index
@@ -65,7 +66,7 @@ def test_a_block_access_is_one_access_of_its_subgroup(row: str):
 
 def test_a_subgroup_overwrites_what_its_lanes_read_otherwise():
     """What one lane read, by rows, another writes, by columns: the subgroup's program orders them."""
-    x = np.random.default_rng().standard_normal((64, 16)).astype(np.float32)
+    x = fresh_rng().standard_normal((64, 16)).astype(np.float32)
     expected = x.copy()
     expected[:8] = x[:8] + x[:16, 0]
     body = f"""

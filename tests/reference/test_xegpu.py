@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.draws import fresh_rng
 from tilewright import reference
 from tilewright.diagnostics import CheckError
 from tilewright.dialects.text import parse_module
@@ -69,7 +70,7 @@ def test_dpas_on_lane_fragments(element: str, width: int, k: int, a: int, b: int
   xegpu.store_nd %r, %tc[0, 0] : vector<8x{out}>, {tdesc}<8x{width}x{out}>"""
     args = f"%a: memref<8x{3 * k}x{element}>, %b: memref<{3 * k}x{width}x{element}>, "
     module = kernel(args + f"%c: memref<8x{width}x{out}>", body, lanes(1, width))
-    rng = np.random.default_rng()
+    rng = fresh_rng()
     if element == "i8":
         left = rng.integers(-128, 128, (8, 3 * k)).astype(np.int8)
         right = rng.integers(-128, 128, (3 * k, width)).astype(np.int8)
@@ -103,7 +104,7 @@ def test_sg_maps_give_fragments_of_units_and_packed_elements():
     from tilewright.dialects.text import print_module
     from tilewright.passes.xegpu.modernize import XeGPUModernize
 
-    rng = np.random.default_rng()
+    rng = fresh_rng()
     left, right = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((8, 16), (16, 16)))
     expected = left.astype(np.float64) @ right.astype(np.float64)
     module = kernel(args, body, lanes())
@@ -131,7 +132,7 @@ def test_each_lane_owns_a_column_and_a_transposed_load_gives_it_a_row(array_leng
     args = (
         f"%a: memref<8x{n}xf32>, %b: memref<16x8xf32>, %o: memref<16x64xf32>, %p: memref<16x64xf32>"
     )
-    rng = np.random.default_rng()
+    rng = fresh_rng()
     a, b = (rng.standard_normal(s).astype(np.float32) for s in ((8, n), (16, 8)))
     o, p = (np.zeros((16, 64), np.float32) for _ in range(2))
     reference.run(kernel(args, body, lanes()), 1, [a, b, o, p])
@@ -180,7 +181,7 @@ def test_scattered_accesses_of_single_lanes():
   %v = xegpu.load %a[%o], %all <{chunk_size = 2 : i64}> : memref<64xf32>, index, i1 -> vector<2xf32>
   %s = arith.addf %v, %v : vector<2xf32>
   xegpu.store %s, %b[%o], %k <{chunk_size = 2 : i64}> : vector<2xf32>, memref<64xf32>, index, i1"""
-    a = np.random.default_rng().standard_normal(64).astype(np.float32)
+    a = fresh_rng().standard_normal(64).astype(np.float32)
     b = np.zeros(64, np.float32)
     reference.run(kernel("%a: memref<64xf32>, %b: memref<64xf32>", body, lanes()), 1, [a, b])
     expected = np.zeros(64, np.float32)
@@ -225,7 +226,7 @@ def test_subgroups_meet_at_named_barriers_and_share_matrices():
   %w = xegpu.load_matrix %m[%other, 0] : !xegpu.mem_desc<32x16xf32, #xegpu.mem_layout<stride = [1, 32], block = [8, 16]>>, index -> vector<8x16xf32>
   %u = xegpu.create_nd_tdesc %b : memref<32x16xf32> -> !xegpu.tensor_desc<8x16xf32>
   xegpu.store_nd %w, %u[%row, 0] : vector<8x16xf32>, !xegpu.tensor_desc<8x16xf32>"""
-    a = np.random.default_rng().standard_normal((32, 16)).astype(np.float32)
+    a = fresh_rng().standard_normal((32, 16)).astype(np.float32)
     b = np.full_like(a, np.nan)
     args = "%a: memref<32x16xf32>, %b: memref<32x16xf32>"
     report = reference.run(kernel(args, body, subgroups(4)), 1, [a, b], check=True)
@@ -249,7 +250,7 @@ def test_products_of_small_floats():
   %vc = xegpu.load_nd %tc[0, 0] : !xegpu.tensor_desc<8x16xf32> -> vector<8x16xf32>
   %r = xegpu.dpas_mx %va, %vb, %vc : (vector<8x64xf8E5M2>, vector<16x16x4xf8E5M2>, vector<8x16xf32>) -> vector<8x16xf32>
   xegpu.store_nd %r, %tc[0, 0] : vector<8x16xf32>, !xegpu.tensor_desc<8x16xf32>"""
-    rng = np.random.default_rng()
+    rng = fresh_rng()
     a = rng.standard_normal((8, 64)).astype(ml_dtypes.float8_e5m2)
     b = rng.standard_normal((64, 16)).astype(ml_dtypes.float8_e5m2)
     c = rng.standard_normal((8, 16)).astype(np.float32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.draws import fresh_rng
 from tilewright import CompileError, dtypes
 from tilewright.runtime.arrays import ArraySpec
 from tilewright.tools.exits import UsageError
@@ -67,7 +68,7 @@ def test_split_input_keeps_lines():
     "dtype", [d for d in dtypes.ALL if d.name not in ("tf32", "index")], ids=str
 )
 def test_random_arrays(dtype):
-    rng = np.random.default_rng()
+    rng = fresh_rng()
     array = random_array(ArraySpec((16, 24), dtype), rng)
     assert array.shape == (16, 24) and array.dtype == dtype.numpy
     assert len(np.unique(array.astype(np.float64))) > 1

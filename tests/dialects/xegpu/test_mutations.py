@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.draws import fresh_seed
 from tilewright.diagnostics import TilewrightError
 from tilewright.dialects.text import parse_module, print_module
 
@@ -78,7 +79,7 @@ def mutate(text: str, rng: random.Random) -> str:
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
 def test_damaged_programs_are_diagnosed(path: Path):
-    seed = int(os.environ.get("TILEWRIGHT_TEST_SEED", random.randrange(2**32)))
+    seed = fresh_seed()
     rng = random.Random(seed)
     texts = one_op_programs(path)
     accepted = refused = 0

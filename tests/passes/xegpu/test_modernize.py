@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.draws import fresh_rng
 from tilewright import reference
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import make_context
@@ -64,7 +65,7 @@ func.func @f(%m: memref<64x64xf32>, %o: memref<64x64xf32>, %n: index, %p: i1) {
 @pytest.mark.parametrize("taken", [False, True])
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_descriptors_carried_by_loops_become_offsets(count: int, taken: bool):
-    rng = np.random.default_rng()
+    rng = fresh_rng()
     matrix = rng.standard_normal((64, 64)).astype(np.float32)
     results: list[np.ndarray] = []
     module = parse_module(LOOPS, "loops.mlir")

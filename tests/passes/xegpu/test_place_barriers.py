@@ -12,6 +12,7 @@ import pytest
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
 
+from tests.draws import fresh_rng
 from tests.lowering.programs import lowered, ops
 from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module
@@ -67,7 +68,7 @@ def get(name: str, at: str, layout: str) -> str:
 
 def check(body: str, facts: str = "{noalias}") -> ModuleOp:
     module = parse_module(TEXT.format(body=body, facts=facts), "barriers.mlir")
-    rng = np.random.default_rng()
+    rng = fresh_rng()
     args: list[Any] = [rng.standard_normal((64, 128)).astype(np.float32) for _ in range(3)]
     return lowered(module, (1, 1, 1), args, WORKGROUP)
 

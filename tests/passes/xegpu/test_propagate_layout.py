@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from xdsl.dialects.builtin import ModuleOp
 
+from tests.draws import fresh_rng
 from tests.lowering.programs import lowered, ops, wrong
 from tilewright import reference
 from tilewright.diagnostics import CompileError
@@ -53,7 +54,7 @@ def propagated(module: ModuleOp, kind: str = "subgroup") -> str:
 
 
 def arrays() -> list[Any]:
-    rng = np.random.default_rng()
+    rng = fresh_rng()
     found = [rng.standard_normal((64, 64)).astype(np.float32) for _ in range(4)]
     found[2].view(np.uint8)[...] = 0xFF
     return found

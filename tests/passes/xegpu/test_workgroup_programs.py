@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import MemRefType
 
+from tests.draws import fresh_rng
 from tests.lowering.programs import lowered
 from tilewright import dtypes
 from tilewright.diagnostics import CompileError
@@ -137,7 +137,7 @@ def module_of(arguments: str, body: str) -> Any:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same_results(name: str):
     module = module_of(*PROGRAMS[name])
-    rng = np.random.default_rng()
+    rng = fresh_rng()
     args: list[Any] = []
     for argument in next(f for f in module.walk() if isinstance(f, gpu.FuncOp)).body.block.args:
         assert isinstance(argument.type, MemRefType)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.draws import fresh_rng
 from tests.reference.test_barriers import RING
 from tests.targets.emu.agree import agree, build, emulate, lane_kernel, subgroup_kernel
 from tests.targets.emu.test_blocks import array
@@ -15,7 +16,7 @@ from tilewright.runtime.arrays import describe
 
 @pytest.fixture
 def rng() -> np.random.Generator:
-    return np.random.default_rng()
+    return fresh_rng()
 
 
 REVERSE = """

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.draws import fresh_rng
 from tests.targets.emu.agree import agree, lane_kernel, subgroup_kernel
 
 NUMPY: dict[str, Any] = {
@@ -27,7 +28,7 @@ NUMPY: dict[str, Any] = {
 
 @pytest.fixture
 def rng() -> np.random.Generator:
-    return np.random.default_rng()
+    return fresh_rng()
 
 
 def array(rng: np.random.Generator, element: str, *shape: int) -> np.ndarray:

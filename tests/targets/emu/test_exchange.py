@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.draws import fresh_rng
 from tests.targets.emu.agree import agree, lane_kernel, subgroup_kernel
 from tests.targets.emu.test_blocks import NUMPY, array
 
@@ -21,7 +22,7 @@ ID = """
 
 @pytest.fixture
 def rng() -> np.random.Generator:
-    return np.random.default_rng()
+    return fresh_rng()
 
 
 @pytest.mark.parametrize("mode", ["xor", "up", "down", "idx"])

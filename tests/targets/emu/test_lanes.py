@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 
+from tests.draws import fresh_rng
 from tests.targets.emu.agree import agree, build, emulate, lane_kernel
 from tilewright.diagnostics import CheckError, UnsupportedError
 
@@ -35,7 +36,7 @@ def data(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 @pytest.fixture
 def rng() -> np.random.Generator:
-    return np.random.default_rng()
+    return fresh_rng()
 
 
 def test_every_thread_knows_where_it_is(rng):

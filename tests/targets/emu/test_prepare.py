@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.draws import fresh_rng
 from tests.targets.emu.agree import agree, build, emulate, lane_kernel
 from tests.targets.emu.test_blocks import array
 from tilewright.diagnostics import CheckError, UnsupportedError
@@ -15,7 +16,7 @@ LANES = 'tilewright.level = "lane", tilewright.subgroups = 1 : i64, tilewright.l
 
 @pytest.fixture
 def rng() -> np.random.Generator:
-    return np.random.default_rng()
+    return fresh_rng()
 
 
 def test_calls_of_functions_of_the_module(rng):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.draws import fresh_rng
 from tests.runtime.program.pieces import gemm, launch
 from tilewright.dialects.text import parse_module
 from tilewright.runtime.program import run_program
@@ -38,7 +39,7 @@ def test_the_three_agree(path, capsys):
 @pytest.mark.parametrize("lane", [False, True])
 @pytest.mark.parametrize("barrier", [False, True])
 def test_products_in_pieces(lane, barrier):
-    rng = np.random.default_rng()
+    rng = fresh_rng()
     m, n, k = 64, 64, 64
     a, b = (rng.standard_normal(s).astype(np.float16) for s in ((m, k), (k, n)))
     text = gemm(m, n, k, lane=lane, barrier=barrier)
@@ -70,7 +71,7 @@ def row_sums(A, S, M: tw.constexpr, N: tw.constexpr):
 
 
 def test_kernels_of_the_language_at_subgroup_level():
-    rng = np.random.default_rng()
+    rng = fresh_rng()
     a = rng.standard_normal((16, 64)).astype(np.float32)
     results: list[np.ndarray] = []
     for target in ("reference", "emu"):

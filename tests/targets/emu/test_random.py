@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.draws import fresh_seed
 from tests.targets.emu.agree import agree, lane_kernel
 
 BINARY = (
@@ -188,7 +189,7 @@ HEAD = """
 
 @pytest.mark.parametrize("number", range(12))
 def test_random_programs(number):
-    seed = int(np.random.default_rng().integers(1 << 31))
+    seed = fresh_seed()
     drawing = Drawing(np.random.default_rng(seed))
     known = ["%l", "%u", "%x", drawing.constant(5), drawing.constant(-3)]
     known = drawing.block(known, 3, True, 10)

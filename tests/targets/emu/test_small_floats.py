@@ -6,6 +6,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
+from tests.draws import fresh_rng
 from tests.targets.emu.agree import agree, lane_kernel, subgroup_kernel
 from tests.targets.emu.test_blocks import array
 
@@ -39,7 +40,7 @@ def test_four_bit_floats_with_scales():
   %r = xegpu.dpas_mx %a1, %b1, %vc scale_a = %sa1 scale_b = %sb1 : (vector<8x64xf4E2M1FN>, vector<64x16xf4E2M1FN>, vector<8x16xf32>, vector<8x2xf8E8M0FNU>, vector<2x16xf8E8M0FNU>) -> vector<8x16xf32>
   xegpu.store_nd %r, %tc[0, 0] : vector<8x16xf32>, !xegpu.tensor_desc<8x16xf32>"""
     args = "%a: memref<8x32xi8>, %b: memref<64x8xi8>, %sa: memref<8x2xi8>, %sb: memref<2x16xi8>, %c: memref<8x16xf32>"
-    rng = np.random.default_rng()
+    rng = fresh_rng()
     a, b = array(rng, "i8", 8, 32), array(rng, "i8", 64, 8)
     sa, sb = (rng.integers(120, 134, s).astype(np.uint8).view(np.int8) for s in ((8, 2), (2, 16)))
     c = array(rng, "f32", 8, 16)
@@ -61,7 +62,7 @@ def test_eight_bit_floats_of_lanes():
   %r = xegpu.dpas_mx %va, %vb, %vc : (vector<16xf8E5M2>, vector<32xf8E5M2>, vector<8xf32>) -> vector<8xf32>
   xegpu.store_nd %r, %tc[0, 0] : vector<8xf32>, !xegpu.tensor_desc<8x16xf32>"""
     args = "%a: memref<8x32xf8E5M2>, %b: memref<32x16xf8E5M2>, %c: memref<8x16xf32>"
-    rng = np.random.default_rng()
+    rng = fresh_rng()
     a, b = (rng.standard_normal(s).astype(ml_dtypes.float8_e5m2) for s in ((8, 32), (32, 16)))
     c = array(rng, "f32", 8, 16)
     *_, result = agree(lane_kernel(args, body), [a, b, c])

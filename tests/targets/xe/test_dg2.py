@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.draws import fresh_rng
 from tests.targets.xe import kernels
 from tests.targets.xe.conftest import agree, build
 from tests.targets.xe.dg2 import adapted
@@ -201,7 +202,7 @@ ROW_FORMS = [
 @pytest.mark.parametrize(("lanes", "element", "count", "group"), ROW_FORMS)
 @pytest.mark.usefixtures("device")
 def test_rows_land_where_the_text_says(lanes: int, element: str, count: int, group: bool) -> None:
-    rng = np.random.default_rng()
+    rng = fresh_rng()
     kind = {"f16": np.float16, "i8": np.int8, "f32": np.float32}[element]
     a = rng.integers(-100, 100, (2, 256)).astype(kind)
     text = row_copy(lanes, element, count, group)

@@ -1,0 +1,33 @@
+"""One seed for everything random in a run of the tests: TILEWRIGHT_TEST_SEED, else a fresh one.
+
+A run prints its seed, and repeats with it. `.ci/run` takes the seed from the tree that it tests: fresh inputs for
+every change, the same for every run of one change.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import zlib
+from collections import Counter
+
+import numpy as np
+
+SEED = int(os.environ.get("TILEWRIGHT_TEST_SEED", random.SystemRandom().randrange(1 << 31)))
+
+_drawn: Counter[str] = Counter()
+
+
+def fresh_seed() -> int:
+    """A seed in [0, 2^31) that depends on SEED, on the running test and on how many that test has asked for."""
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0]
+    number = _drawn[test]
+    _drawn[test] += 1
+    print(f"TILEWRIGHT_TEST_SEED={SEED}")
+    key = [SEED, zlib.crc32(test.encode()), number]
+    return int(np.random.SeedSequence(key).generate_state(1)[0] >> 1)
+
+
+def fresh_rng() -> np.random.Generator:
+    """A stream of random numbers that no other call in this run has."""
+    return np.random.default_rng(fresh_seed())
