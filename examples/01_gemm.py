@@ -8,6 +8,7 @@ the same values widened to f32).
 """
 
 import argparse
+import os
 import statistics
 import time
 
@@ -15,6 +16,8 @@ import ml_dtypes
 import numpy as np
 
 import tilewright as tw
+from tilewright.tools.info import processor
+from tilewright.tools.measure import settle
 
 
 @tw.kernel
@@ -31,10 +34,14 @@ def gemm(A, B, C, BM: tw.constexpr = 256, BN: tw.constexpr = 256, BK: tw.constex
 
 
 def interleaved(ours, theirs, rounds=7):
-    """Median seconds of each, timed in turn so that both meet the same machine."""
+    """Median seconds of each, timed in turn so that both meet the same machine.
+
+    Each starts when the other's threads are asleep: for a while after a product they spin, and take its cores.
+    """
     times = ([], [])
     for _ in range(rounds):
         for kept, run in zip(times, (ours, theirs), strict=True):
+            settle()
             start = time.perf_counter()
             run()
             kept.append(time.perf_counter() - start)
@@ -70,7 +77,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", type=int, default=2048, help="rows, columns and depth")
     size = parser.parse_args().size
-    print(f"C = A B, {size} x {size}, on the CPU: Tilewright beside numpy {np.__version__}")
+    blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    print(
+        f"C = A B, {size} x {size}, random, on {len(os.sched_getaffinity(0))} cores of: {processor()}"
+    )
+    print(
+        f"Tilewright's cpu target beside numpy {np.__version__} ({blas['name']} {blas['version']}):"
+    )
     compare(ml_dtypes.bfloat16, size, 4e-3)
     compare(np.float32, size, 1e-6)
 

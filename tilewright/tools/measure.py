@@ -4,6 +4,10 @@ One sample of a contender is as many calls as fill :data:`SAMPLE_SECONDS`. Round
 contenders in turn, starting with another one each time, so that all of them meet the same machine:
 its clock, its neighbours, its warm and cold moments. The median over the rounds is reported, with
 the quartiles. A ratio is the median of the rounds' ratios, which cancels what a round had in common.
+
+Before each sample the threads of the one before come to rest (:func:`settle`): those of BLAS and OpenMP
+libraries wait for more work by spinning, OpenBLAS's for 0.1 s, and on as many cores as threads they
+take half a core from whoever runs next, and give theirs a warm start.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 SAMPLE_SECONDS = 0.02
+REST_SECONDS = 0.01
+"""A process that used less than a fiftieth of this is at rest."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,7 @@ def measure(case: Case, *, rounds: int = 15, sample: float = SAMPLE_SECONDS) -> 
     count = len(case.contenders)
     for turn in range(max(rounds, 1)):
         for i in (j % count for j in range(turn, turn + count)):
+            settle()
             times[i].append(timed(case.contenders[i].run, calls[i]))
     ours = times[0]
     results: list[Measured] = []
@@ -92,6 +99,17 @@ def measure(case: Case, *, rounds: int = 15, sample: float = SAMPLE_SECONDS) -> 
         ratio = statistics.median(t / o for t, o in zip(theirs, ours, strict=True))
         results.append(Measured(contender.name, median, low, high, rate(case, median), ratio))
     return Row(case, results)
+
+
+def settle(limit: float = 1.0) -> bool:
+    """Waits until no thread of this process runs, ``limit`` seconds at most; whether that came about."""
+    end = time.perf_counter() + limit
+    while time.perf_counter() < end:
+        before = time.process_time()
+        time.sleep(REST_SECONDS)
+        if time.process_time() - before < REST_SECONDS / 50:
+            return True
+    return False
 
 
 def timed(run: Callable[[], Any], calls: int) -> float:

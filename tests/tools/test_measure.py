@@ -1,0 +1,45 @@
+"""Timing waits until the threads of the contender before are at rest."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from tilewright.tools.measure import Case, Contender, measure, settle
+
+
+@pytest.fixture
+def spinning():
+    """A thread that spins for a while, as those of BLAS libraries do after a product."""
+    seconds = 0.4
+
+    def spin() -> None:
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            pass
+
+    thread = threading.Thread(target=spin)
+    thread.start()
+    yield thread
+    thread.join()
+
+
+def test_settle_waits_for_spinning_threads(spinning):
+    assert not settle(limit=0.05)
+    assert settle(limit=30)
+    assert not spinning.is_alive()
+
+
+def test_each_contender_is_timed_in_every_round():
+    calls = {"ours": 0, "theirs": 0}
+
+    def run(name: str) -> None:
+        calls[name] += 1
+
+    contenders = [Contender(name, lambda name=name: run(name)) for name in calls]
+    row = measure(Case("nothing", contenders, 1.0, "us"), rounds=3, sample=1e-4)
+    assert [m.name for m in row.results] == ["ours", "theirs"]
+    assert row.results[0].ratio == 1
+    assert all(count >= 5 for count in calls.values())
