@@ -100,7 +100,7 @@ def error_of(
 
 def apply(name_of_pass: str, module: Any) -> None:
     from tilewright.dialects import make_context
-    from tilewright.tools.opt import available_passes
+    from tilewright.tools.pipelines import available_passes
 
     available_passes()[name_of_pass]()().apply(make_context(), module)
 

@@ -53,7 +53,7 @@ def test_counts_per_k_step():
 
 
 def test_every_pass_of_the_page_exists():
-    from tilewright.tools.opt import available_passes
+    from tilewright.tools.pipelines import available_passes
 
     known = available_passes()
     table = PAGE.split("## The passes")[1].split("##")[0]

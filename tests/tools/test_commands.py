@@ -43,7 +43,7 @@ def test_compile_mlir(tilewright, xetile):
     (["--target", "tpu"], 1, "no target is called 'tpu'"),
     (["--args", "f32[4,4]"], 1, "misses argument 'Y'"),
     (["--set", "BM=x"], 2, "'x'"),
-    (["--set", "QQ=3"], 1, "QQ"),
+    (["--set", "QQ=3"], 2, "QQ"),
 ])  # fmt: skip
 def test_compile_refuses(flags, code, words, tilewright, kernels):
     arguments = [] if "--args" in flags else ARGS

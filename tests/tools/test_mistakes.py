@@ -168,7 +168,9 @@ def test_in_mlir_text(name, tilewright, tmp_path):
 @pytest.mark.parametrize(
     "arguments, code, words",
     [
-        (["rnu", "x.mlir"], 2, "invalid choice: 'rnu'"),
+        (["rnu", "x.mlir"], 2, "hint: did you mean run?"),
+        (["opt", "{}/ok.mlir", "--cse"], 2, "hint: a pass is named with -p: -p cse"),
+        (["info", "--josn"], 2, "hint: did you mean --json?"),
         (["run"], 2, "required: file"),
         (["run", "{}/none.mlir"], 1, "No such file"),
         (["run", "{}/none.py"], 1, "No such file"),
@@ -181,6 +183,13 @@ def test_in_mlir_text(name, tilewright, tmp_path):
         (["run", "{}/two.py:a", "--args", "f32[4"], 2, "neither an array"),
         (["run", "{}/two.py:a", "--args", "q32[4]"], 2, "no dtype is called 'q32'"),
         (["run", "{}/two.py:a", "--args", "f32[4]", "--grid", "x"], 2, "--grid"),
+        (["check", "{}/two.py:a", "--args", "f32[4]", "--grid", "0"], 2, "--grid"),
+        (["run", "{}/two.py:a", "--args", "f32[4]", "--set", "N=1"], 2, "no constexpr 'N'"),
+        (["tune", "{}/two.py:a", "--args", "f32[4]", "--try", "N=1,2"], 2, "no constexpr 'N'"),
+        (["run", "{}/ok.mlir", "--args", "f32[4]"], 2, "are for Python kernels"),
+        (["compile", "{}/ok.mlir:main"], 2, "name the file alone"),
+        (["compile", "{}/none.py"], 1, "No such file"),
+        (["compile", "{}/blank.py"], 1, "rule: a kernel is a function of the file"),
         (["compile", "{}/two.py:a", "--args", "f32[4]", "--emit", "x"], 1, "its stages are"),
         (["compile", "{}/two.py:a", "--args", "f32[4]", "--target", "sm_1"], 1, "machines are"),
         (["opt", "{}/ok.mlir", "-p", "x"], 2, "no pass is called 'x'"),
@@ -190,8 +199,33 @@ def test_in_mlir_text(name, tilewright, tmp_path):
 )
 def test_on_the_command_line(arguments, code, words, tilewright, tmp_path):
     (tmp_path / "ok.mlir").write_text("func.func @main() { return }")
+    (tmp_path / "blank.py").write_text("")
     store = "(A): tw.store_tile(1, tw.init_tile(A, [0], (1, 1)))\n"
     kernels = "".join(f"@tw.kernel\ndef {name}{store}" for name in "ab")
     (tmp_path / "two.py").write_text(f"import tilewright as tw\n{kernels}")
     done = tilewright(*(a.replace("{}", str(tmp_path)) for a in arguments))
     assert done.code == code and words in done.err
+
+
+PROGRAM = "// gr\xfc\xdfe\nfunc.func @main() {\n\treturn\n}\n"
+SCRIPT = "# gr\xfc\xdfe\nprint(1)\n"
+
+
+@pytest.mark.parametrize(
+    "name, data, place",
+    [
+        ("lines.mlir", PROGRAM.replace("\n", "\r\n").encode(), None),
+        ("mark.mlir", PROGRAM.encode("utf-8-sig"), None),
+        ("mark.py", SCRIPT.encode("utf-8-sig"), None),
+        ("cookie.py", ("# coding: latin-1\n" + SCRIPT).encode("latin-1"), None),
+        ("latin.mlir", PROGRAM.encode("latin-1"), ":1:6: error: this byte (0xfc)"),
+        ("latin.py", SCRIPT.encode("latin-1"), ":1:5: error: this byte (0xfc)"),
+        ("wide.mlir", PROGRAM.encode("utf-16"), ":1:1: error: this byte (0xff)"),
+    ],
+)
+def test_encodings(name, data, place, tilewright, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(data)
+    done = tilewright("run", path)
+    assert done.code == (0 if place is None else 1), done.err
+    assert place is None or (f"{path}{place}" in done.err and "saved as UTF-8" in done.err)

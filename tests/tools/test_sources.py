@@ -15,6 +15,7 @@ from tilewright.tools.sources import (
     load_python,
     parse_argument,
     parse_constexprs,
+    parse_grid,
     parse_source,
     parse_value,
     random_array,
@@ -57,6 +58,14 @@ def test_values_and_constexprs():
     for wrong in ("BM", "B M=3", "=3", "BM=__import__('os')"):
         with pytest.raises(UsageError):
             parse_constexprs([wrong])
+
+
+def test_grids():
+    assert parse_grid("4") == (4,) and parse_grid("4, 2") == (4, 2)
+    assert parse_grid("cdiv(100, BM), 3 * (N - 1)", {"BM": 32, "N": 5}) == (4, 12)
+    for wrong in ("", "x", "cdiv(1, 0)", "abs(3)", "4.5", "cdiv(8, BM)"):
+        with pytest.raises(UsageError):
+            parse_grid(wrong)
 
 
 def test_split_input_keeps_lines():

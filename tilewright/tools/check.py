@@ -40,6 +40,7 @@ from tilewright.tools.sources import (
     find_kernel,
     parse_argument,
     parse_constexprs,
+    parse_grid,
     parse_source,
 )
 
@@ -289,7 +290,7 @@ def _check(
     if kernel is None:
         raise CompileError(f"{source.name} has no kernel and no function to run")
     values = make_args(specs if specs is not None else specs_of(kernel), seed)
-    grid = _grid(args.grid) if args.grid else few or grid_of(kernel, values)
+    grid = _grid(args.grid, args.set) if args.grid else few or grid_of(kernel, values)
     inputs = poisoned(kernel, Inputs(grid, values))
     out().print(f"seed {seed}, {inputs}")
     report = reference.run(module, grid, inputs.copies(), check=True)
@@ -329,7 +330,8 @@ def load(
             f"what are the arguments of {kernel.name}? --args 'f32[70,65]' 'f32[70,65]' says so"
         )
     given = [parse_argument(text) for text in arguments]
-    chosen, values = kernel._resolve(tuple(given), parse_constexprs(settings))  # pyright: ignore
+    constexprs = parse_constexprs(settings, kernel)
+    chosen, values = kernel._resolve(tuple(given), constexprs)  # pyright: ignore
     types, constexprs, _ = chosen.launcher.describe(values)
     built = chosen.build(signature_of(types), constexprs, options)
     run_time = [v for p, v in zip(chosen.parameters, values, strict=True) if not p.constexpr]
@@ -358,11 +360,8 @@ def poisoned(kernel: gpu.FuncOp, inputs: Inputs) -> Inputs:
     return Inputs(inputs.grid, tuple(args))
 
 
-def _grid(text: str) -> tuple[int, int, int]:
-    try:
-        parts = [int(part) for part in text.split(",")]
-    except ValueError:
-        parts = []
+def _grid(text: str, settings: Sequence[str]) -> tuple[int, int, int]:
+    parts = parse_grid(text, parse_constexprs(settings))
     if not 1 <= len(parts) <= 3 or any(part < 1 for part in parts):
         raise UsageError(f"--grid {text}: one to three positive numbers, such as 4,2")
     x, y, z = (*parts, 1, 1)[:3]

@@ -63,7 +63,23 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
-        self.exit(USAGE, f"{self.prog}: error: {message}\n")
+        hint = self._meant(message)
+        self.exit(USAGE, f"{self.prog}: error: {message}\n" + (f"hint: {hint}\n" if hint else ""))
+
+    def _meant(self, message: str) -> str | None:
+        """What was meant where a choice or an option is not known; None without a guess."""
+        import difflib
+        import re
+
+        if choice := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
+            word, known = choice[1], re.findall(r"'([^']*)'", choice[2])
+        elif option := re.search(r"unrecognized arguments: (--[^ =]+)", message):
+            word, known = option[1], re.findall(r"--[\w-]+", self.format_usage())
+        else:
+            return None
+        if near := difflib.get_close_matches(word, known, 2):
+            return f"did you mean {' or '.join(near)}?"
+        return f"a pass is named with -p: -p {word[2:]}" if self.prog.endswith(" opt") else None
 
 
 def make_parser(commands: Sequence[str] = ()) -> Parser:
@@ -82,7 +98,7 @@ def make_parser(commands: Sequence[str] = ()) -> Parser:
                 name, help=summary, description=module.__doc__, epilog=getattr(module, "EPILOG", "")
             )
             module.configure(sub)
-            sub.set_defaults(execute=module.execute)
+            sub.set_defaults(execute=module.execute, parser=sub)
         else:
             subparsers.add_parser(name, help=summary, add_help=False)
     return parser
@@ -96,7 +112,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     named = [a for a in arguments if not a.startswith("-")][:1]
     try:
         parser = make_parser([name for name in named if name in COMMANDS])
-        args = parser.parse_args(arguments)
+        args, unknown = parser.parse_known_args(arguments)
+        if unknown:
+            getattr(args, "parser", parser).error(f"unrecognized arguments: {' '.join(unknown)}")
         if args.version:
             from tilewright.tools.info import version
 
@@ -137,13 +155,10 @@ def report(error: Exception) -> int:
 
     if isinstance(error, TilewrightError):
         render_error(str(error))
-        return INPUT_ERROR
+        return USAGE if isinstance(error, UsageError) else INPUT_ERROR
     if isinstance(error, MissingTool):
         render_error(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""))
         return MISSING
-    if isinstance(error, UsageError):
-        render_error(f"error: {error}")
-        return USAGE
     if isinstance(error, OSError) and error.filename is not None:
         render_error(f"error: {error.filename}: {error.strerror}")
         return INPUT_ERROR

@@ -106,7 +106,7 @@ def compile_source(
     if source.is_python:
         kernel = find_kernel(source)
         given = [parse_argument(text) for text in arguments]
-        return kernel.compile(*given, **parse_constexprs(settings), **changes)
+        return kernel.compile(*given, **parse_constexprs(settings, kernel), **changes)
     if arguments or settings:
         raise UsageError("--args and --set are for Python kernels: MLIR text has its types")
     from tilewright.dialects import make_context

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tilewright.diagnostics import TilewrightError
+
 DONE, INPUT_ERROR, USAGE, MISSING, INTERNAL = 0, 1, 2, 3, 4
 
 
@@ -13,5 +15,5 @@ class MissingTool(Exception):
         self.hint = hint
 
 
-class UsageError(Exception):
+class UsageError(TilewrightError):
     """Arguments of the command line that do not fit together."""

@@ -1,33 +1,29 @@
 """Apply passes to MLIR text and print the module, as mlir-opt and xdsl-opt do.
 
-Every pass of Tilewright and of stock xDSL is known by name; `tilewright opt --list` shows them.
+Every pass of Tilewright and of stock xDSL is known by name; `tilewright opt --list` shows them. Each goes
+through the whole module, whatever ops MLIR's spelling of a pipeline writes around it.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
-import pkgutil
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from types import ModuleType
-from typing import Any, TypeGuard
-
-from xdsl.passes import ModulePass
+from typing import Any
 
 from tilewright.diagnostics import CompileError, Location, TilewrightError
 from tilewright.tools.console import err, render_error
-from tilewright.tools.exits import DONE, INPUT_ERROR, UsageError
+from tilewright.tools.exits import DONE, INPUT_ERROR
+from tilewright.tools.pipelines import available_passes, make_pipeline, module_pipeline
 from tilewright.tools.sources import Source, parse_source, split_input
 
 EPILOG = """\
 examples:
   tilewright opt kernel.mlir                               parse, verify, print in canonical form
   tilewright opt kernel.mlir -p "canonicalize,cse"         two passes
-  tilewright opt - --pass-pipeline "builtin.module(cse)"   MLIR's spelling, from standard input
+  tilewright opt - --pass-pipeline "builtin.module(gpu.module(cse))"    MLIR's spelling, from standard input
   tilewright opt bad.mlir --split-input-file --verify-diagnostics
       each part between `// -----` lines must give exactly the errors that its comments expect:
       // expected-error {{text}}, @+1 for the next line, @-1 for the one before
@@ -74,8 +70,9 @@ def execute(args: argparse.Namespace) -> int:
         return DONE
     source = parse_source(args.file)
     text = source.read()
-    spec = pipeline_text(args.pass_pipeline) if args.pass_pipeline is not None else args.passes
-    parse_pipeline(spec, None)
+    nested = args.pass_pipeline
+    spec = module_pipeline(nested) if nested is not None else args.passes
+    make_pipeline(spec)
     parts = list(split_input(text)) if args.split_input_file else [(0, text)]
     code = DONE
     outputs: list[str] = []
@@ -134,7 +131,7 @@ def transform(
             error.rule = f"pass {previous.name} must leave a module that verifies"
             raise
 
-    run_passes(parse_pipeline(spec, after_pass), context, module)
+    run_passes(make_pipeline(spec, after_pass), context, module)
     return _print(module, args)
 
 
@@ -153,69 +150,6 @@ def run_passes(pipeline: Any, context: Any, module: Any) -> None:
     except (DiagnosticException, PassFailedException) as error:
         message = str(error).strip().split("\n")[-1] or type(error).__name__
         raise CompileError(f"a pass failed: {message}") from error
-
-
-_PASS_PACKAGES = (
-    "tilewright.passes",
-    "tilewright.passes.host",
-    "tilewright.passes.xegpu",
-    "tilewright.targets.cpu",
-)
-
-
-def available_passes() -> dict[str, Callable[[], type[ModulePass]]]:
-    """Every pass by name; one of Tilewright hides a stock pass of the same name."""
-    from xdsl.transforms import get_all_passes
-
-    passes: dict[str, Callable[[], type[ModulePass]]] = dict(get_all_passes())
-    for package in _PASS_PACKAGES:
-        for module in _modules(package):
-            for value in vars(module).values():
-                if _is_pass(value) and value.__module__ == module.__name__:
-                    passes[value.name] = partial(_itself, value)
-    return passes
-
-
-def _modules(package: str) -> Iterator[ModuleType]:
-    for info in pkgutil.iter_modules(importlib.import_module(package).__path__, package + "."):
-        yield importlib.import_module(info.name)
-
-
-def _is_pass(value: object) -> TypeGuard[type[ModulePass]]:
-    return isinstance(value, type) and issubclass(value, ModulePass) and hasattr(value, "name")
-
-
-def _itself(value: type[ModulePass]) -> type[ModulePass]:
-    return value
-
-
-def pipeline_text(text: str) -> str:
-    """The passes inside ``builtin.module(...)``; UsageError when they are not in one."""
-    match = re.fullmatch(r"\s*builtin\.module\((.*)\)\s*", text, flags=re.DOTALL)
-    if match is None:
-        raise UsageError(f'--pass-pipeline {text!r} is not of the form "builtin.module(...)"')
-    return match[1]
-
-
-def parse_pipeline(spec: str, callback: Any) -> Any:
-    """The pipeline that ``spec`` lists; UsageError names what is no pass or no option."""
-    import difflib
-
-    from xdsl.passes import PassPipeline
-    from xdsl.utils.exceptions import ArgSpecParseError, ParseError
-
-    if not spec.strip():
-        return PassPipeline((), callback)
-    known = available_passes()
-    for name in re.findall(r"(?:^|,)\s*([\w-]+)", re.sub(r"\{[^}]*\}", "", spec)):
-        if name not in known:
-            close = difflib.get_close_matches(name, known, 1)
-            meant = f"; did you mean {close[0]!r}?" if close else ""
-            raise UsageError(f"no pass is called {name!r}{meant} (opt --list shows them)")
-    try:
-        return PassPipeline.parse_spec(known, spec, callback)
-    except (ArgSpecParseError, ParseError, ValueError, TypeError) as error:
-        raise UsageError(f"pipeline {spec!r}: {str(error).strip().splitlines()[-1]}") from None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ import sys
 import tempfile
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,9 +27,11 @@ from tilewright.tools.directives import check_lines, directives
 from tilewright.tools.exits import DONE, INPUT_ERROR, UsageError
 from tilewright.tools.sources import (
     Source,
+    check_python,
     find_kernel,
     parse_argument,
     parse_constexprs,
+    parse_grid,
     parse_source,
     python_error,
     random_array,
@@ -93,7 +94,7 @@ def execute(args: argparse.Namespace) -> int:
 
 def run_file(source: Source, rest: list[str]) -> int:
     """Executes a Python file as the main program."""
-    Path(source.path).open().close()  # an error of its own, not of the program's
+    check_python(source.path)  # an error of its own, not of the program's
     warnings.showwarning = show_warning
     argv = sys.argv
     sys.argv = [source.path, *rest]
@@ -119,6 +120,7 @@ def run_file(source: Source, rest: list[str]) -> int:
 def run_kernel(source: Source, args: argparse.Namespace) -> int:
     """Launches one kernel on random arrays, and prints what became of each array."""
     kernel = find_kernel(source)
+    constexprs = parse_constexprs(args.set, kernel)
     seed = args.seed if args.seed is not None else int(np.random.SeedSequence().entropy) % (1 << 31)  # pyright: ignore[reportArgumentType, reportOperatorIssue]
     rng = np.random.default_rng(seed)
     values = [parse_argument(text) for text in args.args]
@@ -126,7 +128,8 @@ def run_kernel(source: Source, args: argparse.Namespace) -> int:
         random_array(v, rng) if hasattr(v, "shape") and not np.isscalar(v) else v for v in values
     ]
     try:
-        kernel[parse_grid(args.grid)](*values, **parse_constexprs(args.set))
+        known = {p.name: p.default for p in kernel.parameters if p.constexpr} | constexprs
+        kernel[parse_grid(args.grid, known)](*values, **constexprs)
     except LaunchError as error:
         raise error.at(definition(kernel.function)) from None
     print(f"seed {seed}")
@@ -149,16 +152,12 @@ def summary(array: np.ndarray[Any, Any]) -> str:
     )
 
 
-def parse_grid(text: str) -> tuple[int, ...]:
-    """``4,2`` as a grid."""
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise UsageError(f"--grid {text!r} is not of the form X, X,Y or X,Y,Z") from None
-
-
 def run_module(source: Source, args: argparse.Namespace) -> int:
     """Executes an MLIR module from its entry."""
+    if args.args or args.set:
+        raise UsageError(
+            "--args and --set are for Python kernels: arrays that an MLIR entry takes are made at random"
+        )
     text = source.read()
     if not args.filecheck:
         return execute_module(text, source.name, args)

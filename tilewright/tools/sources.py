@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import io
 import linecache
+import operator
 import re
 import sys
-from collections.abc import Iterator, Sequence
+import tokenize
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -50,20 +53,46 @@ class Source:
     def read(self) -> str:
         """The text; CompileError when it is no UTF-8, OSError when it cannot be read."""
         data = sys.stdin.buffer.read() if self.path == "-" else Path(self.path).read_bytes()
-        try:
-            return data.decode()
-        except UnicodeDecodeError as error:
-            line = data.count(b"\n", 0, error.start) + 1
-            column = error.start - data.rfind(b"\n", 0, error.start)
-            raise CompileError(
-                "this byte is no UTF-8 text", location=Location(self.name, line, column)
-            ) from None
+        return decoded(data, self.name)
+
+
+def decoded(data: bytes, name: str) -> str:
+    """The text of a file, without the mark that some editors put at its start; CompileError when it is no UTF-8."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        column = error.start - data.rfind(b"\n", 0, error.start)
+        raise CompileError(
+            f"this byte (0x{data[error.start]:02x}) is no UTF-8 text",
+            location=Location(name, line, column),
+            hint="a text in another encoding has to be saved as UTF-8",
+        ) from None
 
 
 def parse_source(text: str) -> Source:
     """``FILE.mlir``, ``-``, ``FILE.py`` or ``FILE.py:KERNEL``."""
     match = re.fullmatch(r"(.+\.py):(\w+)", text)
-    return Source(match[1], match[2]) if match else Source(text)
+    if match is not None:
+        return Source(match[1], match[2])
+    file, colon, name = text.rpartition(":")
+    if colon and name.isidentifier() and Path(file).is_file() and not Path(text).exists():
+        raise UsageError(
+            f"{text}: a name after the colon is that of a kernel in a Python file",
+            hint=f"name the file alone: {file}",
+        )
+    return Source(text)
+
+
+def check_python(path: str) -> None:
+    """OSError when a Python file cannot be read, CompileError when it is no UTF-8 and does not say what it is."""
+    data = Path(path).read_bytes()
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+    except SyntaxError:  # neither UTF-8 nor a name of something else in the first two lines
+        encoding = "utf-8"
+    if encoding.startswith("utf-8"):
+        decoded(data, path)
 
 
 def split_input(text: str) -> Iterator[tuple[int, str]]:
@@ -76,9 +105,8 @@ def split_input(text: str) -> Iterator[tuple[int, str]]:
 
 def load_python(path: str) -> Any:
     """The module of a Python file, executed under its own name (not as ``__main__``)."""
+    check_python(path)
     file = Path(path).resolve()
-    if not file.is_file():
-        raise FileNotFoundError(2, "no such file", path)
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} cannot be imported")
@@ -146,8 +174,13 @@ def find_kernel(source: Source) -> Any:
     if source.kernel is None:
         if len(kernels) == 1:
             return next(iter(kernels.values()))
+        if not kernels:
+            raise CompileError(
+                f"{source.path} has no kernel",
+                rule="a kernel is a function of the file that @tw.kernel decorates",
+            )
         raise UsageError(
-            f"{source.path} has {len(kernels)} kernels ({', '.join(kernels) or 'none'}): "
+            f"{source.path} has {len(kernels)} kernels ({', '.join(kernels)}): "
             f"name one as {source.path}:KERNEL"
         )
     if source.kernel not in kernels:
@@ -196,15 +229,65 @@ def parse_value(text: str) -> Any:
             ) from None
 
 
-def parse_constexprs(settings: Sequence[str]) -> dict[str, Any]:
-    """``BM=128 DTYPE=bf16`` as a dictionary."""
+def parse_constexprs(settings: Sequence[str], kernel: Any = None) -> dict[str, Any]:
+    """``BM=128 DTYPE=bf16`` as a dictionary; UsageError names what is no constexpr of ``kernel``."""
     found: dict[str, Any] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals or not name.isidentifier():
             raise UsageError(f"{setting!r} is not of the form NAME=VALUE")
         found[name] = parse_value(value)
+    if kernel is not None:
+        known_constexprs(found, kernel)
     return found
+
+
+def known_constexprs(names: Iterable[str], kernel: Any) -> None:
+    """UsageError where ``kernel`` has no constexpr of one of the names."""
+    known = [p.name for p in kernel.parameters if p.constexpr]
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f"kernel {kernel.name} has no constexpr {name!r}",
+                hint=f"its constexprs are {', '.join(known)}" if known else "it has none",
+            )
+
+
+_OPERATORS: dict[type, Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
+
+
+def parse_grid(text: str, constexprs: Mapping[str, Any] | None = None) -> tuple[int, ...]:
+    """``cdiv(2048, BM), 4``: integers, constexprs, + - * // and cdiv; nothing else is evaluated."""
+
+    def value(node: ast.AST) -> int:
+        match node:
+            case ast.Constant(value=int(number)):
+                return number
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -value(operand)
+            case ast.Name(id=name) if constexprs and isinstance(constexprs.get(name), int):
+                return constexprs[name]
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+                return _OPERATORS[type(op)](value(left), value(right))
+            case ast.Call(func=ast.Name(id="cdiv"), args=[a, b], keywords=[]):
+                return -(-value(a) // value(b))
+            case _:
+                raise UsageError(
+                    f"--grid {text!r}: {ast.unparse(node)!r} is no integer, constexpr, + - * // or cdiv",
+                    hint="a grid has one to three axes: 4 or 4,2 or 'cdiv(2048, BM), 4'",
+                )
+
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+        nodes = tree.elts if isinstance(tree, ast.Tuple) else [tree]
+        return tuple(value(node) for node in nodes)
+    except (SyntaxError, ZeroDivisionError) as error:
+        raise UsageError(f"--grid {text!r}: {error.args[0]}") from None
 
 
 def random_array(spec: ArraySpec, rng: np.random.Generator) -> np.ndarray[Any, Any]:

@@ -9,9 +9,7 @@ a kernel leaves to `tw.auto` find it.
 from __future__ import annotations
 
 import argparse
-import ast
 import itertools
-import operator
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,8 +26,10 @@ from tilewright.tools.console import err, out
 from tilewright.tools.exits import DONE, UsageError
 from tilewright.tools.sources import (
     find_kernel,
+    known_constexprs,
     parse_argument,
     parse_constexprs,
+    parse_grid,
     parse_source,
     parse_value,
     random_array,
@@ -56,7 +56,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="of integers and constexprs: 'cdiv(2048, BM), 4'",
     )
-    parser.add_argument("--target", default="cpu")
+    parser.add_argument(
+        "--target", default="cpu", help="what to compile for: cpu (default), cuda, ..."
+    )
     parser.add_argument("--budget", type=float, default=10.0, metavar="S", help="seconds (10)")
     parser.add_argument("--seed", type=int, help="of the random data")
 
@@ -79,8 +81,9 @@ def execute(args: argparse.Namespace) -> int:
     if not source.is_python:
         raise UsageError("tune searches constexprs, which kernels of a Python file have")
     kernel = find_kernel(source).options(target=args.target)
-    fixed = parse_constexprs(args.set)
+    fixed = parse_constexprs(args.set, kernel)
     choices = parse_choices(args.tries)
+    known_constexprs(choices, kernel)
     rng = np.random.default_rng(args.seed)
     given = [parse_argument(text) for text in args.args]
     values = [random_array(v, rng) if isinstance(v, ArraySpec) else v for v in given]
@@ -136,7 +139,7 @@ def compile_all(
         say(f"compiling {i + 1} of {len(combinations)}: {text_of(constexprs)}")
         fresh = [v.copy() if isinstance(v, np.ndarray) else v for v in values]
         try:
-            run = kernel[evaluate_grid(grid, constexprs)]
+            run = kernel[parse_grid(grid, constexprs)]
             run(*fresh, **constexprs)
         except TilewrightError as error:
             refused.append(error)
@@ -200,37 +203,3 @@ def show(candidates: Sequence[Candidate], best: Candidate) -> None:
 
 def text_of(constexprs: Mapping[str, Any]) -> str:
     return " ".join(f"{name}={value}" for name, value in constexprs.items())
-
-
-_OPERATORS: dict[type, Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-}
-
-
-def evaluate_grid(text: str, constexprs: Mapping[str, Any]) -> tuple[int, ...]:
-    """``cdiv(2048, BM), 4``: integers, constexprs, + - * // and cdiv; nothing else is evaluated."""
-
-    def value(node: ast.AST) -> int:
-        match node:
-            case ast.Constant(value=int(number)):
-                return number
-            case ast.Name(id=name) if isinstance(constexprs.get(name), int):
-                return constexprs[name]
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-                return _OPERATORS[type(op)](value(left), value(right))
-            case ast.Call(func=ast.Name(id="cdiv"), args=[a, b], keywords=[]):
-                return -(-value(a) // value(b))
-            case _:
-                raise UsageError(
-                    f"--grid {text!r}: {ast.unparse(node)!r} is no integer, constexpr, + - * // or cdiv"
-                )
-
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-        nodes = tree.elts if isinstance(tree, ast.Tuple) else [tree]
-        return tuple(value(node) for node in nodes)
-    except (SyntaxError, ZeroDivisionError) as error:
-        raise UsageError(f"--grid {text!r}: {error.args[0]}") from None

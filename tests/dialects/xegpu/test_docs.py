@@ -11,7 +11,7 @@ from tilewright.diagnostics import TilewrightError, UnsupportedError
 from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module
 from tilewright.passes.xegpu.check_legal import XeGPUCheckLegal
-from tilewright.tools.opt import available_passes
+from tilewright.tools.pipelines import available_passes
 
 PAGE = (Path(__file__).parents[3] / "docs" / "xegpu.md").read_text()
 
