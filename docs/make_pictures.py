@@ -1,4 +1,4 @@
-"""Draws docs/img/*.svg, the pictures of docs/programming-model.md, from tilewright.layout.
+"""Draws the pictures of ownership in docs/img/*.svg from tilewright.layout and from what the compiler makes.
 
     python docs/make_pictures.py          writes the pictures
     python docs/make_pictures.py --check  exits with 1 when one is not up to date
@@ -11,11 +11,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
+
+from xdsl.dialects.builtin import ModuleOp
 
 from tilewright import layout as ly
 from tilewright import uarch
+from tilewright.dialects import make_context
+from tilewright.dialects.text import parse_module
+from tilewright.dialects.xegpu.distribution import distribution
 from tilewright.layout import derive, plan
+from tilewright.passes.xegpu.pipeline import lower
+from tilewright.passes.xegpu.to_xetile import XeGPUToXeTile
 from tilewright.tools import ownership as draw
 from tilewright.tools.drawing import Picture, stack
 from tilewright.uarch.sm90 import smem_tile
@@ -70,6 +79,53 @@ def product() -> Picture:
         above.height + 8,
     )
     return sheet
+
+
+GEMM = Path(__file__).parents[1] / "examples/rfc/xegpu_1_1_gemm_prefetch.mlir"
+
+
+@cache
+def levels() -> dict[str, ModuleOp]:
+    """The GEMM of docs/tile-to-instruction.md behind every pass."""
+    module = parse_module(GEMM.read_text(encoding="utf-8"), GEMM.name)
+    XeGPUToXeTile().apply(make_context(), module)
+    found: dict[str, ModuleOp] = {}
+    lower(module, make_context(), observe=lambda name, m: found.update({name: m.clone()}))
+    return found
+
+
+def ops_of(stage: str, name: str) -> list[Any]:
+    """The ops of one kind behind a pass, in program order."""
+    return [op for op in levels()[stage].walk() if op.name == name]
+
+
+def prefetch() -> Picture:
+    """Who prefetches what of A and B: the tiles of a later step, dealt out to all subgroups."""
+    pictures: list[Picture] = []
+    for op, name in zip(ops_of("xegpu-place-barriers", "xegpu.prefetch_nd"), "AB", strict=True):
+        tile = op.tensor_desc.type
+        owned = distribution(tile.ownership).over(tile.get_shape())
+        pictures.append(draw.subgroups(owned, f"{name}, prefetched", side=260))
+    return stack(pictures, across=True)
+
+
+def pieces() -> Picture:
+    """What one subgroup holds, cut into instructions; thick lines go around what one message moves."""
+    held = [op.value.type.get_shape() for op in ops_of("xegpu-slm-layout", "xegpu.load_nd")]
+    held += [op.result.type.get_shape() for op in ops_of("xegpu-slm-layout", "xegpu.dpas")]
+    loads = [op.tensor_desc.type for op in ops_of("xegpu-blocking", "xegpu.load_nd")]
+    store = ops_of("xegpu-blocking", "xegpu.store_nd")[0].tensor_desc.type
+    product = ops_of("xegpu-blocking", "xegpu.dpas")[0]
+    blocks = [v.type.get_shape() for v in (*product.operands[:2], product.result)]
+    pictures: list[Picture] = []
+    for name, shape, block, moved in zip(
+        "ABC", held, blocks, (loads[0], loads[-1], store), strict=True
+    ):
+        rows, columns = moved.get_shape()
+        message = (rows, columns * moved.array_length)
+        side = 5 * max(shape)
+        pictures.append(draw.instructions(shape, block, name, message=message, side=side))
+    return stack(pictures, across=True)
 
 
 def dpas() -> Picture:
@@ -127,7 +183,8 @@ def panel() -> Picture:
 
 
 PICTURES: dict[str, Callable[[], Picture]] = {
-    p.__name__: p for p in (deals, order, product, dpas, mma_sync, transpose, swizzle, panel)
+    p.__name__: p
+    for p in (deals, order, product, prefetch, pieces, dpas, mma_sync, transpose, swizzle, panel)
 }
 
 

@@ -1,6 +1,8 @@
-"""Writes what docs/xe.md shows of real output: two inner loops side by side, machine code, a refusal.
+"""Writes what docs/xe.md and docs/tile-to-instruction.md show of real output.
 
-python docs/make_xe.py          writes the page's generated parts (machine code only where ocloc is installed)
+Two inner loops side by side, the remark and the refusal of maps that do not fit, machine code, a refusal for registers.
+
+python docs/make_xe.py          writes the pages' generated parts (machine code only where ocloc is installed)
 python docs/make_xe.py --check  exits with 1 when one is not up to date
 """
 
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tempfile
 from collections.abc import Iterator
 from itertools import groupby, zip_longest
 from pathlib import Path
@@ -19,14 +22,14 @@ from tilewright.tools.compile import compile_source
 from tilewright.tools.sources import parse_source
 
 ROOT = Path(__file__).parents[1]
-PAGE = Path(__file__).parent / "xe.md"
+DOCS = Path(__file__).parent
 BY_HAND = ROOT / "examples/08_xe_lanes.mlir"
 FROM_WORKGROUP = ROOT / "examples/rfc/xegpu_1_1_gemm_prefetch.mlir"
 TOO_LARGE = ROOT / "examples/rfc/xegpu_1_3_two_cache_levels.mlir"
 
 
-def compiled(path: Path) -> Any:
-    return compile_source(parse_source(str(path)), [], [], {"target": "xe-pvc"})
+def compiled(path: Path | str, arguments: tuple[str, ...] = ()) -> Any:
+    return compile_source(parse_source(str(path)), list(arguments), [], {"target": "xe-pvc"})
 
 
 def inner_loop(llvm: str) -> list[str]:
@@ -71,23 +74,59 @@ def refusal() -> Iterator[str]:
         yield "```"
 
 
-PARTS = {"loops": side_by_side, "refusal": refusal, "machine code": machine_code}
+TILE_TO_INSTRUCTION = "tile-to-instruction.md"
+
+
+def _shown(name: str) -> Iterator[str]:
+    """What the compiler says of the program that the page shows under a file's name."""
+    page = (DOCS / TILE_TO_INSTRUCTION).read_text()
+    program = re.search(rf"^```python\n(# {name}\n.*?)^```", page, flags=re.M | re.S)
+    assert program is not None, name
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        path.write_text("import tilewright as tw\n" + program[1].removeprefix(f"# {name}\n"))
+        try:
+            said = compiled(f"{path}:add", ("f32[64,64]",) * 3).remarks
+        except TilewrightError as error:
+            said = str(error).splitlines()
+    yield "```"
+    yield from (line.replace(f"{folder}/", "") for line in said)
+    yield "```"
+
+
+def conflict() -> Iterator[str]:
+    yield from _shown("conflict.py")
+
+
+def not_dealt() -> Iterator[str]:
+    yield from _shown("uneven.py")
+
+
+PARTS = {
+    TILE_TO_INSTRUCTION: {"loops": side_by_side, "conflict": conflict, "uneven": not_dealt},
+    "xe.md": {"machine code": machine_code, "refusal": refusal},
+}
 
 
 def main() -> int:
-    text = page = PAGE.read_text()
-    for name, make in PARTS.items():
-        if name == "machine code" and offline.missing():
-            continue
-        pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
-        body = "\n".join(make())
-        text = re.sub(pattern, lambda m, b=body: f"{m.group(1)}{b}\n{m.group(2)}", text, flags=re.S)
-    if "--check" in sys.argv[1:]:
-        if text != page:
-            print(f"{PAGE} is not up to date: python docs/make_xe.py writes it")
-        return int(text != page)
-    PAGE.write_text(text)
-    return 0
+    status = 0
+    for name, parts in PARTS.items():
+        text = page = (DOCS / name).read_text()
+        for part, make in parts.items():
+            if part == "machine code" and offline.missing():
+                continue
+            pattern = rf"(<!-- {part} -->\n).*?(<!-- end -->)"
+            assert re.search(pattern, text, flags=re.S), f"{name} has no place for {part}"
+            body = "\n".join(make())
+            text = re.sub(
+                pattern, lambda m, b=body: f"{m.group(1)}{b}\n{m.group(2)}", text, flags=re.S
+            )
+        if "--check" not in sys.argv[1:]:
+            (DOCS / name).write_text(text)
+        elif text != page:
+            print(f"{name} is not up to date: python docs/make_xe.py writes it")
+            status = 1
+    return status
 
 
 if __name__ == "__main__":

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from xdsl.dialects import scf
 
+from tilewright import uarch
 from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module, print_module
 from tilewright.passes.xegpu.pipeline import lower
@@ -59,3 +62,21 @@ def test_every_pass_of_the_page_exists():
     table = PAGE.split("## The passes")[1].split("##")[0]
     for name in re.findall(r"`([a-z]+(?:-[a-z0-9]+)+)", table):
         assert name in known or name == "xe-lane-to-mach" or name.startswith("xegpu-"), name
+
+
+def test_a_table_is_a_machine(monkeypatch):
+    """The table of the page, under the name that it gets there, makes the products that the page says."""
+    source = re.search(
+        r"^```python\n(from dataclasses.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL
+    )
+    assert source is not None
+    toy = ModuleType("tilewright.uarch.toy")
+    exec(source[1], vars(toy))
+    monkeypatch.setitem(sys.modules, toy.__name__, toy)
+    monkeypatch.setitem(uarch._MODULES, "xe-toy", ("toy", "TOY"))
+    module = parse_module(GEMM.read_text(), GEMM.name)
+    XeGPUToXeTile().apply(make_context(), module)
+    lower(module, make_context(), chip="toy")
+    loop = next(op for op in module.walk() if isinstance(op, scf.ForOp))
+    products = [str(op.result.type) for op in loop.walk() if op.name == "xegpu.dpas"]
+    assert products == ["vector<4xf32>"] * 64

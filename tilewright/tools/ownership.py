@@ -45,17 +45,67 @@ def subgroups(layout: Layout, title: str = "", *, side: float = 300) -> Picture:
     return stack(rows, 6)
 
 
+def instructions(
+    shape: Sequence[int],
+    block: Sequence[int],
+    title: str = "",
+    *,
+    message: Sequence[int] | None = None,
+    side: float = 300,
+) -> Picture:
+    """A subgroup's tile to scale, cut into the blocks of its instructions, which are numbered in row-major order.
+
+    ``message``: extents of what one block message moves, outlined. Of a rank above 2 the last two dimensions
+    are drawn.
+    """
+    steps = (1, *block)[-2], block[-1]
+    rows, columns = (
+        -(-extent // step) for extent, step in zip((1, *shape)[-2:], steps, strict=True)
+    )
+
+    def paint(row: int, column: int) -> tuple[str, str, str]:
+        i, j = row // steps[0], column // steps[1]
+        return color(i, j, rows, columns), str(i * columns + j), f"block {i * columns + j}"
+
+    size = "x".join(map(str, block))
+    note = f"{_size_text(shape, ())}, {rows * columns} of {size}"
+    return _blocks(shape, steps, title, note, side, paint, outline=message)
+
+
 def _plane(layout: Layout, leading: tuple[int, ...], title: str, side: float) -> Picture:
-    rows, columns = (1, *layout.shape)[-2:]
+    steps = (_block(layout, -2), _block(layout, -1))
+
+    def paint(row: int, column: int) -> tuple[str, str, str]:
+        at = (*leading, row, column)[-layout.rank :]
+        owners = _owners(layout, at)
+        fill = color(*_family(layout, Axis.SUBGROUP, at))
+        return fill, _ids(owners, 8), f"subgroups {_ids(owners, 99)}"
+
+    note = _size_text(layout.shape, leading)
+    return _blocks(layout.shape, steps, title, note, side, paint, name=str(layout))
+
+
+def _blocks(
+    shape: Sequence[int],
+    steps: tuple[int, int],
+    title: str,
+    note: str,
+    side: float,
+    paint: Callable[[int, int], tuple[str, str, str]],
+    *,
+    name: str = "",
+    outline: Sequence[int] | None = None,
+) -> Picture:
+    """A tile to scale in blocks of ``steps``; ``paint`` gives colour, text and tip of the block at (row, column)."""
+    rows, columns = (1, *shape)[-2:]
     scale = side / max(rows, columns)
-    steps = [_block(layout, d) for d in range(-2, 0)]
     # A flat tile is drawn thicker than it is, so that its blocks can be seen.
     thick, wide = min(side, 16 * rows / steps[0]), min(side, 24 * columns / steps[1])
     width, height = max(columns * scale, wide), max(rows * scale, thick)
     corners = [range(0, rows, steps[0]), range(0, columns, steps[1])]
-    picture = Picture(title=title or str(layout))
+    picture = Picture(title=title or name)
     picture.width, picture.height = _MARGIN + width + 40, _HEAD + height + 26
-    _heading(picture, title, _size_text(layout.shape, leading))
+    _heading(picture, title, note)
     if len(corners[0]) * len(corners[1]) > _MAX_CELLS:
         picture.height = _HEAD + 20
         count = f"{len(corners[0])}x{len(corners[1])} blocks are too many to draw"
@@ -64,18 +114,20 @@ def _plane(layout: Layout, leading: tuple[int, ...], title: str, side: float) ->
     px, py = width / columns, height / rows
     for row in corners[0]:
         for column in corners[1]:
-            at = (*leading, row, column)[-layout.rank :]
-            owners = _owners(layout, at)
+            fill, text, tip = paint(row, column)
             x, y = _MARGIN + column * px, _HEAD + row * py
             w, h = steps[1] * px, steps[0] * py
             last = (row + steps[0] - 1, column + steps[1] - 1)
-            tip = (
-                f"rows {row}..{last[0]}, columns {column}..{last[1]}: subgroups {_ids(owners, 99)}"
-            )
-            fill = color(*_family(layout, Axis.SUBGROUP, at))
+            tip = f"rows {row}..{last[0]}, columns {column}..{last[1]}: {tip}"
             picture.add(Rect(x, y, w, h, fill, "#ffffff", 1.5, tip))
-            _fit(picture, x + w / 2, y + h / 2, w, h, _ids(owners, 8))
+            _fit(picture, x + w / 2, y + h / 2, w, h, text)
     picture.add(Rect(_MARGIN, _HEAD, width, height, "none", INK, 1.2))
+    if outline is not None:
+        for row in range(0, rows, outline[-2]):
+            for column in range(0, columns, outline[-1]):
+                x, y = _MARGIN + column * px, _HEAD + row * py
+                w, h = min(outline[-1], columns - column) * px, min(outline[-2], rows - row) * py
+                picture.add(Rect(x, y, w, h, "none", INK, 3))
     _ruler(picture, corners[0], rows, py, down=True)
     _ruler(picture, corners[1], columns, px, down=False, below=_HEAD + height)
     return picture

@@ -68,7 +68,21 @@ class Owned:
     shape: tuple[int, ...]
     map: ly.Distribution
     text: str
-    places: list[str] = field(default_factory=list[str])
+    lines: dict[str, set[int]] = field(default_factory=dict[str, set[int]])
+    """Where each kind of op that uses it stands; no line where an op has no place."""
+
+    @property
+    def places(self) -> list[str]:
+        """``xegpu.dpas, lines 3, 7 to 9`` for every kind of op."""
+        return [name + _lines(sorted(lines)) for name, lines in self.lines.items()]
+
+    @property
+    def instruction(self) -> tuple[int, ...] | None:
+        """The block of one instruction in the dimensions of the tile."""
+        inst, sliced = self.map.inst_data, self.map.sliced
+        if inst is None:
+            return None
+        return tuple(extent for dim, extent in enumerate(inst) if dim not in sliced)
 
     @property
     def layout(self) -> ly.Layout:
@@ -87,6 +101,8 @@ class Owned:
             words.append(f"{tile.subgroups} subgroups with {count} each")
             if (shared := tile.replicas(ly.Axis.SUBGROUP)) > 1:
                 words.append(f"each part shared by {shared}")
+        if (block := self.instruction) is not None:
+            words.append(f"instructions of {'x'.join(map(str, block))}")
         if self.map.lane_layout is not None:
             words.append(f"{tile.lanes} lanes with {tile.registers} elements each")
         return f"{size}: " + "; ".join(words)
@@ -149,9 +165,9 @@ def collect(module: ModuleOp) -> list[Owned]:
                 continue
             owned = found.setdefault((shape, described), Owned(shape, described, text))
             where = location_of(op)
-            place = op.name + (f", line {where.line}" if where is not None else "")
-            if place not in owned.places:
-                owned.places.append(place)
+            lines = owned.lines.setdefault(op.name, set())
+            if where is not None:
+                lines.add(where.line)
     return list(found.values())
 
 
@@ -189,18 +205,22 @@ def owned_at_levels(stages: Mapping[str, str | bytes], chip: str) -> dict[str, l
 
 
 def draw(owned: Owned) -> Picture:
-    """One map: the subgroups' parts, and beside them the lanes of the first instruction block."""
+    """One map: the subgroups' parts, the blocks of their instructions, and the lanes of the first of these."""
     pictures: list[Picture] = []
     tile, described = owned.layout, owned.map
     if described.sg_layout is not None:
         pictures.append(ownership.subgroups(tile, "subgroups"))
+    part, block = described.part_shape(owned.shape), owned.instruction
+    if block is not None and block != part:
+        pictures.append(ownership.instructions(part, block, "a subgroup's instructions"))
     if described.lane_layout is not None and len(owned.shape) <= 2:
-        part = described.part_shape(owned.shape)
+        part = block or part
         rows, columns = (1, *part)[-2:]
         size = "x".join(map(str, part))
         corner = f", corner of {size}" if rows > 16 or columns > 32 else ""
         lanes = described.subgroup_level().over(part)
-        title = f"lanes and registers of a subgroup{corner}"
+        whose = "a subgroup" if block is None else "an instruction"
+        title = f"lanes and registers of {whose}{corner}"
         pictures.append(ownership.fragments(lanes, title, cell=26, rows=16, columns=32))
     sheet = heading(owned.text)
     if pictures:
@@ -232,13 +252,24 @@ def page(
 def _cards(found: Sequence[Owned]) -> str:
     cards: list[str] = []
     for owned in found:
-        places = "".join(f"<li>{html.escape(p)}</li>" for p in owned.places[:12])
-        more = f"<li>and {len(owned.places) - 12} more</li>" if len(owned.places) > 12 else ""
+        places = "".join(f"<li>{html.escape(p)}</li>" for p in owned.places)
         cards.append(
             f'<div class="card">{draw(owned).svg()}<div>{html.escape(owned.summary)}</div>'
-            f"<ul>{places}{more}</ul></div>"
+            f"<ul>{places}</ul></div>"
         )
     return "".join(cards)
+
+
+def _lines(lines: Sequence[int]) -> str:
+    """``, line 4`` or ``, lines 3, 7 to 9``; ascending numbers."""
+    runs: list[list[int]] = []
+    for line in lines:
+        if runs and line == runs[-1][1] + 1:
+            runs[-1][1] = line
+        else:
+            runs.append([line, line])
+    told = ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in runs)
+    return f", line{'s' if len(lines) > 1 else ''} {told}" if told else ""
 
 
 def _list(found: Sequence[Owned]) -> None:

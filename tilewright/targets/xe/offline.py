@@ -91,6 +91,11 @@ def compile_offline(
             f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not installed: there is no offline ISA",
             hint=HINT,
         )
+    if machine not in DEVICES:
+        raise ToolMissing(
+            f"no offline compiler here knows {machine}: there is no offline ISA",
+            hint=f"it knows {', '.join(DEVICES)}; every stage up to SPIR-V is there",
+        )
     device, platform = DEVICES[machine]
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "kernel.spv")
