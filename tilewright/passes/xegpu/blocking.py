@@ -62,6 +62,7 @@ from tilewright.passes.xegpu.ownership import (
     xe_machine,
 )
 from tilewright.passes.xegpu.pieces import Shape, grid_of, starts, zeros
+from tilewright.passes.xegpu.plain_forms import plain_forms
 from tilewright.passes.xegpu.rebuild import floats_or_ints
 from tilewright.passes.xegpu.sg_maps import dpas_instruction
 from tilewright.passes.xegpu.sink_loads import sink_scattered_loads
@@ -88,6 +89,7 @@ class XeGPUBlocking(ModulePass):
 
 def block(kernel: gpu.FuncOp, xe: XeMachine) -> None:
     """Rewrites a kernel of subgroup level to instruction-sized ops, in place."""
+    plain_forms(kernel)
     _Block(kernel, xe).kernel(kernel)
     sink_scattered_loads(kernel.body.block)
 

@@ -26,6 +26,7 @@ from tilewright.dialects import xegpu
 from tilewright.passes.level import infer_level
 from tilewright.passes.xegpu.blocks import SCATTERED, created, surface_fault
 from tilewright.passes.xegpu.ownership import xe_machine
+from tilewright.passes.xegpu.plain_forms import plain_forms
 from tilewright.uarch.xe import XeMachine
 
 
@@ -49,6 +50,7 @@ class XeGPUBlockOpFallback(ModulePass):
 
 def mark(kernel: gpu.FuncOp, xe: XeMachine) -> None:
     """Marks the ops of a kernel."""
+    plain_forms(kernel)
     for op in kernel.walk():
         if not isinstance(op, xegpu.BlockAccess):
             continue

@@ -18,8 +18,10 @@ from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.upstream.vector import (
+    DeinterleaveOp,
     ExtractStridedSliceOp,
     InsertStridedSliceOp,
+    InterleaveOp,
     MultiReductionOp,
     ShapeCastOp,
     TransposeOp,
@@ -105,6 +107,12 @@ def relations(op: Operation, mma: Mma = lambda _: None) -> Iterator[Relation]:
                 lambda d: rules.bitcast_operand(d, b.type, a.type),
                 0,
             )
+        case InterleaveOp():
+            for n, part in enumerate((op.lhs, op.rhs)):
+                yield Relation(op, op.result, part, _halved, _doubled, n)
+        case DeinterleaveOp():
+            yield Relation(op, op.res1, op.source, _doubled, _halved, 0)
+            yield Relation(op, op.res1, op.res2, same, same)
         case ExtractStridedSliceOp() | InsertStridedSliceOp() | vector.ExtractOp():
             yield from _slices(op)
         case vector.InsertOp():
@@ -187,6 +195,14 @@ def _broadcast(op: vector.BroadcastOp) -> Iterator[Relation]:
     yield Relation(
         op, a, b, lambda d: rules.broadcast_operand(d, wide, narrow), None, 0, guess_back=widened
     )
+
+
+def _halved(d: Distribution) -> Distribution:
+    return rules.counted(d, 2, 1)
+
+
+def _doubled(d: Distribution) -> Distribution:
+    return rules.counted(d, 1, 2)
 
 
 def _transpose(op: TransposeOp) -> Iterator[Relation]:

@@ -60,6 +60,31 @@ def broadcast_operand(d: Distribution, shape: Shape, narrow: Shape) -> Distribut
     return ly.slice_(d, list(range(lead))) if lead else d
 
 
+def without_single(d: Distribution) -> Distribution:
+    """A slice without the sliced dimensions along which there is one owner at every level: a plain layout
+    where that is all of them."""
+    fields = (d.sg_layout, d.inst_data, d.lane_layout, d.lane_data)
+    single = [i for i in d.sliced if all(f is None or f[i] == 1 for f in fields)]
+    left = [i for i in range(d.field_rank) if i not in single]
+    if not single or not left:
+        return d
+
+    def kept(field: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        return None if field is None else tuple(field[i] for i in left)
+
+    order = None if d.order is None else tuple(left.index(i) for i in d.order if i in left)
+    return replace(
+        d,
+        sg_layout=kept(d.sg_layout),
+        sg_data=kept(d.sg_data),
+        inst_data=kept(d.inst_data),
+        lane_layout=kept(d.lane_layout),
+        lane_data=kept(d.lane_data),
+        order=order,
+        sliced=tuple(left.index(i) for i in d.sliced if i in left),
+    )
+
+
 def with_unit_dims(d: Distribution, shape: Shape) -> Distribution:
     """A slice as a map of the whole rank, on a value of extent 1 along the sliced dimensions."""
     whole = replace(d, sliced=())
@@ -86,7 +111,7 @@ def reshape(d: Distribution, shape: Shape, other: Shape) -> Distribution:
             return _around_slices(d, shape, other)
     units = [i for i, n in enumerate(shape) if n == 1]
     if len(shape) > len(other) and tuple(n for n in shape if n != 1) == other:
-        return ly.slice_(d, units)
+        return without_single(ly.slice_(d, units))
     try:
         return derive.reshape_input(d, shape, other)
     except LayoutError:
@@ -221,15 +246,17 @@ def bitcast_operand(d: Distribution, result: Attribute, source: Attribute) -> Di
     """vector.bitcast's source: the last dimension counts elements of another width."""
     assert isinstance(result, VectorType) and isinstance(source, VectorType)
     wide, narrow = element_bits(source.element_type), element_bits(result.element_type)
+    return counted(d, max(1, wide // narrow), max(1, narrow // wide))
+
+
+def counted(d: Distribution, fewer: int, more: int) -> Distribution:
+    """The map of a value whose last dimension has `more` elements for every `fewer` of the given one."""
     last = kept_fields(d)[-1]
-    if wide == narrow:
-        return d
-    if wide > narrow:
-        return derive.bitcast_input(d, wide // narrow, last)
-    factor = narrow // wide
+    if fewer > 1:
+        return derive.bitcast_input(d, fewer, last)
 
     def widened(field: tuple[int, ...] | None) -> tuple[int, ...] | None:
-        return None if field is None else (*field[:last], field[last] * factor, *field[last + 1 :])
+        return None if field is None else (*field[:last], field[last] * more, *field[last + 1 :])
 
     return replace(
         d,

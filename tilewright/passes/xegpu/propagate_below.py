@@ -22,12 +22,14 @@ from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.lane_layouts import lane_attribute
 from tilewright.passes.xegpu.lane_rows import add_remarks
 from tilewright.passes.xegpu.ownership import OwnershipAnalysis, is_free, is_vector, lanes_of
+from tilewright.passes.xegpu.plain_forms import plain_forms
 from tilewright.uarch.xe import XeMachine
 
 
 def propagate_below(kernel: gpu.FuncOp, machine: XeMachine, *, lanes_only: bool) -> None:
     """Writes inst_data and lanes (`lanes_only`: of pieces that are instructions already) to every value."""
     _realisable(kernel, machine)
+    plain_forms(kernel)
     analysis = OwnershipAnalysis(kernel, machine, whole=lanes_only)
     found: list[tuple[SSAValue, LayoutAttr]] = []
     stores: list[tuple[Operation, LayoutAttr]] = []

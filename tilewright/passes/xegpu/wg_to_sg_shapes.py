@@ -16,8 +16,10 @@ from xdsl.ir import Operation, SSAValue
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.vector import (
+    DeinterleaveOp,
     ExtractStridedSliceOp,
     InsertStridedSliceOp,
+    InterleaveOp,
     ShapeCastOp,
     TransposeOp,
 )
@@ -127,6 +129,29 @@ def bitcast(to: Distributor, op: Operation) -> None:
     kind = to.piece_type(result.type, d)
     made = [to.add(to.carry_layout(vector.BitcastOp(piece, kind), d)) for piece in pieces]
     to.define(result, made)
+
+
+@handles("vector.interleave")
+def interleave(to: Distributor, op: Operation) -> None:
+    assert isinstance(op, InterleaveOp)
+    d = to.result_layout(op)
+    have = rules.counted(d, 2, 1)
+    pieces = zip(to.pieces(op.lhs, have, "lhs"), to.pieces(op.rhs, have, "rhs"), strict=True)
+    made = [to.add(to.carry_layout(InterleaveOp(a, b), d)) for a, b in pieces]
+    to.define(op.result, made)
+
+
+@handles("vector.deinterleave")
+def deinterleave(to: Distributor, op: Operation) -> None:
+    assert isinstance(op, DeinterleaveOp)
+    d = to.result_layout(op)
+    made = [DeinterleaveOp(p) for p in to.pieces(op.source, rules.counted(d, 1, 2), "the source")]
+    for new in made:
+        for index in range(2):
+            to.carry_layout(new, d, index)
+        to.put(new)
+    to.define(op.res1, [new.res1 for new in made])
+    to.define(op.res2, [new.res2 for new in made])
 
 
 @handles("xegpu.convert_layout")

@@ -1,0 +1,90 @@
+"""Batches and interleaved values: subgroup-level forms that no instruction has, down to lanes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.draws import fresh_rng
+from tests.lowering.programs import lowered, ops
+from tilewright.dialects.text import parse_module, print_module
+from tilewright.passes.xegpu.pipeline import SUBGROUP, WORKGROUP
+
+BATCHED = """
+#a = #xegpu.layout<sg_layout = [1, 2, 2], sg_data = [1, 16, 32]>
+#b = #xegpu.layout<sg_layout = [1, 2, 2], sg_data = [1, 32, 16]>
+#c = #xegpu.layout<sg_layout = [1, 2, 2], sg_data = [1, 16, 16]>
+gpu.module @m { gpu.func @f(%a: memref<3x32x32xf16>, %b: memref<3x32x32xf16>, %c: memref<3x32x32xf32>) kernel {
+  %n = gpu.block_id x
+  %ta = xegpu.create_nd_tdesc %a : memref<3x32x32xf16> -> !xegpu.tensor_desc<1x32x32xf16, #a>
+  %tb = xegpu.create_nd_tdesc %b : memref<3x32x32xf16> -> !xegpu.tensor_desc<1x32x32xf16, #b>
+  %tc = xegpu.create_nd_tdesc %c : memref<3x32x32xf32> -> !xegpu.tensor_desc<1x32x32xf32, #c>
+  xegpu.prefetch_nd %ta[%n, 0, 0] : !xegpu.tensor_desc<1x32x32xf16, #a>
+  %x = xegpu.load_nd %ta[%n, 0, 0] : !xegpu.tensor_desc<1x32x32xf16, #a> -> vector<1x32x32xf16>
+  %y = xegpu.load_nd %tb[%n, 0, 0] : !xegpu.tensor_desc<1x32x32xf16, #b> -> vector<1x32x32xf16>
+  %p = vector.shape_cast %x : vector<1x32x32xf16> to vector<32x32xf16>
+  %q = vector.shape_cast %y : vector<1x32x32xf16> to vector<32x32xf16>
+  %d = xegpu.dpas %p, %q : vector<32x32xf16>, vector<32x32xf16> -> vector<32x32xf32>
+  %z = vector.shape_cast %d : vector<32x32xf32> to vector<1x32x32xf32>
+  xegpu.store_nd %z, %tc[%n, 0, 0] : vector<1x32x32xf32>, !xegpu.tensor_desc<1x32x32xf32, #c>
+  gpu.return } }
+"""
+
+
+def random(*shape: int, dtype: Any = np.float32) -> Any:
+    return fresh_rng().standard_normal(shape).astype(dtype)
+
+
+def test_a_batch_is_a_matrix_per_workgroup():
+    """Unit dimensions cost nothing: no exchange between subgroups, one message per operand."""
+    args = [random(3, 32, 32, dtype=np.float16) for _ in range(2)]
+    args.append(np.full((3, 32, 32), np.nan, np.float32))
+    found = lowered(parse_module(BATCHED), (3, 1, 1), args, (*WORKGROUP, *SUBGROUP))
+    assert not ops(found, "xegpu.store_matrix")
+    assert len(ops(found, "xegpu.load_nd")) == 2
+    assert len(ops(found, "xegpu.dpas")) == 4
+
+
+def test_several_matrices_at_once():
+    text = """
+    #l = #xegpu.layout<sg_layout = [2, 1, 2], sg_data = [2, 16, 16]>
+    gpu.module @m { gpu.func @f(%a: memref<4x16x32xf32>, %c: memref<4x16x32xf32>) kernel {
+      %ta = xegpu.create_nd_tdesc %a : memref<4x16x32xf32> -> !xegpu.tensor_desc<4x16x32xf32, #l>
+      %tc = xegpu.create_nd_tdesc %c : memref<4x16x32xf32> -> !xegpu.tensor_desc<4x16x32xf32, #l>
+      %x = xegpu.load_nd %ta[0, 0, 0] : !xegpu.tensor_desc<4x16x32xf32, #l> -> vector<4x16x32xf32>
+      %y = arith.addf %x, %x : vector<4x16x32xf32>
+      xegpu.store_nd %y, %tc[0, 0, 0] : vector<4x16x32xf32>, !xegpu.tensor_desc<4x16x32xf32, #l>
+      gpu.return } }
+    """
+    args = [random(4, 16, 32), np.full((4, 16, 32), np.nan, np.float32)]
+    found = lowered(parse_module(text), (1, 1, 1), args, (*WORKGROUP, *SUBGROUP))
+    assert not ops(found, "xegpu.store_matrix")
+
+
+@pytest.mark.parametrize("element", ["f16", "i8", "f32"])
+def test_interleaved_values(element: str):
+    """Neighbours in memory come from both operands, and back; nothing crosses subgroups."""
+    text = """
+    #l = #xegpu.layout<sg_layout = [2, 2], sg_data = [8, 32]>
+    gpu.module @m { gpu.func @f(%a: memref<16x64xT>, %b: memref<16x64xT>, %c: memref<16x128xT>, %e: memref<16x64xT>)
+        kernel {
+      %ta = xegpu.create_nd_tdesc %a : memref<16x64xT> -> !xegpu.tensor_desc<16x64xT, #l>
+      %tb = xegpu.create_nd_tdesc %b : memref<16x64xT> -> !xegpu.tensor_desc<16x64xT>
+      %tc = xegpu.create_nd_tdesc %c : memref<16x128xT> -> !xegpu.tensor_desc<16x128xT>
+      %te = xegpu.create_nd_tdesc %e : memref<16x64xT> -> !xegpu.tensor_desc<16x64xT>
+      %x = xegpu.load_nd %ta[0, 0] : !xegpu.tensor_desc<16x64xT, #l> -> vector<16x64xT>
+      %y = xegpu.load_nd %tb[0, 0] : !xegpu.tensor_desc<16x64xT> -> vector<16x64xT>
+      %z = vector.interleave %x, %y : vector<16x64xT> -> vector<16x128xT>
+      xegpu.store_nd %z, %tc[0, 0] : vector<16x128xT>, !xegpu.tensor_desc<16x128xT>
+      %u, %v = vector.deinterleave %z : vector<16x128xT> -> vector<16x64xT>
+      xegpu.store_nd %v, %te[0, 0] : vector<16x64xT>, !xegpu.tensor_desc<16x64xT>
+      gpu.return } }
+    """.replace("T", element)
+    dtype = {"f16": np.float16, "i8": np.int8, "f32": np.float32}[element]
+    a, b = ((10 * random(16, 64)).astype(dtype) for _ in range(2))
+    args = [a, b, np.zeros((16, 128), dtype), np.zeros((16, 64), dtype)]
+    found = lowered(parse_module(text), (1, 1, 1), args, WORKGROUP)
+    assert "vector.interleave" in print_module(found) and not ops(found, "xegpu.store_matrix")
+    lowered(parse_module(text), (1, 1, 1), args, (*WORKGROUP, *SUBGROUP))
