@@ -42,3 +42,62 @@ def test_a_function_whose_outer_loops_are_the_grid(
     file.write_text(re.sub(r"(?<!%c)4096", "512", text))
     assert main(["check", str(file), "--target", "xe-pvc", "--grid", "1"]) == 0
     assert "stages agree" in capsys.readouterr().out
+
+
+PROGRAMS = {
+    "rows apart": """
+    #l = #xegpu.layout<sg_layout = [2, 2], sg_data = [8, 16]>
+    gpu.module @m { gpu.func @f(%a: memref<16x32xf32, strided<[64, 1]>>, %c: memref<16x32xf32>) kernel {
+      %t = xegpu.create_nd_tdesc %a : memref<16x32xf32, strided<[64, 1]>> -> !xegpu.tensor_desc<16x32xf32, #l>
+      %u = xegpu.create_nd_tdesc %c : memref<16x32xf32> -> !xegpu.tensor_desc<16x32xf32, #l>
+      %x = xegpu.load_nd %t[0, 0] : !xegpu.tensor_desc<16x32xf32, #l> -> vector<16x32xf32>
+      xegpu.store_nd %x, %u[0, 0] : vector<16x32xf32>, !xegpu.tensor_desc<16x32xf32, #l>
+      gpu.return } }""",
+    "tf32 in memory": """
+    #l = #xegpu.layout<sg_layout = [2, 2], sg_data = [8, 16]>
+    gpu.module @m { gpu.func @f(%a: memref<16x32xtf32>, %b: memref<32x32xtf32>, %c: memref<16x32xf32>) kernel {
+      %t = xegpu.create_nd_tdesc %a : memref<16x32xtf32> -> !xegpu.tensor_desc<16x32xtf32>
+      %u = xegpu.create_nd_tdesc %b : memref<32x32xtf32> -> !xegpu.tensor_desc<32x32xtf32>
+      %v = xegpu.create_nd_tdesc %c : memref<16x32xf32> -> !xegpu.tensor_desc<16x32xf32, #l>
+      %x = xegpu.load_nd %t[0, 0] : !xegpu.tensor_desc<16x32xtf32> -> vector<16x32xtf32>
+      %y = xegpu.load_nd %u[0, 0] : !xegpu.tensor_desc<32x32xtf32> -> vector<32x32xtf32>
+      %z = xegpu.dpas %x, %y : vector<16x32xtf32>, vector<32x32xtf32> -> vector<16x32xf32>
+      xegpu.store_nd %z, %v[0, 0] : vector<16x32xf32>, !xegpu.tensor_desc<16x32xf32, #l>
+      gpu.return } }""",
+    "owners change in a loop": """
+    #l = #xegpu.layout<sg_layout = [4, 2], sg_data = [16, 16]>
+    #k = #xegpu.layout<sg_layout = [2, 4], sg_data = [32, 8]>
+    gpu.module @m { gpu.func @f(%a: memref<64x64xf32>, %c: memref<64x32xf32>) kernel {
+      %c0 = arith.constant 0 : index
+      %c32 = arith.constant 32 : index
+      %c64 = arith.constant 64 : index
+      %z = arith.constant dense<0.0> : vector<64x32xf32>
+      %t = xegpu.create_nd_tdesc %a : memref<64x64xf32> -> !xegpu.tensor_desc<64x32xf32>
+      %u = xegpu.create_nd_tdesc %c : memref<64x32xf32> -> !xegpu.tensor_desc<64x32xf32, #k>
+      %r:2 = scf.for %i = %c0 to %c64 step %c32 iter_args(%p = %z, %q = %z) -> (vector<64x32xf32>, vector<64x32xf32>) {
+        %x = xegpu.load_nd %t[0, %i] <{layout = #l}> : !xegpu.tensor_desc<64x32xf32> -> vector<64x32xf32>
+        %y = xegpu.load_nd %t[0, %i] <{layout = #k}> : !xegpu.tensor_desc<64x32xf32> -> vector<64x32xf32>
+        %m = arith.addf %p, %x : vector<64x32xf32>
+        %n = arith.addf %q, %y : vector<64x32xf32>
+        %o = arith.addf %n, %p : vector<64x32xf32>
+        scf.yield %m, %o : vector<64x32xf32>, vector<64x32xf32>
+      }
+      xegpu.store_nd %r#1, %u[0, 0] : vector<64x32xf32>, !xegpu.tensor_desc<64x32xf32, #k>
+      gpu.return } }""",
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_workgroup_programs(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Inputs are what the types say; through OpenCL too, where a runtime is installed."""
+    file = tmp_path / "program.mlir"
+    file.write_text(PROGRAMS[name])
+    code = main(["check", str(file), "--target", "xe-pvc"])
+    assert code == 0, capsys.readouterr().err
+
+
+def test_elements_that_no_array_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "program.mlir"
+    file.write_text(PROGRAMS["rows apart"].replace("xf32", "xi4"))
+    assert main(["check", str(file), "--target", "xe-pvc"]) == 1
+    assert "is no element type of a tile" in capsys.readouterr().err

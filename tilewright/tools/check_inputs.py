@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, cast
 
 import numpy as np
@@ -16,6 +17,7 @@ from xdsl.dialects.builtin import IndexType, MemRefType
 from xdsl.ir import Attribute, BlockArgument
 
 from tilewright import dtypes
+from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.runtime.arrays import ArraySpec
 from tilewright.tools.exits import UsageError
@@ -46,7 +48,12 @@ class Inputs:
 
 
 def _like(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A copy with the same strides, gaps between rows included."""
     copy = np.empty_like(array)  # keeps the order of strides
+    if copy.strides != array.strides and array.size and min(array.strides) > 0:
+        reach = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True))
+        buffer = np.zeros(reach + array.itemsize, np.uint8)
+        copy = np.ndarray(array.shape, array.dtype, buffer=buffer, strides=array.strides)
     copy[...] = array
     return copy
 
@@ -65,13 +72,26 @@ def specs_of(kernel: gpu.FuncOp) -> list[ArraySpec | Attribute]:
             extent if extent >= 0 else _extent(analysis, mine, dim, len(type.get_shape()))
             for dim, extent in enumerate(type.get_shape())
         )
-        specs.append(ArraySpec(shape, dtypes.from_mlir(type.element_type), _strides(type, shape)))
+        try:
+            dtype = dtypes.from_mlir(type.element_type)
+        except TypeError as error:
+            raise error_at(
+                kernel,
+                f"argument {argument.index} is a {type}: {error}",
+                hint="arrays of 8 bits per element and wider, of floats and integers",
+                kind=UnsupportedError,
+            ) from None
+        specs.append(ArraySpec(shape, dtype, _strides(type, shape)))
     return specs
 
 
 def _strides(type: MemRefType[Attribute], shape: Sequence[int]) -> tuple[int, ...] | None:
     """Strides that the type asks for: None for row-major, else the unit one wherever it stands."""
     given = type.get_strides()
+    if given is not None and all(s is not None and s > 0 for s in given):
+        stated = tuple(int(s) for s in given if s is not None)
+        rows = tuple(prod(shape[dim + 1 :]) for dim in range(len(shape)))
+        return None if stated == rows else stated
     if given is None or len(shape) < 2 or given[-1] == 1 or 1 not in given:
         return None
     order = sorted(range(len(shape)), key=lambda dim: given[dim] != 1)

@@ -298,6 +298,8 @@ def random_array(spec: ArraySpec, rng: np.random.Generator) -> np.ndarray[Any, A
     dtype = spec.dtype.numpy
     if spec.dtype.is_float:
         flat = rng.standard_normal(size).astype(dtype)
+        if spec.dtype.name == "tf32":  # held in 32 bits, of which the last 13 are 0
+            flat = (flat.view(np.uint32) & np.uint32(0xFFFFE000)).view(dtype)
     elif spec.dtype.is_bool:
         flat = rng.integers(0, 2, size).astype(dtype)
     else:

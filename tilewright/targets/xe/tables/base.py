@@ -33,6 +33,8 @@ class Table:
     """SPIR-V version, where a consumer needs an old one."""
     finish: Callable[[bytes], bytes] = field(default=lambda data: data)
     """Last change of the SPIR-V words."""
+    text: Callable[[str], str] = field(default=lambda text: text)
+    """Last change of the LLVM text."""
 
 
 def neutral(p: Printer, op: Operation, callee: str, form: Form, args: list[Arg]) -> str:
@@ -132,7 +134,8 @@ def table(name: str) -> Table:
 
 def emit(module: ModuleOp, name: str) -> str:
     """LLVM IR text of a lowered module."""
-    return emit_module(module, target_of(table(name)))
+    chosen = table(name)
+    return chosen.text(emit_module(module, target_of(chosen)))
 
 
 def emit_spirv(text: str, name: str) -> bytes:

@@ -5,6 +5,8 @@ Prefetches do nothing. Named barriers are refused: nothing says that a CPU's sub
 
 from __future__ import annotations
 
+import re
+
 from xdsl.ir import Operation
 
 from tilewright.codegen.printer import Arg, Printer, unsupported
@@ -45,4 +47,40 @@ def _callee(p: Printer, op: Operation, callee: str, form: Form, args: list[Arg])
             )
 
 
-TABLE = Table("emu", _callee, EXTENSIONS)
+_PHI = re.compile(r"  (%[\w.]+) = phi (i\d+) (.*)")
+
+
+def opaque_counters(text: str) -> str:
+    """Loop counters of kernels with barriers pass through memory.
+
+    Intel's CPU runtime (2025.x) takes sums of a counter and a subgroup's number for recurrences of their own, and
+    in a loop with a barrier starts them wrongly for the second half of a workgroup's subgroups.
+    """
+    if "ControlBarrier" not in text:
+        return text
+    lines: list[str] = []
+    waiting: list[tuple[str, str]] = []
+    slots: list[str] = []
+    entry = -1
+    for line in text.splitlines():
+        if line.startswith("define "):
+            entry, slots = -1, []
+        phi = _PHI.match(line)
+        if waiting and phi is None and " = phi " not in line:
+            for name, kind in waiting:
+                lines.append(f"  store volatile {kind} {name}.counted, ptr {name}.slot")
+                lines.append(f"  {name} = load volatile {kind}, ptr {name}.slot")
+            waiting = []
+        if phi is not None and phi[2] != "i1":
+            waiting.append((phi[1], phi[2]))
+            slots.append(f"  {phi[1]}.slot = alloca {phi[2]}")
+            line = f"  {phi[1]}.counted = phi {phi[2]} {phi[3]}"
+        if line == "}" and slots:
+            lines[entry:entry] = slots
+        lines.append(line)
+        if line == "entry:":
+            entry = len(lines)
+    return "\n".join(lines) + "\n"
+
+
+TABLE = Table("emu", _callee, EXTENSIONS, text=opaque_counters)
