@@ -28,6 +28,7 @@ from tilewright.targets.xe.run_once import run_once
 from tilewright.targets.xe.schedule import order_by_demand
 from tilewright.targets.xe.split_loads import split_loads
 from tilewright.targets.xe.words import branches_give_words
+from tilewright.targets.xe.wraps import hide_wraps
 from tilewright.uarch.xe import XeMachine
 
 MANY_ADDRESSES = 32
@@ -160,5 +161,7 @@ def _lowered(
             "bytes, which block messages can load, avoid it"
         )
     observe("xe-lane-to-mach", lowered.module)
+    if hide_wraps(lowered.module):
+        observe("xe-wraps", lowered.module)
     ir["mach"] = print_module(lowered.module, readable=True)
     return lowered, registers, pressure
