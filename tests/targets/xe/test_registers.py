@@ -310,6 +310,77 @@ def test_stores_come_early(rng: np.random.Generator) -> None:
         )
 
 
+def epilogue(pieces: int) -> str:
+    """c * a + r, summed up first and stored afterwards; the factor is shared by every second piece. Then a word of
+    shared memory is read."""
+    made = "".join(
+        f"""
+    %r{i} = xegpu.load_nd %tr[{8 * i}, 0] : !xegpu.tensor_desc<8x16xf32> -> vector<8xf32>
+    %m{i} = arith.mulf %x{i}, %f{i % 2} : vector<8xf32>
+    %y{i} = arith.addf %m{i}, %r{i} : vector<8xf32>
+    %z{i} = arith.truncf %y{i} : vector<8xf32> to vector<8xf16>"""
+        for i in range(pieces)
+    )
+    return (
+        kernels.head(
+            "%a: memref<64x16xf32>, %r: memref<64x16xf32>, %f: memref<16x16xf32>, %out: memref<64x16xf16>, "
+            "%word: memref<16xf32>"
+        ).replace(
+            "tilewright.level",
+            "tilewright.args = [{noalias}, {noalias}, {noalias}, {noalias}, {noalias}], tilewright.level",
+        )
+        + """
+    %t = xegpu.create_nd_tdesc %a : memref<64x16xf32> -> !xegpu.tensor_desc<8x16xf32>
+    %tr = xegpu.create_nd_tdesc %r : memref<64x16xf32> -> !xegpu.tensor_desc<8x16xf32>
+    %tf = xegpu.create_nd_tdesc %f : memref<16x16xf32> -> !xegpu.tensor_desc<8x16xf32>
+    %o = xegpu.create_nd_tdesc %out : memref<64x16xf16> -> !xegpu.tensor_desc<8x16xf16>
+    %shared = memref.alloc() : memref<64xi8, 3>
+    %md = xegpu.create_mem_desc %shared : memref<64xi8, 3> -> !xegpu.mem_desc<1x16xf32>"""
+        + "".join(
+            f"""
+    %f{i} = xegpu.load_nd %tf[{8 * i}, 0] : !xegpu.tensor_desc<8x16xf32> -> vector<8xf32>"""
+            for i in range(2)
+        )
+        + "".join(
+            f"""
+    %x{i} = xegpu.load_nd %t[{8 * i}, 0] : !xegpu.tensor_desc<8x16xf32> -> vector<8xf32>"""
+            for i in range(pieces)
+        )
+        + made
+        + "".join(
+            f"\n    xegpu.store_nd %z{i}, %o[{8 * i}, 0] : vector<8xf16>, !xegpu.tensor_desc<8x16xf16>"
+            for i in range(pieces)
+        )
+        + """
+    %c0 = arith.constant 0 : index
+    %seven = arith.constant 7.0 : f32
+    xegpu.store_matrix %seven, %md[%c0, %lane] : f32, !xegpu.mem_desc<1x16xf32>, index, index
+    %w = xegpu.load_matrix %md[%c0, %lane] : !xegpu.mem_desc<1x16xf32>, index, index -> f32
+    xegpu.store %w, %word[%lane], %true : f32, memref<16xf32>, index, i1"""
+        + kernels.FOOT
+    )
+
+
+def test_an_epilogue_goes_piece_by_piece(rng: np.random.Generator) -> None:
+    """Every piece is stored before the next one is begun, though another order would load the factors once; what is
+    read of shared memory keeps no store back."""
+    module = parse_module(epilogue(8), "kernel.mlir")
+    order_by_demand(kernel_of(module), 16)
+    module.verify()
+    steps = [
+        op.name
+        for op in kernel_of(module).walk()
+        if op.name in ("arith.addf", "arith.truncf", "xegpu.store_nd")
+    ]
+    assert steps == 8 * ["arith.addf", "arith.truncf", "xegpu.store_nd"]
+    a, r = (rng.standard_normal((64, 16)).astype(np.float32) for _ in range(2))
+    f = rng.standard_normal((16, 16)).astype(np.float32)
+    out, word = np.full((64, 16), np.nan, np.float16), np.full(16, np.nan, np.float32)
+    reference.run(module, (1, 1, 1), [a, r, f, out, word])
+    np.testing.assert_array_equal(out, (a * np.tile(f, (4, 1)) + r).astype(np.float16))
+    np.testing.assert_array_equal(word, 7)
+
+
 def test_fold(rng: np.random.Generator) -> None:
     """Arithmetic on numbers that are known goes; what is stored stays the same."""
     text = (

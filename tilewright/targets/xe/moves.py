@@ -67,6 +67,9 @@ def _memory(op: Operation) -> SSAValue | None:
         source = None if made is None else made.source
     elif isinstance(op, xegpu.LoadGatherOp | xegpu.StoreScatterOp | xegpu.AtomicRMWOp):
         source = op.source_operand
+    elif isinstance(op, xegpu.LoadMatrixOp | xegpu.StoreMatrixOp):
+        described = op.mem_desc.owner
+        source = described.source if isinstance(described, xegpu.CreateMemDescOp) else None
     else:
         source = next((v for v in op.operands if isinstance(v.type, MemRefType)), None)
     if source is None:

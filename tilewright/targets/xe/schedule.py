@@ -4,9 +4,11 @@
     x = a * s; y = b * s; p = exp x; q = exp y             x = a * s; p = exp x; y = b * s; q = exp y
 
 Requires: a lane program. Guarantees: the same results. Within a stretch without barriers, loops or writes that others
-read (`moves`), loads, parts of fragments and what only grows stand right before their first user; of the other ops
-that could come next comes the one after which the fewest registers live, the first of the program among equals. Loads
-hide less latency so: it runs only where registers would not suffice.
+read (`moves`), loads, parts of fragments and what only grows stand right before their first user. Of the other ops that
+could come next come those that free registers, then those that the next store waits for (a compiler moves what only a
+masked store reads into its branch, and holds the operands up to there: an epilogue goes piece by piece up to its
+stores), of these the one after which the fewest registers live, among equals the one that goes on with the newest
+value. Loads hide less latency so: it runs only where registers would not suffice.
 """
 
 from __future__ import annotations
@@ -104,6 +106,7 @@ class _Stretch:
         self.members = set(ops)
         self.order: list[Operation] = []
         self.done: set[Operation] = set()
+        self.made_at: dict[SSAValue, int] = {}
         self.readers: dict[SSAValue, set[Operation]] = {}
         reads = {op: _reads(op) for op in ops}
         self.reads = {op: self._large(values) for op, values in reads.items()}
@@ -146,8 +149,14 @@ class _Stretch:
                 for each in self.waiting[op]:
                     self.consumers.setdefault(each, set()).add(op)
         self.ready: dict[Operation, _Candidate] = {}
+        self.goal = self._goals()
         # Of what an op waits for, that which others read too, or which reads what others made.
         self.heavy = {op: self._shared([*self.waiting[op], op]) for op in ops if not _waits(op)}
+        # What lives within the others only.
+        self.passing = {
+            op: {v for each in set(self.waiting[op]) - set(group) for v in self.makes[each]}
+            for op, group in self.heavy.items()
+        }
 
     def _large(self, values: Sequence[SSAValue]) -> set[SSAValue]:
         """Those that take a part of a register per lane; masks and numbers are not worth an order."""
@@ -168,7 +177,7 @@ class _Stretch:
     def candidate(self, op: Operation) -> _Candidate:
         group = [each for each in self.heavy[op] if each not in self.done]
         made = {value for each in group for value in self.makes[each]}
-        read = {value for each in group for value in self.reads[each]}
+        read = {v for each in group for v in self.reads[each] if v not in self.passing[op]}
         inside = set(group)
         ends = {value for value in read if value not in self.kept and self.readers[value] <= inside}
         new, gone = self.liveness.total(made), self.liveness.total(ends)
@@ -180,6 +189,32 @@ class _Stretch:
         )
         return _Candidate(frozenset(made | read), (new - gone + held, new))
 
+    def rank(self, op: Operation) -> tuple[int, ...]:
+        """What frees registers; what the next store needs; then by registers; among equals what goes on with the
+        newest value, then the order of the program."""
+        cost = self.ready[op].cost
+        goal = -1 if cost[0] < 0 else self.goal.get(op, len(self.ops))
+        return goal, *cost, -self._newest(op), self.positions[op]
+
+    def _goals(self) -> dict[Operation, int]:
+        """Of every op that a store needs, the number of the first such store."""
+        goal: dict[Operation, int] = {}
+        for n, op in reversed(list(enumerate(self.ops))):
+            mine = min(n if stores(op) else len(self.ops), goal.get(op, len(self.ops)))
+            if mine == len(self.ops):
+                continue
+            goal[op] = mine
+            for each in (*self.before.get(op, ()), *self.waiting.get(op, ())):
+                goal[each] = min(mine, goal.get(each, mine))
+        return goal
+
+    def _newest(self, op: Operation) -> int:
+        """When the newest value that an op reads was made. A product waits for the one that made its accumulator: it
+        is not to follow it."""
+        if op.name == "xegpu.dpas":
+            return -1
+        return max((self.made_at.get(root, -1) for root in self.reads[op]), default=-1)
+
     def _all_ready(self, op: Operation) -> bool:
         return all(each in self.ready for each in self.consumers[op] if each not in self.done)
 
@@ -187,6 +222,7 @@ class _Stretch:
         for op in group:
             self.done.add(op)
             self.order.append(op)
+            self.made_at.update(dict.fromkeys(self.makes[op], len(self.order)))
             for value in self.reads[op]:
                 self.readers[value].discard(op)
 
@@ -213,7 +249,7 @@ class _Stretch:
                 users[each].append(op)
         self._enter([op for op in anchors if not missing[op]])
         while self.ready:
-            best = min(self.ready, key=lambda op: (*self.ready[op].cost, self.positions[op]))
+            best = min(self.ready, key=self.rank)
             chosen = self.ready.pop(best)
             self.take([op for op in (*self.waiting[best], best) if op not in self.done])
             self._refresh(chosen.roots)
