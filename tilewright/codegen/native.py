@@ -1,4 +1,4 @@
-"""The x86 of this process: what LLVM's reading of CPUID says, never the name of the processor.
+"""The x86 of this process: what LLVM's reading of CPUID says; abilities never by the name of the processor.
 
 AMX also needs leave of the operating system's kernel (arch_prctl), which is asked for once and may be refused.
 """
@@ -22,6 +22,14 @@ def host_features() -> frozenset[str]:
 
     features: Any = llvm.get_host_cpu_features()
     return frozenset(name for name, on in features.items() if on)
+
+
+@cache
+def host_core() -> str:
+    """LLVM's name of the core, from CPUID's family and model: a key of tables of rates, never of abilities."""
+    import llvmlite.binding as llvm
+
+    return str(llvm.get_host_cpu_name())
 
 
 @cache

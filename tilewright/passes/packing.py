@@ -56,6 +56,8 @@ class Panels:
     depth: int
     align: int = 1
     """Ranges of k start and end at multiples of this."""
+    biased: bool = False
+    """Integers are stored with their top bit flipped."""
 
 
 PanelsOf = Callable[[VectorType, VectorType, Attribute], tuple[Panels, Panels]]
@@ -177,7 +179,7 @@ class Packing:
         except NoValue:
             return None
         body = prologue(chain)
-        panels = PanelsType(wanted.lanes, wanted.group, wanted.element, k_axis)
+        panels = PanelsType(wanted.lanes, wanted.group, wanted.element, k_axis, wanted.biased)
         pack = PackOp(access.base, used, body, panels, wanted.depth, IntegerAttr(0, 64))
         pack.location = chain.load.location  # pyright: ignore
         at.insert(pack)

@@ -194,7 +194,7 @@ MICRO_KERNELS: Final = (
     # Bytes of any signs, widened to 16 bits while packing.
     _vector("vpdpwssd.zmm", {"avx512f", "avx512vnni"}, _I16, 2, 128),
     _vector("vpmaddwd.zmm", {"avx512f", "avx512bw"}, _I16, 2, 64),
-    # Half the rate of f32 FMA on the core measured, twice on Zen 4: chosen by measurement only.
+    # Half the rate of f32 FMA on the core measured, twice on others: see CORE_RATES.
     _vector("vdpbf16ps.zmm", {"avx512f", "avx512bf16"}, ("bf16", "bf16", "f32"), 2, 32),
     _vector("fma.ymm", {"avx2", "fma"}, _F32, 1, 32),
     _vector("fma.ymm", {"avx2", "fma"}, _F64, 1, 16),
@@ -205,11 +205,46 @@ MICRO_KERNELS: Final = (
 )
 
 
-def micro_kernels(features: Collection[str], a: str, b: str, accumulator: str) -> list[MicroKernel]:
+CORE_RATES: Final = table(
+    {
+        # One 512-bit instruction per cycle, whichever: measured, 10 chains each, 3.69 GHz.
+        "znver4": table(
+            {
+                ("fma.zmm", "f32"): 32,
+                ("fma.zmm", "f64"): 16,
+                ("vpdpbusd.zmm", "u8"): 128,
+                ("vpdpwssd.zmm", "i16"): 64,
+                ("vdpbf16ps.zmm", "bf16"): 64,
+                ("fma.ymm", "f32"): 32,
+                ("fma.ymm", "f64"): 16,
+            }
+        ),
+    }
+)
+"""Flops per cycle of cores (LLVM's names) by micro-kernel and type of A, where they are not those of MICRO_KERNELS."""
+
+
+def rate(kernel: MicroKernel, core: str = "") -> float:
+    """Flops per cycle of a micro-kernel's instruction on a core; of the core that was measured for others."""
+    known = CORE_RATES.get(core)
+    found = known.get((kernel.name, kernel.types[0])) if known is not None else None
+    return kernel.flops_per_cycle if found is None else found
+
+
+def micro_kernels(
+    features: Collection[str], a: str, b: str, accumulator: str, core: str = ""
+) -> list[MicroKernel]:
     """Micro-kernels of exactly these types that a machine with ``features`` can run, fastest first."""
     have = set(features)
     able = [m for m in MICRO_KERNELS if m.types == (a, b, accumulator) and m.features <= have]
-    return sorted(able, key=lambda m: -m.flops_per_cycle)
+    return sorted(able, key=lambda m: -rate(m, core))
+
+
+def dots_of_bf16_pay(features: Collection[str], core: str) -> bool:
+    """Whether vectors multiply bf16 faster as pairs than widened to f32."""
+    pairs = micro_kernels(set(features) - {"amx-tile"}, "bf16", "bf16", "f32", core)
+    wide = micro_kernels(features, *_F32, core)
+    return bool(pairs) and rate(pairs[0], core) > rate(wide[0], core)
 
 
 def _tile_fragments(k: int, pack: int, m: int, n: int) -> Fragments:

@@ -20,6 +20,7 @@ from xdsl.dialects.builtin import (
     IndexType,
     IntAttr,
     IntegerAttr,
+    IntegerType,
     MemRefType,
     VectorType,
     i64,
@@ -57,7 +58,9 @@ class PanelsType(ParametrizedAttribute, TypeAttribute):
     The array's two inner dimensions are x (the dimension that is kept) and k (the dimension that is summed); `k` says
     which of the two k is. Panels hold `lanes` consecutive x; in a panel, groups of `group` consecutive k follow one
     another: element (x, k) lies at `((x / lanes) * K + k / group * group) * lanes + (x % lanes) * group + k % group`
-    within its block of k. Missing elements are zero.
+    within its block of k. Missing elements are zero. With `biased` the top bit of each (integer) element is stored
+    flipped, as instructions want that take one operand unsigned and the other signed; a panel's values are the array's
+    all the same.
     """
 
     name = "stage.panels"
@@ -66,9 +69,18 @@ class PanelsType(ParametrizedAttribute, TypeAttribute):
     group: IntAttr
     element_type: Attribute
     k: IntAttr
+    biased: IntAttr
 
-    def __init__(self, lanes: int, group: int, element_type: Attribute, k: int):
-        super().__init__(IntAttr(lanes), IntAttr(group), element_type, IntAttr(k))
+    def __init__(
+        self, lanes: int, group: int, element_type: Attribute, k: int, biased: bool = False
+    ):
+        super().__init__(
+            IntAttr(lanes), IntAttr(group), element_type, IntAttr(k), IntAttr(int(biased))
+        )
+
+    def verify(self) -> None:
+        if self.biased.data and not isinstance(self.element_type, IntegerType):
+            raise VerifyException(f"biased panels hold integers, not {self.element_type}")
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
@@ -80,13 +92,16 @@ class PanelsType(ParametrizedAttribute, TypeAttribute):
             parser.parse_keyword("k")
             parser.parse_punctuation("=")
             k = parser.parse_integer()
-        return [IntAttr(lanes), IntAttr(group), element, IntAttr(k)]
+            biased = parser.parse_optional_punctuation(",") is not None
+            if biased:
+                parser.parse_keyword("biased")
+        return [IntAttr(lanes), IntAttr(group), element, IntAttr(k), IntAttr(int(biased))]
 
     def print_parameters(self, printer: Printer) -> None:
         with printer.in_angle_brackets():
             printer.print_string(f"{self.lanes.data}x{self.group.data}x")
             printer.print_attribute(self.element_type)
-            printer.print_string(f", k = {self.k.data}")
+            printer.print_string(f", k = {self.k.data}{', biased' if self.biased.data else ''}")
 
 
 @irdl_op_definition

@@ -25,7 +25,7 @@ from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.family import Family, Operand
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.memory import Buffer, Tile, itemsize, rows_cols
-from tilewright.targets.cpu.micro import emit_micro, family_of
+from tilewright.targets.cpu.micro import emit_micro, family_of, panel_start
 from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
 
 MAX_PREFETCHES = 16
@@ -150,12 +150,13 @@ class ContractEmitter:
             depth = b.round_up(b.sub(k1, k0), family.group)
             with b.loop(0, col_panels) as j:
                 operand_b = find_b(j.iv)
+                start = panel_start(b, m, family, operand_b, depth)
                 with b.loop(0, row_panels) as i:
                     operand_a = find_a(i.iv)
                     self.prefetch_next(operand_b, family, rows, i.iv)
                     emit_micro(
                         b, m, family, operand_a, operand_b, c,
-                        b.mul(i.iv, family.mr), b.mul(j.iv, family.nr), depth, first,
+                        b.mul(i.iv, family.mr), b.mul(j.iv, family.nr), depth, first, start,
                     )  # fmt: skip
 
         # Blocks are those of the packed A: the first and the last may be shorter.

@@ -15,7 +15,7 @@ class Family:
     """A way to multiply: the accumulator's type, what the operands are packed as, and the block it computes."""
 
     name: str
-    """`fma`, `dot2`, `mul`, or the name of an AMX instruction."""
+    """`fma`, `mul`, a family of dot products (see `dots`), or the name of an AMX instruction."""
     accumulator: Attribute
     mr: int
     nr: int

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from tilewright.codegen.native import amx_allowed, host_features, host_level
+from tilewright.codegen.native import amx_allowed, host_core, host_features, host_level
 from tilewright.codegen.target import LLVMTarget, x86
-from tilewright.uarch.x86 import level_of
+from tilewright.uarch.x86 import dots_of_bf16_pay, level_of
 
-__all__ = ["Machine", "amx_allowed", "host_features", "host_level", "machine"]
+__all__ = ["Machine", "amx_allowed", "host_core", "host_features", "host_level", "machine"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class Machine:
     kc: int
     """Elements of k per block: a panel of B of that depth fits half of the first cache."""
     amx: bool = False
+    bf16_dots: bool = False
+    """The core's dot product of bf16 pairs is faster than f32 FMA on widened factors."""
 
     def nr(self, size: int) -> int:
         """Columns of the micro-kernel for accumulators of `size` bytes."""
@@ -34,6 +36,10 @@ class Machine:
     def depth(self, group: int) -> int:
         """Elements of k per block for instructions that take `group` k at once: 16 steps of AMX, else `kc`."""
         return 16 * group if group >= 32 else self.kc
+
+    def key(self) -> str:
+        """Everything that generated code depends on."""
+        return self.target.key() + ("|bf16 dots" if self.bf16_dots else "")
 
     @property
     def row_unit(self) -> int:
@@ -50,7 +56,9 @@ def machine(level: str | None = None) -> Machine:
     name = host_level() if level in (None, "native") else level
     assert name is not None
     extra = frozenset[str]()
+    core = ""
     if level in (None, "native"):
+        core = host_core()
         wanted = {"f16c", "avx512fp16", "avx512bf16", "amx-fp16", "avxvnni"}
         extra = frozenset(wanted & host_features())
         if name != "amx":
@@ -58,4 +66,7 @@ def machine(level: str | None = None) -> Machine:
     target = x86(name, extra)
     shape = level_of(target.features)
     amx = target.has("amx-tile")
-    return Machine(target, shape.vector_bytes, shape.mr, shape.nv, shape.kc, amx=amx)
+    dots = dots_of_bf16_pay(target.features, core)
+    return Machine(
+        target, shape.vector_bytes, shape.mr, shape.nv, shape.kc, amx=amx, bf16_dots=dots
+    )

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects import arith, math, scf, vector
-from xdsl.dialects.builtin import AnyFloat, IntegerType, VectorType, i32
+from xdsl.dialects import arith, math, scf
+from xdsl.dialects.builtin import AnyFloat, IntegerType, VectorType
 from xdsl.ir import Attribute, Block, SSAValue
 
-from tilewright.dialects import mach
 from tilewright.targets.cpu.amx import AMX_ROWS, TILE_BYTES, TILE_ROWS, amx_instruction, emit_amx
 from tilewright.targets.cpu.builder import Builder, Idx
+from tilewright.targets.cpu.dots import dot_family_of, dot_step, first_sums, is_unsigned
 from tilewright.targets.cpu.family import Family, Operand
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.memory import Buffer, itemsize, plain
@@ -41,6 +41,9 @@ def family_of(m: Machine, a: VectorType, b: VectorType, c: Attribute) -> Family:
 
 def vector_family_of(m: Machine, a: VectorType, b: VectorType, c: Attribute) -> Family:
     """The family of vector instructions."""
+    dots = dot_family_of(m, a, b, c)
+    if dots is not None:
+        return dots
     if isinstance(c, AnyFloat):
         element = c if itemsize(c) == 8 else _f32()
         nr = m.nr(itemsize(element))
@@ -48,23 +51,9 @@ def vector_family_of(m: Machine, a: VectorType, b: VectorType, c: Attribute) -> 
             "fma", element, m.mr, nr, PanelFormat(m.mr, 1, element), PanelFormat(nr, 1, element)
         )
     assert isinstance(c, IntegerType)
-    unsigned_a, unsigned_b = is_unsigned(a.element_type), is_unsigned(b.element_type)
-    small = c.width.data == 32 and _fits_i16(a.element_type) and _fits_i16(b.element_type)
-    if small and m.vector_bytes >= 32 and a.get_shape()[1] % 2 == 0:
-        i16 = IntegerType(16)
-        nr = m.nr(4)
-        return Family(
-            "dot2",
-            i32,
-            m.mr,
-            nr,
-            PanelFormat(m.mr, 2, i16, unsigned_a),
-            PanelFormat(nr, 2, i16, unsigned_b),
-        )
     nr = m.nr(itemsize(c))
-    return Family(
-        "mul", c, m.mr, nr, PanelFormat(m.mr, 1, c, unsigned_a), PanelFormat(nr, 1, c, unsigned_b)
-    )
+    left = PanelFormat(m.mr, 1, c, is_unsigned(a.element_type))
+    return Family("mul", c, m.mr, nr, left, PanelFormat(nr, 1, c, is_unsigned(b.element_type)))
 
 
 def _f32() -> Attribute:
@@ -73,14 +62,12 @@ def _f32() -> Attribute:
     return f32
 
 
-def _fits_i16(type: Attribute) -> bool:
-    return itemsize(type) == 1 or (itemsize(type) == 2 and not is_unsigned(type))
-
-
-def is_unsigned(type: Attribute) -> bool:
-    from xdsl.dialects.builtin import Signedness
-
-    return isinstance(type, IntegerType) and type.signedness.data == Signedness.UNSIGNED
+def panel_start(
+    b: Builder, m: Machine, family: Family, bb: Operand, depth: Idx
+) -> Sequence[SSAValue] | None:
+    """What the sums of a row start from, computed once per panel of B (see `first_sums`)."""
+    lanes = m.vector_bytes // 4
+    return first_sums(b, family, bb, depth, lanes) if family.name == "dot4" else None
 
 
 def emit_micro(
@@ -94,8 +81,12 @@ def emit_micro(
     col: Idx,
     depth: Idx,
     first: SSAValue | None,
+    start: Sequence[SSAValue] | None = None,
 ) -> None:
-    """C[row.., col..] += A B over `depth` k (a multiple of the family's group); `=` instead of `+=` where `first`."""
+    """C[row.., col..] += A B over `depth` k (a multiple of the family's group); `=` instead of `+=` where `first`.
+
+    `start`: what the sums of a row start from, from `panel_start` for this panel of B; None for zero.
+    """
     if family.name.startswith("tdp"):
         emit_amx(b, family, a, bb, c, row, col, depth, first)
         return
@@ -103,6 +94,7 @@ def emit_micro(
     nv = family.nr // lanes
     type = VectorType(family.accumulator, [lanes])  # pyright: ignore
     zero = b.constant(type, 0)
+    step = _step if family.group == 1 else dot_step
     groups = b.div(depth, family.group)
     target = c.address(b, row, col)
     size = itemsize(c.element)
@@ -126,12 +118,12 @@ def emit_micro(
             accumulators = list(loop.carried)
             for u in range(count):
                 at_a, at_b = b.ptr(pa, u * a.k_bytes), b.ptr(pb, u * bb.k_bytes)
-                accumulators = _step(b, family, a, at_a, at_b, lanes, nv, accumulators)
+                accumulators = step(b, family, a, at_a, at_b, lanes, nv, accumulators)
             loop.out = accumulators
         return loop.results
 
     even = b.mul(b.div(groups, UNROLL), UNROLL)
-    sums = steps(0, even, UNROLL, [zero] * (family.mr * nv))
+    sums = steps(0, even, UNROLL, [*(start or [zero] * nv)] * family.mr)
     if not isinstance(groups, int) or groups != even:
         sums = steps(even, groups, 1, sums)
     cells = [(r, v, sums[r * nv + v]) for r in range(family.mr) for v in range(nv)]
@@ -168,21 +160,8 @@ def _step(
     nv: int,
     acc: Sequence[SSAValue],
 ) -> list[SSAValue]:
-    """One group of k: a row of B in registers, elements of A broadcast from memory."""
+    """One k: a row of B in registers, elements of A broadcast from memory."""
     out = list(acc)
-    if family.name == "dot2":
-        # LLVM fuses the product and the addition where the machine has VNNI.
-        instruction = f"x86.vpmaddwd.{lanes * 32}"
-        pairs = VectorType(IntegerType(16), [2 * lanes])
-        rows = [b.load(b.ptr(pb, v * lanes * 4), pairs) for v in range(nv)]
-        for r in range(family.mr):
-            pair = b.load(b.ptr(pa, r * a.x_bytes), i32)
-            spread = b.value(vector.BitcastOp(b.splat(pair, lanes), pairs))
-            for v in range(nv):
-                at = r * nv + v
-                dots = b.value(mach.InstrOp(instruction, [spread, rows[v]], [out[at].type]))
-                out[at] = b.value(arith.AddiOp(out[at], dots))
-        return out
     type = VectorType(family.accumulator, [lanes])  # pyright: ignore
     size = itemsize(family.accumulator)
     rows = [b.load(b.ptr(pb, v * lanes * size), type) for v in range(nv)]

@@ -13,10 +13,10 @@ from xdsl.ir import SSAValue
 from tilewright.dialects.stage import PackOp, YieldOp
 from tilewright.targets.cpu.builder import Idx, lane_type
 from tilewright.targets.cpu.contract import PackedArray
+from tilewright.targets.cpu.dots import is_unsigned
 from tilewright.targets.cpu.evaluate import Place
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.memory import Tile, itemsize, plain
-from tilewright.targets.cpu.micro import is_unsigned
 from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ def packed_array(c: FunctionContext, op: PackOp, pointer: SSAValue) -> Packing:
     last = op.body.block.last_op
     assert last is not None
     unsigned = is_unsigned(last.operands[0].type)
-    format = PanelFormat(kind.lanes.data, kind.group.data, plain(element), unsigned)
+    biased = bool(kind.biased.data)
+    format = PanelFormat(kind.lanes.data, kind.group.data, plain(element), unsigned, biased)
     sizes = list(matrix.sizes) if len(matrix.sizes) > 1 else [1, *matrix.sizes]
     k_axis = kind.k.data
     k, x = (sizes[-2], sizes[-1]) if k_axis == 0 else (sizes[-1], sizes[-2])

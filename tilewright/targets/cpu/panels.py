@@ -32,6 +32,8 @@ class PanelFormat:
     element: Attribute
     unsigned: bool = False
     """Integers widen with zeros."""
+    biased: bool = False
+    """Integers are stored with their top bit flipped: a signed x as the unsigned x + 2^(n-1), or the other way."""
 
     def panel_bytes(self, b: Builder, k: Idx) -> Idx:
         """Bytes of one panel of depth `k` (a multiple of `group`)."""
@@ -81,6 +83,13 @@ def transpose(b: Builder, rows: Sequence[SSAValue]) -> list[SSAValue]:
     return current
 
 
+def flip(b: Builder, x: SSAValue) -> SSAValue:
+    """`x` with the top bit of every (integer) element flipped."""
+    element = x.type.element_type if isinstance(x.type, VectorType) else x.type
+    assert isinstance(element, IntegerType)
+    return b.value(arith.XOrIOp(x, b.constant(x.type, -(1 << (element.width.data - 1)))))
+
+
 Source = Callable[[Place], SSAValue]
 """The register of the packed value at a place (row, col of the operand as the product sees it)."""
 
@@ -115,6 +124,13 @@ def pack_block(
 
     def fetch(dx: int, dk: int, axis: int, lanes: int) -> SSAValue:
         register = widen(b, source(place(dx, dk, axis, lanes)), format.element, format.unsigned)
+        return (
+            flip(b, kept(register, dk, axis, lanes))
+            if format.biased
+            else kept(register, dk, axis, lanes)
+        )
+
+    def kept(register: SSAValue, dk: int, axis: int, lanes: int) -> SSAValue:
         if limit is None:
             return register
         if axis == k_axis:

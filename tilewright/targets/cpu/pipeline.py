@@ -35,9 +35,10 @@ def panels_for(m: Machine) -> PanelsOf:
         # An instruction that multiplies bytes of either sign must go on knowing which.
         bytes_ = left.element == IntegerType(8)
         signs = (a.element_type, b.element_type) if bytes_ else (left.element, right.element)
+        unit = family.group
         return (
-            Panels(left.lanes, left.group, signs[0], m.depth(family.group), family.group),
-            Panels(right.lanes, right.group, signs[1], 0, family.group),
+            Panels(left.lanes, left.group, signs[0], m.depth(unit), unit, left.biased),
+            Panels(right.lanes, right.group, signs[1], 0, unit, right.biased),
         )
 
     return panels

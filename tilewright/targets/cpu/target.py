@@ -214,7 +214,7 @@ class CpuTarget:
         return choose(request, rates)
 
     def fingerprint(self, options: CompileOptions) -> str:
-        return f"{machine(options.machine).target.key()}|{toolchain_version()}"
+        return f"{machine(options.machine).key()}|{toolchain_version()}"
 
     def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> CpuExecutable:
         texts = json.loads(artifacts["texts"])
