@@ -105,13 +105,14 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Knobs:
 
 
 _initial: Knobs | None = None
-_override: ContextVar[Knobs | None] = ContextVar("tilewright_knobs", default=None)
+OVERRIDE: ContextVar[Knobs | None] = ContextVar("tilewright_knobs", default=None)
+"""What :func:`override` has put in place of the environment's knobs; None where nothing has."""
 
 
 def current() -> Knobs:
     """The knobs in force here: the innermost :func:`override`, else the environment's."""
     global _initial
-    found = _override.get() or _initial
+    found = OVERRIDE.get() or _initial
     if found is None:
         found = _initial = from_environment()
     return found
@@ -125,11 +126,11 @@ def override(**changes: Any) -> Generator[Knobs, None, None]:
         names = ", ".join(f.name for f in fields(Knobs))
         raise TilewrightError(f"no knob is called {min(unknown)!r}; there are {names}")
     knobs = replace(current(), **changes)
-    token = _override.set(knobs)
+    token = OVERRIDE.set(knobs)
     try:
         yield knobs
     finally:
-        _override.reset(token)
+        OVERRIDE.reset(token)
 
 
 def describe() -> list[tuple[str, str, str]]:

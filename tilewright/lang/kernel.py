@@ -175,11 +175,11 @@ class Kernel(KernelFunction):
 
         def launch(*args: Any, **kwargs: Any) -> None:
             nonlocal native, tried
-            if native is not None:
-                return native(*args, **kwargs)
             if again is not None and not kwargs and again(grid, args):
                 if not tried and self.launcher.repeats:
                     native, tried = self._repeater(grid, new), True
+                    if native is not None:  # who holds this launch calls native code from now on
+                        ready.__setstate__((native, (), {}, {"before": launch}))
                 return None
             return new(*args, **kwargs)
 
@@ -199,7 +199,8 @@ class Kernel(KernelFunction):
                 extents = kernel._grid(grid, values)
             return kernel.launcher.launch(extents, tuple(values), {})
 
-        return launch
+        ready: Any = functools.partial(launch)
+        return ready
 
     def _repeater(self, grid: Grid, otherwise: Callable[..., None]) -> Callable[..., None] | None:
         """The launches on a grid in native code, kept for the next `kernel[grid]`."""

@@ -7,10 +7,22 @@ torch has it and it works as expected here, launches use it, else they read attr
 
 from __future__ import annotations
 
+import ctypes as C
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
+
+Seen: TypeAlias = tuple[Callable[..., bool], Callable[[], None], object, int, Any]
+"""A launch that was bound: check of its tensors, the launch, the knobs under which it was bound, and memory that
+holds `number of tensors, address, ...` (u64): its place, and its owner. Native code reads it (`repeat.py`)."""
+
+
+def seen(
+    check: Callable[..., bool], run: Callable[[], None], knobs: object, addresses: Sequence[int]
+) -> Seen:
+    memory = (C.c_uint64 * (len(addresses) + 1))(len(addresses), *addresses)
+    return check, run, knobs, C.addressof(memory), memory
 
 
 @cache

@@ -28,7 +28,7 @@ from tilewright.runtime import cache
 from tilewright.runtime.arrays import ArrayArg, contiguous_strides, likeness, tensor_types
 from tilewright.runtime.binding import MISSING, Binder, Bound, Parameter, constexpr_likeness
 from tilewright.runtime.compiled import CompiledKernel, Program, compile_program
-from tilewright.runtime.guards import guard
+from tilewright.runtime.guards import Seen, guard, seen
 from tilewright.runtime.key import (
     DEVICE_ALIGNMENT,
     HOST_ALIGNMENT,
@@ -93,10 +93,10 @@ class Launcher:
         self._seen: dict[Any, _Looks] = {}
         self._kernels: dict[Any, CompiledKernel] = {}
         self._bound: dict[Any, Callable[[], None]] = {}
-        self._guarded: dict[Any, tuple[Callable[..., bool], Callable[[], None]]] = {}
+        self._guarded: dict[Any, Seen] = {}
         """By grid and addresses alone, with a check of the rest in one call."""
-        self._bound_under: list[object] = [None]
-        """The knobs under which the launches of ``_bound`` were bound."""
+        self._bound_under: list[object] = [None, None]
+        """The knobs under which the launches of ``_bound`` were bound, and the override that gave them."""
         self._hits = 0
         self._often = False
 
@@ -137,7 +137,7 @@ class Launcher:
             self._often = True
             self._bound.clear()  # they are bound anew, as native code
             self._guarded.clear()
-        return repeater(otherwise, self._guarded, knobs.current, self._bound_under, grid)
+        return repeater(otherwise, self._guarded, knobs.OVERRIDE, self._bound_under, grid)
 
     def _bind(self, grid: Any, args: tuple[Any, ...], plan: PreparedLaunch, run_time: Any) -> None:
         """Remember a launch that has just happened for :meth:`again`."""
@@ -148,12 +148,13 @@ class Launcher:
         if self._bound_under[0] is not settings or len(self._bound) >= _MAX_SHAPES:
             self._bound.clear()
             self._guarded.clear()
-            self._bound_under[0] = settings
+            self._bound_under[:] = settings, knobs.OVERRIDE.get()
         run = self._bound[exact] = plan.bind(full_grid(grid), run_time, self._often)
         if len(args) < len(_ADDRESSES) and all(type(value) in _tensors[0] for value in args):
             check = guard(args)
             if check is not None:
-                self._guarded[_ADDRESSES[len(args)](grid, *args)] = (check, run)
+                key = _ADDRESSES[len(args)](grid, *args)
+                self._guarded[key] = seen(check, run, settings, key[1:])
 
     def with_options(self, changes: Mapping[str, Any]) -> Launcher:
         """A launcher of the same program with some options changed."""
@@ -330,7 +331,7 @@ def _exact(grid: Any, args: tuple[Any, ...]) -> Any:
     """A key of everything that a launch on tensors and numbers depends on, addresses included.
 
     None for a call with anything else. An address names its device too (addresses are unified), and
-    strides follow from the shape where a tensor is contiguous; only views can be negated.
+    strides follow from the shape where a tensor is contiguous.
     """
     if type(grid) is not int and type(grid) is not tuple:
         return None
@@ -339,7 +340,7 @@ def _exact(grid: Any, args: tuple[Any, ...]) -> Any:
     for value in args:
         kind = type(value)
         if kind in tensors:
-            if value._is_view() and value.is_neg():
+            if value.is_neg():  # also of what is no view: in inference mode nothing is
                 return None
             key += (
                 value.data_ptr(),
