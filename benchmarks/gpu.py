@@ -97,7 +97,8 @@ def line(row: Row) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES)
+    with_bars = [name for name in NAMES if any(bar.suite == name for bar in BARS)]
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=with_bars)
     parser.add_argument("--sizes", nargs="+", type=int, default=[])
     parser.add_argument("--dtype", nargs="+", default=[])
     parser.add_argument("--proofs", type=Path)

@@ -19,23 +19,32 @@ from tilewright.tools.suites import SUITES, Settings, suite
 EPILOG = """\
 suites:
 {suites}
-  all           every one but the GPU's
-  gpu           the GPU's
+  all               every one but the GPU's
+  gpu               the GPU's
 
 examples:
   tilewright bench gemm                                       2048^3, bf16 and f32, beside torch
   tilewright bench gemm --sizes 1024 4096 --dtype bf16 --threads 1 2
   tilewright bench softmax --against numpy --json softmax.json
-""".format(suites="\n".join(f"  {name:13} {about}" for name, (_, about) in SUITES.items()))
+""".format(suites="\n".join(f"  {name:17} {about}" for name, (_, about) in SUITES.items()))
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("suite", choices=[*SUITES, "all", "gpu"], metavar="SUITE", help="see below")
     parser.add_argument("--target", default="cpu", help="cpu (default) or reference")
     parser.add_argument("--against", default="torch", help="the peer: torch (default) or numpy")
-    parser.add_argument("--sizes", nargs="+", type=positive, default=[], metavar="N")
+    parser.add_argument(
+        "--sizes", nargs="+", type=positive, default=[], metavar="N", help="extents; see the suite"
+    )
     parser.add_argument("--dtype", nargs="+", default=[], metavar="T", help="bf16 f32 f16 ...")
-    parser.add_argument("--threads", nargs="+", type=positive, default=[1], metavar="N")
+    parser.add_argument(
+        "--threads",
+        nargs="+",
+        type=positive,
+        default=[1],
+        metavar="N",
+        help="of every contender (1)",
+    )
     parser.add_argument("--rounds", type=positive, default=15, help="samples of each (15)")
     parser.add_argument(
         "--proofs", metavar="DIR", help="gpu: the project's hand-scheduled kernels run beside"

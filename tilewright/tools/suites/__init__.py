@@ -41,6 +41,7 @@ SUITES: dict[str, tuple[str, str]] = {
     "gpu-epilogues": ("tilewright.tools.suites.gpu", "fused products beside torch.compile"),
     "gpu-attention": ("tilewright.tools.suites.gpu", "ops.attention beside cuDNN, TFLOP/s"),
     "gpu-back-to-back": ("tilewright.tools.suites.gpu", "(A B) C beside two cuBLAS calls"),
+    "gpu-passes": ("tilewright.tools.suites.gpu_passes", "what each pass is worth, TFLOP/s"),
     "gpu-launch": ("tilewright.tools.suites.gpu", "host time of a launch, us"),
     "gpu-compile": ("tilewright.tools.suites.gpu_compile", "a GEMM, cold and from disk, ms"),
     "ops": ("tilewright.tools.suites.linear", "compile time against the number of ops, ms"),

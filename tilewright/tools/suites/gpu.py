@@ -65,7 +65,7 @@ def distance(torch: Any, got: Any, wanted: Any) -> float:
     return float((got.double() - wanted.double()).norm().item() / max(norm, 1e-30))
 
 
-def _operands(torch: Any, dtype: str, layout: str, m: int, n: int, k: int) -> tuple[Any, Any, Any]:
+def operands(torch: Any, dtype: str, layout: str, m: int, n: int, k: int) -> tuple[Any, Any, Any]:
     """A [M, K] and B [K, N] as views whose memory is N (row-major) or T (transposed), and C."""
     shapes = ((m, k) if layout[0] == "N" else (k, m), (k, n) if layout[1] == "N" else (n, k))
     if dtype == "i8":
@@ -97,7 +97,7 @@ def product_row(
     """One product beside cuBLAS."""
     torch = gpu_torch()
     torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
-    a, b, c = _operands(torch, dtype, layout, m, n, k)
+    a, b, c = operands(torch, dtype, layout, m, n, k)
     name = f"{dtype} {layout} {m}x{n}x{k}"
     options: dict[str, Any] = {"ACC": tw.i32} if dtype == "i8" else {}
     kernel = gpu_kernels.product
@@ -160,7 +160,7 @@ def gpu_epilogues(settings: Settings) -> Iterator[Row]:
 
 
 def _epilogues(torch: Any, settings: Settings, n: int) -> Iterator[Row]:
-    a, b, c = _operands(torch, "bf16", "NT", n, n, n)
+    a, b, c = operands(torch, "bf16", "NT", n, n, n)
     bias = torch.randn(n, device="cuda", dtype=torch.bfloat16)
     sums = torch.zeros(n, 1, device="cuda", dtype=torch.float32)
     grid = (tw.cdiv(n, 128), tw.cdiv(n, 256))
