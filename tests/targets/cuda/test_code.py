@@ -12,7 +12,11 @@ from typing import Any
 import pytest
 
 import tilewright as tw
+from tests.acceptance.kernels import transpose_through_slm
+from tests.targets.cuda.threads import ThreadsTarget
+from tilewright.dialects.text import parse_module
 from tilewright.ops.attention import attention_kernel
+from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda import inspect
 from tilewright.tools.cli import main
 from tilewright.tools.suites import gpu_kernels as kernels
@@ -103,3 +107,16 @@ def test_prefetches_have_code_before_sm_90() -> None:
 
     matrix = tw.spec((16, 64), tw.f32)
     assert "prefetch.global.L2" in fetched.compile(matrix, matrix, target="sm_80").asm["ptx"]
+
+
+def test_code_does_not_depend_on_chance() -> None:
+    """Where two ways are as good, the program decides, not where in memory the compiler's objects lie."""
+    matrix = tw.spec((64, 64), tw.i8)
+    text = transpose_through_slm.compile(matrix, matrix, target="sm_80").ir["xetile"]
+    kept = [object() for _ in range(1000)]
+    seen: set[str] = set()
+    for i in range(8):
+        del kept[:: i + 2]
+        options = CompileOptions("cuda", "sm_80")
+        seen.add(ThreadsTarget("sm_80").build(parse_module(text), options).ir["mach"])
+    assert len(seen) == 1

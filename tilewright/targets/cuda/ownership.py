@@ -383,7 +383,9 @@ class _Planner:
             wider = (fast, size) if size > known[1] else known[:2]
             memory[root] = (*wider, min(most, known[2]))
         self.propagate(layouts)
-        roots = {self.classes.find(v) for v in members}
+        roots = dict.fromkeys(
+            self.classes.find(v) for v in members
+        )  # of equals, the first in the program
         order = sorted(roots, key=lambda r: (-prod(shape_of(r)), r not in memory))
         for root in order:
             if root in layouts:
