@@ -10,11 +10,9 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 
-from tilewright.tools import measure
 from tilewright.tools.bench import run_suite
 from tilewright.tools.suites import Settings
 
@@ -39,12 +37,11 @@ def main() -> None:
         "--cpu", action="store_true", help="CPU time: on a machine that others share"
     )
     args = parser.parse_args()
-    if args.cpu:
-        measure.time = SimpleNamespace(perf_counter=time.process_time)
+    clock = time.process_time if args.cpu else time.perf_counter
     shown = [s for s in SHOWN if args.only in (None, s[0])]
     figure, axes = pyplot.subplots(1, len(shown), figsize=(4.4 * len(shown), 3.6), squeeze=False)
     for axis, (name, x_label, y_label, unit) in zip(axes[0], shown, strict=True):
-        rows = run_suite(name, Settings(rounds=args.rounds))
+        rows = run_suite(name, Settings(rounds=args.rounds, clock=clock))
         x = np.array([row.case.facts["size"] for row in rows], float)
         y = np.array([row.results[0].seconds for row in rows]) * unit
         each, fixed = np.polyfit(x, y, 1, w=1 / y)

@@ -39,7 +39,10 @@ def test_each_contender_is_timed_in_every_round():
         calls[name] += 1
 
     contenders = [Contender(name, lambda name=name: run(name)) for name in calls]
-    row = measure(Case("nothing", contenders, 1.0, "us"), rounds=3, sample=1e-4)
+    ticks = iter(range(10**6))
+    case = Case("nothing", contenders, 1.0, "us")
+    row = measure(case, rounds=3, sample=1e-4, clock=lambda: float(next(ticks)))
+    assert [r.seconds for r in row.results] == [1.0, 1.0]
     assert [m.name for m in row.results] == ["ours", "theirs"]
     assert row.results[0].ratio == 1
     assert all(count >= 5 for count in calls.values())

@@ -80,17 +80,26 @@ class Row:
         }
 
 
-def measure(case: Case, *, rounds: int = 15, sample: float = SAMPLE_SECONDS) -> Row:
-    """Times a case; every contender is called once before, so that it is compiled and warm."""
+def measure(
+    case: Case,
+    *,
+    rounds: int = 15,
+    sample: float = SAMPLE_SECONDS,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Row:
+    """Times a case; every contender is called once before, so that it is compiled and warm.
+
+    ``clock`` gives seconds: `time.process_time` counts the work of all threads and no waiting.
+    """
     for contender in case.contenders:
         contender.run()
-    calls = [calls_per_sample(c.run, sample) for c in case.contenders]
+    calls = [max(1, round(sample / max(timed(c.run, 1, clock), 1e-9))) for c in case.contenders]
     times: list[list[float]] = [[] for _ in case.contenders]
     count = len(case.contenders)
     for turn in range(max(rounds, 1)):
         for i in (j % count for j in range(turn, turn + count)):
             settle()
-            times[i].append(timed(case.contenders[i].run, calls[i]))
+            times[i].append(timed(case.contenders[i].run, calls[i], clock))
     ours = times[0]
     results: list[Measured] = []
     for contender, theirs in zip(case.contenders, times, strict=True):
@@ -112,17 +121,12 @@ def settle(limit: float = 1.0) -> bool:
     return False
 
 
-def timed(run: Callable[[], Any], calls: int) -> float:
+def timed(run: Callable[[], Any], calls: int, clock: Callable[[], float]) -> float:
     """Seconds of one call, over ``calls`` calls in a row."""
-    start = time.perf_counter()
+    start = clock()
     for _ in range(calls):
         run()
-    return (time.perf_counter() - start) / calls
-
-
-def calls_per_sample(run: Callable[[], Any], sample: float) -> int:
-    """How many calls fill a sample, from one timed call."""
-    return max(1, round(sample / max(timed(run, 1), 1e-9)))
+    return (clock() - start) / calls
 
 
 def rate(case: Case, seconds: float) -> float:

@@ -6,6 +6,7 @@ contenders agree, and hands out the cases; :mod:`tilewright.tools.measure` times
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -24,6 +25,8 @@ class Settings:
     target: str = "cpu"
     against: str = "torch"
     rounds: int = 15
+    clock: Callable[[], float] = time.perf_counter
+    """Of the suites of costs (`ops`, `lowering`, `workgroups`); seconds."""
 
 
 Suite: TypeAlias = Callable[[Settings], Iterator[Row]]

@@ -29,7 +29,7 @@ def ops(settings: Settings) -> Iterator[Row]:
         case = Case(
             f"compile {count} ops", [Contender("tilewright", run)], count, "ms", 1, {"size": count}
         )
-        yield measure(case, rounds=max(3, settings.rounds // 3))
+        yield measure(case, rounds=max(3, settings.rounds // 3), clock=settings.clock)
 
 
 def workgroups(settings: Settings) -> Iterator[Row]:
@@ -45,7 +45,7 @@ def workgroups(settings: Settings) -> Iterator[Row]:
             np.testing.assert_allclose(y, sums[np.arange(count) % TILES], rtol=1e-3, atol=1e-3)
             name = f"{count} workgroups"
             case = Case(name, [run], count, "us", threads, {"size": count})
-            yield measure(case, rounds=settings.rounds)
+            yield measure(case, rounds=settings.rounds, clock=settings.clock)
 
 
 TILES = 8

@@ -48,4 +48,4 @@ def lowering(settings: Settings) -> Iterator[Row]:
         case = Case(
             f"lower {count} dpas", [Contender("tilewright", run)], count, "ms", 1, {"size": count}
         )
-        yield measure(case, rounds=max(3, settings.rounds // 3))
+        yield measure(case, rounds=max(3, settings.rounds // 3), clock=settings.clock)
