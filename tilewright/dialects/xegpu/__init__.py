@@ -18,6 +18,7 @@ from tilewright.dialects.xegpu.attrs import (
     MemLayoutAttr,
     MemorySpace,
     MemorySpaceAttr,
+    RangeAttr,
     ScatterTensorDescAttr,
 )
 from tilewright.dialects.xegpu.block import BlockAccess, LoadNdOp, PrefetchNdOp, StoreNdOp
@@ -84,6 +85,7 @@ XeGPU = Dialect(
         MemDescType,
         NbarrierType,
         BlockTensorDescAttr,
+        RangeAttr,
         ScatterTensorDescAttr,
         LayoutAttr,
         SliceAttr,
@@ -130,6 +132,7 @@ __all__ = [
     "NbarrierWaitOp",
     "PrefetchNdOp",
     "PrefetchOp",
+    "RangeAttr",
     "ScatterAccess",
     "ScatterTensorDescAttr",
     "SgMapAttr",

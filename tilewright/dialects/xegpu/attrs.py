@@ -213,6 +213,43 @@ def _print_fields(printer: Printer, fields: Sequence[tuple[str, Attribute]]) -> 
 
 
 @irdl_attr_definition
+class RangeAttr(ParametrizedAttribute):
+    """`#xegpu.range<[2, 18]>`: a run of subgroups, the second number not included.
+
+    `sg_id_range` on an scf.if says which subgroups do its region; layouts inside deal to them alone.
+    """
+
+    name = "xegpu.range"
+
+    first: IntegerAttr
+    end: IntegerAttr
+
+    def __init__(self, first: int | IntegerAttr, end: int | IntegerAttr):
+        numbers = (IntegerAttr(n, i64) if isinstance(n, int) else n for n in (first, end))
+        super().__init__(*numbers)
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        return self.first.value.data, self.end.value.data
+
+    def verify(self) -> None:
+        first, end = self.bounds
+        if not 0 <= first < end:
+            raise VerifyException(f"expected a range of subgroups, got [{first}, {end}]")
+
+    @classmethod
+    def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
+        with parser.in_angle_brackets(), parser.in_square_brackets():
+            first = parse_int(parser)
+            parser.parse_punctuation(",")
+            return [first, parse_int(parser)]
+
+    def print_parameters(self, printer: Printer) -> None:
+        first, end = self.bounds
+        printer.print_string(f"<[{first}, {end}]>")
+
+
+@irdl_attr_definition
 class BlockTensorDescAttr(ParametrizedAttribute):
     """`#xegpu.block_tdesc_attr<memory_space = slm, array_length = 2 : i64, boundary_check = false>`.
 

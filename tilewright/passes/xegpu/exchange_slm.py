@@ -63,6 +63,7 @@ from tilewright.passes.xegpu.layout_defaults import bytes_of
 from tilewright.passes.xegpu.layout_relations import inserted_dim
 from tilewright.passes.xegpu.ownership import xe_machine
 from tilewright.passes.xegpu.wg_to_sg import workgroup_kernels
+from tilewright.uarch.xe import XeMachine
 
 Shape = tuple[int, ...]
 
@@ -76,9 +77,13 @@ class XeGPUExchangeThroughSlm(ModulePass):
     target: str = "pvc"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        limit = xe_machine(self.target).memories["slm"].size
         for kernel in workgroup_kernels(op):
-            _Exchange(kernel, limit).run()
+            exchange_through_slm(kernel, xe_machine(self.target))
+
+
+def exchange_through_slm(kernel: gpu.FuncOp, machine: XeMachine) -> None:
+    """Rewrites a kernel in place."""
+    _Exchange(kernel, machine.memories["slm"].size).run()
 
 
 class _Exchange:

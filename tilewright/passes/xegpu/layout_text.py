@@ -78,6 +78,16 @@ def remainder(d: Distribution) -> Distribution | None:
     return left
 
 
+def alike(a: Distribution, b: Distribution) -> bool:
+    """Whether two maps say the same; an order that is row-major anyway says nothing."""
+    return _ordered(a) == _ordered(b)
+
+
+def _ordered(d: Distribution) -> Distribution:
+    row_major = d.order == tuple(reversed(range(d.field_rank)))
+    return replace(d, order=None) if row_major else d
+
+
 def bound(d: Distribution, shape: Sequence[int]) -> Layout:
     """The normal form at subgroup level. Raises LayoutError where the map does not fit."""
     return subgroup_part(d).over(shape)

@@ -33,7 +33,7 @@ from tilewright.passes.xegpu.layout_defaults import (
 )
 from tilewright.passes.xegpu.layout_relations import canonical, is_free, is_vector, relations
 from tilewright.passes.xegpu.layout_spread import Demand, Spread
-from tilewright.passes.xegpu.wg_to_sg import SUBGROUPS, subgroups_of
+from tilewright.passes.xegpu.wg_to_sg import SUBGROUPS, stated_layouts, subgroups_of
 from tilewright.uarch.base import MatrixInstruction
 from tilewright.uarch.xe import XeMachine
 
@@ -175,9 +175,14 @@ def _duplicate_free(kernel: Operation) -> None:
 
 
 def _sink_conversions(kernel: Operation) -> None:
-    """convert_layout in front of a reduction goes behind it, where there is less to move."""
+    """convert_layout in front of a reduction goes behind it, where there is less to move; a scalar, which
+    everyone has, needs none."""
     for op in list(kernel.walk()):
         if not isinstance(op, xegpu.ConvertLayoutOp):
+            continue
+        if not is_vector(op.source):
+            op.result.replace_all_uses_with(op.source)
+            Rewriter.erase_op(op)
             continue
         uses = list(op.result.uses)
         if len(uses) != 1 or not isinstance(reduction := uses[0].operation, MultiReductionOp):
@@ -195,7 +200,7 @@ def _sink_conversions(kernel: Operation) -> None:
 
 def _count(kernel: gpu.FuncOp, machine: XeMachine) -> int:
     """The number of subgroups that the text states, or a choice."""
-    found = {d.subgroups for d in _stated(kernel)}
+    found = {d.subgroups for d in stated_layouts(kernel)}
     if len(found) == 1:
         return found.pop()
     if found:
@@ -213,18 +218,6 @@ def _ambiguous(kernel: gpu.FuncOp, found: set[int]) -> bool:
         f"layouts of the kernel deal to different numbers of subgroups: {listed}",
         hint="a workgroup has one number of subgroups: the product of sg_layout is the same everywhere",
     )
-
-
-def _stated(kernel: Operation) -> list[Distribution]:
-    found: list[Distribution] = []
-    for op in kernel.walk():
-        values = [*op.properties.values(), *op.attributes.values()]
-        values += [v.type.ownership for v in op.results if isinstance(v.type, TensorDescType)]
-        for value in values:
-            d = own.from_attribute(value)
-            if d is not None and d.sg_layout is not None:
-                found.append(d)
-    return found
 
 
 def _fix(state: Spread, subgroups: int) -> None:

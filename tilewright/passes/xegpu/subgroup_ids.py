@@ -19,9 +19,10 @@ from tilewright.passes.xegpu import layout_text as own
 
 
 class SubgroupIds:
-    """Emits index arithmetic at the head of one block."""
+    """Emits index arithmetic at the head of one block; `first` is the subgroup that counts as number 0."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: int = 0) -> None:
+        self.first = first
         self.block: Block | None = None
         self.last: Operation | None = None
         self.known: dict[object, SSAValue] = {}
@@ -71,10 +72,13 @@ class SubgroupIds:
         return self.known[key]
 
     def linear(self) -> SSAValue:
-        """gpu.subgroup_id."""
+        """gpu.subgroup_id, counted from the first."""
         if "id" not in self.known:
             self.known["id"] = self._insert(gpu.SubgroupIdOp())
             self.known["id"].name_hint = "sg"
+            if self.first:
+                number = self._insert(arith.SubiOp(self.known["id"], self.constant(self.first)))
+                self.known["id"] = number
         return self.known["id"]
 
     def digit(self, weight: int, size: int, subgroups: int) -> SSAValue:

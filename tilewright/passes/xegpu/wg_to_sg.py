@@ -2,7 +2,8 @@
 
 Requires: workgroup-level XeGPU in today's form (offsets on the memory ops), every value with a layout that
 its op can keep (`xegpu-propagate-layout{kind=subgroup}` writes them), exchanges through shared memory and
-barriers made explicit (`xegpu-exchange-through-slm`, `xegpu-place-barriers`).
+barriers made explicit (`xegpu-exchange-through-slm`, `xegpu-place-barriers`). Of text that comes here alone,
+what is missing is filled in by them first (`complete`).
 Guarantees: a value is one subgroup's pieces, one SSA value each; sg_layout and sg_data are gone, the
 rest of the layouts stays; the kernel's level is "subgroup" and `tilewright.subgroups` counts them.
 
@@ -38,15 +39,19 @@ from xdsl.passes import ModulePass
 
 from tilewright import layout as ly
 from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
+from tilewright.dialects.xegpu import RangeAttr, TensorDescType
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout import Distribution
 from tilewright.passes.level import LEVEL, infer_level
 from tilewright.passes.new_body import NewBody
 from tilewright.passes.xegpu import layout_text as own
+from tilewright.passes.xegpu.ownership import xe_machine
 from tilewright.passes.xegpu.regroup import regroup
 from tilewright.passes.xegpu.subgroup_ids import SubgroupIds
 
 SUBGROUPS = "tilewright.subgroups"
+RANGE = "sg_id_range"
+"""On an scf.if: the run of subgroups that does its region, as `#xegpu.range`."""
 
 Handler = Callable[["Distributor", Operation], None]
 HANDLERS: dict[str, Handler] = {}
@@ -65,12 +70,18 @@ def handles(*names: str) -> Callable[[Handler], Handler]:
 
 @dataclass(frozen=True)
 class XeGPUWgToSgDistribute(ModulePass):
-    """See the module's docstring."""
+    """See the module's docstring. `target` is the machine whose numbers fill in what the text leaves open."""
 
     name = "xegpu-wg-to-sg-distribute"
 
+    target: str = "pvc"
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        from tilewright.passes.xegpu.complete import complete
+
+        machine = xe_machine(self.target)
         for function in workgroup_kernels(op):
+            complete(function, machine)
             distribute(function)
 
 
@@ -94,10 +105,16 @@ def subgroups_of(kernel: Operation) -> int:
     Raises CompileError with the op where two layouts count differently.
     """
     found: tuple[int, Operation] | None = None
+    most = 0
     for op in kernel.walk():
+        run = _run_of(op, kernel)
+        most = max(most, run.bounds[1] if run is not None else 0)
         for result in op.results:
             d = own.layout_of(result)
             if d is None or d.sg_layout is None:
+                continue
+            if run is not None:
+                _check_run(op, d, run)
                 continue
             if found is None:
                 found = d.subgroups, op
@@ -108,9 +125,45 @@ def subgroups_of(kernel: Operation) -> int:
                     f"{found[1].name} to {found[0]}: a workgroup has one number of subgroups",
                 )
     stated = kernel.attributes.get(SUBGROUPS)
-    if found is None:
-        return stated.value.data if isinstance(stated, IntegerAttr) else 1
-    return found[0]
+    if found is not None:
+        return max(most, found[0])
+    if isinstance(stated, IntegerAttr):
+        return max(most, stated.value.data)
+    return max([most or 1, *(d.subgroups for d in stated_layouts(kernel) if not most)])
+
+
+def stated_layouts(kernel: Operation) -> list[Distribution]:
+    """Every layout over subgroups that the text has, descriptors' included."""
+    found: list[Distribution] = []
+    for op in kernel.walk():
+        values = [*op.properties.values(), *op.attributes.values()]
+        values += [v.type.ownership for v in op.results if isinstance(v.type, TensorDescType)]
+        for value in values:
+            d = own.from_attribute(value)
+            if d is not None and d.sg_layout is not None:
+                found.append(d)
+    return found
+
+
+def _run_of(op: Operation, kernel: Operation) -> RangeAttr | None:
+    """The run of subgroups that does an op; None where all do."""
+    scope = op.parent_op()
+    while scope is not None and scope is not kernel:
+        run = scope.attributes.get(RANGE)
+        if isinstance(run, RangeAttr):
+            return run
+        scope = scope.parent_op()
+    return None
+
+
+def _check_run(op: Operation, d: Distribution, run: RangeAttr) -> None:
+    first, end = run.bounds
+    if d.subgroups != end - first:
+        raise error_at(
+            op,
+            f"the layout {own.attribute(d)} deals to {d.subgroups} subgroups, {end - first} do this "
+            f"region ({RANGE} = [{first}, {end}])",
+        )
 
 
 class Distributor(NewBody):
@@ -199,6 +252,11 @@ class Distributor(NewBody):
 
     def one(self, value: SSAValue) -> SSAValue:
         """A value that is not dealt out."""
+        if value not in self.env and isinstance(value.type, TensorDescType):
+            raise self.refuse(
+                "hands on a descriptor, whose base the lowering must see",
+                "hand on the offsets, and make the descriptor where it is used",
+            )
         found = self.env[value]
         assert len(found) == 1, "a distributed value where one is expected"
         return found[0]

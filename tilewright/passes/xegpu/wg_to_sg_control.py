@@ -11,9 +11,11 @@ from xdsl.dialects import memref, scf
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 
+from tilewright.dialects import xegpu
 from tilewright.layout import Distribution
 from tilewright.passes.xegpu import layout_text as own
-from tilewright.passes.xegpu.wg_to_sg import Distributor, handles
+from tilewright.passes.xegpu.subgroup_ids import SubgroupIds
+from tilewright.passes.xegpu.wg_to_sg import RANGE, Distributor, handles
 
 
 def _expanded(
@@ -90,6 +92,8 @@ def _region(
     block = Block(arg_types=_types(to, arguments, layouts))
     _bind(to, arguments, layouts, block.args)
     to.out = block
+    if to.ids.block is None:
+        to.ids.start(block)
     terminator = old.last_op
     for op in old.ops:
         if op is terminator:
@@ -127,16 +131,37 @@ def scf_for(to: Distributor, op: Operation) -> None:
 def scf_if(to: Distributor, op: Operation) -> None:
     assert isinstance(op, scf.IfOp)
     layouts = _layouts(op.results, to)
-    regions = [
-        Region(_region(to, region.block, [], [], layouts)) if region.blocks else Region()
-        for region in (op.true_region, op.false_region)
-    ]
+    run = op.attributes.get(RANGE)
+    if isinstance(run, xegpu.RangeAttr):
+        if any(d is not None for d in layouts) or op.false_region.blocks:
+            raise to.refuse("of some subgroups gives no values to the others and has no else")
+        regions = [Region(_of_some(to, op.true_region.block, run)), Region()]
+    else:
+        regions = [
+            Region(_region(to, region.block, [], [], layouts)) if region.blocks else Region()
+            for region in (op.true_region, op.false_region)
+        ]
     to.op = op
     new = scf.IfOp(to.one(op.cond), _types(to, op.results, layouts), regions[0], regions[1])
     _keep_attributes(op, new)
     _annotate(new, to, op.results, layouts)
     to.put(new)
     _bind(to, op.results, layouts, new.results)
+
+
+def _of_some(to: Distributor, old: Block, run: xegpu.RangeAttr) -> Block:
+    """A region that a run of subgroups does: they are counted from its first."""
+    first, end = run.bounds
+    ids, subgroups = to.ids, to.subgroups
+    to.ids, to.subgroups = SubgroupIds(first), end - first
+    known: dict[object, SSAValue] = to.__dict__.get("descriptors", {})
+    outside = dict(known)
+    known.clear()
+    block = _region(to, old, [], [], [])
+    known.clear()
+    known.update(outside)
+    to.ids, to.subgroups = ids, subgroups
+    return block
 
 
 @handles("scf.while")
@@ -200,6 +225,12 @@ def debugging(to: Distributor, op: Operation) -> None:
     to.put(scf.IfOp(condition, [], Region(inner)))
 
 
-@handles("memref.atomic_rmw", "scf.parallel", "scf.forall", "gpu.subgroup_id", "gpu.thread_id")
+@handles("gpu.subgroup_id")
+def subgroup_id(to: Distributor, op: Operation) -> None:
+    """Text that asks which subgroup it is has a branch for some of them; every subgroup answers for itself."""
+    to.env[op.results[0]] = [to.ids.linear()]
+
+
+@handles("memref.atomic_rmw", "scf.parallel", "scf.forall", "gpu.thread_id")
 def refused(to: Distributor, op: Operation) -> None:
     raise to.refuse("in a workgroup's program has no form for one subgroup")

@@ -27,6 +27,9 @@ def create_nd_tdesc(to: Distributor, op: Operation) -> None:
     assert isinstance(op, xegpu.CreateNdDescOp)
     if op.has_offsets:
         raise to.refuse("with offsets: xegpu-modernize puts them on the memory ops")
+    d = own.from_attribute(op.tdesc.ownership)
+    if op.result.first_use is None and d is not None:
+        descriptor(to, op.result, to.part(d, op.tdesc.get_shape()), d)
 
 
 def descriptor(

@@ -158,11 +158,14 @@ def deinterleave(to: Distributor, op: Operation) -> None:
 def convert_layout(to: Distributor, op: Operation) -> None:
     """Between layouts that give every subgroup the same elements: only pieces and lanes change."""
     assert isinstance(op, xegpu.ConvertLayoutOp)
+    if not isinstance(op.source.type, VectorType):
+        to.env[op.result] = [to.one(op.source)]
+        return
     want, shape = to.result_layout(op), own.shape_of(op.result)
     have = to.layout(op.source)
     pieces = to.pieces(op.source, want, "the source")
     before, after = own.remainder(have), own.remainder(want)
-    if before is not None and after is not None and before != after:
+    if before is not None and after is not None and not own.alike(before, after):
         pieces = [
             to.add(xegpu.ConvertLayoutOp(piece, own.attribute(after), own.attribute(before)))
             for piece in pieces

@@ -25,6 +25,7 @@ from tilewright.layout import Distribution, derive
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.regroup import regroup
 from tilewright.passes.xegpu.wg_to_sg import Distributor, handles
+from tilewright.passes.xegpu.wg_to_sg_constants import pieces_of
 
 
 @handles("whole")
@@ -94,11 +95,7 @@ def constant(to: Distributor, op: Operation) -> None:
         to.carry_layout(new, d)
         to.define(op.result, [to.add(new)] * to.count(d, shape))
         return
-    if part.get_shape() != shape:
-        raise to.refuse("of different numbers is needed whole by every subgroup")
-    new = op.clone()
-    own.clear_layouts(new)
-    to.define(op.result, [to.add(to.carry_layout(new, d))])
+    to.define(op.result, pieces_of(to, op, d))
 
 
 @handles("vector.step")

@@ -1,0 +1,174 @@
+"""xegpu-wg-to-sg-distribute, constants of different numbers: each subgroup's piece of them.
+
+Part of :mod:`tilewright.passes.xegpu.wg_to_sg`. Where the pieces differ by a number that grows evenly from piece
+to piece, as indices do, a piece is the first one and that number; otherwise a subgroup picks its own.
+
+    arith.constant dense<[0, 16, 32, 48]> : vector<4xindex>, one element each
+    ->
+    %b = arith.constant dense<0> : vector<1xindex>     %s = arith.muli %sg, %c16     %w = vector.broadcast %s
+    %v = arith.addi %b, %w
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from xdsl.dialects import arith, vector
+from xdsl.dialects.builtin import (
+    DenseIntOrFPElementsAttr,
+    IndexType,
+    IntegerType,
+    VectorType,
+)
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.dialects.xetile.assembly import Index
+from tilewright.layout import Distribution
+from tilewright.passes.xegpu import layout_text as own
+from tilewright.passes.xegpu.wg_to_sg import Distributor
+
+CHOICES = 64
+"""The most different pieces among which a subgroup picks."""
+
+Numbers = np.ndarray[tuple[int, ...], np.dtype[np.object_]]
+
+
+def pieces_of(to: Distributor, op: arith.ConstantOp, d: Distribution) -> list[SSAValue]:
+    """The pieces of a constant vector. Refuses one with too many that have nothing in common."""
+    data = op.value
+    assert isinstance(data, DenseIntOrFPElementsAttr)
+    shape = own.shape_of(op.result)
+    kind = to.piece_type(op.result.type, d)
+    part = kind.get_shape()
+    numbers: Numbers = np.empty(len(data), object)
+    numbers[:] = list(data.get_values())
+    blocks = _blocks(numbers.reshape(shape), part)
+    steps = _steps(blocks, len(shape)) if _is_integer(kind) else None
+    found: list[SSAValue] = []
+    for start in to.starts(d, shape):
+        if all(isinstance(s, int) for s in start):
+            at = tuple(int(s) // p for s, p in zip(start, part, strict=True))  # pyright: ignore
+            found.append(_constant(to, blocks[at], kind, d))
+        elif steps is not None:
+            found.append(_moved(to, blocks, steps, start, kind, d))
+        else:
+            found.append(_picked(to, blocks, start, kind, d))
+    return found
+
+
+def _blocks(numbers: Numbers, part: Sequence[int]) -> Numbers:
+    """[grid.., part..]"""
+    split = [n for extent, p in zip(numbers.shape, part, strict=True) for n in (extent // p, p)]
+    rank = len(part)
+    order = [*range(0, 2 * rank, 2), *range(1, 2 * rank, 2)]
+    return numbers.reshape(split).transpose(order)
+
+
+def _is_integer(kind: VectorType) -> bool:
+    element = kind.element_type
+    return isinstance(element, IndexType) or (
+        isinstance(element, IntegerType) and element.width.data > 1
+    )
+
+
+def _steps(blocks: Numbers, rank: int) -> list[int] | None:
+    """By how much a piece is more than its neighbour along each dimension; None where it is not even."""
+    grid = blocks.shape[:rank]
+    first = blocks[(0,) * rank]
+    corner = (0,) * rank
+    steps = [
+        int(blocks[tuple(int(i == dim) for i in range(rank))][corner] - first[corner])
+        if n > 1
+        else 0
+        for dim, n in enumerate(grid)
+    ]
+    places = np.indices(grid)
+    expected = sum((s * p for s, p in zip(steps, places, strict=True)), np.zeros(grid, int))
+    even = blocks - first == expected.reshape(*grid, *[1] * rank)
+    return steps if bool(np.all(even)) else None
+
+
+def _constant(to: Distributor, numbers: Numbers, kind: VectorType, d: Distribution) -> SSAValue:
+    data = DenseIntOrFPElementsAttr.from_list(kind, list(numbers.reshape(-1)))  # pyright: ignore
+    return to.add(to.carry_layout(arith.ConstantOp(data), d))
+
+
+def _number(to: Distributor, start: Index, part: int) -> SSAValue:
+    """Which piece along a dimension starts there."""
+    if isinstance(start, int):
+        return to.index(start // part)
+    return start if part == 1 else to.add(arith.DivUIOp(start, to.index(part)))
+
+
+def _scaled(to: Distributor, start: Index, step: int, part: int) -> Index:
+    """step * (start / part)"""
+    if isinstance(start, int):
+        return step * (start // part)
+    if step % part == 0:
+        factor = step // part
+        return start if factor == 1 else to.add(arith.MuliOp(start, to.index(factor)))
+    return to.add(arith.MuliOp(_number(to, start, part), to.index(step)))
+
+
+def _moved(
+    to: Distributor,
+    blocks: Numbers,
+    steps: Sequence[int],
+    start: Sequence[Index],
+    kind: VectorType,
+    d: Distribution,
+) -> SSAValue:
+    part = kind.get_shape()
+    base = _constant(to, blocks[(0,) * len(part)], kind, d)
+    total: Index = 0
+    for place, step, size in zip(start, steps, part, strict=True):
+        if step:
+            total = to.plus(total, _scaled(to, place, step, size))
+    if total == 0:
+        return base
+    number = to.index(total)
+    if not isinstance(kind.element_type, IndexType):
+        number = to.add(arith.IndexCastOp(number, kind.element_type))
+    wide = to.add(to.carry_layout(vector.BroadcastOp(number, kind), d))
+    return to.add(to.carry_layout(arith.AddiOp(base, wide), d))
+
+
+def _picked(
+    to: Distributor, blocks: Numbers, start: Sequence[Index], kind: VectorType, d: Distribution
+) -> SSAValue:
+    part = kind.get_shape()
+    grid = blocks.shape[: len(part)]
+    # Pieces along dimensions that the subgroup's own start fixes are not in question.
+    mine: dict[tuple[object, ...], list[int]] = {}
+    choices: dict[tuple[object, ...], Numbers] = {}
+    for linear, at in enumerate(np.ndindex(*grid)):
+        if any(isinstance(s, int) and s // p != a for s, p, a in zip(start, part, at, strict=True)):
+            continue
+        key = tuple(blocks[at].reshape(-1))
+        mine.setdefault(key, []).append(linear)
+        choices[key] = blocks[at]
+    if sum(map(len, mine.values())) > CHOICES:
+        raise to.refuse(
+            f"of different numbers has {sum(map(len, mine.values()))} pieces, among which every subgroup "
+            f"would pick; {CHOICES} are the most",
+            "load it from memory, or let every subgroup hold it whole",
+        )
+    number: SSAValue | None = None
+    for place, size, count in zip(start, part, grid, strict=True):
+        here = _number(to, place, size)
+        if number is None:
+            number = here
+        else:
+            scaled = to.add(arith.MuliOp(number, to.index(count)))
+            number = to.add(arith.AddiOp(scaled, here))
+    assert number is not None
+    keys = sorted(mine, key=lambda key: -len(mine[key]))
+    chosen = _constant(to, choices[keys[0]], kind, d)
+    for key in keys[1:]:
+        other = _constant(to, choices[key], kind, d)
+        for linear in mine[key]:
+            hit = to.add(arith.CmpiOp(number, to.index(linear), "eq"))
+            new: Operation = arith.SelectOp(hit, other, chosen)
+            chosen = to.add(to.carry_layout(new, d))
+    return chosen
