@@ -18,6 +18,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from tilewright.codegen.pointers import string_constant
 from tilewright.codegen.printer import Printer, Regs, attribute, prints
+from tilewright.dialects.dominance import reachable_blocks
 
 
 class Phis:
@@ -53,25 +54,6 @@ def print_region(p: Printer, region: Region) -> None:
     print_cfg(p, blocks)
 
 
-def _reverse_postorder(entry: Block) -> list[Block]:
-    """Blocks reachable from `entry`, each after its dominators; iterative, for long chains."""
-    order: list[Block] = []
-    seen = {entry}
-    stack: list[tuple[Block, int]] = [(entry, 0)]
-    while stack:
-        block, i = stack.pop()
-        last = block.last_op
-        successors = list(last.successors) if last is not None else []
-        if i < len(successors):
-            stack.append((block, i + 1))
-            if successors[i] not in seen:
-                seen.add(successors[i])
-                stack.append((successors[i], 0))
-        else:
-            order.append(block)
-    return order[::-1]
-
-
 class Cfg:
     """Labels and phis of the blocks of one region being printed."""
 
@@ -83,7 +65,7 @@ class Cfg:
 
 def print_cfg(p: Printer, blocks: Sequence[Block]) -> None:
     cfg = Cfg()
-    order = _reverse_postorder(blocks[0])
+    order = reachable_blocks(blocks[0])
     for block in order:
         cfg.labels[block] = p.label("bb")
         cfg.edges[block] = []

@@ -39,6 +39,11 @@ _HINTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             r"value %\S+ is used but not defined",
             "a value is seen from its definition to the end of its block",
         ),
+        (
+            r"does not dominate this use",
+            "a value is seen by the ops after it in its block, in their regions, and in the blocks that are reached "
+            "only through its own",
+        ),
         (r"invalid dim \(\d+\) in slice", "dims count the dimensions of the layout inside, from 0"),
     )
 )

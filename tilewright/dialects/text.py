@@ -10,6 +10,7 @@ import bisect
 import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from io import StringIO
 from typing import Any
 
@@ -24,7 +25,7 @@ from xdsl.dialects.builtin import (
     UnknownLoc,
     UnrankedMemRefType,
 )
-from xdsl.ir import AttributeInvT, Block, Operation, SSAValue
+from xdsl.ir import AttributeInvT, Operation, SSAValue
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.utils.exceptions import ParseError, VerifyException
 from xdsl.utils.lexer import Span
@@ -39,6 +40,7 @@ from tilewright.diagnostics import (
     location_of,
 )
 from tilewright.dialects import make_context
+from tilewright.dialects.dominance import Dominance
 from tilewright.dialects.hints import hint_for
 from tilewright.dialects.printing import (
     MLIR_ALIASES,
@@ -314,37 +316,34 @@ def verify_module(
 
 
 def verify_dominance(module: Operation, source: SourceText | None = None) -> None:
-    """Within a block a value is defined before it is used, by its own op or one around it, never by one inside another.
-
-    Across the blocks of a region it is control flow that decides, which stock xDSL leaves open.
-    """
-    order: dict[Operation, int] = {op: place for place, op in enumerate(module.walk())}
-    for operation in order:
-        for operand in operation.operands:
-            owner = operand.owner
-            home = owner if isinstance(owner, Block) else owner.parent
-            if home is not None and home is not operation.parent and not _around(home, operation):
-                message = "operand is defined in a region that does not surround its use"
-                raise _verify_error(operation, VerifyException(message), source)
-            if not isinstance(owner, Operation) or order.get(owner, -1) < order[operation]:
-                continue
-            block = owner.parent
-            if block is not None and block.find_ancestor_op_in_block(operation) is not None:
-                message = "operand is used before the op that defines it"
-                raise _verify_error(operation, VerifyException(message), source)
+    """Every use lies behind its definition; raises `VerifyError` at the first op where one does not."""
+    rule = Dominance(module)
+    for operation in module.walk():
+        broken = rule.broken(operation)
+        if broken is not None:
+            raise _not_dominated(operation, *broken, source)
 
 
-def _around(block: Block, operation: Operation) -> bool:
-    """Is the operation in the block's region, or in a region of an operation there?"""
-    region = operation.parent_region()
-    while region is not None and region is not block.parent:
-        above = region.parent
-        region = None if above is None else above.parent_region()
-    return region is not None
+def _not_dominated(
+    operation: Operation, operand: SSAValue, why: str, source: SourceText | None
+) -> VerifyError:
+    error = _verify_error(operation, VerifyException(why), source)
+    place = location_of(operand)
+    if place is not None and source is not None and place.file == source.filename:
+        place = replace(place, text=source.line(place.line))
+    error.notes = (*error.notes, Note("operand is defined here", place))
+    return error
 
 
 def _locate(module: Operation, error: Exception, source: SourceText | None) -> VerifyError:
-    """The op behind a failed verification. An op's own rule counts before its place in a block."""
+    """The op behind a failed verification. An op's own rule counts before its place in a block.
+
+    Values come first: stock xDSL tells of one from around a function at the function, not at the use.
+    """
+    try:
+        verify_dominance(module, source)
+    except VerifyError as broken:
+        return broken
     operations = list(module.walk())
     for operation in operations:
         try:

@@ -18,9 +18,9 @@ gpu.memcpy %mem, %A : memref<8x8xf32>, memref<8x8xf32>
 %t3 = gpu.memset async [%t2] %mem, %f : memref<8x8xf32>, f32
 gpu.memset %mem, %f : memref<8x8xf32>, f32
 %t4 = gpu.launch_func async [%t3] @m::@k blocks in (%n, %n, %n) threads in (%n, %n, %n) \
-dynamic_shared_memory_size %i args(%mem : memref<8x8xf32>, %n : index)
-gpu.launch_func @m::@k clusters in (%n, %n, %n) blocks in (%n, %n, %n) threads in (%n, %n, %n)
-gpu.launch_func @m::@k blocks in (%q, %q, %q) threads in (%q, %q, %q) : i64
+dynamic_shared_memory_size %i args(%mem : memref<8x8xf32>, %n : index, %i : i32, %f : f32)
+gpu.launch_func @m::@plain clusters in (%n, %n, %n) blocks in (%n, %n, %n) threads in (%n, %n, %n)
+gpu.launch_func @m::@plain blocks in (%q, %q, %q) threads in (%q, %q, %q) : i64
 %t5 = gpu.dealloc async [%t4] %mem : memref<8x8xf32>
 gpu.wait [%t5]
 gpu.dealloc %dyn : memref<?x?xf32>
@@ -162,6 +162,7 @@ def program(host: str = "", device: str = "") -> str:
         "attributes {gpu.known_block_size = array<i32: 1, 1, 1>} {\n"
         + indent(device, 6)
         + "      gpu.return\n    }\n"
+        + "    gpu.func @plain() kernel {\n      gpu.return\n    }\n"
         + "    gpu.func @helper(%x: f32) -> f32 {\n      gpu.return %x : f32\n    }\n"
         + "  }\n}\n"
     )

@@ -90,6 +90,17 @@ def set_verifier(op: OpClass, verify: Callable[[Any], None] | None = None) -> No
     op.verify_ = verify_
 
 
+def add_verifier(op: OpClass, verify: Callable[[Any], None]) -> None:
+    """Add a rule to those that an op has."""
+    stock = op.verify_
+
+    def verify_(self: IRDLOperation) -> None:
+        stock(self)
+        verify(self)
+
+    op.verify_ = verify_
+
+
 def set_constructor(op: OpClass, init: Callable[..., None]) -> None:
     """Replace `__init__`, where the stock one builds ops that its own verifier then refuses."""
     op.__init__ = init

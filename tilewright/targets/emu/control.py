@@ -9,6 +9,7 @@ from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from tilewright.dialects import xegpu
+from tilewright.dialects.dominance import reachable_blocks
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.builder import Idx, index
 from tilewright.targets.emu.divergence import (
@@ -167,7 +168,7 @@ def body(low: Lowering, region: Region) -> None:
 def graph(low: Lowering, blocks: Sequence[Block], region: Region) -> None:
     """Blocks and branches between them, whose conditions lanes agree on; uses come after definitions."""
     made: dict[Block, tuple[Block, list[Pack], list[int]]] = {}
-    order = _reachable(blocks[0])
+    order = reachable_blocks(blocks[0])
 
     def target(block: Block, values: Sequence[SSAValue]) -> tuple[Block, list[SSAValue]]:
         if block not in made:
@@ -206,25 +207,6 @@ def graph(low: Lowering, blocks: Sequence[Block], region: Region) -> None:
             low.b.put(cf.SwitchOp(flag, default, passed, last.case_values, blocks, values))
         elif last.name != "gpu.return":
             raise low.refuse("ends a block of a kernel")
-
-
-def _reachable(entry: Block) -> list[Block]:
-    """Blocks that can be reached, in reverse postorder: each after what dominates it."""
-    order: list[Block] = []
-    seen = {entry}
-    stack: list[tuple[Block, int]] = [(entry, 0)]
-    while stack:
-        block, at = stack.pop()
-        last = block.last_op
-        successors = list(last.successors) if last is not None else []
-        if at < len(successors):
-            stack.append((block, at + 1))
-            if successors[at] not in seen:
-                seen.add(successors[at])
-                stack.append((successors[at], 0))
-        else:
-            order.append(block)
-    return order[::-1]
 
 
 @lowers("gpu.return", "func.return")

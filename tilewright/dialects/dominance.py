@@ -1,0 +1,147 @@
+"""Whether every use of a value lies behind its definition, over the blocks and nested regions of a program.
+
+A value is seen by the ops after it in its block, by the regions of these, and by the blocks of its region to which
+every way leads through its own (those that its block dominates). A block that no way leads to may use what it likes,
+as in MLIR: it never runs, and no code is made of it. Stock xDSL asks none of this.
+"""
+
+from __future__ import annotations
+
+from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.traits import IsolatedFromAbove
+
+
+def reachable_blocks(entry: Block) -> list[Block]:
+    """Blocks that ways from `entry` lead to, in reverse postorder: each after all that dominate it.
+
+    Iterative: chains of blocks may be long.
+    """
+    order: list[Block] = []
+    seen = {entry}
+    stack: list[tuple[Block, int]] = [(entry, 0)]
+    while stack:
+        block, at = stack.pop()
+        last = block.last_op
+        successors = last.successors if last is not None else ()
+        if at < len(successors):
+            stack.append((block, at + 1))
+            if successors[at] not in seen:
+                seen.add(successors[at])
+                stack.append((successors[at], 0))
+        else:
+            order.append(block)
+    return order[::-1]
+
+
+class Dominators:
+    """Which block of a region dominates which: Cooper, Harvey and Kennedy's iteration over immediate dominators."""
+
+    def __init__(self, region: Region) -> None:
+        entry = region.blocks[0]
+        order = reachable_blocks(entry)
+        self._place = {block: at for at, block in enumerate(order)}
+        sources: list[list[int]] = [[] for _ in order]
+        for at, block in enumerate(order):
+            for successor in block.last_op.successors if block.last_op is not None else ():
+                sources[self._place[successor]].append(at)
+        above = [0] + [-1] * (len(order) - 1)
+        changed = True
+        while changed:
+            changed = False
+            for at in range(1, len(order)):
+                known = [source for source in sources[at] if above[source] >= 0]
+                found = known[0]
+                for other in known[1:]:
+                    while found != other:
+                        if found > other:
+                            found = above[found]
+                        else:
+                            other = above[other]
+                if above[at] != found:
+                    above[at], changed = found, True
+        self._intervals = _intervals(above)
+
+    def reachable(self, block: Block) -> bool:
+        return block in self._place
+
+    def dominates(self, one: Block, other: Block) -> bool:
+        """Do all ways to `other`, a block that can be reached, lead through `one`?"""
+        if one not in self._place:
+            return False
+        first, end = self._intervals[self._place[one]]
+        return first <= self._intervals[self._place[other]][0] < end
+
+
+def _intervals(above: list[int]) -> list[tuple[int, int]]:
+    """Of every node of a tree, given by its parents, a stretch of numbers that holds those of all below it."""
+    below: list[list[int]] = [[] for _ in above]
+    for node in range(1, len(above)):
+        below[above[node]].append(node)
+    sizes = [1] * len(above)
+    # A dominator stands before what it dominates in reverse postorder, so children are summed before their parents.
+    for node in range(len(above) - 1, 0, -1):
+        sizes[above[node]] += sizes[node]
+    first = [0] * len(above)
+    for node, children in enumerate(below):
+        at = first[node] + 1
+        for child in children:
+            first[child] = at
+            at += sizes[child]
+    return [(at, at + size) for at, size in zip(first, sizes, strict=True)]
+
+
+class Dominance:
+    """The rule for all uses in `top`; `broken(op)` asks it of one op's operands."""
+
+    def __init__(self, top: Operation) -> None:
+        self._order = {op: place for place, op in enumerate(top.walk())}
+        self._regions: dict[Region, Dominators] = {}
+
+    def broken(self, operation: Operation) -> tuple[SSAValue, str] | None:
+        """The first operand that the op must not use and why, in words that follow the op's name."""
+        for number, operand in enumerate(operation.operands):
+            why = self._why(operand, operation)
+            if why is not None:
+                return (
+                    operand,
+                    f"operand #{number}{_called(operand)} does not dominate this use: {why}",
+                )
+        return None
+
+    def _why(self, operand: SSAValue, user: Operation) -> str | None:
+        owner = operand.owner
+        home = owner if isinstance(owner, Block) else owner.parent
+        if home is None:
+            return None  # the op that a caller verifies stands in no block, and neither do its operands
+        place, wall = user, None
+        while place.parent is not None and place.parent.parent is not home.parent:
+            above = place.parent.parent_op()
+            if above is None:
+                break
+            place = above
+            if wall is None and place.has_trait(IsolatedFromAbove):
+                wall = place
+        block = place.parent
+        if block is None or block.parent is not home.parent:
+            return "it is defined in a region that does not surround its use"
+        if wall is not None:
+            return f"it is defined outside of '{wall.name}', which sees no values around it"
+        if block is home:
+            if isinstance(owner, Block):
+                return None
+            if owner is place and user is not place:
+                return "it is used inside the op that defines it"
+            before = self._order.get(owner, -1) < self._order[place]
+            return None if before else "it is used before the op that defines it"
+        region = home.parent
+        assert region is not None
+        dominators = self._regions.get(region)
+        if dominators is None:
+            dominators = self._regions[region] = Dominators(region)
+        if not dominators.reachable(block) or dominators.dominates(home, block):
+            return None
+        return "it is defined in a block that not every way to this one leads through"
+
+
+def _called(value: SSAValue) -> str:
+    return f" (%{value.name_hint})" if value.name_hint else ""
