@@ -4,12 +4,12 @@
 
 The kernel says what one workgroup computes: a 256 x 256 tile of C.  It runs here on the CPU for bf16 and f32, is
 checked against float64, and its speed stands beside numpy's (which has no bf16 product of its own: it is timed on
-the same values widened to f32).
+the same values widened to f32). Both are timed in turn, each when the other's threads are at rest: see
+tilewright/tools/measure.py. The first compilation of a process also imports the compiler.
 """
 
 import argparse
 import os
-import statistics
 import time
 
 import ml_dtypes
@@ -17,7 +17,7 @@ import numpy as np
 
 import tilewright as tw
 from tilewright.tools.info import processor
-from tilewright.tools.measure import settle
+from tilewright.tools.measure import Case, Contender, measure
 
 
 @tw.kernel
@@ -31,21 +31,6 @@ def gemm(A, B, C, BM: tw.constexpr = 256, BN: tw.constexpr = 256, BK: tw.constex
         a = tw.update_tile_offset(a, [0, BK])
         b = tw.update_tile_offset(b, [BK, 0])
     tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
-
-
-def interleaved(ours, theirs, rounds=7):
-    """Median seconds of each, timed in turn so that both meet the same machine.
-
-    Each starts when the other's threads are asleep: for a while after a product they spin, and take its cores.
-    """
-    times = ([], [])
-    for _ in range(rounds):
-        for kept, run in zip(times, (ours, theirs), strict=True):
-            settle()
-            start = time.perf_counter()
-            run()
-            kept.append(time.perf_counter() - start)
-    return [statistics.median(kept) for kept in times]
 
 
 def compare(dtype, size, limit):
@@ -62,12 +47,16 @@ def compare(dtype, size, limit):
     exact = a.astype(np.float64) @ b.astype(np.float64)
     error = np.linalg.norm(c.astype(np.float64) - exact) / np.linalg.norm(exact)
     wide_a, wide_b = a.astype(np.float32), b.astype(np.float32)
-    ours, theirs = interleaved(lambda: gemm[grid](a, b, c), lambda: wide_a @ wide_b)
-    rate = 2 * size**3 / 1e9
+    contenders = [
+        Contender("Tilewright", lambda: gemm[grid](a, b, c)),
+        Contender("numpy", lambda: wide_a @ wide_b),
+    ]
+    row = measure(Case("gemm", contenders, 2 * size**3 / 1e9, "GFLOP/s"), rounds=7)
+    ours, theirs = row.results
     print(
         f"  {np.dtype(dtype).name:8}  error {error:.1e} (limit {limit:.0e})   "
-        f"Tilewright {rate / ours:6.0f} GFLOP/s   numpy {rate / theirs:6.0f}   "
-        f"ratio {theirs / ours:.2f}   compile + first run {first:.2f} s",
+        f"Tilewright {ours.rate:5.0f} GFLOP/s   numpy in float32 {theirs.rate:5.0f}   "
+        f"ratio {theirs.ratio:.2f}   compile + first run {first:.2f} s",
         flush=True,
     )
     assert error < limit, "the result is wrong"
@@ -77,13 +66,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", type=int, default=2048, help="rows, columns and depth")
     size = parser.parse_args().size
+    cores = len(os.sched_getaffinity(0))
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
-    print(
-        f"C = A B, {size} x {size}, random, on {len(os.sched_getaffinity(0))} cores of: {processor()}"
-    )
-    print(
-        f"Tilewright's cpu target beside numpy {np.__version__} ({blas['name']} {blas['version']}):"
-    )
+    peer = f"numpy {np.__version__} with {blas.get('name')} {blas.get('version', '')}"
+    print(f"C = A B, {size} x {size}, random, on {cores} cores of: {processor()}")
+    print(f"Tilewright on the CPU beside {peer}, medians of 7 rounds:")
     compare(ml_dtypes.bfloat16, size, 4e-3)
     compare(np.float32, size, 1e-6)
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from tilewright.diagnostics import LaunchError
 from tilewright.dtypes import DType
 from tilewright.runtime.arrays import describe, torch_type
+
+HUGE_BYTES: Final = 4 << 20
+PAGE: Final = mmap.PAGESIZE
+MADV_HUGEPAGE: Final = getattr(mmap, "MADV_HUGEPAGE", 14)
 
 _DTYPES: dict[Any, DType] = {}
 
@@ -58,9 +64,27 @@ def empty(shape: Sequence[int], like: Any, dtype: DType | None = None) -> Any:
     """A new array of `shape` of the kind, device and (unless `dtype` is given) element type of `like`."""
     if hasattr(like, "new_empty"):  # torch
         if dtype is None or dtype == dtype_of(like):
-            return like.new_empty(tuple(shape))
-        return like.new_empty(tuple(shape), dtype=torch_type(dtype))
+            return in_huge_pages(like.new_empty(tuple(shape)))
+        return in_huge_pages(like.new_empty(tuple(shape), dtype=torch_type(dtype)))
     return np.empty(tuple(shape), like.dtype if dtype is None else dtype.numpy)
+
+
+def in_huge_pages(tensor: Any) -> Any:
+    """A new tensor of torch, with leave for the system to back it by huge pages if it is large and on the CPU.
+
+    The first touch of each page is a trap: one per 4 KB costs more than a softmax of what is in it (14 ms for 32 MB,
+    3.6 ms in huge pages, on the machine measured). numpy asks for the same where it allocates.
+    """
+    if type(tensor).__name__ != "Tensor" or tensor.device.type != "cpu":
+        return tensor
+    size = tensor.numel() * tensor.element_size()
+    if size >= HUGE_BYTES:
+        start = tensor.data_ptr()
+        first = -(-start // PAGE) * PAGE
+        libc = ctypes.CDLL(None)
+        bytes_ = (start + size - first) // PAGE * PAGE
+        libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(bytes_), MADV_HUGEPAGE)
+    return tensor
 
 
 def flattened(array: Any, keep: int) -> Any:
