@@ -45,7 +45,9 @@ from tilewright.dialects.xegpu.types import (
     TensorDescType,
     parse_shape,
 )
+from tilewright.dialects.xetile import assembly as xetile
 from tilewright.dialects.xetile.assembly import (
+    AttrDict,
     IndexList,
     parse_arrow,
     parse_optional_arrow,
@@ -188,34 +190,9 @@ _READERS: dict[str, Callable[[Parser], Attribute]] = {
 }
 
 
-@dataclass
-class AttrDict:
-    """A parsed attribute dictionary: named entries, and ownership attributes without a name."""
-
-    named: dict[str, Attribute] = field(default_factory=dict[str, Attribute])
-    bare: list[Attribute] = field(default_factory=list[Attribute])
-
-    def split(self, op: type[IRDLOperation]) -> tuple[dict[str, Attribute], dict[str, Attribute]]:
-        """Properties of `op`, and what is discardable."""
-        inherent = op.get_irdl_definition().properties
-        properties = {k: v for k, v in self.named.items() if k in inherent}
-        return properties, {k: v for k, v in self.named.items() if k not in inherent}
-
-
 def parse_attr_dict(parser: Parser, into: AttrDict | None = None) -> AttrDict:
     """`{name = attr, flag, #layout}` and `<{..}>`, any number of times."""
-    result = AttrDict() if into is None else into
-    while True:
-        angle = parser.parse_optional_punctuation("<") is not None
-        if angle:
-            parser.parse_punctuation("{", " opening the properties")
-        elif parser.parse_optional_punctuation("{") is None:
-            return result
-        while parser.parse_optional_punctuation("}") is None:
-            parse_entry(parser, result)
-            parser.parse_optional_punctuation(",")
-        if angle:
-            parser.parse_punctuation(">", " closing the properties")
+    return xetile.parse_attr_dict(parser, into, parse_entry)
 
 
 def parse_entry(parser: Parser, result: AttrDict) -> None:

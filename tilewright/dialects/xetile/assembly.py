@@ -7,7 +7,7 @@ in parentheses, maps without a name in the attribute dictionary, operand ranges 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import (
@@ -175,6 +175,12 @@ class AttrDict:
     named: dict[str, Attribute] = field(default_factory=dict[str, Attribute])
     bare: list[Attribute] = field(default_factory=list[Attribute])
 
+    def split(self, op: type[IRDLOperation]) -> tuple[dict[str, Attribute], dict[str, Attribute]]:
+        """Properties of `op`, and what is discardable."""
+        inherent = op.get_irdl_definition().properties
+        properties = {k: v for k, v in self.named.items() if k in inherent}
+        return properties, {k: v for k, v in self.named.items() if k not in inherent}
+
     def name_bare(self, parser: Parser, names: Sequence[str]) -> None:
         """Give the nameless attributes (RFC: `{#map}`) the given names, in order."""
         if len(self.bare) > len(names):
@@ -188,8 +194,16 @@ class AttrDict:
         self.bare = []
 
 
-def parse_attr_dict(parser: Parser, into: AttrDict | None = None) -> AttrDict:
-    """`{name = attr, flag, #bare}` any number of times; `<{...}>` is read as well."""
+def parse_attr_dict(
+    parser: Parser,
+    into: AttrDict | None = None,
+    entry: Callable[[Parser, AttrDict], None] | None = None,
+) -> AttrDict:
+    """`{name = attr, flag, #bare}` any number of times; `<{...}>` is read as well.
+
+    `entry` reads one entry into the dictionary, where a dialect has spellings of its own.
+    """
+    read = entry or _parse_entry
     result = into or AttrDict()
     while True:
         angle = parser.parse_optional_punctuation("<") is not None
@@ -198,7 +212,7 @@ def parse_attr_dict(parser: Parser, into: AttrDict | None = None) -> AttrDict:
         elif parser.parse_optional_punctuation("{") is None:
             return result
         while parser.parse_optional_punctuation("}") is None:
-            _parse_entry(parser, result)
+            read(parser, result)
             parser.parse_optional_punctuation(",")
         if angle:
             parser.parse_punctuation(">", " closing the properties")

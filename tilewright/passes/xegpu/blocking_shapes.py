@@ -5,7 +5,6 @@ Part of :mod:`tilewright.passes.xegpu.blocking`. What does not fall into pieces 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import lcm
 
 from xdsl.dialects import vector
@@ -20,7 +19,7 @@ from tilewright.dialects.upstream import vector as more
 from tilewright.passes.xegpu.blocking_memory import BlockedMemory
 from tilewright.passes.xegpu.fragments import Free
 from tilewright.passes.xegpu.lane_layouts import lane_attribute
-from tilewright.passes.xegpu.ownership import shape_of, slice_attributes
+from tilewright.passes.xegpu.ownership import box_of_insertion, shape_of, slice_attributes
 from tilewright.passes.xegpu.pieces import Shape, grid_of, starts
 
 
@@ -142,34 +141,15 @@ class BlockedShapes(BlockedMemory):
             number = number * n + i
         self.env[op.result] = self.element_at(held.values[number], local)
 
-    def insert_strided_slice(self, op: more.InsertStridedSliceOp) -> None:
-        part = shape_of(op.source)
-        lead = len(op.offsets) - len(part)
-        self._inserted(op.result, op.source, op.dest, op.offsets, (*[1] * lead, *part), lead)
-
-    def insert(self, op: vector.InsertOp) -> None:
-        position = [int(n) for n in op.static_position.get_values()]
-        if DYNAMIC_INDEX in position:
+    def insert_strided_slice(self, op: more.InsertStridedSliceOp | vector.InsertOp) -> None:
+        """The destination with the source in a box of it, piece by piece."""
+        result, source, dest = op.result, op.source, op.dest
+        box = box_of_insertion(op)
+        if box is None:
             raise self.refuse("a position that is known at run time only")
-        full = shape_of(op.dest)
-        if not isinstance(op.source.type, VectorType):
-            self.grids[op.source] = Free(op.source.type, None, self.env[op.source])
-        inner = full[len(position) :]
-        offsets = [*position, *[0] * len(inner)]
-        self._inserted(
-            op.result, op.source, op.dest, offsets, (*[1] * len(position), *inner), len(position)
-        )
-
-    def _inserted(
-        self,
-        result: SSAValue,
-        source: SSAValue,
-        dest: SSAValue,
-        offsets: Sequence[int],
-        size: Shape,
-        lead: int,
-    ) -> None:
-        """`dest` with `source` in the box of `size` at `offsets`; `lead` outer dimensions are its 1s."""
+        offsets, size, lead = box
+        if not isinstance(source.type, VectorType):
+            self.grids[source] = Free(source.type, None, self.env[source])
         piece = self.owners.piece(result)
         made: list[SSAValue] = []
         for start in starts(shape_of(result), piece):
@@ -194,6 +174,8 @@ class BlockedShapes(BlockedMemory):
                 )
             made.append(part)
         self.hold(result, piece, made)
+
+    insert = insert_strided_slice
 
     def _free(self, value: SSAValue) -> Free:
         held = self.grids[value]

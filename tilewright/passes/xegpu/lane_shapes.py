@@ -30,7 +30,12 @@ from tilewright.passes.xegpu.fragments import (
 )
 from tilewright.passes.xegpu.lane_layouts import joined, natural, restricted
 from tilewright.passes.xegpu.lane_values import LaneValues
-from tilewright.passes.xegpu.ownership import is_free, shape_of, slice_attributes
+from tilewright.passes.xegpu.ownership import (
+    box_of_insertion,
+    is_free,
+    shape_of,
+    slice_attributes,
+)
 
 
 class LaneShapes(LaneValues):
@@ -166,32 +171,15 @@ class LaneShapes(LaneValues):
         )
         self.env[op.result] = self.scalar_of(moved.registers[0])
 
-    def insert_strided_slice(self, op: more.InsertStridedSliceOp) -> None:
-        full, part = shape_of(op.dest), shape_of(op.source)
-        lead = len(full) - len(part)
-        self.inserted(op.result, op.source, op.dest, op.offsets, (*[1] * lead, *part), lead)
-
-    def insert(self, op: vector.InsertOp) -> None:
-        position = [int(n) for n in op.static_position.get_values()]
-        if DYNAMIC_INDEX in position:
+    def insert_strided_slice(self, op: more.InsertStridedSliceOp | vector.InsertOp) -> None:
+        """The destination with the source in a box of it: each register is taken from one of the two."""
+        result, source, dest = op.result, op.source, op.dest
+        where = box_of_insertion(op)
+        if where is None:
             raise self.refuse("a position that is known at run time only")
-        full = shape_of(op.dest)
-        if not isinstance(op.source.type, VectorType):
-            self.held[op.source] = Free(op.source.type, None, self.env[op.source])
-        offsets = [*position, *[0] * (len(full) - len(position))]
-        box = (*[1] * len(position), *full[len(position) :])
-        self.inserted(op.result, op.source, op.dest, offsets, box, len(position))
-
-    def inserted(
-        self,
-        result: SSAValue,
-        source: SSAValue,
-        dest: SSAValue,
-        offsets: Sequence[int],
-        box: Sequence[int],
-        lead: int,
-    ) -> None:
-        """`dest` with `source` in the box at `offsets`; the source lacks the box's `lead` outer dimensions."""
+        offsets, box, lead = where
+        if not isinstance(source.type, VectorType):
+            self.held[source] = Free(source.type, None, self.env[source])
         layout = self.owners.layout(result)
         below = self.owned(dest, layout)
         held = self.held[source]
@@ -226,6 +214,8 @@ class LaneShapes(LaneValues):
             np.where(inside, lane_of, lanes),
             np.where(inside, register_of, registers),
         )
+
+    insert = insert_strided_slice
 
     def shuffle_op(self, op: vector.ShuffleOp) -> None:
         """vector.shuffle of two subgroup vectors along their first dimension."""

@@ -21,7 +21,7 @@ from math import prod
 from typing import TypeGuard, TypeVar
 
 from xdsl.dialects import arith, gpu, scf, vector
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, VectorType
+from xdsl.dialects.builtin import DYNAMIC_INDEX, DenseIntOrFPElementsAttr, VectorType
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
 from tilewright import layout as ly
@@ -66,6 +66,23 @@ def lanes_of(xe: XeMachine) -> int:
 def shape_of(value: SSAValue) -> Shape:
     """The shape of a vector, () of a scalar."""
     return value.type.get_shape() if isinstance(value.type, VectorType) else ()
+
+
+def box_of_insertion(
+    op: more.InsertStridedSliceOp | vector.InsertOp,
+) -> tuple[list[int], Shape, int] | None:
+    """The box of the destination that an insertion fills: offsets, extents, and how many of its outer dimensions
+    the source lacks (their extents are 1). None where the position is known at run time only.
+    """
+    full, part = shape_of(op.dest), shape_of(op.source)
+    if isinstance(op, more.InsertStridedSliceOp):
+        lead = len(full) - len(part)
+        return list(op.offsets), (*[1] * lead, *part), lead
+    position = [int(n) for n in op.static_position.get_values()]
+    if DYNAMIC_INDEX in position:
+        return None
+    lead = len(position)
+    return [*position, *[0] * (len(full) - lead)], (*[1] * lead, *full[lead:]), lead
 
 
 def is_vector(value: SSAValue) -> bool:
