@@ -22,6 +22,7 @@ from tilewright.passes.xegpu.blockop_fallback import XeGPUBlockOpFallback
 from tilewright.passes.xegpu.exchange_slm import XeGPUExchangeThroughSlm
 from tilewright.passes.xegpu.from_xetile import XeTileToXeGPU
 from tilewright.passes.xegpu.modernize import XeGPUModernize
+from tilewright.passes.xegpu.one_induction import XeGPUOneInduction
 from tilewright.passes.xegpu.place_barriers import XeGPUPlaceBarriers
 from tilewright.passes.xegpu.propagate_layout import XeGPUPropagateLayout
 from tilewright.passes.xegpu.slm_layout import XeGPUSlmLayout
@@ -57,6 +58,7 @@ WORKGROUP: Sequence[Entry] = (
     Entry(lambda _: OuterLoopsToGrid(), "independent outer loops become the grid", "xetile"),
     Entry(lambda _: XeTileToXeGPU(), "XeTile becomes XeGPU, op by op", "xegpu"),
     Entry(lambda _: XeGPUModernize(), "older text in today's form: offsets on memory ops", "xegpu"),
+    Entry(lambda _: XeGPUOneInduction(), "what marches in step is carried once", "xegpu"),
     Entry(lambda _: LateBroadcasts(), "masks are rows and columns while they can be", "xegpu"),
     Entry(lambda _: Cleanup(), "what nobody uses is not dealt out", "xegpu"),
     Entry(
@@ -71,7 +73,9 @@ WORKGROUP: Sequence[Entry] = (
     ),
     Entry(lambda _: XeGPUPlaceBarriers(), "program order of memory, by barriers", "xegpu"),
     Entry(
-        lambda _: XeGPUWgToSgDistribute(), "one subgroup's program, values in pieces", "xegpu-sg"
+        lambda chip: XeGPUWgToSgDistribute(chip),
+        "one subgroup's program, values in pieces",
+        "xegpu-sg",
     ),
     Entry(lambda _: Cleanup(), "index arithmetic said once, in front of the loops", "xegpu-sg"),
 )
