@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tilewright import LaunchError, dtypes
 from tilewright.runtime.arrays import ArraySpec, describe
+from tilewright.runtime.compiled import holds
 from tilewright.runtime.key import (
     ScalarType,
     mlir_facts,
@@ -56,6 +57,21 @@ def test_addresses_count_by_alignment_alone():
 
     assert [at(o) for o in (0, 64, 32, 16)] == [[16, 64], [16, 64], [16, 16], [16, 16]]
     assert [at(o) for o in (8, 4, 12, 2, 1)] == [[4, 4], [4, 4], [4, 4], [1, 1], [1, 1]]
+
+
+@pytest.mark.parametrize("shape, dtype, row", [
+    ((9, 4008), dtypes.f16, ", row = 64 : i64"),
+    ((9, 32), dtypes.f16, ", row = 64 : i64"),
+    ((9, 64), dtypes.f16, ""),  # its divisor says so
+    ((9, 24), dtypes.f16, ""),
+    ((9, 4009), dtypes.f16, ""),  # no whole words
+], ids=str)  # fmt: skip
+def test_rows_that_block_messages_reach(shape, dtype, row):
+    """They are told apart only for a target that asks."""
+    array = describe(ArraySpec(shape, dtype, None))
+    plain, asked = signature_of([array]), signature_of([array], row=64)
+    assert str(mlir_facts(asked)) == str(mlir_facts(plain)).replace("noalias", "noalias" + row)
+    assert holds(plain[0], asked[0]) and holds(asked[0], plain[0]) == (asked == plain)
 
 
 def test_overlap_is_in_the_key():

@@ -13,6 +13,7 @@ from tilewright.runtime.binding import Parameter
 from tilewright.runtime.cache import KernelCache
 from tilewright.runtime.deep import deeply
 from tilewright.runtime.key import (
+    BLOCK_ROW,
     DEVICE_ALIGNMENT,
     ArgType,
     ArrayType,
@@ -115,9 +116,8 @@ class CompiledKernel:
                     f"but {len(args)} were given"
                 )
             types = [scalar_type(a) or describe(a, f"argument {i}") for i, a in enumerate(args)]
-            for i, (given, compiled) in enumerate(
-                zip(signature_of(types, alignment=DEVICE_ALIGNMENT), self.signature, strict=True)
-            ):
+            now = signature_of(types, alignment=DEVICE_ALIGNMENT, row=BLOCK_ROW)
+            for i, (given, compiled) in enumerate(zip(now, self.signature, strict=True)):
                 if not holds(compiled, given):
                     raise LaunchError(
                         f"argument {i} of compiled kernel {self.name} is {given}, "
@@ -155,6 +155,7 @@ def holds(compiled: ArgType, given: ArgType) -> bool:
         and given.align % compiled.align == 0
         and all(b % a == 0 for a, b in zip(compiled.div, given.div, strict=True))
         and (given.noalias or not compiled.noalias)
+        and given.row >= compiled.row
     )
 
 

@@ -41,6 +41,9 @@ same program would compile another variant in every run."""
 DEVICE_ALIGNMENT = 64
 """What the block loads of devices ask for; their allocators give more."""
 
+BLOCK_ROW = 64
+"""Bytes that a row has at least which 2D block messages reach (Xe): whole words of 4 bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class ArrayType:
@@ -59,6 +62,9 @@ class ArrayType:
     """64, 16 or 1 per dimension: divides the extent."""
     noalias: bool
     """Whether the array shares no byte range with another argument."""
+    row: int = 0
+    """`BLOCK_ROW` where its rows, side by side, have as many bytes and are whole words of 4; else, and where a target
+    does not ask, 0."""
 
     def mlir(self) -> Attribute:
         """``memref<?x?xbf16, strided<[?, 1]>>``: static are unit extents and the unit stride."""
@@ -93,6 +99,8 @@ class ArrayType:
         }
         if self.noalias:
             facts["noalias"] = UnitAttr()
+        if self.row and self.row > self.div[-1] * self.dtype.itemsize:
+            facts["row"] = IntegerAttr(self.row, i64)
         return DictionaryAttr(facts)
 
     def __str__(self) -> str:
@@ -100,7 +108,8 @@ class ArrayType:
             "1" if one else f"?%{d}" for one, d in zip(self.ones, self.div, strict=True)
         )
         alias = "" if self.noalias else ", may alias"
-        return f"{self.dtype}[{extents}, unit {self.unit}, align {self.align}{alias}]"
+        row = f", rows of {self.row} bytes" if self.row else ""
+        return f"{self.dtype}[{extents}, unit {self.unit}, align {self.align}{row}{alias}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,22 +149,24 @@ def mlir_facts(signature: Signature) -> Attribute:
 
 
 def signature_of(
-    args: Sequence[ArrayArg | ScalarType], *, alignment: int = HOST_ALIGNMENT
+    args: Sequence[ArrayArg | ScalarType], *, alignment: int = HOST_ALIGNMENT, row: int = 0
 ) -> Signature:
     """The signature of a launch with these arguments.
 
-    ``alignment`` is the largest that the target makes use of.
+    ``alignment`` is the largest that the target makes use of, ``row`` the bytes of a row that it asks for.
     """
     overlapping = overlapping_arguments(args)
     return tuple(
-        array_type(arg, noalias=i not in overlapping, alignment=alignment)
+        array_type(arg, noalias=i not in overlapping, alignment=alignment, row=row)
         if isinstance(arg, ArrayArg)
         else arg
         for i, arg in enumerate(args)
     )
 
 
-def array_type(arg: ArrayArg, *, noalias: bool, alignment: int = HOST_ALIGNMENT) -> ArrayType:
+def array_type(
+    arg: ArrayArg, *, noalias: bool, alignment: int = HOST_ALIGNMENT, row: int = 0
+) -> ArrayType:
     """The facts of one array."""
     size = arg.dtype.itemsize
     unit = unit_dimension(arg.strides)
@@ -171,7 +182,13 @@ def array_type(arg: ArrayArg, *, noalias: bool, alignment: int = HOST_ALIGNMENT)
         align=_largest(bits, (alignment, HOST_ALIGNMENT, size, 1)),
         div=tuple(_largest(extent, DIVISORS) for extent in arg.shape),
         noalias=noalias,
+        row=row if unit == arg.rank - 1 and _is_long(arg.shape[-1] * size, row) else 0,
     )
+
+
+def _is_long(bytes: int, least: int) -> bool:
+    """Do block messages reach a row of so many bytes?"""
+    return bytes >= least and bytes % 4 == 0
 
 
 def _largest(value: int, divisors: Sequence[int]) -> int:

@@ -30,6 +30,7 @@ from tilewright.runtime.binding import MISSING, Binder, Bound, Parameter, conste
 from tilewright.runtime.compiled import CompiledKernel, Program, compile_program
 from tilewright.runtime.guards import Seen, guard, seen
 from tilewright.runtime.key import (
+    BLOCK_ROW,
     DEVICE_ALIGNMENT,
     HOST_ALIGNMENT,
     ScalarType,
@@ -282,7 +283,8 @@ class Launcher:
     def _kernel(self, bound: Bound, options: CompileOptions) -> CompiledKernel:
         """The kernel for these arguments: compiled when no signature like theirs was before."""
         alignment = HOST_ALIGNMENT if runs_on_host(options) else DEVICE_ALIGNMENT
-        signature = signature_of(bound.types, alignment=alignment)
+        row = BLOCK_ROW if options.target.partition("-")[0] == "xe" else 0
+        signature = signature_of(bound.types, alignment=alignment, row=row)
         constexprs = bound.constexprs
         key = (signature, tuple(map(constexpr_likeness, constexprs.values())), options)
         found = self._kernels.get(key)

@@ -15,7 +15,7 @@ from tests.targets.xe.test_spirv import PER_STEP
 from tilewright.diagnostics import UnsupportedError
 from tilewright.targets.xe import offline, spirv_reader
 from tilewright.tools.compile import compile_source
-from tilewright.tools.sources import parse_source
+from tilewright.tools.sources import parse_argument, parse_source
 
 RFC = Path(__file__).parents[3] / "examples" / "rfc"
 
@@ -125,12 +125,27 @@ def gemm(
     tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (BM, BN), wg_map=part))
 
 
+@pytest.mark.parametrize(
+    "length, blocks", [(4000, True), (4008, True), (4001, False), (24, False)], ids=str
+)
+def test_rows_of_any_length_of_16_bytes(length: int, blocks: bool) -> None:
+    """What block messages reach, they move: rows of 64 bytes and more, at multiples of 16 bytes."""
+    spec = [parse_argument(f"f16[{length},{length}]")] * 2 + [
+        parse_argument(f"f32[{length},{length}]")
+    ]
+    found = gemm.compile(*spec, target="xe-pvc")
+    loop = loop_of(found.executable)
+    assert (loop["OpSubgroup2DBlockLoadTransformINTEL"] > 0) == blocks
+    assert (found.remarks == []) == blocks
+
+
 CASES = {
     "f16": ("f16", "f32", (64, 64, 64), {}),
     "bf16 to bf16": ("bf16", "bf16", (32, 32, 64), {}),
     "i8": ("i8", "i32", (32, 32, 64), {"ACC": tw.i32, "BK": 64}),
     "tf32": ("f32", "f32", (32, 32, 32), {"T": tw.tf32, "BK": 16}),
     "ragged": ("f16", "f32", (45, 47, 33), {}),
+    "rows of 80 bytes": ("f16", "f32", (40, 40, 40), {}),
     "f16 on dg2": ("f16", "f32", (32, 32, 64), {}),
 }
 

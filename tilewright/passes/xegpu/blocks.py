@@ -206,7 +206,7 @@ def _promised_fault(
     entry = facts.data[source.index] if source.index < len(facts.data) else None
     if not isinstance(entry, DictionaryAttr):
         return None
-    align, div = entry.data.get("align"), entry.data.get("div")
+    align, div, row = (entry.data.get(name) for name in ("align", "div", "row"))
     if len(strides) > 1 and strides[-2] is None:
         known = align.value.data if isinstance(align, IntegerAttr) else 1
         if known % 16:
@@ -214,7 +214,7 @@ def _promised_fault(
     if extents and extents[-1] is None and isinstance(div, ArrayAttr):
         last = div.data[-1]
         known = (last.value.data if isinstance(last, IntegerAttr) else 1) * itemsize
-        if known < 64:
+        if known < 64 and row is None:
             return (
                 f"its width is only known to be a multiple of {known} bytes, at least 64 are needed"
             )
