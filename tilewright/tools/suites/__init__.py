@@ -46,7 +46,7 @@ SUITES: dict[str, tuple[str, str]] = {
     "gpu-back-to-back": ("tilewright.tools.suites.gpu", "(A B) C beside two cuBLAS calls"),
     "gpu-passes": ("tilewright.tools.suites.gpu_passes", "what each pass is worth, TFLOP/s"),
     "gpu-launch": ("tilewright.tools.suites.gpu", "host time of a launch, us"),
-    "gpu-compile": ("tilewright.tools.suites.gpu_compile", "a GEMM, cold and from disk, ms"),
+    "gpu-compile": ("tilewright.tools.suites.overhead", "a GEMM, cold and from disk, ms"),
     "ops": ("tilewright.tools.suites.linear", "compile time against the number of ops, ms"),
     "lowering": ("tilewright.tools.suites.lowering", "passes to lanes against the pieces, ms"),
     "workgroups": ("tilewright.tools.suites.linear", "run time against workgroups, us each"),

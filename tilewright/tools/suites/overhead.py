@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import tilewright as tw
 from tilewright import knobs
 from tilewright.tools.measure import Case, Contender, Measured, Row, measure
 from tilewright.tools.suites import Settings
+from tilewright.tools.suites.gpu_timing import gpu_torch
 
 
 @tw.kernel
@@ -40,28 +41,8 @@ def launch(settings: Settings) -> Iterator[Row]:
         yield measure(Case("launch", contenders, 1, "us", threads), rounds=settings.rounds)
 
 
-_PROBE = Path(__file__).with_name("probe.py")
-
-
 def compile(settings: Settings) -> Iterator[Row]:
     """Import, cold compile and load from disk of the GEMM, until its first result is there."""
-    rounds = max(3, min(settings.rounds, 7))
-    with tempfile.TemporaryDirectory() as directory:
-        times: dict[str, list[float]] = {
-            "import": [],
-            "libraries": [],
-            "cold": [],
-            "disk": [],
-            "memory": [],
-        }
-        for i in range(rounds):
-            fresh = str(Path(directory) / str(i))
-            cold, warm = (_probe(fresh, settings.target) for _ in range(2))
-            times["import"] += [cold["import"], warm["import"]]
-            times["libraries"] += [cold["libraries"], warm["libraries"]]
-            times["cold"].append(cold["compile"])
-            times["disk"].append(warm["compile"])
-            times["memory"].append(warm["again"])
     names = {
         "import": "import tilewright",
         "libraries": "modules that the first kernel imports",
@@ -69,6 +50,36 @@ def compile(settings: Settings) -> Iterator[Row]:
         "disk": "the same from the disk cache",
         "memory": "second launch (one tile of work)",
     }
+    yield from first_launches(names, max(3, min(settings.rounds, 7)), "probe.py", settings.target)
+
+
+def gpu_compile(settings: Settings) -> Iterator[Row]:
+    """The GEMM of 128 x 256 x 64 tiles on a GPU, bf16, from call to return with the result there."""
+    gpu_torch()
+    names = {
+        "libraries": "modules that the first kernel imports",
+        "cold": "first launch of a gemm, cold",
+        "disk": "the same from the disk cache",
+        "memory": "second launch",
+    }
+    yield from first_launches(names, max(2, min(settings.rounds, 5)), "gpu_probe.py")
+
+
+def first_launches(names: Mapping[str, str], rounds: int, *probe: str) -> Iterator[Row]:
+    """What a process waits for until a kernel's first result is there, a row for each of `names`.
+
+    A round is two fresh processes of the script `probe` with cache directories of their own, the driver's
+    included. Kinds: import, libraries (of both), cold (of the first), disk and memory (of the second).
+    """
+    times: dict[str, list[float]] = {kind: [] for kind in names}
+    with tempfile.TemporaryDirectory() as directory:
+        for i in range(rounds):
+            fresh = Path(directory) / str(i)
+            first, second = (_probe(fresh, *probe) for _ in range(2))
+            found = {"cold": [first["compile"]], "disk": [second["compile"]]}
+            found["memory"] = [second["again"]]
+            for kind in names:
+                times[kind] += found.get(kind) or [first[kind], second[kind]]
     for kind, label in names.items():
         yield row_of(label, times[kind])
 
@@ -81,15 +92,15 @@ def row_of(label: str, seconds: list[float]) -> Row:
     return Row(case, [Measured("tilewright", median, low, high, median * 1e3, 1.0)])
 
 
-def _probe(cache: str, target: str) -> dict[str, float]:
-    environment = {**os.environ, knobs.variable("cache_dir"): cache, knobs.variable("cache"): "1"}
-    done = subprocess.run(
-        [sys.executable, str(_PROBE), target],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def _probe(cache: Path, script: str, *arguments: str) -> dict[str, float]:
+    environment = {
+        **os.environ,
+        knobs.variable("cache_dir"): str(cache),
+        knobs.variable("cache"): "1",
+        "CUDA_CACHE_PATH": str(cache / "driver"),
+    }
+    command = [sys.executable, str(Path(__file__).with_name(script)), *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"the probe of compile times failed: {done.stderr.strip()[-2000:]}")
     return json.loads(done.stdout)
