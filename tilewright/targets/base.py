@@ -121,6 +121,15 @@ class Storable(Protocol):
         ...
 
 
+@runtime_checkable
+class Advising(Protocol):
+    """An executable that can find out more about itself than its target did while it compiled."""
+
+    def advise(self) -> None:
+        """Puts into `remarks` what a look at the finished code gives, in seconds at most."""
+        ...
+
+
 Observer: TypeAlias = "Callable[[str, ModuleOp], None]"
 """Is told the name of every pass that ran, with the module as the pass left it (not to be changed)."""
 

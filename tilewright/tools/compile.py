@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.diagnostics import CompileError, ToolMissing, UnsupportedError
-from tilewright.targets.base import CompileOptions, Executable, Storable, get_target
+from tilewright.targets.base import Advising, CompileOptions, Executable, Storable, get_target
 from tilewright.tools.console import err
 from tilewright.tools.exits import DONE, MissingTool, UsageError
 from tilewright.tools.sources import (
@@ -94,6 +94,9 @@ def execute(args: argparse.Namespace) -> int:
         write(stages[args.emit], args.output)
     except ToolMissing as error:
         raise MissingTool(error.message, error.hint) from None
+    executable = getattr(compiled, "executable", compiled)
+    if isinstance(executable, Advising):
+        executable.advise()
     for remark in compiled.remarks:
         err().print(f"remark: {remark}")
     return DONE

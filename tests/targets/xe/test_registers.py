@@ -16,10 +16,11 @@ from tilewright import reference
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.text import parse_module
 from tilewright.passes.kernel import kernel_of
+from tilewright.targets.xe import offline, target
 from tilewright.targets.xe.assembled import cut_assembled
 from tilewright.targets.xe.fold import fold
 from tilewright.targets.xe.own_sums import own_sums
-from tilewright.targets.xe.registers import pressure
+from tilewright.targets.xe.registers import Pressure, pressure, risk
 from tilewright.targets.xe.run_once import run_once
 from tilewright.targets.xe.schedule import order_by_demand
 from tilewright.targets.xe.split_loads import split_loads
@@ -86,6 +87,38 @@ def test_a_mode_that_is_too_small() -> None:
     )
     with pytest.raises(UnsupportedError, match="xe-pvc has 128: it would spill"):
         build(text)
+
+
+@pytest.mark.parametrize(
+    "found, natural, why",
+    [
+        (Pressure(225, None, ()), 241, None),
+        (Pressure(225, None, ()), 300, "225 registers of data in 256"),
+        (Pressure(100, None, ()), 300, None),
+        (Pressure(164, None, (), kept=192), 190, "about 192 of addresses of single elements"),
+        (Pressure(164, None, (), kept=20), 190, None),
+    ],
+    ids=["in its order", "in another order", "with room", "single elements", "a few of them"],
+)
+def test_what_may_spill(found: Pressure, natural: int, why: str | None) -> None:
+    said = risk(found, 256, natural)
+    assert (said is None) == (why is None) and (why or "") in (said or "")
+
+
+@pytest.mark.parametrize("spilled", [0, 384])
+def test_the_offline_compiler_is_asked(spilled: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the estimate is unsure of, the compiler's answer replaces; without one the doubt stays."""
+    meta = {"name": "k", "machine": "xe-pvc", "registers": 256, "pressure": 200}
+    made = target.XeExecutable({}, {}, {**meta, "remarks": ["registers: who knows", "other"]})
+    monkeypatch.setattr(made, "spirv", lambda table: b"")
+    binary = offline.Binary("pvc", "", "", spilled, spilled, b"")
+    monkeypatch.setattr(target, "compile_offline", lambda *_, **__: binary)
+    monkeypatch.setattr(target, "missing", lambda: ["ocloc"])
+    made.advise()
+    assert made.remarks == ["registers: who knows", "other"]
+    monkeypatch.setattr(target, "missing", list)
+    made.advise()
+    assert made.remarks[0] == "other" and ("it spilled 384" in str(made.remarks)) == bool(spilled)
 
 
 def before_and_after(

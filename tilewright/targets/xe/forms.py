@@ -28,6 +28,8 @@ Kind = Literal["load", "vnni", "transpose", "store", "prefetch"]
 
 SMALL, LARGE = 128, 256
 """Registers per thread: the two modes of a kernel."""
+RISK = "registers"
+"""How the remark begins that a kernel may spill, which the offline compiler's answer replaces."""
 
 LOAD_CONTROLS = {"uncached": 0, "cached": 1, "streaming": 2, "read_invalidate": 3}
 STORE_CONTROLS = {"uncached": 0, "write_through": 1, "write_back": 2, "streaming": 3}

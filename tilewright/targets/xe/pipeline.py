@@ -20,9 +20,16 @@ from tilewright.passes.xegpu.wg_to_sg import SUBGROUPS
 from tilewright.targets.base import Observer, ignore
 from tilewright.targets.xe.assembled import cut_assembled
 from tilewright.targets.xe.fold import fold
+from tilewright.targets.xe.forms import RISK
 from tilewright.targets.xe.lower import Lowered, integer, lower
 from tilewright.targets.xe.own_sums import own_sums
-from tilewright.targets.xe.registers import Pressure, TooManyRegisters, choose_mode, lanes_of
+from tilewright.targets.xe.registers import (
+    Pressure,
+    TooManyRegisters,
+    choose_mode,
+    lanes_of,
+    risk,
+)
 from tilewright.targets.xe.registers import pressure as pressure_of
 from tilewright.targets.xe.run_once import run_once
 from tilewright.targets.xe.schedule import order_by_demand
@@ -154,12 +161,8 @@ def _lowered(
     run_once(kernel)
     observe("xe-run-once", module)
     lowered = lower(kernel, machine)
-    if pressure.registers + pressure.kept > registers:
-        lowered.remarks.append(
-            f"{pressure.registers} registers of data and about {pressure.kept} of addresses of single elements "
-            f"are more than {registers}: the compiler may spill; smaller subgroup tiles, or rows of a multiple of 16 "
-            "bytes, which block messages can load, avoid it"
-        )
+    if why := risk(pressure, registers, natural.registers + natural.reserve):
+        lowered.remarks.append(f"{RISK}: {why}")
     observe("xe-lane-to-mach", lowered.module)
     if hide_wraps(lowered.module):
         observe("xe-wraps", lowered.module)

@@ -28,6 +28,10 @@ APART = 8
 """One register in so many is lost where arithmetic holds components one by one: the holes between them are too short
 for products. Found by compiling: 200 registers, 152 of them apart, fit into 256; 224 with 176 did not."""
 
+SEEN = 160
+"""Registers of 256 from which on kernels whose order is not the program's, or whose lanes load single elements, were
+seen to spill though the count fits. Kernels of block loads and products in the order of the program were not."""
+
 
 class TooManyRegisters(UnsupportedError):
     """A kernel whose subgroups hold more than the registers of a thread."""
@@ -98,6 +102,22 @@ def _is_kept(load: Operation, loop: Operation) -> bool:
             return False
         parent = parent.parent_op()
     return True
+
+
+def risk(found: Pressure, mode: int, natural: int) -> str | None:
+    """Why a kernel that fits by the count may spill all the same, and what to change; None where none was seen to.
+
+    `natural`: registers that it would need in the order of the program.
+    """
+    single = found.registers + found.kept > mode
+    if found.registers * LARGE < SEEN * mode or not (single or natural > mode):
+        return None
+    what = f" and about {found.kept} of addresses of single elements" if single else ""
+    rows = ", or rows of a multiple of 16 bytes, which block messages can load," if single else ""
+    return (
+        f"{found.registers} registers of data{what} in {mode}: such kernels were seen to spill from "
+        f"{SEEN * mode // LARGE} on; smaller subgroup tiles{rows} avoid it, and --emit report asks the offline compiler"
+    )
 
 
 def choose_mode(kernel: gpu.FuncOp, machine: XeMachine, before: int = 0) -> tuple[int, Pressure]:

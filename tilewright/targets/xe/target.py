@@ -18,8 +18,8 @@ from tilewright.codegen.registers import DYNAMIC, LANES
 from tilewright.diagnostics import CompileError, UnsupportedError
 from tilewright.targets.base import Argument, CompileOptions, Grid, Observer, ignore, split_name
 from tilewright.targets.xe import spirv_reader
-from tilewright.targets.xe.forms import LARGE
-from tilewright.targets.xe.offline import LARGE_GRF, compile_offline
+from tilewright.targets.xe.forms import LARGE, RISK
+from tilewright.targets.xe.offline import LARGE_GRF, compile_offline, missing
 from tilewright.targets.xe.report import isa_table
 from tilewright.uarch import machine as uarch_machine
 from tilewright.uarch.xe import XeMachine
@@ -131,15 +131,17 @@ class XeExecutable:
             self._spirv[table] = found
         return found
 
-    def isa(self) -> Any:
-        """What the offline compiler makes of the kernel; a remark says so where it spills. ToolMissing where there
-        is none."""
+    def isa(self, limit: float = 120.0) -> Any:
+        """What the offline compiler makes of the kernel; a remark says where it spills, in place of one that it might.
+        `limit` in seconds. ToolMissing where there is no compiler."""
         found = compile_offline(
             self.spirv("igc"),
             self.meta["name"],
             self.meta["machine"],
             large_grf=self.meta["registers"] == LARGE,
+            limit=limit,
         )
+        self.remarks = [text for text in self.remarks if not text.startswith(f"{RISK}: ")]
         if found.spilled or found.scratch:
             text = (
                 f"{self.meta['name']}: the offline compiler keeps {found.scratch} bytes per thread in scratch memory "
@@ -149,6 +151,15 @@ class XeExecutable:
             if text not in self.remarks:
                 self.remarks.append(text)
         return found
+
+    def advise(self) -> None:
+        """Asks the offline compiler, where it is installed, about a kernel that may spill though its registers were
+        counted to suffice."""
+        if any(text.startswith(f"{RISK}: ") for text in self.remarks) and not missing():
+            try:
+                self.isa(limit=60.0)
+            except (CompileError, UnsupportedError) as error:
+                self.remarks.append(f"the offline compiler does not say: {error.message}")
 
     @property
     def build_options(self) -> str:
