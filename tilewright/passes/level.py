@@ -9,7 +9,9 @@ XeGPU on smaller, one-dimensional values is a lane's.
 from __future__ import annotations
 
 from math import prod
+from typing import cast
 
+from xdsl.dialects import func, gpu
 from xdsl.dialects.builtin import StringAttr, VectorType
 from xdsl.ir import Attribute, Operation, ParametrizedAttribute
 
@@ -33,6 +35,26 @@ def infer_level(function: Operation) -> str:
     if any(_is_lane_op(op) for op in ops):
         return "lane"
     return "subgroup" if any(op.name.startswith("xegpu.") for op in ops) else "lane"
+
+
+def functions_at(module: Operation, level: str) -> list[gpu.FuncOp]:
+    """The kernels of a level, and the func.func that tests of passes are written as: same body, same fields.
+
+    A func.func that launches kernels is the host's.
+    """
+    functions = [
+        f
+        for f in module.walk()
+        if isinstance(f, gpu.FuncOp) or (isinstance(f, func.FuncOp) and _is_kernel_text(f))
+    ]
+    return [cast(gpu.FuncOp, f) for f in functions if infer_level(f) == level]
+
+
+def _is_kernel_text(function: func.FuncOp) -> bool:
+    ops = list(function.walk())
+    return any(op.name.startswith("xegpu.") for op in ops) and not any(
+        op.name in ("gpu.launch", "gpu.launch_func", "func.call") for op in ops
+    )
 
 
 def _attributes(op: Operation) -> list[Attribute]:

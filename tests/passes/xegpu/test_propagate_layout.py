@@ -305,3 +305,40 @@ def test_an_exchange_larger_than_shared_memory_goes_in_slices():
         shape = op.results[0].type.get_shape()  # pyright: ignore
         total += int(np.prod(shape))
     assert total <= 128 << 10
+
+
+def test_lanes_of_a_function_that_is_no_kernel():
+    """Tests of passes are written as func.func; products and stores say who owns their operands."""
+    module = parse_module("""
+    func.func @f(%a: memref<8x16xf16>, %b: memref<16x16xf16>, %c: memref<128xf32>) {
+      %0 = xegpu.create_nd_tdesc %a : memref<8x16xf16> -> !xegpu.tensor_desc<8x16xf16>
+      %1 = xegpu.create_nd_tdesc %b : memref<16x16xf16> -> !xegpu.tensor_desc<16x16xf16>
+      %x = xegpu.load_nd %0[0, 0] : !xegpu.tensor_desc<8x16xf16> -> vector<8x16xf16>
+      %y = xegpu.load_nd %1[0, 0] : !xegpu.tensor_desc<16x16xf16> -> vector<16x16xf16>
+      %z = xegpu.dpas %x, %y : vector<8x16xf16>, vector<16x16xf16> -> vector<8x16xf32>
+      %o = vector.step : vector<16xindex>
+      %m = arith.constant dense<true> : vector<16xi1>
+      %v = vector.shape_cast %z : vector<8x16xf32> to vector<16x8xf32>
+      xegpu.store %v, %c[%o], %m <{chunk_size = 8}>
+        : vector<16x8xf32>, memref<128xf32>, vector<16xindex>, vector<16xi1>
+      return
+    }""")
+    text = propagated(module, "lane")
+    rows = "#xegpu.layout<lane_layout = [1, 16], lane_data = [1, 1]>"
+    packed = "#xegpu.layout<lane_layout = [1, 16], lane_data = [2, 1]>"
+    assert f"layout_a = {rows}, layout_b = {packed}, layout_cd = {rows}" in text
+    assert "chunk_size = 8 : i64, layout = #xegpu.layout<lane_layout = [" in text
+
+
+def test_lanes_of_another_machine_take_their_order_along():
+    """16 lanes in column-major order on a machine of 8: the text's deal and its order go, with a remark."""
+    layout = "#xegpu.layout<lane_layout = [4, 4], lane_data = [1, 1], order = [0, 1]>"
+    module = parse_module(f"""
+    gpu.module @m {{ gpu.func @f(%a: memref<16x16xf32>) kernel {{
+      %0 = xegpu.create_nd_tdesc %a : memref<16x16xf32> -> !xegpu.tensor_desc<16x16xf32, {layout}>
+      %x = xegpu.load_nd %0[0, 0] : !xegpu.tensor_desc<16x16xf32, {layout}> -> vector<16x16xf32>
+      xegpu.store_nd %x, %0[0, 0] : vector<16x16xf32>, !xegpu.tensor_desc<16x16xf32, {layout}>
+      gpu.return }} }}""")
+    XeGPUPropagateLayout("inst", "dg2").apply(make_context(), module)
+    verify_module(module)
+    assert "its own deal is taken" in print_module(module)

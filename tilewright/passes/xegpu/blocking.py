@@ -48,7 +48,7 @@ from xdsl.passes import ModulePass
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.upstream import vector as more
-from tilewright.passes.level import infer_level
+from tilewright.passes.level import functions_at
 from tilewright.passes.xegpu.blocking_shapes import BlockedShapes
 from tilewright.passes.xegpu.fragments import Free, dense, element_of
 from tilewright.passes.xegpu.lane_layouts import lane_attribute
@@ -82,9 +82,8 @@ class XeGPUBlocking(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         xe = xe_machine(self.target)
-        for kernel in list(op.walk()):
-            if isinstance(kernel, gpu.FuncOp) and infer_level(kernel) == "subgroup":
-                block(kernel, xe)
+        for kernel in functions_at(op, "subgroup"):
+            block(kernel, xe)
 
 
 def block(kernel: gpu.FuncOp, xe: XeMachine) -> None:

@@ -23,7 +23,7 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.passes import ModulePass
 
 from tilewright.dialects import xegpu
-from tilewright.passes.level import infer_level
+from tilewright.passes.level import functions_at
 from tilewright.passes.xegpu.blocks import SCATTERED, created, surface_fault
 from tilewright.passes.xegpu.ownership import xe_machine
 from tilewright.passes.xegpu.plain_forms import plain_forms
@@ -43,9 +43,8 @@ class XeGPUBlockOpFallback(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         xe = xe_machine(self.target)
-        for kernel in list(op.walk()):
-            if isinstance(kernel, gpu.FuncOp) and infer_level(kernel) == "subgroup":
-                mark(kernel, xe)
+        for kernel in functions_at(op, "subgroup"):
+            mark(kernel, xe)
 
 
 def mark(kernel: gpu.FuncOp, xe: XeMachine) -> None:

@@ -32,25 +32,37 @@ def propagate_below(kernel: gpu.FuncOp, machine: XeMachine, *, lanes_only: bool)
     plain_forms(kernel)
     analysis = OwnershipAnalysis(kernel, machine, whole=lanes_only)
     found: list[tuple[SSAValue, LayoutAttr]] = []
-    stores: list[tuple[Operation, LayoutAttr]] = []
+    operands: list[tuple[Operation, str, LayoutAttr]] = []
     for op in kernel.walk():
         for result in op.results:
             if is_vector(result) and not is_free(result):
                 layout = _text(analysis, result, lanes_only)
                 if layout is not None:
                     found.append((result, layout))
-        if isinstance(op, (xegpu.StoreNdOp, xegpu.StoreMatrixOp)) and is_vector(op.value):
-            layout = _text(analysis, op.value, lanes_only)
+        for name, value in _wanted(op):
+            layout = _text(analysis, value, lanes_only)
             if layout is not None:
-                stores.append((op, layout))
+                operands.append((op, name, layout))
     for value, layout in found:
         stated = own.layout_of(value)
         before = None if stated is None else own.attribute(stated)
         d = own.from_attribute(_completed(before, layout))
         if d is not None:
             own.set_layout(value, d)
-    for op, layout in stores:
-        op.properties["layout"] = _completed(op.properties.get("layout"), layout)
+    for op, name, layout in operands:
+        op.properties[name] = _completed(op.properties.get(name), layout)
+
+
+def _wanted(op: Operation) -> list[tuple[str, SSAValue]]:
+    """Operands whose layout an op's text states: a store's value, a product's factors."""
+    match op:
+        case xegpu.StoreNdOp() | xegpu.StoreMatrixOp() | xegpu.StoreScatterOp():
+            found = [("layout", op.value)]
+        case xegpu.DpasOp():
+            found = [("layout_a", op.lhs), ("layout_b", op.rhs)]
+        case _:
+            return []
+    return [(name, value) for name, value in found if is_vector(value)]
 
 
 def _realisable(kernel: gpu.FuncOp, machine: XeMachine) -> None:
@@ -78,7 +90,10 @@ def _realisable(kernel: gpu.FuncOp, machine: XeMachine) -> None:
         )
         remarks.append(told if where is None else f"{where}: {told}")
         if layout.is_workgroup() or layout.field("inst_data") is not None:
-            return layout.replace(lane_layout=None, lane_data=None)
+            bare = layout.is_workgroup()
+            return layout.replace(
+                lane_layout=None, lane_data=None, **({} if bare else {"order": None})
+            )
         return None
 
     for op in list(kernel.walk()):

@@ -21,12 +21,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from tilewright.diagnostics import UnsupportedError
-from tilewright.passes.level import infer_level
+from tilewright.passes.level import functions_at
 from tilewright.passes.xegpu.ownership import xe_machine
 from tilewright.passes.xegpu.propagate_below import propagate_below
 from tilewright.passes.xegpu.propagate_subgroup import propagate_subgroup
@@ -49,9 +48,8 @@ class XeGPUPropagateLayout(ModulePass):
                 for kernel in workgroup_kernels(op):
                     propagate_subgroup(kernel, table)
             case "inst" | "lane":
-                for kernel in [f for f in op.walk() if isinstance(f, gpu.FuncOp)]:
-                    if infer_level(kernel) == "subgroup":
-                        propagate_below(kernel, table, lanes_only=self.kind == "lane")
+                for kernel in functions_at(op, "subgroup"):
+                    propagate_below(kernel, table, lanes_only=self.kind == "lane")
             case _:
                 raise UnsupportedError(
                     f"xegpu-propagate-layout has no kind {self.kind}",

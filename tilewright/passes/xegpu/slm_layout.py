@@ -9,8 +9,16 @@ stored in blocks, column by column:
     %m = create_mem_desc %slm : .. -> mem_desc<256x128xf16, #mem_layout<stride = [1, 256], block = [8, 16]>>
 
 A lane's 8 elements of a dpas operand are then 16 bytes in a row, neighbours lanes' pieces follow (no bank conflict),
-and two or four rows of B lie together as VNNI asks for: one access instead of eight, and no packing. Matrices with a
-layout of their own, of other uses, or with offsets that are not known to be multiples of the block stay as they are.
+and two or four rows of B lie together as VNNI asks for: one access instead of eight, and no packing.
+
+A matrix on its way to a transposition is stored by lanes that own columns and loaded by lanes that own rows. It lies in
+panels of as many columns as there are lanes, row by row: the rows of a panel follow each other, so that a 1-D block
+message of the subgroup moves several, and a lane's part of a row is one access:
+
+    %m = create_mem_desc %slm : .. -> mem_desc<256x32xf16, #mem_layout<stride = [32, 1], block = [256, 16]>>
+
+Matrices with a layout of their own, of other uses, or with offsets that are not known to be multiples of the block
+stay as they are.
 """
 
 from __future__ import annotations
@@ -28,9 +36,15 @@ from xdsl.passes import ModulePass
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu.types import MemDescType, element_bits
-from tilewright.passes.level import infer_level
+from tilewright.passes.level import functions_at
 from tilewright.passes.xegpu.multiples import is_multiple
-from tilewright.passes.xegpu.ownership import OwnershipAnalysis, is_vector, shape_of, xe_machine
+from tilewright.passes.xegpu.ownership import (
+    OwnershipAnalysis,
+    is_vector,
+    lanes_of,
+    shape_of,
+    xe_machine,
+)
 from tilewright.uarch.xe import XeMachine
 
 ACCESS_BITS = 256
@@ -50,9 +64,8 @@ class XeGPUSlmLayout(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         xe = xe_machine(self.target)
-        for kernel in list(op.walk()):
-            if isinstance(kernel, gpu.FuncOp) and infer_level(kernel) == "subgroup":
-                lay_out(kernel, xe)
+        for kernel in functions_at(op, "subgroup"):
+            lay_out(kernel, xe)
 
 
 def lay_out(kernel: gpu.FuncOp, xe: XeMachine) -> None:
@@ -66,14 +79,16 @@ def lay_out(kernel: gpu.FuncOp, xe: XeMachine) -> None:
         accesses = _accesses(descs)
         if not accesses:
             continue
-        block = _block(accesses, owners)
+        height, width = accesses[0].desc.get_shape()
+        stride, block = [1, height], _block(accesses, owners)
+        if block is None:
+            stride, block = [width, 1], _panel(accesses, owners)
         if block is None:
             continue
         for desc in descs:
             assert isinstance(desc, xegpu.CreateMemDescOp)
             old = desc.desc
-            height = old.get_shape()[0]
-            layout = xegpu.MemLayoutAttr(stride=[1, height], block=block)
+            layout = xegpu.MemLayoutAttr(stride=stride, block=block)
             kind = MemDescType(old.get_shape(), old.element_type, layout)
             new = xegpu.CreateMemDescOp(desc.source, kind)
             new.location = desc.location
@@ -131,6 +146,62 @@ def _block(
     if height % rows:
         return None
     return rows, lanes
+
+
+def _panel(
+    accesses: Sequence[xegpu.LoadMatrixOp | xegpu.StoreMatrixOp], owners: OwnershipAnalysis
+) -> tuple[int, int] | None:
+    """Rows and columns of the panels which some accesses take by rows of the subgroup and the others by rows of a
+    lane; None where an access does neither, or all do the same."""
+    lanes = owners.lanes
+    height, width = accesses[0].desc.get_shape()
+    bits = element_bits(accesses[0].desc.element_type)
+    ways: set[str] = set()
+    for access in accesses:
+        layout = owners.layout(access.value)
+        down, across = access.mixed_offsets
+        run = column_run(layout, lanes)
+        if run >= 2 and message_rows(owners.xe, access, run) >= 2:
+            if not is_multiple(down, 2) or not is_multiple(across, lanes):
+                return None
+            ways.add("subgroup")
+        elif is_multiple(across, lanes) and row_run(layout) * bits >= 32:
+            ways.add("lane")
+        else:
+            return None
+    return (height, lanes) if len(ways) == 2 and width % lanes == 0 else None
+
+
+def is_panel(desc: MemDescType, lanes: int) -> bool:
+    """Does a matrix lie in panels of `lanes` columns, row by row?"""
+    return desc.stride[-1] == 1 and desc.block == (desc.get_shape()[0], lanes)
+
+
+def message_rows(xe: XeMachine, access: xegpu.MatrixAccess, most: int) -> int:
+    """Rows of a panel that one 1-D block message of the machine moves, at most `most`; 0 where it has none."""
+    bits = element_bits(access.desc.element_type)
+    form = xe.row_form("load" if isinstance(access, xegpu.LoadMatrixOp) else "store", bits)
+    if form is None:
+        return 0
+    row = lanes_of(xe) * bits // 8
+    fits = [n for n in form.counts if n <= most and n * row % form.shared_align == 0]
+    return max(fits, default=0)
+
+
+def row_run(layout: ly.Layout) -> int:
+    """Registers that hold consecutive columns of a row, from a multiple of their number on."""
+    lane = layout.at(lane=np.arange(layout.lanes))[-1]
+    *rows, columns = layout.at(register=np.arange(layout.registers))
+    run = 1
+    while layout.registers % (2 * run) == 0:
+        wide = 2 * run
+        groups = columns.reshape(-1, wide)
+        together = (groups == groups[:, :1] + np.arange(wide)).all()
+        beside = all((x.reshape(-1, wide) == x.reshape(-1, wide)[:, :1]).all() for x in rows)
+        if not together or not beside or (groups[:, 0] % wide).any() or (lane % wide).any():
+            break
+        run = wide
+    return run
 
 
 def column_run(layout: ly.Layout, lanes: int) -> int:

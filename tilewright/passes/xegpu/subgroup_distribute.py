@@ -36,7 +36,7 @@ from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.upstream import vector as more
-from tilewright.passes.level import LEVEL, infer_level
+from tilewright.passes.level import LEVEL, functions_at
 from tilewright.passes.xegpu.fragments import Fragment, Held, element_of
 from tilewright.passes.xegpu.lane_matrix import LaneMatrix
 from tilewright.passes.xegpu.lane_rows import add_remarks
@@ -64,9 +64,8 @@ class XeGPUSubgroupDistribute(ModulePass):
         if self.reduction not in ("tree", "hardware"):
             raise UnsupportedError(f"reduction is tree or hardware, not {self.reduction}")
         xe = xe_machine(self.target)
-        for kernel in list(op.walk()):
-            if isinstance(kernel, gpu.FuncOp) and infer_level(kernel) == "subgroup":
-                subgroup_distribute(kernel, xe, hardware=self.reduction == "hardware")
+        for kernel in functions_at(op, "subgroup"):
+            subgroup_distribute(kernel, xe, hardware=self.reduction == "hardware")
 
 
 def subgroup_distribute(kernel: gpu.FuncOp, xe: XeMachine, *, hardware: bool = False) -> None:

@@ -42,7 +42,7 @@ from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
 from tilewright.dialects.xegpu import RangeAttr, TensorDescType
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout import Distribution
-from tilewright.passes.level import LEVEL, infer_level
+from tilewright.passes.level import LEVEL, functions_at
 from tilewright.passes.new_body import NewBody
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.ownership import xe_machine
@@ -87,7 +87,7 @@ class XeGPUWgToSgDistribute(ModulePass):
 
 def workgroup_kernels(module: ModuleOp) -> list[gpu.FuncOp]:
     """The kernels that are written for a whole workgroup."""
-    return [f for f in module.walk() if isinstance(f, gpu.FuncOp) and infer_level(f) == "workgroup"]
+    return functions_at(module, "workgroup")
 
 
 def distribute(kernel: gpu.FuncOp) -> None:
