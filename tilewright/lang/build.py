@@ -37,26 +37,6 @@ class Built:
     """Positions of array arguments that are used flattened, so that they must be contiguous."""
 
 
-def build_module(
-    function: FunctionType,
-    signature: Signature,
-    constexprs: Mapping[str, Any],
-    *,
-    level: str = "workgroup",
-    subgroups: int | None = None,
-    fastmath: bool = True,
-) -> ModuleOp:
-    """The kernel IR of ``function``.
-
-    ``signature`` has one entry per run-time parameter, in order; ``constexprs`` gives the values of
-    all other parameters. Raises CompileError, placed in the kernel's source.
-    """
-    built = build(
-        function, signature, constexprs, level=level, subgroups=subgroups, fastmath=fastmath
-    )
-    return built.module
-
-
 def build(
     function: FunctionType,
     signature: Signature,
@@ -66,7 +46,11 @@ def build(
     subgroups: int | None = None,
     fastmath: bool = True,
 ) -> Built:
-    """Like :func:`build_module`, with what a launch has to check."""
+    """The kernel IR of ``function``, and what a launch has to check.
+
+    ``signature`` has one entry per run-time parameter, in order; ``constexprs`` gives the values of
+    all other parameters. Raises CompileError, placed in the kernel's source.
+    """
     source = source_of(function)
     names = [n for n in inspect.signature(function).parameters if n not in constexprs]
     if len(names) != len(signature):

@@ -197,7 +197,7 @@ class Rebuild(NewBody):
 
     def _inside(self, old: Block, new: Block) -> Operation:
         """Fills a nested block up to its terminator, which is returned."""
-        outer, self.out = self.out, new
+        self.out = new
         self._memos.append({})
         end = old.last_op
         assert end is not None
@@ -206,7 +206,6 @@ class Rebuild(NewBody):
                 self.op = op
                 self.step(op)
         self.op = end
-        self._outer = outer
         return end
 
     def _leave(self, outer: Block) -> None:
