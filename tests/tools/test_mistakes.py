@@ -140,6 +140,19 @@ MLIR = {
     "bytes": (b"\x00\xff\xfe\x80", "no UTF-8 text"),
     "prose": (b"hello world\n", "operation hello is not registered"),
     "unknown op": (b'func.func @main() { "no.op"() : () -> () return }', "no.op is not registered"),
+    "an op's name": (
+        b"func.func @main() {\n  %0 = arith.adi %0, %0 : i32\n  return\n}",
+        ":2:8: error: operation arith.adi is not registered\n",
+    ),
+    "an alias without its sign": (
+        b"map = #xegpu.layout<sg_layout = [8, 4]>\n", "hint: an alias has a sign: #map = ..",
+    ),
+    "markdown": (b"# Title\n", ":1:1: error: a name is expected behind '#'"),
+    "another language": (b'{"a": 1}\n', ":1:1: error: an op or an alias is expected here"),
+    "a symbol twice": (
+        b"func.func @main() { return }\nfunc.func @main() { return }\n",
+        ":2:1: error: 'func.func' op Redefinition of symbol \"main\"",
+    ),
     "undefined value": (
         b"func.func @main() {\n  %1 = arith.addi %0, %0 : i32\n  return\n}", "%0 is used but not defined",
     ),

@@ -44,15 +44,44 @@ _HINTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             "a value is seen by the ops after it in its block, in their regions, and in the blocks that are reached "
             "only through its own",
         ),
+        (
+            r"an op or an alias is expected here|a name is expected behind",
+            "MLIR text is a list of ops, func.func @main() { .. }, and of aliases, #name = .. and !name = ..; "
+            "a comment begins with //",
+        ),
         (r"invalid dim \(\d+\) in slice", "dims count the dimensions of the layout inside, from 0"),
     )
 )
 _UNKNOWN = re.compile(r"operation (\S+) is not registered", re.IGNORECASE)
 
 
-def hint_for(message: str, names: Iterable[str] = ()) -> str | None:
-    """What could be changed; None where the message says it. `names` are those of all known ops."""
+def in_plain_words(message: str, text: str, start: int, end: int) -> tuple[str, int, int]:
+    """A message of the stock parser and the stretch of `text` that it is about, where the parser says or shows little.
+
+    It names an unknown op behind the op, and the text where nothing can be read by what it had hoped for.
+    """
+    if (unknown := _UNKNOWN.search(message)) is not None:
+        at = text.rfind(unknown[1], 0, start)
+        return (message, start, end) if at < 0 else (message, at, at + len(unknown[1]))
+    if "after {first_char}" in message:  # as stock xDSL prints it
+        return f"a name is expected behind '{text[start : start + 1]}'", start, end
+    if message.lower().startswith("could not parse entire input"):
+        return "an op or an alias is expected here", start, end
+    return message, start, end
+
+
+def is_alias(name: str, rest: str) -> bool:
+    """Is `name`, followed by `rest` of the text, an alias that lacks its sign?"""
+    return "." not in name and re.match(r"\s*=\s*[#!]", rest) is not None
+
+
+def hint_for(message: str, names: Iterable[str] = (), rest: str = "") -> str | None:
+    """What could be changed; None where the message says it. `names` are those of all known ops, `rest` is the text
+    behind what the message is about.
+    """
     unknown = _UNKNOWN.search(message)
+    if unknown is not None and is_alias(unknown[1], rest):
+        return f"an alias has a sign: #{unknown[1]} = .. for an attribute, !{unknown[1]} = .. for a type"
     if unknown is not None:
         near = get_close_matches(unknown[1], list(names), n=3, cutoff=0.7)
         return f"did you mean {' or '.join(near)}?" if near else None

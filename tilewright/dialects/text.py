@@ -27,6 +27,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import AttributeInvT, Operation, SSAValue
 from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.parser.core import ForwardDeclaredValue
 from xdsl.utils.exceptions import ParseError, VerifyException
 from xdsl.utils.lexer import Span
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
@@ -41,7 +42,7 @@ from tilewright.diagnostics import (
 )
 from tilewright.dialects import make_context
 from tilewright.dialects.dominance import Dominance
-from tilewright.dialects.hints import hint_for
+from tilewright.dialects.hints import hint_for, in_plain_words
 from tilewright.dialects.printing import (
     MLIR_ALIASES,
     READABLE_ALIASES,
@@ -229,10 +230,11 @@ def _parse_error(
         Note(message or "here", source.location(span.start, span.end))
         for span, message in getattr(error, "refs", ())
     ]
-    location = source.location(error.span.start, error.span.end)
+    message, start, end = in_plain_words(error.msg, source.text, error.span.start, error.span.end)
     known = () if parser is None else [op.name for op in parser.ctx.loaded_ops]
-    hint = hint_for(error.msg, known)
-    return CompileError(_sentence(error.msg), location=location, hint=hint, notes=notes)
+    hint = hint_for(message, known, source.text[end : end + 80])
+    location = source.location(start, end)
+    return CompileError(_sentence(message), location=location, hint=hint, notes=notes)
 
 
 def _reason(error: BaseException) -> str:
@@ -328,6 +330,8 @@ def _not_dominated(
     operation: Operation, operand: SSAValue, why: str, source: SourceText | None
 ) -> VerifyError:
     error = _verify_error(operation, VerifyException(why), source)
+    if isinstance(operand, ForwardDeclaredValue):
+        return error
     place = location_of(operand)
     if place is not None and source is not None and place.file == source.filename:
         place = replace(place, text=source.line(place.line))
@@ -359,6 +363,9 @@ def _locate(module: Operation, error: Exception, source: SourceText | None) -> V
 
 
 def _verify_error(operation: Operation, error: Exception, source: SourceText | None) -> VerifyError:
+    twice = re.fullmatch(r'Redefinition of symbol "(.*)"', _reason(error))
+    if twice is not None:
+        operation = _defining(operation, twice[1])[-1]
     location = location_of(operation)
     if location is not None and source is not None and location.file == source.filename:
         content = source.line(location.line)
@@ -370,6 +377,12 @@ def _verify_error(operation: Operation, error: Exception, source: SourceText | N
     return VerifyError(
         f"'{operation.name}' op {message}", location=location, hint=hint_for(message)
     )
+
+
+def _defining(table: Operation, symbol: str) -> list[Operation]:
+    """The ops of a symbol table that define a symbol; the table itself where none does."""
+    inside = [op for region in table.regions for block in region.blocks for op in block.ops]
+    return [op for op in inside if op.get_attr_or_prop("sym_name") == StringAttr(symbol)] or [table]
 
 
 def print_module(
