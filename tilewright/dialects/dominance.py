@@ -8,7 +8,11 @@ as in MLIR: it never runs, and no code is made of it. Stock xDSL asks none of th
 from __future__ import annotations
 
 from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.parser.core import ForwardDeclaredValue
 from xdsl.traits import IsolatedFromAbove
+
+NOT_DEFINED = "no definition of that name can be seen from here"
+"""Of a name that the parser met before its definition, which then came in a region that is none of the use's."""
 
 
 def reachable_blocks(entry: Block) -> list[Block]:
@@ -109,6 +113,8 @@ class Dominance:
         return None
 
     def _why(self, operand: SSAValue, user: Operation) -> str | None:
+        if isinstance(operand, ForwardDeclaredValue):
+            return NOT_DEFINED
         owner = operand.owner
         home = owner if isinstance(owner, Block) else owner.parent
         if home is None:

@@ -37,6 +37,7 @@ from tilewright.passes.host.to_calls import HOST, POISON, Launch, host_to_calls
 from tilewright.passes.host.unread_launches import mark_unread_launches
 from tilewright.runtime.mlir_runner import Runner, array_at, array_of, native
 from tilewright.runtime.program.entry import RANDOM, call_entry, choose_entry
+from tilewright.runtime.program.heap import Heap
 from tilewright.runtime.program.kernels import Kernels
 from tilewright.runtime.program.sharing import Sharing, can_pass
 from tilewright.targets.cpu.machine import machine
@@ -45,7 +46,7 @@ Fail = Callable[[BaseException], Any]
 """What a callback does with an exception: native code cannot be unwound, so it must not return."""
 
 
-_ALLOCATE = "tw_allocate"
+_ALLOCATE, _RELEASE = "tw_allocate", "tw_release"
 
 
 class _NoHostCode(Exception):
@@ -95,10 +96,13 @@ class Program:
             text = emit_module(host, target)
         except UnsupportedError as error:
             raise _NoHostCode(error.message) from error
-        # Under a name of its own: LLVM would take out an allocation that nothing reads, and with it a wild store.
-        self.llvm = text.replace("@aligned_alloc(", f"@{_ALLOCATE}(")
+        # Under names of its own: LLVM would take out an allocation that nothing reads, and with it a wild store.
+        text = text.replace("@aligned_alloc(", f"@{_ALLOCATE}(")
+        self.llvm = text.replace("@free(", f"@{_RELEASE}(")
         """LLVM IR text of the host functions."""
-        self._symbols[_ALLOCATE] = C.cast(C.CDLL(None).aligned_alloc, C.c_void_p).value or 0
+        heap = Heap()
+        self._export(_ALLOCATE, _allocate_callback(heap, fail))
+        self._export(_RELEASE, C.CFUNCTYPE(None, C.c_void_p)(_guarded(heap.release, fail)))
         self._object = LoadedObject(
             compile_object(self.llvm, target, optimize=True), target, self._symbols
         )
@@ -200,6 +204,10 @@ def _poison_callback(fail: Fail, byte: int) -> Any:
         C.memset(address, byte, size)
 
     return C.CFUNCTYPE(None, C.c_void_p, C.c_int64)(_guarded(poison, fail))
+
+
+def _allocate_callback(heap: Heap, fail: Fail) -> Any:
+    return C.CFUNCTYPE(C.c_void_p, C.c_size_t, C.c_size_t)(_guarded(heap.allocate, fail))
 
 
 def _random_callback(runner: Runner, dtype: str, fail: Fail) -> Any:
