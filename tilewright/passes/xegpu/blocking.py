@@ -1,7 +1,7 @@
 """xegpu-blocking{target=pvc|bmg|dg2}: every op becomes ops of the machine's size.
 
-Requires: today's XeGPU (xegpu-modernize) at subgroup level. `inst_data` and lanes on ops are wishes; what the text
-leaves open is chosen from the machine table.
+Requires: XeGPU at subgroup level; older text is modernized first. `inst_data` and lanes on ops are wishes; what
+the text leaves open is chosen from the machine table.
 Guarantees: the same results. A dpas is one instruction; block loads are the largest messages that consist of
 whole pieces (height, array_length), stores and prefetches too; arithmetic is on pieces; loops carry pieces (1:N).
 Loads have the lane layout that their users want (`lane_data = [2, 1]`: rows packed for B). No `inst_data` is left.
@@ -45,6 +45,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.passes import ModulePass
 
+from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.upstream import vector as more
@@ -53,6 +54,7 @@ from tilewright.passes.xegpu.blocking_shapes import BlockedShapes
 from tilewright.passes.xegpu.fragments import Free, dense, element_of
 from tilewright.passes.xegpu.lane_layouts import lane_attribute
 from tilewright.passes.xegpu.lane_values import COMBINE
+from tilewright.passes.xegpu.modernize import modernize_older
 from tilewright.passes.xegpu.ownership import (
     OwnershipAnalysis,
     dpas_fragments,
@@ -81,6 +83,7 @@ class XeGPUBlocking(ModulePass):
     target: str = "pvc"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        modernize_older(ctx, op)
         xe = xe_machine(self.target)
         for kernel in functions_at(op, "subgroup"):
             block(kernel, xe)
@@ -88,6 +91,13 @@ class XeGPUBlocking(ModulePass):
 
 def block(kernel: gpu.FuncOp, xe: XeMachine) -> None:
     """Rewrites a kernel of subgroup level to instruction-sized ops, in place."""
+    if any(isinstance(a.type, VectorType) for a in kernel.body.blocks[0].args):
+        raise error_at(
+            kernel,
+            "a kernel that is cut into instructions takes no vectors",
+            hint="load them from memory",
+            kind=UnsupportedError,
+        )
     plain_forms(kernel)
     _Block(kernel, xe).kernel(kernel)
     sink_scattered_loads(kernel.body.block)

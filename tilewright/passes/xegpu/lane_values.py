@@ -13,7 +13,9 @@ import numpy as np
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import (
     DenseIntOrFPElementsAttr,
+    IndexType,
     IntegerType,
+    Signedness,
     VectorType,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -129,6 +131,16 @@ class LaneValues(Fragments):
         numbers = np.array(value.get_values(), dtype=object).reshape(shape_of(op.result))
         places = numbers[tuple(c[0] for c in layout.table())]  # [lanes, registers]
         kind = VectorType(element, [layout.registers])  # pyright: ignore[reportArgumentType]
+        steps = _steps(places, kind)
+        if steps is not None:
+            # Indices, mostly: a lane's numbers are the first lane's and one that grows with the lane.
+            number = self.table(steps)
+            if kind.element_type != number.type:
+                number = self.add(cast_index(number, kind.element_type))
+            first = self.constant(dense(kind, list(places[0])))
+            spread = self.add(vector.BroadcastOp(number, kind))
+            self.give_vector(op.result, self.binary(arith.AddiOp, spread, first), layout)
+            return
         patterns: dict[tuple[Any, ...], list[int]] = {}
         for lane, row in enumerate(places):
             patterns.setdefault(tuple(row), []).append(lane)
@@ -270,6 +282,21 @@ class LaneValues(Fragments):
         kind = VectorType(element_of(op.result), [fragments.c.registers])  # pyright: ignore
         made = self.add(xegpu.DpasOp.create(operands=operands, result_types=[kind]))
         self.give_vector(op.result, made, fragments.c)
+
+
+def _steps(places: np.ndarray[Any, Any], kind: VectorType[Any]) -> list[int] | None:
+    """By how much each lane's numbers [lanes, registers] exceed the first lane's, where all of a lane's do alike."""
+    element = kind.element_type
+    if isinstance(element, IntegerType):
+        if element.width.data == 1 or element.signedness.data is not Signedness.SIGNLESS:
+            return None
+    elif not isinstance(element, IndexType):
+        return None
+    more = places - places[0]
+    alike = bool((more == more[:, :1]).all()) and bool((more != 0).any())
+    if not alike or max(abs(int(n)) for n in more[:, 0]) >= 2**31:
+        return None
+    return [int(n) for n in more[:, 0]]
 
 
 def cast_index(value: SSAValue, element: Attribute) -> Operation:

@@ -61,6 +61,22 @@ class XeGPUModernize(ModulePass):
             PositionRewriter(Modernizer()).run(region)
 
 
+OLD = (
+    xegpu.UpdateNdOffsetOp,
+    xegpu.CreateDescOp,
+    xegpu.UpdateOffsetOp,
+)
+
+
+def modernize_older(ctx: Context, module: ModuleOp) -> None:
+    """Text of the older generations that comes to a later pass alone is brought to today's form first."""
+    if any(
+        isinstance(op, OLD) or (isinstance(op, xegpu.CreateNdDescOp) and op.has_offsets)
+        for op in module.walk()
+    ):
+        XeGPUModernize().apply(ctx, module)
+
+
 def _modernize_dpas(op: xegpu.DpasOp) -> None:
     """2-D A at subgroup level; 1-D fragments at lane level instead of [units, packed]."""
     at = Before(op)

@@ -147,6 +147,9 @@ class Picks(Rebuild):
 
     def chosen(self, lanes: NDArray[np.bool_]) -> SSAValue:
         """An i1: is this lane one of these?"""
+        for predicate, found in (("eq", np.flatnonzero(lanes)), ("ne", np.flatnonzero(~lanes))):
+            if len(found) == 1:
+                return self.compare(predicate, self.lane(), self.number(int(found[0])))
         return self.compare("ne", self.table([int(x) for x in lanes]), self.number(0))
 
     # --- Vectors -----------------------------------------------------------------------------------

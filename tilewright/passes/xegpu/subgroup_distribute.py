@@ -32,7 +32,7 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, VectorType,
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.passes import ModulePass
 
-from tilewright.diagnostics import UnsupportedError
+from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.upstream import vector as more
@@ -40,6 +40,7 @@ from tilewright.passes.level import LEVEL, functions_at
 from tilewright.passes.xegpu.fragments import Fragment, Held, element_of
 from tilewright.passes.xegpu.lane_matrix import LaneMatrix
 from tilewright.passes.xegpu.lane_rows import add_remarks
+from tilewright.passes.xegpu.modernize import modernize_older
 from tilewright.passes.xegpu.ownership import (
     OwnershipAnalysis,
     lanes_of,
@@ -63,6 +64,7 @@ class XeGPUSubgroupDistribute(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if self.reduction not in ("tree", "hardware"):
             raise UnsupportedError(f"reduction is tree or hardware, not {self.reduction}")
+        modernize_older(ctx, op)
         xe = xe_machine(self.target)
         for kernel in functions_at(op, "subgroup"):
             subgroup_distribute(kernel, xe, hardware=self.reduction == "hardware")
@@ -70,6 +72,13 @@ class XeGPUSubgroupDistribute(ModulePass):
 
 def subgroup_distribute(kernel: gpu.FuncOp, xe: XeMachine, *, hardware: bool = False) -> None:
     """Rewrites a kernel of subgroup level to lane level, in place."""
+    if any(isinstance(a.type, VectorType) for a in kernel.body.blocks[0].args):
+        raise error_at(
+            kernel,
+            "a kernel that is dealt out to lanes takes no vectors: nothing says which lane owns what of them",
+            hint="load them from memory, or from another op that has a layout",
+            kind=UnsupportedError,
+        )
     rewriting = _Distribute(kernel, xe, hardware)
     rewriting.kernel(kernel)
     add_remarks(kernel.attributes, rewriting.remarks)

@@ -45,6 +45,7 @@ from tilewright.layout import Distribution
 from tilewright.passes.level import LEVEL, functions_at
 from tilewright.passes.new_body import NewBody
 from tilewright.passes.xegpu import layout_text as own
+from tilewright.passes.xegpu.modernize import modernize_older
 from tilewright.passes.xegpu.ownership import xe_machine
 from tilewright.passes.xegpu.regroup import regroup
 from tilewright.passes.xegpu.subgroup_ids import SubgroupIds
@@ -80,6 +81,7 @@ class XeGPUWgToSgDistribute(ModulePass):
         from tilewright.passes.xegpu.complete import complete
 
         machine = xe_machine(self.target)
+        modernize_older(ctx, op)
         for function in workgroup_kernels(op):
             complete(function, machine)
             distribute(function)
