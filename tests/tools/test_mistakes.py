@@ -189,6 +189,8 @@ def test_in_mlir_text(name, tilewright, tmp_path):
         (["run", "{}/none.py"], 1, "No such file"),
         (["run", "{}"], 1, "Is a directory"),
         (["run", "{}/ok.mlir", "--target", "gpu"], 1, "the targets are"),
+        (["compile", "{}/ok.mlir", "--target", "pvc"], 1, "did you mean xe-pvc?"),
+        (["compile", "{}/ok.mlir", "--target", "sm90"], 1, "did you mean sm_90a?"),
         (["run", "{}/ok.mlir", "--entry", "other"], 1, "no function @other"),
         (["run", "{}/two.py", "--args", "f32[4]"], 2, "name one as"),
         (["run", "{}/two.py:c", "--args", "f32[4]"], 2, "no kernel 'c'"),

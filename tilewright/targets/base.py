@@ -189,8 +189,14 @@ def split_name(name: str) -> tuple[str, str | None]:
         return "cuda", name
     family, _, machine = name.partition("-")
     if family not in TARGETS:
-        known = ", ".join(TARGETS)
-        raise UnsupportedError(f"no target is called {name!r}", hint=f"the targets are {known}")
+        from difflib import get_close_matches
+
+        from tilewright.uarch import MACHINES
+
+        near = get_close_matches(name, [*TARGETS, *MACHINES], 1)
+        meant = f"did you mean {near[0]}? " if near else ""
+        known = f"the targets are {', '.join(TARGETS)}; machines are named as xe-pvc and sm_90a are"
+        raise UnsupportedError(f"no target is called {name!r}", hint=meant + known)
     return family, machine or None
 
 

@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--target", default="cpu", help="cpu (default), reference, cuda, xe-pvc, ..."
     )
     parser.add_argument(
-        "--emit", default="xetile", metavar="STAGE", help="xetile (default), llvm, asm, object, ..."
+        "--emit", metavar="STAGE", help="xetile, llvm, asm, ...: one of --list (default: its first)"
     )
     parser.add_argument("--list", action="store_true", help="list the stages instead")
     parser.add_argument("-o", "--output", metavar="OUT", help="write there, not to the terminal")
@@ -85,13 +85,14 @@ def execute(args: argparse.Namespace) -> int:
         for name in stages:
             print(name)
         return DONE
-    if args.emit not in stages:
+    emit = args.emit or next(iter(stages))
+    if emit not in stages:
         raise UnsupportedError(
-            f"target {args.target!r} has no stage {args.emit!r} of this kernel",
+            f"target {args.target!r} has no stage {emit!r} of this kernel",
             hint=f"its stages are {', '.join(stages)}",
         )
     try:
-        write(stages[args.emit], args.output)
+        write(stages[emit], args.output)
     except ToolMissing as error:
         raise MissingTool(error.message, error.hint) from None
     executable = getattr(compiled, "executable", compiled)
