@@ -16,7 +16,7 @@ from tilewright.passes.access import ARGS
 from tilewright.passes.xegpu.blocks import created
 
 READS = ("xegpu.load_nd", "xegpu.load", "xegpu.load_matrix", "memref.load")
-_QUIET = ("xegpu.dpas", "xegpu.prefetch_nd", "xegpu.prefetch", "gpu.shuffle")
+QUIET = ("xegpu.dpas", "xegpu.prefetch_nd", "xegpu.prefetch", "gpu.shuffle")
 """Change places with reads and arithmetic, without being pure."""
 _STORES = (xegpu.StoreNdOp, xegpu.StoreScatterOp)
 
@@ -33,9 +33,9 @@ class Moves:
             if isinstance(fact, DictionaryAttr) and "noalias" in fact.data
         }
         for op in kernel.walk():
-            if isinstance(op, _STORES) or op.name in _QUIET or memory_objects.is_pure(op):
+            if isinstance(op, _STORES) or op.name in QUIET or memory_objects.is_pure(op):
                 continue
-            root = _memory(op)
+            root = memory_of(op)
             if root is not None:
                 self._apart.discard(root)  # pyright: ignore
             elif op.name in READS:
@@ -51,8 +51,8 @@ class Moves:
         if op.regions:
             return False
         if isinstance(op, _STORES):
-            return _memory(op) in self._apart
-        return op.name in READS or op.name in _QUIET or memory_objects.is_pure(op)
+            return memory_of(op) in self._apart
+        return op.name in READS or op.name in QUIET or memory_objects.is_pure(op)
 
 
 def stores(op: Operation) -> bool:
@@ -60,7 +60,7 @@ def stores(op: Operation) -> bool:
     return any(isinstance(each, _STORES) for each in op.walk())
 
 
-def _memory(op: Operation) -> SSAValue | None:
+def memory_of(op: Operation) -> SSAValue | None:
     """The argument that is the array of an access; None for no access, and where it is not known."""
     if isinstance(op, xegpu.BlockAccess):
         made = created(op.operands[op.tdesc_operand])

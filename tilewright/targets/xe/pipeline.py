@@ -31,6 +31,7 @@ from tilewright.targets.xe.registers import (
     risk,
 )
 from tilewright.targets.xe.registers import pressure as pressure_of
+from tilewright.targets.xe.reload import reload_in_loops
 from tilewright.targets.xe.run_once import run_once
 from tilewright.targets.xe.schedule import order_by_demand
 from tilewright.targets.xe.split_loads import split_loads
@@ -65,7 +66,7 @@ def _fits(kernel: gpu.FuncOp, machine: XeMachine) -> bool:
 
 
 def _make_fit(kernel: gpu.FuncOp, machine: XeMachine) -> list[str]:
-    """Where registers do not suffice in the order of the program: another order, then smaller loads.
+    """Where registers do not suffice in the order of the program: another order, smaller loads, loads in every step.
 
     The names of the passes that ran. Addresses of scattered loads take many registers: they come in order, too.
     """
@@ -80,6 +81,9 @@ def _make_fit(kernel: gpu.FuncOp, machine: XeMachine) -> list[str]:
         if split_loads(kernel, machine, lanes, registers * machine.grf_bytes):
             order_by_demand(kernel, lanes)
             ran += ["xe-split-loads", "xe-order-by-demand"]
+    if not _fits(kernel, machine) and reload_in_loops(kernel):
+        order_by_demand(kernel, lanes)
+        ran += ["xe-reload", "xe-order-by-demand"]
     return ran
 
 

@@ -1,0 +1,152 @@
+"""Passes that make kernels fit: epilogues piece by piece, loads in every step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.targets.xe import kernels
+from tilewright import reference
+from tilewright.dialects import xegpu
+from tilewright.dialects.text import parse_module
+from tilewright.passes.kernel import kernel_of
+from tilewright.passes.xegpu.blocks import created
+from tilewright.targets.xe.reload import reload_in_loops
+from tilewright.targets.xe.schedule import order_by_demand
+
+
+def epilogue(pieces: int) -> str:
+    """c * a + r, summed up first and stored afterwards; the factor is shared by every second piece. Then a word of
+    shared memory is read."""
+    made = "".join(
+        f"""
+    %r{i} = xegpu.load_nd %tr[{8 * i}, 0] : !xegpu.tensor_desc<8x16xf32> -> vector<8xf32>
+    %m{i} = arith.mulf %x{i}, %f{i % 2} : vector<8xf32>
+    %y{i} = arith.addf %m{i}, %r{i} : vector<8xf32>
+    %z{i} = arith.truncf %y{i} : vector<8xf32> to vector<8xf16>"""
+        for i in range(pieces)
+    )
+    return (
+        kernels.head(
+            "%a: memref<64x16xf32>, %r: memref<64x16xf32>, %f: memref<16x16xf32>, %out: memref<64x16xf16>, "
+            "%word: memref<16xf32>"
+        ).replace(
+            "tilewright.level",
+            "tilewright.args = [{noalias}, {noalias}, {noalias}, {noalias}, {noalias}], tilewright.level",
+        )
+        + """
+    %t = xegpu.create_nd_tdesc %a : memref<64x16xf32> -> !xegpu.tensor_desc<8x16xf32>
+    %tr = xegpu.create_nd_tdesc %r : memref<64x16xf32> -> !xegpu.tensor_desc<8x16xf32>
+    %tf = xegpu.create_nd_tdesc %f : memref<16x16xf32> -> !xegpu.tensor_desc<8x16xf32>
+    %o = xegpu.create_nd_tdesc %out : memref<64x16xf16> -> !xegpu.tensor_desc<8x16xf16>
+    %shared = memref.alloc() : memref<64xi8, 3>
+    %md = xegpu.create_mem_desc %shared : memref<64xi8, 3> -> !xegpu.mem_desc<1x16xf32>"""
+        + "".join(
+            f"""
+    %f{i} = xegpu.load_nd %tf[{8 * i}, 0] : !xegpu.tensor_desc<8x16xf32> -> vector<8xf32>"""
+            for i in range(2)
+        )
+        + "".join(
+            f"""
+    %x{i} = xegpu.load_nd %t[{8 * i}, 0] : !xegpu.tensor_desc<8x16xf32> -> vector<8xf32>"""
+            for i in range(pieces)
+        )
+        + made
+        + "".join(
+            f"\n    xegpu.store_nd %z{i}, %o[{8 * i}, 0] : vector<8xf16>, !xegpu.tensor_desc<8x16xf16>"
+            for i in range(pieces)
+        )
+        + """
+    %c0 = arith.constant 0 : index
+    %seven = arith.constant 7.0 : f32
+    xegpu.store_matrix %seven, %md[%c0, %lane] : f32, !xegpu.mem_desc<1x16xf32>, index, index
+    %w = xegpu.load_matrix %md[%c0, %lane] : !xegpu.mem_desc<1x16xf32>, index, index -> f32
+    xegpu.store %w, %word[%lane], %true : f32, memref<16xf32>, index, i1"""
+        + kernels.FOOT
+    )
+
+
+def test_an_epilogue_goes_piece_by_piece(rng: np.random.Generator) -> None:
+    """Every piece is stored before the next one is begun, though another order would load the factors once; what is
+    read of shared memory keeps no store back."""
+    module = parse_module(epilogue(8), "kernel.mlir")
+    order_by_demand(kernel_of(module), 16)
+    module.verify()
+    steps = [
+        op.name
+        for op in kernel_of(module).walk()
+        if op.name in ("arith.addf", "arith.truncf", "xegpu.store_nd")
+    ]
+    assert steps == 8 * ["arith.addf", "arith.truncf", "xegpu.store_nd"]
+    a, r = (rng.standard_normal((64, 16)).astype(np.float32) for _ in range(2))
+    f = rng.standard_normal((16, 16)).astype(np.float32)
+    out, word = np.full((64, 16), np.nan, np.float16), np.full(16, np.nan, np.float32)
+    reference.run(module, (1, 1, 1), [a, r, f, out, word])
+    np.testing.assert_array_equal(out, (a * np.tile(f, (4, 1)) + r).astype(np.float16))
+    np.testing.assert_array_equal(word, 7)
+
+
+def reused(facts: str, behind: str) -> str:
+    """A loop that multiplies two fragments from outside; `behind` makes %s, which is stored."""
+    return (
+        kernels.head("%a: memref<8x16xf16>, %b: memref<16x16xf16>, %c: memref<8x16xf16>").replace(
+            "tilewright.level", f"tilewright.args = [{facts}, {facts}, {facts}], tilewright.level"
+        )
+        + """
+    %c0 = arith.constant 0 : index
+    %c1 = arith.constant 1 : index
+    %c3 = arith.constant 3 : index
+    %zero = arith.constant dense<0.0> : vector<8xf32>
+    %ta = xegpu.create_nd_tdesc %a : memref<8x16xf16> -> !xegpu.tensor_desc<8x16xf16>
+    %tb = xegpu.create_nd_tdesc %b : memref<16x16xf16> -> !xegpu.tensor_desc<16x16xf16>
+    %tbo = xegpu.create_nd_tdesc %b : memref<16x16xf16> -> !xegpu.tensor_desc<8x16xf16>
+    %tco = xegpu.create_nd_tdesc %c : memref<8x16xf16> -> !xegpu.tensor_desc<8x16xf16>
+    %w = xegpu.load_nd %ta[0, 0] : !xegpu.tensor_desc<8x16xf16> -> vector<8xf16>
+    %x = vector.shape_cast %w : vector<8xf16> to vector<8xf16>
+    %y = xegpu.load_nd %tb[0, 0] <{packed}> : !xegpu.tensor_desc<16x16xf16> -> vector<16xf16>
+    %f = scf.for %i = %c0 to %c3 step %c1 iter_args(%acc = %zero) -> (vector<8xf32>) {
+      %d = xegpu.dpas %x, %y, %acc : vector<8xf16>, vector<16xf16>, vector<8xf32> -> vector<8xf32>
+      scf.yield %d : vector<8xf32>
+    }
+    %r = arith.truncf %f : vector<8xf32> to vector<8xf16>"""
+        + behind
+        + kernels.FOOT
+    )
+
+
+STORED = "xegpu.store_nd %s, %tco[0, 0] : vector<8xf16>, !xegpu.tensor_desc<8x16xf16>"
+
+
+@pytest.mark.parametrize(
+    "facts, behind, moved",
+    [
+        ("{noalias}", f"%s = arith.addf %r, %r : vector<8xf16>\n{STORED}", ["a", "b"]),
+        ("{noalias}", f"%s = arith.addf %r, %w : vector<8xf16>\n{STORED}", ["b"]),
+        (
+            "{noalias}",
+            f"%s = arith.addf %r, %r : vector<8xf16>\n{STORED}".replace("co", "bo"),
+            ["a"],
+        ),
+        ("{}", f"%s = arith.addf %r, %r : vector<8xf16>\n{STORED}", []),
+    ],
+    ids=["read inside only", "read behind", "written", "may overlap"],
+)
+def test_reload(facts: str, behind: str, moved: list[str], rng: np.random.Generator) -> None:
+    """What a loop alone reads of arrays that nothing writes is loaded in it."""
+    module = parse_module(reused(facts, behind), "kernel.mlir")
+    given = [rng.standard_normal(s).astype(np.float16) for s in ((8, 16), (16, 16), (8, 16))]
+
+    def outcome() -> list[np.ndarray]:
+        held = [x.copy() for x in given]
+        reference.run(module, (1, 1, 1), held)
+        return held
+
+    before = outcome()
+    assert reload_in_loops(kernel_of(module)) == bool(moved)
+    module.verify()
+    for one, other in zip(before, outcome(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    loop = next(op for op in kernel_of(module).walk() if op.name == "scf.for")
+    loads = [op for op in loop.walk() if isinstance(op, xegpu.LoadNdOp)]
+    made = [created(op.operands[op.tdesc_operand]) for op in loads]
+    assert sorted(str(m.source.name_hint) for m in made if m is not None) == moved
