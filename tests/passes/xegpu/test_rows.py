@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pytest
 from xdsl.dialects import scf
 from xdsl.ir import Operation
 
+from tests.draws import fresh_rng
+from tests.lowering.programs import run, wrong
 from tests.passes.xegpu.subgroup_gemm import Gemm
 from tests.passes.xegpu.test_blocking import check, lower
 from tilewright import layout as ly
-from tilewright.dialects import xegpu
+from tilewright.dialects import make_context, xegpu
+from tilewright.dialects.text import parse_module, verify_module
 from tilewright.layout.blocks import lane_map
 from tilewright.passes.xegpu import row_access
 from tilewright.passes.xegpu.blocks import ROW
 from tilewright.passes.xegpu.ownership import xe_machine
 from tilewright.passes.xegpu.row_access import Question
+from tilewright.passes.xegpu.subgroup_distribute import XeGPUSubgroupDistribute
 
 
 def sends(loop: Operation) -> Counter[str]:
@@ -101,3 +106,37 @@ def test_every_register_is_moved_once():
                 for plan in filter(None, (row_access.rows(q), row_access.vectors(q))):
                     moved = sorted(n for run in plan.runs for n in run.registers)
                     assert moved == list(range(layout.registers))
+
+
+WORDS = """
+gpu.module @m {{ gpu.func @f(%a: memref<{base}xf16>, %c: memref<{base}xf16>) kernel {{
+  %t = xegpu.create_nd_tdesc %a : memref<{base}xf16> -> !xegpu.tensor_desc<{tile}xf16>
+  %u = xegpu.create_nd_tdesc %c : memref<{base}xf16> -> !xegpu.tensor_desc<{tile}xf16>
+  %x = xegpu.load_nd %t[{at}] <{{layout = #xegpu.layout<lane_layout = [{lanes}], lane_data = [{data}]>}}>
+    : !xegpu.tensor_desc<{tile}xf16> -> vector<{tile}xf16>
+  %y = arith.addf %x, %x : vector<{tile}xf16>
+  xegpu.store_nd %y, %u[{at}] : vector<{tile}xf16>, !xegpu.tensor_desc<{tile}xf16>
+  gpu.return }} }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("base", "tile", "data"), [("4x32", "4x32", 4), ("4x32", "4x32", 2), ("64", "64", 2)]
+)
+def test_words_of_a_row_are_those_that_its_text_has(base: str, tile: str, data: int):
+    """Eight lanes own words of 32 bits in a row of a matrix, single elements in one of a vector; others go by lanes."""
+    plain = tile.count("x") == 0
+    text = WORDS.format(
+        base=base,
+        tile=tile,
+        at="0" if plain else "0, 0",
+        lanes="8" if plain else "1, 8",
+        data=f"{data}" if plain else f"1, {data}",
+    )
+    module = parse_module(text)
+    args = [fresh_rng().standard_normal([int(n) for n in base.split("x")]).astype(np.float16)]
+    args.append(np.zeros_like(args[0]))
+    expected = run(module, (1, 1, 1), args)
+    XeGPUSubgroupDistribute("dg2").apply(make_context(), module)
+    verify_module(module)
+    assert wrong(expected, run(module, (1, 1, 1), args, check=True)) is None

@@ -23,6 +23,7 @@ from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile.assembly import Index
+from tilewright.layout.blocks import lane_map
 from tilewright.passes.xegpu.blocks import surface
 from tilewright.passes.xegpu.facts import row_alignment
 from tilewright.uarch.xe import XeMachine
@@ -127,6 +128,8 @@ def rows(q: Question) -> Plan | None:
     word = int(lane[-1][1]) if q.lanes > 1 else 1
     if word < 1 or (lane[-1] != np.arange(q.lanes) * word).any():
         return None
+    if word > 1 and _dealt(q, (1,) * (len(lane) - 1), word) != word:
+        return None  # the text of a row has the words that lanes are dealt, and no others
     form = q.xe.row_form(q.form, q.bits * word)
     if form is None:
         return None
@@ -143,6 +146,14 @@ def rows(q: Question) -> Plan | None:
             order = tuple(n for _, numbers in part for n in numbers)
             runs.append(Run(order, start, word, q.bits * word))
     return Plan("row", tuple(runs), _cost_of_rows(q, runs))
+
+
+def _dealt(q: Question, lead: tuple[int, ...], word: int) -> int:
+    """Elements side by side that are a lane's word in a row [lead.., n]; 1 in a row of a 1-D base."""
+    try:
+        return lane_map((*lead, q.lanes * word), q.bits, q.lanes)[1][-1]
+    except (ly.LayoutError, IndexError):
+        return 1
 
 
 def _by_row(register: Sequence[Ints]) -> dict[tuple[int, ...], list[tuple[int, int]]]:
