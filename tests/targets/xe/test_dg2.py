@@ -23,12 +23,12 @@ from tilewright.tools.cli import main
 DPAS, ROWS = "OpSubgroupMatrixMultiplyAccumulateINTEL", "OpSubgroupBlockReadINTEL"
 
 # Per step of 32 along k: 16 rows of A; 32 of B, or 8 vectors of 32 bytes of a transposed B; with shared memory the
-# subgroup's share of both, 4 + 4 rows.
+# subgroup's share of both, 4 + 4 rows, and 16 messages of 8 rows of B from there.
 APPENDIX = {
     "xegpu_1_1_gemm_prefetch": 48,
     "xetile_2_1_gemm_prefetch": 48,
     "xegpu_1_2_transpose_broadcast_reduction": 16,
-    "xetile_2_4_cooperative_slm": 8,
+    "xetile_2_4_cooperative_slm": 24,
 }
 
 

@@ -61,10 +61,16 @@ def test_appendix_1_2() -> None:
 
 
 def test_appendix_2_2_through_shared_memory() -> None:
-    """Its maps move B between subgroups in every step; no address of that is kept over the loop."""
+    """Its maps move B between subgroups in every step: each brings 8 rows in one block load, stores them by two
+    messages of 8 words, and its lanes load what they own 32 bytes at once."""
     found = compiled(RFC / "xetile_2_2_transpose_broadcast_reduction.mlir")
     loop = loop_of(found)
     assert loop["OpSubgroupMatrixMultiplyAccumulateINTEL"] == 32
+    assert loop["OpSubgroup2DBlockLoadINTEL"] == 2 and loop["OpSubgroupBlockWriteINTEL"] == 2
+    assert not loop["OpStore"] and not loop["OpVectorShuffle"]
+    body = found.ir["xegpu-lane"].split("scf.for", 1)[1].split("scf.yield", 1)[0]
+    loads = [line for line in body.splitlines() if "xegpu.load_matrix" in line]
+    assert len(loads) == 8 and all("vector<16xf16>" in line for line in loads)
     assert not loop["OpGroupNonUniformShuffleXor"]
     no_spills(found)
 

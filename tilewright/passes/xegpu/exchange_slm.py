@@ -13,7 +13,8 @@
     xegpu.store_matrix %p, %m[0, 0]      %q = xegpu.load_matrix %m[0, 0]   whole rows of four for everyone who needs one
     %r = vector.multi_reduction <add>, %q, %c [1] : vector<64x4xf32> to vector<64xf32>
 
-A shape_cast between two conversions is a second matrix on the same memory.
+A shape_cast between two conversions is a second matrix on the same memory. A load that is only exchanged, and that
+several subgroups would do alike, is shared by all: each brings, and stores, its part.
 
 Requires: workgroup-level XeGPU with a layout on every value. Guarantees: the same results at workgroup level;
 convert_layout and reductions that are left stay within subgroups. A conversion between layouts that give
@@ -58,6 +59,7 @@ from tilewright.dialects.xegpu.types import element_bits
 from tilewright.layout import Distribution
 from tilewright.passes.xegpu import layout_rules as rules
 from tilewright.passes.xegpu import layout_text as own
+from tilewright.passes.xegpu.cooperative import cooperative
 from tilewright.passes.xegpu.emit import Before, neutral, with_shape
 from tilewright.passes.xegpu.layout_defaults import bytes_of
 from tilewright.passes.xegpu.layout_relations import inserted_dim
@@ -84,6 +86,23 @@ class XeGPUExchangeThroughSlm(ModulePass):
 def exchange_through_slm(kernel: gpu.FuncOp, machine: XeMachine) -> None:
     """Rewrites a kernel in place."""
     _Exchange(kernel, machine.memories["slm"].size).run()
+
+
+def shared_load(value: SSAValue, have: Distribution) -> Distribution:
+    """The layout of a value that goes to shared memory: a load that nobody else uses is shared, too, so that every
+    subgroup brings a part of what several would bring alike."""
+    if not isinstance(value.owner, xegpu.LoadNdOp) or not value.has_one_use():
+        return have
+    shape, kind = own.shape_of(value), value.type
+    assert isinstance(kind, VectorType)
+    layout = own.bound(have, shape)
+    if layout.replicas(ly.Axis.SUBGROUP) == 1:
+        return have
+    found = cooperative(shape, kind.element_type, layout.subgroups)
+    if own.replicas(found, shape) >= layout.replicas(ly.Axis.SUBGROUP):
+        return have
+    own.set_layout(value, found)
+    return found
 
 
 class _Exchange:
@@ -124,6 +143,7 @@ class _Exchange:
         shape = own.shape_of(op.source)
         if have is None or want is None or own.same_owners(have, want, shape):
             return
+        have = shared_load(op.source, have)
         at = Before(op)
         behind = self._reshaped(op)
         if behind is not None and (last := own.layout_of(behind.result)) is not None:

@@ -19,7 +19,13 @@ from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.xegpu.fragments import Fragment, Register, element_of
 from tilewright.passes.xegpu.lane_scatter import LaneScatter
 from tilewright.passes.xegpu.multiples import is_multiple
-from tilewright.passes.xegpu.slm_layout import ACCESS_BITS, column_run
+from tilewright.passes.xegpu.slm_layout import (
+    ACCESS_BITS,
+    column_run,
+    is_panel,
+    message_rows,
+    row_run,
+)
 
 
 class LaneMatrix(LaneScatter):
@@ -52,22 +58,12 @@ class LaneMatrix(LaneScatter):
         ]
         bits = element_bits(desc.element_type)
         block = desc.block
-        size = 1
-        while (
-            desc.stride[-1] == 1 and 2 * size * bits <= 128 and layout.registers % (2 * size) == 0
-        ):
-            wide = 2 * size
-            columns = register[-1].reshape(-1, wide)
-            others = [x.reshape(-1, wide) for x in register[:-1]]
-            together = (columns == columns[:, :1] + np.arange(wide)).all() and all(
-                (x == x[:, :1]).all() for x in others
-            )
-            aligned = not (columns[:, 0] % wide).any() and not (lane[-1] % wide).any()
-            aligned = aligned and is_multiple(given[-1], wide)
-            rows = all(s % wide == 0 for s in desc.stride[:-1])
-            if not together or not aligned or not rows or (block and block[-1] % wide):
+        size = min(row_run(layout), ACCESS_BITS // bits) if desc.stride[-1] == 1 else 1
+        while size > 1:
+            rows = all(s % size == 0 for s in desc.stride[:-1])
+            if is_multiple(given[-1], size) and rows and not (block and block[-1] % size):
                 break
-            size = wide
+            size //= 2
         return places, size
 
     def column_places(
@@ -75,18 +71,22 @@ class LaneMatrix(LaneScatter):
     ) -> tuple[list[list[Index]], int] | None:
         """Offsets of runs down the lanes' columns and their length, where the matrix lies so; else None.
 
+        Column by column they are a lane's own, in panels as wide as the subgroup they are rows of a block message.
         The offsets are those of lane 0: the access is one of the subgroup's (`subgroup_block_io`).
         """
         desc = op.desc
         block = desc.block
-        if layout.rank != 2 or len(desc.get_shape()) != 2 or desc.stride[0] != 1 or block is None:
+        if layout.rank != 2 or len(desc.get_shape()) != 2 or block is None:
             return None
         given = op.mixed_offsets
-        size = min(
-            column_run(layout, self.lanes),
-            block[0] & -block[0],
-            ACCESS_BITS // element_bits(desc.element_type),
-        )
+        run = column_run(layout, self.lanes)
+        if desc.stride[0] == 1:
+            most = ACCESS_BITS // element_bits(desc.element_type)
+            size = min(run, block[0] & -block[0], most)
+        elif is_panel(desc, self.lanes) and is_multiple(given[1], self.lanes):
+            size = message_rows(self.owners.xe, op, run)
+        else:
+            return None
         while size > 1 and not is_multiple(given[0], size):
             size //= 2
         if size < 2:

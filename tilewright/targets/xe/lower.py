@@ -214,9 +214,9 @@ class _Lowering:
             case xegpu.CreateMemDescOp():
                 self.matrices[op.mem_desc] = matrices.create(b, op)
             case xegpu.LoadMatrixOp():
-                self.become(op, matrices.load(b, op, self.matrices[op.mem_desc]))
+                self.become(op, matrices.load(b, op, self.matrices[op.mem_desc], self.s))
             case xegpu.StoreMatrixOp():
-                matrices.store(b, op, self.matrices[op.mem_desc])
+                matrices.store(b, op, self.matrices[op.mem_desc], self.s)
                 self.drop(op)
             case xegpu.InitNbarrierOp():
                 self.named[op.result] = barriers.bind(s, op)

@@ -5,14 +5,20 @@
     %v = mach.load (slm + 2 * (64 * %r + %c)) : !llvm.ptr<3> -> vector<8xf16>
 
 A fragment lies in a row from the lane's own position; with `subgroup_block_io` it is a column, one row per
-component, of lane l at column + l. Components at consecutive addresses move together.
+component, of lane l at column + l. Components at consecutive addresses move together. Rows of a panel that is as
+wide as the subgroup (xegpu-slm-layout) follow each other: they are one 1-D block message, from the address of lane 0:
+
+    xegpu.store_matrix %v, %m[%r, %c] {subgroup_block_io} : vector<8xf16>, !xegpu.mem_desc<256x32xf16, ..panels of 16>
+    ->
+    mach.call @xe_row_store_slm_16b_x8 (slm + 2 * (4096 * (%c / 16) + 16 * %r), %v)
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from xdsl.dialects import gpu
+from xdsl.dialects import gpu, vector
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import SSAValue
 
@@ -20,7 +26,13 @@ from tilewright.dialects import mach, xegpu
 from tilewright.dialects.xegpu import distribution
 from tilewright.layout import Axis
 from tilewright.passes.xegpu.multiples import is_multiple
-from tilewright.targets.xe.building import Builder, Index, bits_of, count_of, element_of
+from tilewright.passes.xegpu.ownership import lanes_of
+from tilewright.passes.xegpu.slm_layout import is_panel, message_rows
+from tilewright.targets.xe.building import Builder, Index, bits_of, count_of, element_of, words
+from tilewright.targets.xe.forms import Row
+
+if TYPE_CHECKING:
+    from tilewright.targets.xe.blocks import Blocks
 
 
 @dataclass(frozen=True)
@@ -28,6 +40,14 @@ class Matrix:
     """A shared matrix: the pointer to its first element."""
 
     base: SSAValue
+
+
+@dataclass(frozen=True)
+class _RowAccess:
+    """A 1-D block message and the address of its first word."""
+
+    form: Row
+    start: SSAValue
 
 
 def create(b: Builder, op: xegpu.CreateMemDescOp) -> Matrix:
@@ -93,9 +113,33 @@ def _check(b: Builder, type: object) -> None:
         raise b.refuse(f"a lane's part of a matrix is a scalar or a vector, not {type}")
 
 
-def load(b: Builder, op: xegpu.LoadMatrixOp, matrix: Matrix) -> SSAValue:
+def _row(
+    b: Builder, op: xegpu.LoadMatrixOp | xegpu.StoreMatrixOp, matrix: Matrix, s: Blocks
+) -> _RowAccess | None:
+    """The block message that moves all components, and its address; None where there is none."""
+    kind = op.value.type
+    if op.subgroup_block_io is None or not isinstance(kind, VectorType) or op.desc.block is None:
+        return None
+    count, bits = kind.element_count(), bits_of(kind.element_type)
+    down, across = op.mixed_offsets
+    if s.lanes != lanes_of(s.machine) or not is_panel(op.desc, s.lanes):
+        return None
+    if not is_multiple(across, s.lanes) or message_rows(s.machine, op, count) != count:
+        return None
+    if not is_multiple(down, count):
+        return None
+    form = Row("load" if isinstance(op, xegpu.LoadMatrixOp) else "store", bits, count, True)
+    at = b.times(_offset(b, op, [down, across]), bits // 8)
+    return _RowAccess(form, b.address(matrix.base, at))
+
+
+def load(b: Builder, op: xegpu.LoadMatrixOp, matrix: Matrix, s: Blocks) -> SSAValue:
     kind = op.value.type
     _check(b, kind)
+    if (row := _row(b, op, matrix, s)) is not None:
+        form = row.form
+        loaded = b.call(form.name, [row.start], [words(form.count, form.bits)]).results[0]
+        return loaded if loaded.type == kind else b.add(vector.BitcastOp(loaded, kind))
     element = element_of(kind)
     size = bits_of(element) // 8
     offsets, together = _places(b, op, count_of(kind))
@@ -106,9 +150,13 @@ def load(b: Builder, op: xegpu.LoadMatrixOp, matrix: Matrix) -> SSAValue:
     return b.gathered([b.add(mach.LoadOp(p, element, alignment=size)) for p in pointers], kind)
 
 
-def store(b: Builder, op: xegpu.StoreMatrixOp, matrix: Matrix) -> None:
+def store(b: Builder, op: xegpu.StoreMatrixOp, matrix: Matrix, s: Blocks) -> None:
     kind = op.value.type
     _check(b, kind)
+    if (row := _row(b, op, matrix, s)) is not None:
+        value = b.as_words(op.value, row.form.count, row.form.bits)
+        b.call(row.form.name, [row.start, value])
+        return
     size = bits_of(element_of(kind)) // 8
     offsets, together = _places(b, op, count_of(kind))
     pointers = [b.address(matrix.base, b.times(o, size)) for o in offsets]
