@@ -91,6 +91,7 @@ class ThreadsTarget:
     """The cuda target's passes, run in numpy instead of on a device."""
 
     name = "cuda"
+    executable = ThreadsExecutable
 
     def __init__(self, machine: str = "sm_80"):
         self.machine = machine
@@ -103,7 +104,7 @@ class ThreadsTarget:
         lowered = run_pipeline(module, machine, options, remarks, ir, observe)
         lowered.module.verify()
         ir["mach"] = str(lowered.module)
-        self.last = ThreadsExecutable(lowered, ir, remarks)
+        self.last = self.executable(lowered, ir, remarks)
         return self.last
 
     def resolve_auto(self, request: Any, options: Any) -> Any:

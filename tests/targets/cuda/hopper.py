@@ -1,0 +1,410 @@
+"""Runs the last stage of sm_90a code in numpy: roles, mbarriers, the copy engine, products in flight.
+
+Every warpgroup of a workgroup is a `Warpgroup`, a thread of Python of its own; one runs at a time (`Crew`) and hands
+over where it must wait. What is asynchronous is done as late as possible (all others wait), at once, or at random:
+`schedule`. Until then a copy's place in shared memory is NaN (all bits set), and so are the sums of a product. A
+deadlock names who waits for what. Workgroups run one after the other, and threads of a warpgroup in step: what orders
+those is not tested here. Clusters are not modelled.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from xdsl.ir import Operation, SSAValue
+
+from tests.targets.cuda.crew import Barrier, Crew
+from tests.targets.cuda.threads import ThreadsExecutable, ThreadsTarget, run_threads
+from tests.targets.cuda.threads_memory import Memory, Race
+from tests.targets.cuda.threads_step import Threads
+from tilewright.codegen.instructions import table
+from tilewright.reference.numerics import round_tf32
+from tilewright.runtime.arrays import ArrayArg
+from tilewright.targets.cuda.executable import launch_grid
+from tilewright.targets.cuda.lowered import (
+    Extent,
+    Lowered,
+    Pointer,
+    Programs,
+    Scalar,
+    Stride,
+    TensorMapOf,
+    plan_of,
+)
+
+Array = Any
+SHARED = 2048
+"""Where shared memory begins: descriptors hold 18 bits of an address."""
+GLOBAL = 1 << 18
+GROUP = 128
+MULTIPROCESSORS = 2
+"""Few, so that persistent workgroups take several programs."""
+
+
+class Warpgroup(Threads):
+    """Threads `first` to `first + 127` of a workgroup."""
+
+    def __init__(
+        self, lowered: Lowered, crew: Crew, grid: Any, program: Any, first: int, number: int
+    ):
+        super().__init__(lowered, crew.memory, grid, program)
+        self.crew, self.first, self.me = crew, first, number
+        self.n = min(GROUP, lowered.threads - first)
+        self.site.count = self.n
+        self.active = np.ones(self.n, bool)
+        self.flying: list[list[Callable[[], None]]] = [[]]
+        """Products not done yet, by group; the last is open."""
+        self.stores: list[list[list[Callable[[bool], None]]]] = [[[]] for _ in range(self.n)]
+
+    def end(self) -> None:
+        self._finish(0)
+        for store in (s for groups in self.stores for group in groups for s in group):
+            store(False)
+
+    # Memory: validity, and what the copy engine may see -------------------------------------------
+
+    def _span(self, address: Array, size: int, on: Array) -> Array:
+        spots = address[:, None] + np.arange(size)
+        low = spots[on]
+        if low.size:
+            shared = (low >= SHARED) & (low < SHARED + self.lowered.shared_bytes)
+            assert (shared | (low >= GLOBAL) & (low < len(self.memory.bytes))).all(), "wild"
+        return spots
+
+    def load(self, address: Array, size: int, on: Array) -> Array:
+        spots = self._span(address, size, on)
+        out = np.zeros((self.n, size), np.uint8)
+        if on.any():
+            bad = ~self.memory.valid[spots[on]]
+            assert not bad.any(), f"reads {spots[on][bad].flat[0]:#x}, which nothing wrote"
+            out[on] = self.memory.bytes[spots[on]]
+        return out
+
+    def store(self, address: Array, data: Array, on: Array) -> None:
+        m, spots = self.memory, self._span(address, data.shape[1], on)
+        if not on.any():
+            return
+        m.bytes[spots[on]] = data[on]
+        if not np.array_equal(m.bytes[spots[on]], data[on]):
+            raise Race("two threads of one access write different values to one place")
+        m.valid[spots[on]] = True
+        who = np.broadcast_to(np.arange(self.n)[:, None] + self.first, spots.shape)[on]
+        m.writer[spots[on]] = who  # until a fence: the copy engine does not see it
+        m.wrote[spots[on]] = 1
+
+    def _seen_by_engine(self, spots: Array) -> Array:
+        m = self.memory
+        assert m.valid[spots].all(), "the copy engine reads what nothing wrote"
+        assert not (m.wrote[spots] == 1).any(), "the copy engine reads what no fence made visible"
+        return m.bytes[spots]
+
+    def op_mach_shared_base(self, op: Operation) -> None:
+        self.values[op.results[0]] = np.array([SHARED], np.int64)
+
+    def op_gpu_thread_id(self, op: Operation) -> None:
+        self.values[op.results[0]] = np.arange(self.first, self.first + self.n, dtype=np.int64)
+
+    def op_gpu_barrier(self, op: Operation) -> None:
+        self._meet(0, self.lowered.threads)
+
+    # Instructions ---------------------------------------------------------------------------------
+
+    def op_mach_instr(self, op: Any) -> None:
+        name: str = op.instruction.data.removeprefix("nvptx.")
+        head = name.split(".")[0]
+        method = getattr(self, f"at_{head}", None)
+        if method is not None:
+            method(name, op)
+        elif name.startswith("stmatrix"):
+            self._stmatrix(op)
+        else:
+            super().op_mach_instr(op)
+
+    def at_setmaxnreg(self, name: str, op: Any) -> None:
+        pass
+
+    at_griddepcontrol = at_prefetch = at_setmaxnreg
+
+    def at_fence(self, name: str, op: Any) -> None:
+        if name.startswith("fence.proxy.async"):
+            m = self.memory
+            mine = np.flatnonzero(self.active) + self.first
+            wrote, writer = m.wrote[:GLOBAL], m.writer[:GLOBAL]
+            wrote[(wrote == 1) & np.isin(writer, mine)] = -1
+
+    def at_warp(self, name: str, op: Any) -> None:
+        pass
+
+    def at_bar(self, name: str, op: Any) -> None:
+        number, count = (self._uniform(v) for v in op.operands)
+        assert self.active.all(), "a barrier that not all of a warpgroup reach"
+        if name == "bar.arrive":
+            self.crew.named[number] = self.crew.named.get(number, 0) + self.n
+        else:
+            self._meet(number, count)
+
+    def _meet(self, number: int, count: int) -> None:
+        named = self.crew.named
+        before = named.get(number, 0)
+        goal = (before // count + 1) * count
+        named[number] = before + self.n
+        self.crew.wait(self.me, lambda: named[number] >= goal, f"at barrier {number} of {count}")
+
+    def _barrier(self, v: SSAValue) -> Barrier:
+        at = self._uniform(v)
+        assert at in self.crew.barriers, f"no mbarrier at {at:#x}"
+        return self.crew.barriers[at]
+
+    def at_mbarrier(self, name: str, op: Any) -> None:
+        if name == "mbarrier.init":
+            count = self._uniform(op.operands[1])
+            self.crew.barriers[self._uniform(op.operands[0])] = Barrier(count, count)
+            return
+        barrier = self._barrier(op.operands[0])
+        if "wait" in name:
+            parity = self._uniform(op.operands[1])
+            why = f"waits for an mbarrier at phase {barrier.phase} with {barrier.pending} arrivals missing"
+            self.crew.wait(self.me, lambda: barrier.phase & 1 != parity, why)
+            for result in op.results:
+                self.values[result] = np.array([True])
+            return
+        number, threads = self._uniform(op.operands[1]), int(self.active.sum())
+        if "expect_tx" in name:
+            barrier.bytes += number * threads
+        if "arrive" in name:
+            barrier.pending -= threads * (1 if "expect_tx" in name else number)
+            assert barrier.pending >= 0, "more arrivals than a phase takes"
+        barrier.settle()
+        if self.crew.schedule == "random":
+            self.crew.wait(self.me, lambda: True, "goes on")
+
+    # The copy engine ------------------------------------------------------------------------------
+
+    def _box(self, op: Any, at: int) -> tuple[Any, Array, Array, Array]:
+        """The map, its array's bytes by address [box, size], where inside of it, and places in shared memory."""
+        entry = self.crew.maps[self._uniform(op.operands[at])]
+        slot, array, pointer = entry
+        begin = [self._uniform(v) for v in op.operands[at + 1 :]]
+        size, rank = array.dtype.itemsize, len(slot.box)
+        index = np.indices(slot.box[::-1]).reshape(rank, -1)[::-1]
+        inside = np.ones(index.shape[1], bool)
+        address = np.full(index.shape[1], pointer, np.int64)
+        for d, dimension in enumerate(slot.dimensions):
+            extent, stride = (
+                (array.shape[dimension], array.strides[dimension]) if dimension >= 0 else (1, 1)
+            )
+            x = index[d] + begin[d]
+            inside &= (x >= 0) & (x < extent)
+            address += x * stride * size
+        shared = self._uniform(op.operands[0])
+        span = max(16, slot.swizzle)
+        assert shared % 128 == 0, "a box begins on no line of 128 bytes"
+        to = shared + np.arange(index.shape[1]) * size
+        to ^= ((to >> 7) & (span // 16 - 1)) << 4
+        return slot, address, inside, to
+
+    def at_tma(self, name: str, op: Any) -> None:
+        assert int(self.active.sum()) == 1, "one thread asks for a copy"
+        if "prefetch" in name:
+            return
+        assert "multicast" not in name and "hint" not in name, name
+        if name.startswith("tma.load"):
+            self._load_box(op)
+        else:
+            self._store_box(name, op)
+
+    def _load_box(self, op: Any) -> None:
+        m, barrier = self.memory, self._barrier(op.operands[1])
+        slot, address, inside, to = self._box(op, 2)
+        size = self.crew.maps[self._uniform(op.operands[2])][1].dtype.itemsize
+        spots = to[:, None] + np.arange(size)
+        assert spots.max() < SHARED + self.lowered.shared_bytes, "a box beyond shared memory"
+        m.bytes[spots], m.valid[spots], m.wrote[spots] = 0xFF, False, -1
+
+        def copy() -> None:
+            data = np.zeros(spots.shape, np.uint8)
+            data[inside] = m.bytes[address[inside][:, None] + np.arange(size)]
+            if slot.element == "tf32":
+                data = round_tf32(data.view(np.float32)).view(np.uint8)
+            m.bytes[spots], m.valid[spots] = data, True
+            barrier.bytes -= spots.size
+            barrier.settle()
+
+        self.crew.begin(copy)
+
+    def _store_box(self, name: str, op: Any) -> None:
+        m = self.memory
+        _, address, inside, to = self._box(op, 1)
+        array = self.crew.maps[self._uniform(op.operands[1])][1]
+        size, kind = array.dtype.itemsize, array.dtype.numpy
+        spots, places = to[:, None] + np.arange(size), address[:, None] + np.arange(size)
+        held: list[Array] = []
+
+        def store(only_read: bool) -> None:
+            if not held:
+                held.append(self._seen_by_engine(spots).copy())
+            if only_read or len(held) > 1:
+                return
+            held.append(held[0])
+            data = held[0][inside]
+            if name.startswith("tma.reduce"):
+                assert ".add." in name, name
+                old = m.bytes[places[inside]].view(kind)
+                data = (old + data.view(kind)).astype(kind).view(np.uint8)
+            m.bytes[places[inside]], m.valid[places[inside]] = data, True
+
+        if self.crew.schedule == "early":
+            store(False)
+        self.stores[int(np.flatnonzero(self.active)[0])][-1].append(store)
+
+    def at_bulk(self, name: str, op: Any) -> None:
+        for thread in np.flatnonzero(self.active):
+            groups = self.stores[thread]
+            if name == "bulk.commit_group":
+                groups.append([])
+                continue
+            assert name.startswith("bulk.wait_group"), name
+            read = name.endswith(".read")
+            done = groups[: max(0, len(groups) - 1 - op.immediates()["n"])]
+            for store in (s for group in done for s in group):
+                store(read)
+            if not read:
+                del groups[: len(done)]
+
+    # Products -------------------------------------------------------------------------------------
+
+    def at_wgmma(self, name: str, op: Any) -> None:
+        assert self.active.all() and self.n == GROUP, "a product of less than a warpgroup"
+        if name == "wgmma.fence":
+            return
+        if name == "wgmma.commit":
+            self.flying.append([])
+            return
+        if name.startswith("wgmma.wait"):
+            self._finish(op.immediates()["n"])
+            for r, v in zip(op.results, op.operands, strict=True):
+                self.values[r] = self.get(v)
+            return
+        entry = table.find(op.instruction.data)
+        assert entry is not None, name
+        args = [self.rows(v) for v in op.operands]
+        like = np.ascontiguousarray(args[-1])
+        out = np.frombuffer(b"\xff" * like.nbytes, like.dtype).reshape(like.shape).copy()
+        self.values[op.results[0]] = out
+
+        def multiply() -> None:
+            shared = self.memory.bytes[:GLOBAL]
+            # Bytes that threads wrote and no fence made visible are not there yet.
+            hidden = self.memory.wrote[:GLOBAL] == 1
+            if hidden.any():
+                shared = np.where(hidden, np.uint8(0xFF), shared)
+            with np.errstate(all="ignore"):
+                out[:] = entry.meaning(*args, **op.immediates(), shared=shared)[0]
+
+        if self.crew.schedule == "early":
+            multiply()
+        else:
+            self.flying[-1].append(multiply)
+
+    def _finish(self, left: int) -> None:
+        """All but the last `left` committed groups are done."""
+        for group in self.flying[: max(0, len(self.flying) - 1 - left)]:
+            for multiply in group:
+                multiply()
+            group.clear()
+        del self.flying[: max(0, len(self.flying) - 1 - left)]
+
+    def _stmatrix(self, op: Any) -> None:
+        entry = table.find(op.instruction.data)
+        assert entry is not None and self.active.all()
+        words, pointer = (self.rows(v) for v in op.operands)
+        count = words.shape[1]
+        for w in range(self.n // 32):
+            lanes = slice(32 * w, 32 * w + 32)
+            rows = [np.zeros(16, np.uint8) for _ in range(32)]
+            entry.meaning(words[lanes], rows)
+            on = np.zeros(self.n, bool)
+            on[32 * w : 32 * w + 8 * count] = True
+            assert not (pointer[on] % 16).any(), "misaligned row of stmatrix"
+            data = np.zeros((self.n, 16), np.uint8)
+            data[lanes] = rows
+            self.store(pointer, data, on)
+
+
+def run_hopper(
+    lowered: Lowered, args: Sequence[Any], grid: tuple[int, int, int], schedule: str, seed: int = 0
+) -> None:
+    """Launch on arrays of the host (`ArrayArg`) and scalars, in place; every workgroup in turn."""
+    arrays = {i: a for i, a in enumerate(args) if isinstance(a, ArrayArg)}
+    ranges = {i: a.byte_range() for i, a in arrays.items()}
+    memory = Memory(GLOBAL + sum(high - low + 8192 for low, high in ranges.values()))
+    memory.bytes[:], memory.top = 0xFF, GLOBAL
+    placed: dict[tuple[int, int], int] = {}
+    addresses: dict[int, int] = {}
+    for i, (low, high) in ranges.items():
+        if (low, high) not in placed:
+            data = np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(low))
+            placed[low, high] = memory.place(data)
+        addresses[i] = placed[low, high] + arrays[i].pointer - low
+    function = next(op for op in lowered.module.walk() if op.name == "func.func")
+    assert lowered.cluster == (1, 1, 1)
+    programs = (grid[0] * lowered.split, grid[1], grid[2])
+    launched = launch_grid(plan_of(lowered), programs, MULTIPROCESSORS)
+    maps: list[Any] = []
+    values: list[Array] = []
+    for slot in lowered.slots:
+        match slot:
+            case Pointer(argument=i):
+                values.append(np.array([addresses[i]], np.int64))
+            case Extent(argument=i, dimension=d):
+                values.append(np.array([args[i].shape[d]], np.int64))
+            case Stride(argument=i, dimension=d):
+                values.append(np.array([args[i].strides[d]], np.int64))
+            case Programs(axis=axis):
+                values.append(np.array([programs[axis]], np.int64))
+            case TensorMapOf(argument=i):
+                values.append(np.array([len(maps)], np.int64))
+                maps.append((slot, args[i], addresses[i]))
+            case Scalar(argument=i):
+                values.append(np.array([args[i]]))
+    for place in np.ndindex(launched[::-1]):
+        memory.valid[:GLOBAL] = False
+        memory.bytes[:GLOBAL] = 0xFF
+        memory.wrote[:GLOBAL] = -1
+        crew = Crew(memory, maps, schedule, seed + hash(place) % 1000)
+        groups: list[Warpgroup] = []
+        for number, first in enumerate(range(0, lowered.threads, GROUP)):
+            group = Warpgroup(lowered, crew, launched, place[::-1], first, number)
+            for arg, value in zip(function.regions[0].blocks[0].args, values, strict=True):
+                kind = (
+                    group.dtype(arg.type) if not str(arg.type).startswith("!llvm") else value.dtype
+                )
+                group.values[arg] = value.astype(kind)
+            groups.append(group)
+        crew.run(groups)
+    for (low, high), at in placed.items():
+        ctypes.memmove(low, memory.bytes[at:].ctypes.data, high - low)
+
+
+class HopperExecutable(ThreadsExecutable):
+    """Launches under one schedule. Code without the copy engine and wgmma runs in threads.py, which finds races."""
+
+    schedule = "random"
+
+    def launch(self, grid: tuple[int, int, int], args: Sequence[Any]) -> None:
+        if "stage" in self.ir:
+            run_hopper(self.lowered, args, grid, self.schedule)
+        else:
+            run_threads(self.lowered, args, grid)
+
+
+class HopperTarget(ThreadsTarget):
+    """The cuda target's passes for sm_90a, run in numpy."""
+
+    executable = HopperExecutable
+
+    def __init__(self) -> None:
+        super().__init__("sm_90a")

@@ -1,0 +1,158 @@
+"""sm_90a code in numpy, thread by thread: right under every schedule, and what orders it is needed (`hopper.py`)."""
+
+# Kernels are not typed Python, and fixtures give what they say.
+# pyright: reportMissingParameterType=false, reportUnknownMemberType=false
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.acceptance import kernels as k
+from tests.targets.cuda.hopper import run_hopper
+from tests.targets.cuda.test_puts import chunks, weights_of_8_bits
+from tilewright import uarch
+from tilewright.dialects.text import parse_module
+from tilewright.runtime.arrays import describe
+from tilewright.targets.base import CompileOptions
+from tilewright.targets.cuda.lowered import Lowered
+from tilewright.targets.cuda.pipeline import run_pipeline
+
+bf16, f8 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
+Array = Any
+SCHEDULES = ("late", "early", "random")
+
+
+@tw.kernel
+def scaled_blocks(A, B, SA, SB, C, BM: tw.constexpr = 64, BN: tw.constexpr = 64):
+    """A scale per row, column and 128 of k: no sum over the loop stays in the product."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    acc = tw.zeros((BM, BN), tw.f32)
+    for i in range(tw.cdiv(A.shape[1], 128)):
+        a = tw.load_tile(tw.init_tile(A, [m, i * 128], (BM, 128)))
+        b = tw.load_tile(tw.init_tile(B, [i * 128, n], (128, BN)))
+        rows = tw.load_tile(tw.init_tile(SA, [m, i], (BM, 1)))
+        columns = tw.load_tile(tw.init_tile(SB, [i, n], (1, BN)))
+        acc = acc + tw.tile_mma(a, b) * rows * columns
+    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
+
+
+def lowered(kernel: Any, args: list[Any], **constants: Any) -> Lowered:
+    text = kernel.compile(*args, target="reference", **constants).ir["xetile"]
+    ir: dict[str, str] = {}
+    options = CompileOptions("cuda", "sm_90a")
+    found = run_pipeline(parse_module(text), uarch.machine("sm_90a"), options, [], ir)
+    assert "stage" in ir, "nothing of it is asynchronous"
+    return found
+
+
+def execute(code: Lowered, args: list[Any], grid: tuple[int, int, int], schedule: str) -> list[Any]:
+    """Copies of the arguments, as the kernel leaves them."""
+    mine = [np.array(a, order="K") if isinstance(a, np.ndarray) else a for a in args]
+    given = [describe(a) if isinstance(a, np.ndarray) else a for a in mine]
+    run_hopper(code, given, grid, schedule)
+    return mine
+
+
+def check(
+    kernel: Any, args: list[Any], grid: tuple[int, int, int], limit: float, **constants: Any
+) -> None:
+    """All results as the reference executor's, under every schedule."""
+    wanted = [np.array(a, order="K") if isinstance(a, np.ndarray) else a for a in args]
+    kernel.options(target="reference")[grid](*wanted, **constants)
+    code = lowered(kernel, args, **constants)
+    for schedule in SCHEDULES:
+        for got, want in zip(execute(code, args, grid, schedule), wanted, strict=True):
+            if isinstance(got, np.ndarray):
+                difference = np.linalg.norm(got.astype(float) - want.astype(float))
+                assert difference <= limit * np.linalg.norm(want.astype(float)), schedule
+
+
+def values(rng: np.random.Generator, *shape: int, dtype: Any = bf16) -> Array:
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def poison(*shape: int, dtype: Any = bf16) -> Array:
+    return np.full(shape, np.nan, dtype)
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN"])
+def test_products(layout, rng):
+    a, b = values(rng, 136, 160), values(rng, 160, 200)
+    a = np.asfortranarray(a) if layout[0] == "T" else a
+    b = np.asfortranarray(b) if layout[1] == "T" else b
+    check(k.gemm, [a, b, poison(136, 200)], (3, 2, 1), 1e-2, BM=64, BN=128, BK=64)
+
+
+def test_two_sums_and_an_epilogue_that_adds_to_memory(rng):
+    x, w, v = values(rng, 64, 96), values(rng, 96, 128), values(rng, 96, 128)
+    check(k.gate_up, [x, w, v, poison(64, 128)], (1, 2, 1), 1e-2)
+    bias, rows = values(rng, 128, dtype="f4"), np.zeros((64, 1), "f4")
+    check(k.bias_gelu_rowsum, [x, w, bias, poison(64, 128), rows], (1, 1, 1), 1e-2)
+
+
+def test_products_that_depend_on_one_another(rng):
+    q, key, v = (values(rng, 1, 150, 64) for _ in range(3))
+    args = [q, key, v, poison(1, 150, 64, dtype="f4"), 0.125]
+    check(k.window_attention, args, (2, 1, 1), 1e-2, W=70, CAP=20.0, BM=128, BN=64)
+    check(chunks, [q, key, v, poison(1, 150, 64, dtype="f4")], (1, 1, 1), 1e-2)
+
+
+def test_operands_of_bytes(rng):
+    a, b = values(rng, 64, 256, dtype=f8), np.asfortranarray(values(rng, 256, 64, dtype=f8))
+    rows, columns = values(rng, 64, 2, dtype="f4"), values(rng, 2, 64, dtype="f4")
+    check(scaled_blocks, [a, b, rows, columns, poison(64, 64)], (1, 1, 1), 1e-2)
+    weights = rng.integers(-128, 128, (128, 64), np.int8)
+    scales = values(rng, 1, 64, dtype="f4")
+    check(weights_of_8_bits, [values(rng, 64, 128), weights, scales, poison(64, 64)], (1, 1, 1), 1e-2)  # fmt: skip
+
+
+def without(which: str, number: int = 0) -> Callable[[Lowered], None]:
+    """Takes one of the instructions of a name out."""
+
+    def change(code: Lowered) -> None:
+        found = [
+            op
+            for op in code.module.walk()
+            if op.name == "mach.instr" and op.instruction.data == f"nvptx.{which}"  # pyright: ignore
+        ]
+        op = found[number]
+        for result, operand in zip(op.results, op.operands, strict=False):
+            result.replace_all_uses_with(operand)
+        op.detach()
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "which, number",
+    [
+        ("mbarrier.wait.parity", 0),
+        ("mbarrier.wait.parity", 1),
+        ("mbarrier.arrive", 0),
+        ("mbarrier.arrive.expect_tx", 0),
+        ("wgmma.wait", 0),
+        ("wgmma.wait.f32x32", 0),
+        ("wgmma.commit", 0),
+        ("fence.proxy.async", 0),
+        ("bulk.wait_group.read", 0),
+    ],
+)
+def test_nothing_that_orders_can_be_left_out(which, number, rng):
+    """That the simulation finds: wrong numbers, a deadlock, or a rule that is broken, under some schedule."""
+    args = [values(rng, 320, 640), values(rng, 640, 64), poison(320, 64)]
+    wanted = args[0].astype(float) @ args[1].astype(float)
+    code = lowered(k.gemm, args, BM=64, BN=64, BK=64)
+    without(which, number)(code)
+    for schedule in ("late", "early", *["random"] * 3):
+        try:
+            got = execute(code, args, (5, 1, 1), schedule)[2].astype(float)
+        except AssertionError:
+            return
+        if not np.linalg.norm(got - wanted) <= 1e-2 * np.linalg.norm(wanted):
+            return
+    pytest.fail("the code is right without it")
