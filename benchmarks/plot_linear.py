@@ -1,6 +1,7 @@
 """Plots that cost grows linearly: compile time with ops and pieces, run time with workgroups.
 
-    python benchmarks/plot_linear.py [--rounds 15] [--only lowering] [-o docs/img/linear.svg]
+    python benchmarks/plot_linear.py --only ops workgroups -o docs/img/linear.svg
+    python benchmarks/plot_linear.py --only lowering -o docs/img/lowering.svg
 
 Needs matplotlib (pip install 'tilewright[vis]').
 """
@@ -32,13 +33,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("-o", "--output", default="docs/img/linear.svg")
-    parser.add_argument("--only", help="one of ops, lowering, workgroups")
+    names = [name for name, *_ in SHOWN]
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="SUITE")
     parser.add_argument(
         "--cpu", action="store_true", help="CPU time: on a machine that others share"
     )
     args = parser.parse_args()
     clock = time.process_time if args.cpu else time.perf_counter
-    shown = [s for s in SHOWN if args.only in (None, s[0])]
+    shown = [s for s in SHOWN if s[0] in args.only]
     figure, axes = pyplot.subplots(1, len(shown), figsize=(4.4 * len(shown), 3.6), squeeze=False)
     for axis, (name, x_label, y_label, unit) in zip(axes[0], shown, strict=True):
         rows = run_suite(name, Settings(rounds=args.rounds, clock=clock))
