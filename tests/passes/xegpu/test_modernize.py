@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from tests.draws import fresh_rng
+from tests.lowering.programs import lowered, ops
 from tilewright import reference
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module, print_module
 from tilewright.passes.xegpu.modernize import XeGPUModernize
+from tilewright.passes.xegpu.pipeline import SUBGROUP, WORKGROUP
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("xegpu_*.mlir"))
 OLD = ("update_nd_offset", "create_tdesc", "update_offset", "sg_map", "scatter_tdesc_attr")
@@ -131,3 +133,32 @@ func.func @f(%a: memref<64x64xf32>, %b: memref<64x64xf32>, %p: i1) {
     with pytest.raises(UnsupportedError, match="two different bases") as caught:
         XeGPUModernize().apply(make_context(), module)
     assert caught.value.location is not None and caught.value.location.line == 5
+
+
+def test_vector_gathers_are_loads_of_lanes():
+    """Masked elements keep what the op says, indices of another type count too; down to lanes."""
+    text = """
+    gpu.module @m { gpu.func @f(%a: memref<8x32xf32>, %c: memref<2x32xf32>, %d: memref<64xf32>) kernel {
+      %c0 = arith.constant 0 : index
+      %c3 = arith.constant 3 : index
+      %s = vector.step : vector<32xindex>
+      %o = vector.broadcast %s : vector<32xindex> to vector<2x32xindex>
+      %m = vector.constant_mask [2, 20] : vector<2x32xi1>
+      %p = arith.constant dense<2.5> : vector<2x32xf32>
+      %x = vector.gather %a[%c3, %c0] [%o], %m, %p
+        : memref<8x32xf32>, vector<2x32xindex>, vector<2x32xi1>, vector<2x32xf32> into vector<2x32xf32>
+      %t = xegpu.create_nd_tdesc %c : memref<2x32xf32>
+        -> !xegpu.tensor_desc<2x32xf32, #xegpu.layout<sg_layout = [1, 2], sg_data = [2, 16]>>
+      xegpu.store_nd %x, %t[0, 0] : vector<2x32xf32>,
+        !xegpu.tensor_desc<2x32xf32, #xegpu.layout<sg_layout = [1, 2], sg_data = [2, 16]>>
+      %q = vector.extract %x[1] : vector<32xf32> from vector<2x32xf32>
+      %i = arith.index_cast %s : vector<32xindex> to vector<32xi32>
+      %all = arith.constant dense<true> : vector<32xi1>
+      vector.scatter %d[%c3] [%i], %all, %q
+        : memref<64xf32>, vector<32xi32>, vector<32xi1>, vector<32xf32>
+      gpu.return } }
+    """
+    a = fresh_rng().standard_normal((8, 32)).astype(np.float32)
+    args = [a, np.zeros((2, 32), np.float32), np.zeros(64, np.float32)]
+    found = lowered(parse_module(text), (1, 1, 1), args, (*WORKGROUP, *SUBGROUP))
+    assert not ops(found, "vector.gather") and not ops(found, "vector.scatter")

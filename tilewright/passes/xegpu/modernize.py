@@ -5,7 +5,8 @@ Requires: XeGPU at any level. Guarantees: the same values, and
 - no create_tdesc, no update_offset: scattered ops take base and offsets;
 - no sg_map: `layout` on the op at subgroup level, plain 1-D fragments at lane level;
 - `transpose` on gathers is a vector.transpose; a 3-D A operand of dpas is 2-D; a 3-D result of load_nd
-  has `packed`; 2-D block descriptors of shared memory are mem_descs.
+  has `packed`; 2-D block descriptors of shared memory are mem_descs;
+- vector.gather and vector.scatter of a kernel are xegpu.load and xegpu.store.
 
     %t = xegpu.create_nd_tdesc %m[%i, 0] : ..           %t = xegpu.create_nd_tdesc %m : ..
     scf.for .. iter_args(%a = %t) {              ->     scf.for .. iter_args(%y = %c0) {
@@ -45,6 +46,7 @@ from tilewright.dialects.xetile.assembly import Index
 from tilewright.dialects.xetile.attrs import ints
 from tilewright.passes.xegpu.emit import Before, shape_of
 from tilewright.passes.xegpu.positions import Placed, PositionRewriter, add
+from tilewright.passes.xegpu.vector_gathers import gathers_as_loads
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ class XeGPUModernize(ModulePass):
         for owner in list(op.walk()):
             if isinstance(owner, xegpu.DpasOp):
                 _modernize_dpas(owner)
+        for kernel in [f for f in op.walk() if isinstance(f, gpu.FuncOp)]:
+            gathers_as_loads(kernel)
         for region in op.regions:
             PositionRewriter(Modernizer()).run(region)
 
