@@ -1,4 +1,4 @@
-"""Passes that make kernels fit: epilogues piece by piece, loads in every step."""
+"""Passes that make kernels fit: epilogues piece by piece, loads in every step, loops that surely run."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tilewright.dialects.text import parse_module
 from tilewright.passes.kernel import kernel_of
 from tilewright.passes.xegpu.blocks import created
 from tilewright.targets.xe.reload import reload_in_loops
+from tilewright.targets.xe.run_once import run_once
 from tilewright.targets.xe.schedule import order_by_demand
 
 
@@ -150,3 +151,66 @@ def test_reload(facts: str, behind: str, moved: list[str], rng: np.random.Genera
     loads = [op for op in loop.walk() if isinstance(op, xegpu.LoadNdOp)]
     made = [created(op.operands[op.tdesc_operand]) for op in loads]
     assert sorted(str(m.source.name_hint) for m in made if m is not None) == moved
+
+
+def exchanged(place: str, behind: str = "") -> str:
+    """Lanes give their number and a sum to a neighbour in every step, at row `place` of shared memory."""
+    return (
+        kernels.head("%out: memref<16xf32>, %n: index")
+        + f"""
+    %c0 = arith.constant 0 : index
+    %c1 = arith.constant 1 : index
+    %c15 = arith.constant 15 : index
+    %other = arith.subi %c15, %lane : index
+    %number = arith.index_cast %lane : index to i32
+    %float = arith.sitofp %number : i32 to f32
+    %zero = arith.constant dense<0.0> : vector<1xf32>
+    %shared = memref.alloc() : memref<256xi8, 3>
+    %md = xegpu.create_mem_desc %shared : memref<256xi8, 3> -> !xegpu.mem_desc<4x16xf32>
+    %f = scf.for %i = %c0 to %n step %c1 iter_args(%acc = %zero) -> (vector<1xf32>) {{
+      %step = arith.remui %i, %c1 : index
+      %a = vector.extract %acc[0] : f32 from vector<1xf32>
+      %given = arith.addf %a, %float : f32
+      gpu.barrier
+      xegpu.store_matrix %given, %md[{place}, %lane] : f32, !xegpu.mem_desc<4x16xf32>, index, index
+      gpu.barrier
+      %got = xegpu.load_matrix %md[{place}, %other] : !xegpu.mem_desc<4x16xf32>, index, index -> f32
+      %next = vector.broadcast %got : f32 to vector<1xf32>
+      scf.yield %next : vector<1xf32>
+    }}
+    {behind}
+    %x = vector.extract %f[0] : f32 from vector<1xf32>
+    xegpu.store %x, %out[%lane], %true : f32, memref<16xf32>, index, i1"""
+        + kernels.FOOT
+    )
+
+
+READ_AGAIN = (
+    "%again = xegpu.load_matrix %md[%c0, %lane] : !xegpu.mem_desc<4x16xf32>, index, index -> f32\n"
+    "xegpu.store %again, %out[%lane], %true : f32, memref<16xf32>, index, i1"
+)
+
+
+@pytest.mark.parametrize(
+    "text, once",
+    [
+        (exchanged("%c1"), True),
+        (exchanged("%step"), False),
+        (exchanged("%c1", READ_AGAIN), False),
+    ],
+    ids=["its own", "where steps say", "read behind"],
+)
+def test_a_loop_of_exchanges_runs_once(text: str, once: bool) -> None:
+    """Barriers and shared memory of a loop's own do not keep it from a run too many."""
+    module = parse_module(text, "kernel.mlir")
+    run_once(kernel_of(module))
+    module.verify()
+    loop = next(op for op in kernel_of(module).walk() if op.name == "scf.for")
+    assert ("mach.nonempty" in loop.attributes) == once
+    for steps in (0, 1, 2):
+        if READ_AGAIN in text and not steps:
+            continue  # reads what nothing wrote
+        out = np.full(16, np.nan, np.float32)
+        reference.run(module, (1, 1, 1), [out, steps])
+        lanes = np.arange(16, dtype=np.float32)
+        np.testing.assert_array_equal(out, [0 * lanes, 15 - lanes, 15 + 0 * lanes][steps])

@@ -12,6 +12,8 @@ writes over the results.
 Requires: a lane program. Guarantees: the same results. Done only where initial values of fragments are constants and
 where one more run of the body harms nothing: block loads, which are bounded, prefetches, products and arithmetic do
 not; a lane's own accesses get `%some` into their masks, and a branch that holds anything else into its condition.
+Nor do barriers (whoever meets at one, skips the loop with all others) and accesses of shared memory at places that no
+step changes, which the rest of the kernel does not touch, in a loop that comes once.
 """
 
 from __future__ import annotations
@@ -27,8 +29,11 @@ from tilewright.dialects import xegpu
 from tilewright.passes import memory_objects
 from tilewright.passes.xegpu.blocks import ROW
 from tilewright.passes.xegpu.lane_addresses import CLAMPED
+from tilewright.targets.xe.moves import memory_of
 
 _HARMLESS = ("xegpu.prefetch_nd", "xegpu.dpas", "xegpu.compile_hint", "gpu.shuffle")
+_MEETINGS = ("gpu.barrier", "xegpu.fence")
+_MATRIX = (xegpu.LoadMatrixOp, xegpu.StoreMatrixOp)
 _MASKED = (xegpu.LoadGatherOp, xegpu.StoreScatterOp, xegpu.AtomicRMWOp)
 
 
@@ -37,7 +42,8 @@ def run_once(kernel: gpu.FuncOp) -> None:
         if not isinstance(op, scf.ForOp) or not _may_be_empty(op):
             continue
         guarded: list[Operation] = []
-        if _is_harmless(op.body.block, guarded):
+        own = _own_memory(kernel, op) if op.parent_op() is kernel else None
+        if _is_harmless(op.body.block, guarded, own):
             _rewrite(op, guarded)
 
 
@@ -61,9 +67,49 @@ def _is_constant(value: SSAValue) -> bool:
     return isinstance(value.op, arith.ConstantOp)
 
 
-def _is_harmless(block: Block, guarded: list[Operation]) -> bool:
-    """Can the body run once more? `guarded` receives ops that must not, and can be kept from it."""
+def _own_memory(kernel: gpu.FuncOp, loop: scf.ForOp) -> set[Operation]:
+    """A loop's accesses of shared memory that nothing outside of it accesses, at places that no step changes."""
+    inside = set(loop.walk())
+    accesses = [op for op in kernel.walk() if isinstance(op, _MATRIX)]
+    outside = {memory_of(op) for op in accesses if op not in inside}
+    kept: set[Operation] = {
+        op
+        for op in accesses
+        if op in inside
+        and (root := memory_of(op)) is not None
+        and memory_objects.is_allocation(root)
+        and root not in outside
+        and _touched_by_matrices_only(root)
+        and all(_is_fixed(v, inside) for v in op.offsets)
+    }
+    return kept if None not in outside else set()
+
+
+def _touched_by_matrices_only(root: SSAValue) -> bool:
+    """Do all users of an allocation make descriptors of matrices of it, whose users access them?"""
+    return all(
+        isinstance(use.operation, xegpu.CreateMemDescOp)
+        and all(isinstance(each.operation, _MATRIX) for each in use.operation.mem_desc.uses)
+        for use in root.uses
+    )
+
+
+def _is_fixed(value: SSAValue, inside: set[Operation]) -> bool:
+    """Is a number the same in every step: from outside of a loop, or made inside of such numbers?"""
+    owner = value.owner
+    if isinstance(owner, Block):
+        return owner.parent_op() not in inside
+    if owner not in inside:
+        return True
+    return memory_objects.is_pure(owner) and all(_is_fixed(v, inside) for v in owner.operands)
+
+
+def _is_harmless(block: Block, guarded: list[Operation], own: set[Operation] | None) -> bool:
+    """Can the body run once more? `guarded` receives ops that must not, and can be kept from it. `own`: accesses of
+    shared memory that harm nothing, where barriers do not either."""
     for op in block.ops:
+        if own is not None and (op in own or op.name in _MEETINGS):
+            continue
         bounded = isinstance(op, xegpu.LoadNdOp) and op.tdesc.boundary_check
         if isinstance(op, scf.YieldOp) or op.name in _HARMLESS or memory_objects.is_pure(op):
             continue
@@ -75,13 +121,15 @@ def _is_harmless(block: Block, guarded: list[Operation]) -> bool:
             guarded.append(op)
         elif isinstance(op, scf.IfOp):
             inner: list[Operation] = []
-            if all(_is_harmless(each, inner) for region in op.regions for each in region.blocks):
+            if all(
+                _is_harmless(each, inner, own) for region in op.regions for each in region.blocks
+            ):
                 guarded += inner
-            elif all(_is_harmless(each, guarded) for each in op.false_region.blocks):
+            elif all(_is_harmless(each, guarded, own) for each in op.false_region.blocks):
                 guarded.append(op)
             else:
                 return False
-        elif not isinstance(op, scf.ForOp) or not _is_harmless(op.body.block, guarded):
+        elif not isinstance(op, scf.ForOp) or not _is_harmless(op.body.block, guarded, own):
             return False
     return True
 
