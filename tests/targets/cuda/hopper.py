@@ -57,6 +57,8 @@ class Warpgroup(Threads):
         self.active = np.ones(self.n, bool)
         self.flying: list[list[Callable[[], None]]] = [[]]
         """Products not done yet, by group; the last is open."""
+        self.sums: dict[int, list[Callable[[], None]]] = {}
+        """By the identity of an array that a product will fill: its group."""
         self.stores: list[list[list[Callable[[bool], None]]]] = [[[]] for _ in range(self.n)]
 
     def end(self) -> None:
@@ -307,14 +309,33 @@ class Warpgroup(Threads):
         if self.crew.schedule == "early":
             multiply()
         else:
-            self.flying[-1].append(multiply)
+            self._later(multiply, out, self.flying[-1])
+
+    def _later(self, fill: Callable[[], None], out: Array, group: list[Callable[[], None]]) -> None:
+        group.append(fill)
+        self.sums[id(out)] = group
+
+    def op_mach_join(self, op: Any) -> None:
+        """Sums in flight stay so: registers are only named together."""
+        super().op_mach_join(op)
+        parts, out = [self.rows(v) for v in op.operands], self.get(op.results[0])
+        groups = [self.sums[id(x)] for v in op.operands if id(x := self.get(v)) in self.sums]
+        if groups:
+
+            def fill() -> None:
+                out[:] = np.concatenate(parts, axis=1)
+
+            self._later(fill, out, max(groups, key=self._age))
+
+    def _age(self, group: list[Callable[[], None]]) -> int:
+        return next(i for i, known in enumerate(self.flying) if known is group)
 
     def _finish(self, left: int) -> None:
         """All but the last `left` committed groups are done."""
         for group in self.flying[: max(0, len(self.flying) - 1 - left)]:
             for multiply in group:
                 multiply()
-            group.clear()
+            self.sums = {key: known for key, known in self.sums.items() if known is not group}
         del self.flying[: max(0, len(self.flying) - 1 - left)]
 
     def _stmatrix(self, op: Any) -> None:
