@@ -44,6 +44,13 @@ def test_appendix_1_1_is_what_one_writes_by_hand() -> None:
     assert {name: loop[name] for name in spirv_reader.INTERESTING} == {
         name: hand[name] for name in spirv_reader.INTERESTING
     }
+    module = spirv_reader.read(found.spirv("intel"))
+    shaped = module.kernel(found.meta["name"]).loop_counts(module.naming())[0]
+    assert {name: n for name, n in shaped.items() if "2DBlock" in name} == {
+        "OpSubgroup2DBlockLoadINTEL 16b 32x16x2": 1,
+        "OpSubgroup2DBlockLoadTransformINTEL 16b 32x16x2": 2,
+        "OpSubgroup2DBlockPrefetchINTEL 16b 8x16x2": 2,
+    }
     assert found.meta["registers"] == 256 and found.remarks == []
     no_spills(found)
 

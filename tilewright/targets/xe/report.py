@@ -137,14 +137,15 @@ def isa_table(binary: Binary, product: bytes, meta: Mapping[str, Any]) -> str:
     inside = dict(inner.rows())
     for name, number in code.rows():
         lines.append(f"  {name:<32}{number:>8}{inside.get(name, 0):>8}")
-    kernel = spirv_reader.read(product).kernel(meta["name"])
-    in_loops = kernel.loop_counts()
-    lines += ["", f"  {'product SPIR-V':<48}{'kernel':>8}{'loop':>8}"]
-    counts = kernel.counts()
+    module = spirv_reader.read(product)
+    kernel, named = module.kernel(meta["name"]), module.naming()
+    in_loops = kernel.loop_counts(named)
+    lines += ["", f"  {'product SPIR-V':<50}{'kernel':>8}{'loop':>8}"]
+    counts = kernel.counts(named)
     best = max(
         in_loops, key=lambda c: c["OpSubgroupMatrixMultiplyAccumulateINTEL"], default=Counter()
     )
     for name in spirv_reader.INTERESTING:
-        if counts[name]:
-            lines.append(f"  {name:<48}{counts[name]:>8}{best[name]:>8}")
+        for shaped in sorted(n for n in counts if n.split(" ")[0] == name):
+            lines.append(f"  {shaped:<50}{counts[shaped]:>8}{best[shaped]:>8}")
     return "\n".join(lines) + "\n"

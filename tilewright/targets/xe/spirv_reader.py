@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 MAGIC = 0x07230203
@@ -22,6 +22,7 @@ _NO_RESULT = {
     *(224, 225, 317, 318, 319, 329, 330, 331, 332, 5576, 5578, 5632, 5633),
     *(6142, 6143, 6231, 6232, 6233, 6234, 6235),
 }
+_BLOCK_MESSAGES = frozenset(range(6231, 6236))
 _TERMINATORS = {249, 250, 251, 252, 253, 254, 255}
 
 OPCODES = {
@@ -104,6 +105,9 @@ class Instruction:
         return OPCODES.get(self.opcode, f"Op{self.opcode}")
 
 
+Naming = Callable[[Instruction], str]
+
+
 @dataclass
 class Function:
     """A function's instructions, block by block."""
@@ -113,9 +117,9 @@ class Function:
     entry: bool
     blocks: dict[int, list[Instruction]] = field(default_factory=dict[int, list[Instruction]])
 
-    def counts(self) -> Counter[str]:
+    def counts(self, named: Naming = lambda i: i.name) -> Counter[str]:
         """Instructions by name."""
-        return Counter(i.name for block in self.blocks.values() for i in block)
+        return Counter(named(i) for block in self.blocks.values() for i in block)
 
     def loops(self) -> list[set[int]]:
         """Blocks of every natural loop, by its back edges; loops with one header are one."""
@@ -140,10 +144,10 @@ class Function:
             found.append(inside)
         return found
 
-    def loop_counts(self) -> list[Counter[str]]:
+    def loop_counts(self, named: Naming = lambda i: i.name) -> list[Counter[str]]:
         """Instructions by name in every loop, innermost (smallest) first."""
         return [
-            Counter(i.name for label in loop for i in self.blocks[label])
+            Counter(named(i) for label in loop for i in self.blocks[label])
             for loop in sorted(self.loops(), key=len)
         ]
 
@@ -179,6 +183,18 @@ class Module:
     def constants(self) -> dict[int, int]:
         """Values of integer constants, by id."""
         return {i.operands[1]: i.operands[2] for i in self.instructions if i.opcode == 43}
+
+    def naming(self) -> Naming:
+        """Names with what a block message moves, `OpSubgroup2DBlockLoadINTEL 16b 32x16x2`: rows, columns, blocks."""
+        constants = self.constants()
+
+        def named(instruction: Instruction) -> str:
+            if instruction.opcode not in _BLOCK_MESSAGES:
+                return instruction.name
+            size, columns, rows, blocks = (constants.get(i, 0) for i in instruction.operands[:4])
+            return f"{instruction.name} {8 * size}b {rows}x{columns}x{blocks}"
+
+        return named
 
 
 class Malformed(ValueError):
