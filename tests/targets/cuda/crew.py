@@ -1,9 +1,9 @@
-"""What warpgroups of a simulated workgroup share: barriers, the copy engine, and the turn to run (`hopper.py`)."""
+"""What warpgroups of a simulated cluster share: barriers, the copy engine, and the turn to run (`hopper.py`)."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -39,30 +39,57 @@ class Barrier:
             self.pending = self.count
 
 
+@dataclass
+class Meeting:
+    """The barrier of a cluster, which counts threads that have not ended."""
+
+    threads: int
+    arrived: int = 0
+    phase: int = 0
+
+    def arrive(self, threads: int) -> None:
+        self.arrived += threads
+        self._settle()
+
+    def leave(self, threads: int) -> None:
+        self.threads -= threads
+        self._settle()
+
+    def _settle(self) -> None:
+        if self.arrived == self.threads:
+            self.phase += 1
+            self.arrived = 0
+
+
 class Deadlock(AssertionError):
     """Nobody can go on."""
 
 
 class Crew:
-    """The warpgroups of one workgroup, of which one runs at a time, and what they share."""
+    """The warpgroups of one cluster, of which one runs at a time, and what they share."""
 
-    def __init__(self, memory: Memory, maps: list[Array], schedule: str, seed: int):
+    def __init__(self, memory: Memory, maps: list[Array], threads: int, schedule: str, seed: int):
         self.memory, self.maps, self.schedule = memory, maps, schedule
         self.random = np.random.default_rng(seed)
         self.barriers: dict[int, Barrier] = {}
-        self.named: dict[int, int] = {}
-        """Threads that have arrived at a named barrier, since the workgroup began."""
+        self.named: dict[tuple[int, int], int] = {}
+        """Threads that have arrived at a named barrier of the workgroup of a rank, since it began."""
+        self.cluster = Meeting(threads)
         self.copies: list[Callable[[], None]] = []
         self.groups: list[Worker] = []
         self.wishes: list[tuple[Callable[[], bool], str] | None] = []
         self.turn: list[threading.Semaphore] = []
         self.failure: BaseException | None = None
 
-    def run(self, groups: Sequence[Worker]) -> None:
-        self.groups = list(groups)
-        self.wishes = [(lambda: True, "begins") for _ in groups]
-        self.turn = [threading.Semaphore(0) for _ in groups]
-        threads = [threading.Thread(target=self._work, args=(i,)) for i in range(len(groups))]
+    def join(self, worker: Worker) -> int:
+        """One more; its number."""
+        self.groups.append(worker)
+        return len(self.groups) - 1
+
+    def run(self) -> None:
+        self.wishes = [(lambda: True, "begins") for _ in self.groups]
+        self.turn = [threading.Semaphore(0) for _ in self.groups]
+        threads = [threading.Thread(target=self._work, args=(i,)) for i in range(len(self.groups))]
         for thread in threads:
             thread.start()
         self._next()

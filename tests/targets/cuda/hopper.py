@@ -4,7 +4,7 @@ Every warpgroup of a workgroup is a `Warpgroup`, a thread of Python of its own; 
 over where it must wait. What is asynchronous is done as late as possible (all others wait), at once, or at random:
 `schedule`. Until then a copy's place in shared memory is NaN (all bits set), and so are the sums of a product. A
 deadlock names who waits for what. Workgroups run one after the other, and threads of a warpgroup in step: what orders
-those is not tested here. Clusters are not modelled.
+those is not tested here. Clusters run together; copies to several workgroups at once (multicast) are not modelled.
 """
 
 from __future__ import annotations
@@ -38,20 +38,25 @@ from tilewright.targets.cuda.lowered import (
 Array = Any
 SHARED = 2048
 """Where shared memory begins: descriptors hold 18 bits of an address."""
-GLOBAL = 1 << 18
+WINDOW = 1 << 18
+"""Each workgroup of a cluster has its shared memory in a window of its own."""
+GLOBAL = 8 * WINDOW
+CLUSTER = 1 << 40
+"""Addresses of any workgroup's shared memory begin here, window after window."""
 GROUP = 128
 MULTIPROCESSORS = 2
 """Few, so that persistent workgroups take several programs."""
 
 
 class Warpgroup(Threads):
-    """Threads `first` to `first + 127` of a workgroup."""
+    """Threads `first` to `first + 127` of the workgroup of this rank in its cluster."""
 
     def __init__(
-        self, lowered: Lowered, crew: Crew, grid: Any, program: Any, first: int, number: int
+        self, lowered: Lowered, crew: Crew, grid: Any, program: Any, first: int, rank: int
     ):
         super().__init__(lowered, crew.memory, grid, program)
-        self.crew, self.first, self.me = crew, first, number
+        self.crew, self.first, self.me, self.rank = crew, first, crew.join(self), rank
+        self.window = slice(rank * WINDOW, (rank + 1) * WINDOW)
         self.n = min(GROUP, lowered.threads - first)
         self.site.count = self.n
         self.active = np.ones(self.n, bool)
@@ -65,15 +70,23 @@ class Warpgroup(Threads):
         self._finish(0)
         for store in (s for groups in self.stores for group in groups for s in group):
             store(False)
+        self.crew.cluster.leave(self.n)
 
     # Memory: validity, and what the copy engine may see -------------------------------------------
 
+    def _place(self, address: Array) -> Array:
+        """Addresses as those of `Memory`."""
+        address = np.where(address < WINDOW, address + self.window.start, address)
+        return np.where(address >= CLUSTER, address - CLUSTER, address)
+
     def _span(self, address: Array, size: int, on: Array) -> Array:
-        spots = address[:, None] + np.arange(size)
+        spots = self._place(address)[:, None] + np.arange(size)
         low = spots[on]
         if low.size:
-            shared = (low >= SHARED) & (low < SHARED + self.lowered.shared_bytes)
-            assert (shared | (low >= GLOBAL) & (low < len(self.memory.bytes))).all(), "wild"
+            inside = low % WINDOW
+            shared = (inside >= SHARED) & (inside < SHARED + self.lowered.shared_bytes)
+            known = np.where(low < GLOBAL, shared, low < len(self.memory.bytes))
+            assert known.all(), f"a wild access at {low[~known].flat[0]:#x}"
         return spots
 
     def load(self, address: Array, size: int, on: Array) -> Array:
@@ -134,7 +147,7 @@ class Warpgroup(Threads):
         if name.startswith("fence.proxy.async"):
             m = self.memory
             mine = np.flatnonzero(self.active) + self.first
-            wrote, writer = m.wrote[:GLOBAL], m.writer[:GLOBAL]
+            wrote, writer = m.wrote[self.window], m.writer[self.window]
             wrote[(wrote == 1) & np.isin(writer, mine)] = -1
 
     def at_warp(self, name: str, op: Any) -> None:
@@ -144,26 +157,42 @@ class Warpgroup(Threads):
         number, count = (self._uniform(v) for v in op.operands)
         assert self.active.all(), "a barrier that not all of a warpgroup reach"
         if name == "bar.arrive":
-            self.crew.named[number] = self.crew.named.get(number, 0) + self.n
+            at = self.rank, number
+            self.crew.named[at] = self.crew.named.get(at, 0) + self.n
         else:
             self._meet(number, count)
 
     def _meet(self, number: int, count: int) -> None:
-        named = self.crew.named
-        before = named.get(number, 0)
+        named, at = self.crew.named, (self.rank, number)
+        before = named.get(at, 0)
         goal = (before // count + 1) * count
-        named[number] = before + self.n
-        self.crew.wait(self.me, lambda: named[number] >= goal, f"at barrier {number} of {count}")
+        named[at] = before + self.n
+        self.crew.wait(self.me, lambda: named[at] >= goal, f"is at barrier {number} of {count}")
+
+    def at_cluster(self, name: str, op: Any) -> None:
+        meeting = self.crew.cluster
+        if name.startswith("cluster.arrive"):
+            self.phase = meeting.phase
+            meeting.arrive(int(self.active.sum()))
+        else:
+            phase = self.phase
+            self.crew.wait(self.me, lambda: meeting.phase > phase, "is at the cluster's barrier")
+
+    def at_mapa(self, name: str, op: Any) -> None:
+        pointer, rank = (self.rows(v).astype(np.int64) for v in op.operands)
+        self.values[op.results[0]] = CLUSTER + rank * WINDOW + pointer
 
     def _barrier(self, v: SSAValue) -> Barrier:
-        at = self._uniform(v)
+        at = int(self._place(np.array(self._uniform(v))))
         assert at in self.crew.barriers, f"no mbarrier at {at:#x}"
         return self.crew.barriers[at]
 
     def at_mbarrier(self, name: str, op: Any) -> None:
+        assert "remote" not in name, name
         if name == "mbarrier.init":
             count = self._uniform(op.operands[1])
-            self.crew.barriers[self._uniform(op.operands[0])] = Barrier(count, count)
+            at = int(self._place(np.array(self._uniform(op.operands[0]))))
+            self.crew.barriers[at] = Barrier(count, count)
             return
         barrier = self._barrier(op.operands[0])
         if "wait" in name:
@@ -206,7 +235,8 @@ class Warpgroup(Threads):
         assert shared % 128 == 0, "a box begins on no line of 128 bytes"
         to = shared + np.arange(index.shape[1]) * size
         to ^= ((to >> 7) & (span // 16 - 1)) << 4
-        return slot, address, inside, to
+        assert to.max() + size <= SHARED + self.lowered.shared_bytes, "a box beyond shared memory"
+        return slot, address, inside, self._place(to)
 
     def at_tma(self, name: str, op: Any) -> None:
         assert int(self.active.sum()) == 1, "one thread asks for a copy"
@@ -223,7 +253,6 @@ class Warpgroup(Threads):
         slot, address, inside, to = self._box(op, 2)
         size = self.crew.maps[self._uniform(op.operands[2])][1].dtype.itemsize
         spots = to[:, None] + np.arange(size)
-        assert spots.max() < SHARED + self.lowered.shared_bytes, "a box beyond shared memory"
         m.bytes[spots], m.valid[spots], m.wrote[spots] = 0xFF, False, -1
 
         def copy() -> None:
@@ -298,9 +327,9 @@ class Warpgroup(Threads):
         self.values[op.results[0]] = out
 
         def multiply() -> None:
-            shared = self.memory.bytes[:GLOBAL]
+            shared = self.memory.bytes[self.window]
             # Bytes that threads wrote and no fence made visible are not there yet.
-            hidden = self.memory.wrote[:GLOBAL] == 1
+            hidden = self.memory.wrote[self.window] == 1
             if hidden.any():
                 shared = np.where(hidden, np.uint8(0xFF), shared)
             with np.errstate(all="ignore"):
@@ -358,7 +387,7 @@ class Warpgroup(Threads):
 def run_hopper(
     lowered: Lowered, args: Sequence[Any], grid: tuple[int, int, int], schedule: str, seed: int = 0
 ) -> None:
-    """Launch on arrays of the host (`ArrayArg`) and scalars, in place; every workgroup in turn."""
+    """Launch on arrays of the host (`ArrayArg`) and scalars, in place; every cluster in turn."""
     arrays = {i: a for i, a in enumerate(args) if isinstance(a, ArrayArg)}
     ranges = {i: a.byte_range() for i, a in arrays.items()}
     memory = Memory(GLOBAL + sum(high - low + 8192 for low, high in ranges.values()))
@@ -371,7 +400,6 @@ def run_hopper(
             placed[low, high] = memory.place(data)
         addresses[i] = placed[low, high] + arrays[i].pointer - low
     function = next(op for op in lowered.module.walk() if op.name == "func.func")
-    assert lowered.cluster == (1, 1, 1)
     programs = (grid[0] * lowered.split, grid[1], grid[2])
     launched = launch_grid(plan_of(lowered), programs, MULTIPROCESSORS)
     maps: list[Any] = []
@@ -391,21 +419,21 @@ def run_hopper(
                 maps.append((slot, args[i], addresses[i]))
             case Scalar(argument=i):
                 values.append(np.array([args[i]]))
-    for place in np.ndindex(launched[::-1]):
+    size = lowered.cluster[0]
+    assert lowered.cluster[1:] == (1, 1)
+    for number, (z, y, x) in enumerate(np.ndindex(launched[2], launched[1], launched[0] // size)):
         memory.valid[:GLOBAL] = False
         memory.bytes[:GLOBAL] = 0xFF
         memory.wrote[:GLOBAL] = -1
-        crew = Crew(memory, maps, schedule, seed + hash(place) % 1000)
-        groups: list[Warpgroup] = []
-        for number, first in enumerate(range(0, lowered.threads, GROUP)):
-            group = Warpgroup(lowered, crew, launched, place[::-1], first, number)
-            for arg, value in zip(function.regions[0].blocks[0].args, values, strict=True):
-                kind = (
-                    group.dtype(arg.type) if not str(arg.type).startswith("!llvm") else value.dtype
-                )
-                group.values[arg] = value.astype(kind)
-            groups.append(group)
-        crew.run(groups)
+        crew = Crew(memory, maps, size * lowered.threads, schedule, seed + number)
+        for rank in range(size):
+            for first in range(0, lowered.threads, GROUP):
+                program = (x * size + rank, y, z)
+                group = Warpgroup(lowered, crew, launched, program, first, rank)
+                for arg, value in zip(function.regions[0].blocks[0].args, values, strict=True):
+                    plain = not str(arg.type).startswith("!llvm")
+                    group.values[arg] = value.astype(group.dtype(arg.type)) if plain else value
+        crew.run()
     for (low, high), at in placed.items():
         ctypes.memmove(low, memory.bytes[at:].ctypes.data, high - low)
 

@@ -18,9 +18,10 @@ from tests.targets.cuda.test_puts import chunks, weights_of_8_bits
 from tilewright import uarch
 from tilewright.dialects.text import parse_module
 from tilewright.runtime.arrays import describe
-from tilewright.targets.base import CompileOptions
+from tilewright.targets.base import CompileOptions, ignore
 from tilewright.targets.cuda.lowered import Lowered
 from tilewright.targets.cuda.pipeline import run_pipeline
+from tilewright.targets.cuda.sharing import ALONE, Share
 
 bf16, f8 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 Array = Any
@@ -41,11 +42,12 @@ def scaled_blocks(A, B, SA, SB, C, BM: tw.constexpr = 64, BN: tw.constexpr = 64)
     tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
 
 
-def lowered(kernel: Any, args: list[Any], **constants: Any) -> Lowered:
+def lowered(kernel: Any, args: list[Any], share: Share = ALONE, **constants: Any) -> Lowered:
     text = kernel.compile(*args, target="reference", **constants).ir["xetile"]
     ir: dict[str, str] = {}
     options = CompileOptions("cuda", "sm_90a")
-    found = run_pipeline(parse_module(text), uarch.machine("sm_90a"), options, [], ir)
+    machine = uarch.machine("sm_90a")
+    found = run_pipeline(parse_module(text), machine, options, [], ir, ignore, share)
     assert "stage" in ir, "nothing of it is asynchronous"
     return found
 
@@ -60,16 +62,18 @@ def execute(code: Lowered, args: list[Any], grid: tuple[int, int, int], schedule
 
 def check(
     kernel: Any, args: list[Any], grid: tuple[int, int, int], limit: float, **constants: Any
-) -> None:
+) -> Lowered:
     """All results as the reference executor's, under every schedule."""
     wanted = [np.array(a, order="K") if isinstance(a, np.ndarray) else a for a in args]
-    kernel.options(target="reference")[grid](*wanted, **constants)
+    plain = {name: value for name, value in constants.items() if name != "share"}
+    kernel.options(target="reference")[grid](*wanted, **plain)
     code = lowered(kernel, args, **constants)
     for schedule in SCHEDULES:
         for got, want in zip(execute(code, args, grid, schedule), wanted, strict=True):
             if isinstance(got, np.ndarray):
                 difference = np.linalg.norm(got.astype(float) - want.astype(float))
                 assert difference <= limit * np.linalg.norm(want.astype(float)), schedule
+    return code
 
 
 def values(rng: np.random.Generator, *shape: int, dtype: Any = bf16) -> Array:
@@ -85,7 +89,18 @@ def test_products(layout, rng):
     a, b = values(rng, 136, 160), values(rng, 160, 200)
     a = np.asfortranarray(a) if layout[0] == "T" else a
     b = np.asfortranarray(b) if layout[1] == "T" else b
-    check(k.gemm, [a, b, poison(136, 200)], (3, 2, 1), 1e-2, BM=64, BN=128, BK=64)
+    rows = 256 if layout == "NT" else 64  # two warpgroups with two products each, or one with one
+    check(k.gemm, [a, b, poison(136, 200)], (3, 2, 1), 1e-2, BM=rows, BN=128, BK=64)
+
+
+@pytest.mark.parametrize(
+    "share, cluster", [(Share(1, 4, 1), 4), (Share(2, 2, 1), 2), (Share(2, 1, 2), 1)], ids=str
+)
+def test_products_of_several_workgroups(share, cluster, rng):
+    a, b = values(rng, 128, 256), np.asfortranarray(values(rng, 256, 72))
+    args = [a, b, poison(128, 72)]
+    code = check(k.gemm, args, (1, 1, 1), 1e-2, share=share, BM=128, BN=128, BK=32)
+    assert code.cluster == (cluster, 1, 1)
 
 
 def test_two_sums_and_an_epilogue_that_adds_to_memory(rng):
