@@ -14,7 +14,7 @@ from tilewright.diagnostics import UnsupportedError
 from tilewright.layout import Axis, memory, plan
 from tilewright.uarch import fragments as fr
 from tilewright.uarch.sm90 import smem_tile
-from tilewright.uarch.x86 import MICRO_KERNELS, MicroKernel, micro_kernels
+from tilewright.uarch.x86 import LEVELS, MICRO_KERNELS, MicroKernel, micro_kernels
 
 PVC, DG2 = uarch.machine("xe-pvc"), uarch.machine("xe-dg2")
 SM80, SM90, X86 = (uarch.machine(n) for n in ("sm_80", "sm_90a", "x86-64"))
@@ -287,7 +287,17 @@ def test_micro_kernels_fit_the_registers():
             assert kernel.accumulators + kernel.mr // 16 + kernel.nr // 16 <= 8
             continue
         width = kernel.columns * {"f64": 8, "f32": 4, "i32": 4}[kernel.types[2]]
-        assert kernel.accumulators + kernel.nr // kernel.columns + 1 <= vectors[width]
+        row = kernel.panels * kernel.nr // kernel.columns
+        assert kernel.accumulators + row + 1 <= vectors[width]
+
+
+def test_levels_hide_the_latency_of_an_fma_and_load_less_than_they_multiply():
+    for name, level in LEVELS.items():
+        vectors = level.nv * level.panels
+        assert name == "generic" or level.mr * vectors > 8, name
+        assert level.mr + vectors < level.mr * vectors, name
+        assert level.kc % 64 == 0, f"{name}: packing moves up to 64 k at once"
+        assert 256 % (level.nv * level.vector_bytes // 4) == 0, f"{name}: tiles start at panels"
 
 
 def test_panels_refuse_what_must_be_padded():

@@ -51,11 +51,13 @@ class MicroKernel:
     source: str
     k_step: int = 1
     """k per trip of the loop, a multiple of the group: one tile's worth for AMX."""
+    panels: int = 1
+    """Panels of B that are multiplied at once: mr x (panels * nr) accumulators."""
 
     @property
     def accumulators(self) -> int:
         """Registers (tiles or vectors) that hold the accumulators."""
-        return (self.mr // self.rows) * (self.nr // self.columns)
+        return (self.mr // self.rows) * (self.nr // self.columns) * self.panels
 
     @property
     def lanes_a(self) -> int:
@@ -104,22 +106,26 @@ class MicroKernel:
 
 @dataclass(frozen=True)
 class Level:
-    """FMA micro-kernel of a feature level: ``mr`` rows of ``nv`` vectors, ``kc`` of k per block.
+    """FMA micro-kernel of a feature level: ``mr`` rows of ``panels`` times ``nv`` vectors, ``kc`` of k per block.
 
-    mr * nv accumulators, one row of B and a broadcast of A fit the vector registers; a panel of B of
-    depth ``kc`` fits half of the first cache.
+    The accumulators, one row of B and a broadcast of A fit the vector registers. Accumulators are enough
+    to hide an FMA's latency (4 cycles, two of them issued in each: 8 is the least and leaves nothing for
+    a load that comes late), and loads are fewer than FMAs. What of B one block of k multiplies, ``panels`` of depth
+    ``kc``, fits the first cache; a panel is one or more vectors wide and divides the tiles that people
+    write, which three vectors do not. ``kc`` is a multiple of 64: packing moves that many bytes of k at once.
     """
 
     vector_bytes: int
     mr: int
     nv: int
     kc: int
+    panels: int = 1
 
 
 LEVELS: Final = table(
     {
         "generic": Level(16, mr=4, nv=2, kc=256),
-        "avx2": Level(32, mr=4, nv=2, kc=256),
+        "avx2": Level(32, mr=4, nv=1, kc=256, panels=3),
         "avx512": Level(64, mr=8, nv=2, kc=256),
     }
 )
@@ -173,8 +179,9 @@ def _vector(
     lanes = level.vector_bytes // ITEMSIZE[types[2]]
     nr = level.nv * lanes
     return MicroKernel(
-        name, frozenset(features), types, level.mr, nr, 1, lanes, group, rate, _FMA, group
-    )
+        name, frozenset(features), types, level.mr, nr, 1, lanes, group, rate, _FMA, group,
+        level.panels,
+    )  # fmt: skip
 
 
 _F32: Final = ("f32", "f32", "f32")

@@ -109,6 +109,22 @@ def test_inner_loops_of_products_hold_no_other_memory(rng: np.random.Generator) 
     assert not any(re.search(r"\tv?mov\w+\t%[xyz]mm\d+, .*\(", line) for line in body)
 
 
+def test_three_panels_at_once_stay_in_registers(rng: np.random.Generator) -> None:
+    """avx2: loops of 4 x 24, 4 x 16 and 4 x 8 of C, in each as many products as accumulators and no store."""
+    args = operands(rng, 256, 256, 256)
+    asm = kernels.gemm.options(machine="avx2").compile(*args, target="cpu").asm["asm"].splitlines()
+    starts = [i for i, line in enumerate(asm) if re.match(r"\.LBB\d+_\d+:", line)]
+    bodies = [asm[i:j] for i, j in zip(starts, [*starts[1:], len(asm)], strict=True)]
+    products = {sum("vfmadd" in line for line in body) for body in bodies} - {0}
+    assert products >= {24, 16, 8}  # two k per trip
+    for body in bodies:
+        if any("vfmadd" in line for line in body):
+            end = next(
+                (i for i, line in enumerate(body) if re.match(r"\s+j\w+\s", line)), len(body)
+            )
+            assert not any(re.search(r"\tv?mov\w+\t%[xyz]mm\d+, .*\(", line) for line in body[:end])
+
+
 def test_an_operand_that_cannot_be_packed_ahead_has_a_remark(rng: np.random.Generator) -> None:
     a = rng.standard_normal((64, 64)).astype(np.float32)
     k = kernels.gemm.compile(a, a, a, **TILES, target="cpu")

@@ -148,16 +148,26 @@ class ContractEmitter:
             find_a = side_a.locate(k0, k1)
             find_b = side_b.locate(k0, k1)
             depth = b.round_up(b.sub(k1, k0), family.group)
-            with b.loop(0, col_panels) as j:
-                operand_b = find_b(j.iv)
-                start = panel_start(b, m, family, operand_b, depth)
+
+            def columns(j: Idx, count: int) -> None:
+                """All rows by `count` panels of B from panel j on."""
+                operands = [find_b(b.add(j, p)) for p in range(count)]
+                start = panel_start(b, m, family, operands, depth)
                 with b.loop(0, row_panels) as i:
                     operand_a = find_a(i.iv)
-                    self.prefetch_next(operand_b, family, rows, i.iv)
+                    for operand in operands:
+                        self.prefetch_next(operand, family, rows, i.iv)
                     emit_micro(
-                        b, m, family, operand_a, operand_b, c,
-                        b.mul(i.iv, family.mr), b.mul(j.iv, family.nr), depth, first, start,
+                        b, m, family, operand_a, operands, c,
+                        b.mul(i.iv, family.mr), b.mul(j, family.nr), depth, first, start,
                     )  # fmt: skip
+
+            whole = b.mul(b.div(col_panels, family.panels), family.panels)
+            with b.loop(0, whole, family.panels) as j:
+                columns(j.iv, family.panels)
+            for count in range(1, family.panels):
+                with b.when(b.cmp("eq", b.sub(col_panels, whole), count)):
+                    columns(whole, count)
 
         # Blocks are those of the packed A: the first and the last may be shorter.
         base, depth = side_a.block or (0, kc)
@@ -172,7 +182,7 @@ class ContractEmitter:
             block(b.max(k.iv, 0), b.min(b.add(k.iv, depth), length), first)
 
     def prefetch_next(self, operand: Operand, family: Family, rows: int, i: Idx) -> None:
-        """While one panel of B is used, fetch the next, a part with every panel of A."""
+        """While panels of B are used, fetch those that come next, a part with every panel of A."""
         b = self.b
         lines = (
             self.m.depth(family.group)
@@ -183,7 +193,8 @@ class ContractEmitter:
         )
         if operand.next_bytes is None or not 0 < lines <= MAX_PREFETCHES:
             return
-        base = b.ptr(b.ptr(operand.pointer, operand.next_bytes), b.mul(i, lines * 64))
+        ahead = b.mul(operand.next_bytes, family.panels)
+        base = b.ptr(b.ptr(operand.pointer, ahead), b.mul(i, lines * 64))
         for line in range(lines):
             b.prefetch(b.ptr(base, 64 * line), locality=2)
 

@@ -43,18 +43,17 @@ def dot_family_of(m: Machine, a: VectorType, b: VectorType, c: Attribute) -> Fam
         pairs = isinstance(x, BFloat16Type) and isinstance(y, BFloat16Type) and depth % 2 == 0
         if not (m.bf16_dots and pairs):
             return None
-        return Family(
-            "bf16dot2", f32, m.mr, nr, PanelFormat(m.mr, 2, bf16), PanelFormat(nr, 2, bf16)
-        )
+        left, right = PanelFormat(m.mr, 2, bf16), PanelFormat(nr, 2, bf16)
+        return Family("bf16dot2", f32, m.mr, nr, left, right, m.panels)
     if not (isinstance(c, IntegerType) and c.width.data == 32):
         return None
     unsigned = is_unsigned(x), is_unsigned(y)
     if itemsize(x) == itemsize(y) == 1 and depth % 4 == 0 and _multiplies_bytes(m):
         left = PanelFormat(m.mr, 4, i8, unsigned[0], biased=unsigned[0] == unsigned[1])
-        return Family("dot4", i32, m.mr, nr, left, PanelFormat(nr, 4, i8, unsigned[1]))
+        return Family("dot4", i32, m.mr, nr, left, PanelFormat(nr, 4, i8, unsigned[1]), m.panels)
     if _fits_i16(x) and _fits_i16(y) and depth % 2 == 0 and m.vector_bytes >= 32:
         left = PanelFormat(m.mr, 2, i16, unsigned[0])
-        return Family("dot2", i32, m.mr, nr, left, PanelFormat(nr, 2, i16, unsigned[1]))
+        return Family("dot2", i32, m.mr, nr, left, PanelFormat(nr, 2, i16, unsigned[1]), m.panels)
     return None
 
 
@@ -79,15 +78,14 @@ def dot_step(
     family: Family,
     a: Operand,
     pa: SSAValue,
-    pb: SSAValue,
+    pbs: Sequence[SSAValue],
     lanes: int,
-    nv: int,
     acc: Sequence[SSAValue],
 ) -> list[SSAValue]:
-    """One group of k: a row of B in registers, groups of A broadcast from memory."""
-    out = list(acc)
+    """One group of k: a row of B, at `pbs`, in registers; groups of A broadcast from memory."""
+    out, nv = list(acc), len(pbs)
     factors = VectorType(family.a.element, [lanes * family.group])  # pyright: ignore
-    rows = [b.load(b.ptr(pb, v * lanes * 4), factors) for v in range(nv)]
+    rows = [b.load(pb, factors) for pb in pbs]
     for r in range(family.mr):
         group = b.splat(b.load(b.ptr(pa, r * a.x_bytes), i32), lanes)
         spread = b.value(vector.BitcastOp(group, factors))
@@ -112,15 +110,11 @@ def _add_dot(
     return b.value(arith.AddiOp(c, dots))
 
 
-def first_sums(
-    b: Builder, family: Family, bb: Operand, depth: Idx, lanes: int
-) -> list[SSAValue] | None:
+def first_sums(b: Builder, family: Family, bb: Operand, depth: Idx, lanes: int) -> list[SSAValue]:
     """What the accumulators of a row start from, for `depth` k of a panel of B: minus what the bias of A will add.
 
-    None where A has none. Once per panel of B, for all panels of A.
+    Once per panel of B, for all panels of A.
     """
-    if not family.a.biased:
-        return None
     nv = family.nr // lanes
     factors = VectorType(family.b.element, [lanes * family.group])  # pyright: ignore
     zero = b.constant(VectorType(i32, [lanes]), 0)

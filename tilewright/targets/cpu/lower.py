@@ -201,7 +201,7 @@ class FunctionContext(ControlFlow, MemrefOps):
         ld = cols
         padded = rows
         if cols > 1:
-            step = self.m.nr(4) if rows > 1 else lanes
+            step = 2 * self.m.vector_bytes // 4 if rows > 1 else lanes
             ld = -(-cols // step) * step
             unit = self.m.row_unit
             padded = -(-rows // unit) * unit if rows > 1 or self.has_row_contracts else 1

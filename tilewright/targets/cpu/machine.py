@@ -20,17 +20,19 @@ class Machine:
     vector_bytes: int
     """Width of a vector register."""
     mr: int
-    """Rows of the FMA micro-kernel: with `nv` vectors, mr * nv accumulators fit the registers beside one B row."""
+    """Rows of the FMA micro-kernel: mr * nv * panels accumulators fit the registers beside one B row."""
     nv: int
-    """Vectors per row of the FMA micro-kernel."""
+    """Vectors per row of a panel of B."""
     kc: int
     """Elements of k per block: a panel of B of that depth fits half of the first cache."""
     amx: bool = False
+    panels: int = 1
+    """Panels of B that the FMA micro-kernel multiplies at once."""
     bf16_dots: bool = False
     """The core's dot product of bf16 pairs is faster than f32 FMA on widened factors."""
 
     def nr(self, size: int) -> int:
-        """Columns of the micro-kernel for accumulators of `size` bytes."""
+        """Columns of a panel of B for accumulators of `size` bytes."""
         return self.nv * self.vector_bytes // size
 
     def depth(self, group: int) -> int:
@@ -68,5 +70,5 @@ def machine(level: str | None = None) -> Machine:
     amx = target.has("amx-tile")
     dots = dots_of_bf16_pay(target.features, core)
     return Machine(
-        target, shape.vector_bytes, shape.mr, shape.nv, shape.kc, amx=amx, bf16_dots=dots
+        target, shape.vector_bytes, shape.mr, shape.nv, shape.kc, amx, shape.panels, dots
     )

@@ -47,13 +47,13 @@ def vector_family_of(m: Machine, a: VectorType, b: VectorType, c: Attribute) -> 
     if isinstance(c, AnyFloat):
         element = c if itemsize(c) == 8 else _f32()
         nr = m.nr(itemsize(element))
-        return Family(
-            "fma", element, m.mr, nr, PanelFormat(m.mr, 1, element), PanelFormat(nr, 1, element)
-        )
+        left, right = PanelFormat(m.mr, 1, element), PanelFormat(nr, 1, element)
+        return Family("fma", element, m.mr, nr, left, right, m.panels)
     assert isinstance(c, IntegerType)
     nr = m.nr(itemsize(c))
     left = PanelFormat(m.mr, 1, c, is_unsigned(a.element_type))
-    return Family("mul", c, m.mr, nr, left, PanelFormat(nr, 1, c, is_unsigned(b.element_type)))
+    right = PanelFormat(nr, 1, c, is_unsigned(b.element_type))
+    return Family("mul", c, m.mr, nr, left, right, m.panels)
 
 
 def _f32() -> Attribute:
@@ -63,11 +63,12 @@ def _f32() -> Attribute:
 
 
 def panel_start(
-    b: Builder, m: Machine, family: Family, bb: Operand, depth: Idx
+    b: Builder, m: Machine, family: Family, bb: Sequence[Operand], depth: Idx
 ) -> Sequence[SSAValue] | None:
-    """What the sums of a row start from, computed once per panel of B (see `first_sums`)."""
-    lanes = m.vector_bytes // 4
-    return first_sums(b, family, bb, depth, lanes) if family.name == "dot4" else None
+    """What the sums of a row start from, computed once for panels of B (see `first_sums`)."""
+    if not family.a.biased:
+        return None
+    return [x for one in bb for x in first_sums(b, family, one, depth, m.vector_bytes // 4)]
 
 
 def emit_micro(
@@ -75,7 +76,7 @@ def emit_micro(
     m: Machine,
     family: Family,
     a: Operand,
-    bb: Operand,
+    bb: Sequence[Operand],
     c: Buffer,
     row: Idx,
     col: Idx,
@@ -85,13 +86,15 @@ def emit_micro(
 ) -> None:
     """C[row.., col..] += A B over `depth` k (a multiple of the family's group); `=` instead of `+=` where `first`.
 
-    `start`: what the sums of a row start from, from `panel_start` for this panel of B; None for zero.
+    `bb`: at most `family.panels` neighbouring panels of B. `start`: what the sums of a row start from (see
+    `panel_start`); None for zero.
     """
     if family.name.startswith("tdp"):
-        emit_amx(b, family, a, bb, c, row, col, depth, first)
+        emit_amx(b, family, a, bb[0], c, row, col, depth, first)
         return
     lanes = m.vector_bytes // itemsize(family.accumulator)
-    nv = family.nr // lanes
+    per_panel = family.nr // lanes
+    nv = len(bb) * per_panel
     type = VectorType(family.accumulator, [lanes])  # pyright: ignore
     zero = b.constant(type, 0)
     step = _step if family.group == 1 else dot_step
@@ -105,20 +108,25 @@ def emit_micro(
 
     if not known:
         for r in range(family.mr):
-            for line in range(0, family.nr * size, 64):
+            for line in range(0, len(bb) * family.nr * size, 64):
                 b.prefetch(b.ptr(target, r * c.ld * size + line), write=True)
 
     def steps(start: Idx, end: Idx, count: int, carry: Sequence[SSAValue]) -> Sequence[SSAValue]:
         with b.loop(start, end, count, carry) as loop:
             pa = b.ptr(a.pointer, b.mul(loop.iv, a.k_bytes))
-            pb = b.ptr(bb.pointer, b.mul(loop.iv, bb.k_bytes))
+            pbs = [b.ptr(one.pointer, b.mul(loop.iv, one.k_bytes)) for one in bb]
             if count > 1 and a.next_bytes is not None:
                 for line in range(0, count * a.k_bytes, 64):
                     b.prefetch(b.ptr(pa, b.add(a.next_bytes, line)))
             accumulators = list(loop.carried)
             for u in range(count):
-                at_a, at_b = b.ptr(pa, u * a.k_bytes), b.ptr(pb, u * bb.k_bytes)
-                accumulators = step(b, family, a, at_a, at_b, lanes, nv, accumulators)
+                places = [
+                    b.ptr(pb, u * one.k_bytes + v * m.vector_bytes)
+                    for pb, one in zip(pbs, bb, strict=True)
+                    for v in range(per_panel)
+                ]
+                at_a = b.ptr(pa, u * a.k_bytes)
+                accumulators = step(b, family, a, at_a, places, lanes, accumulators)
             loop.out = accumulators
         return loop.results
 
@@ -155,16 +163,14 @@ def _step(
     family: Family,
     a: Operand,
     pa: SSAValue,
-    pb: SSAValue,
+    pbs: Sequence[SSAValue],
     lanes: int,
-    nv: int,
     acc: Sequence[SSAValue],
 ) -> list[SSAValue]:
-    """One k: a row of B in registers, elements of A broadcast from memory."""
-    out = list(acc)
+    """One k: a row of B, at `pbs`, in registers; elements of A broadcast from memory."""
+    out, nv = list(acc), len(pbs)
     type = VectorType(family.accumulator, [lanes])  # pyright: ignore
-    size = itemsize(family.accumulator)
-    rows = [b.load(b.ptr(pb, v * lanes * size), type) for v in range(nv)]
+    rows = [b.load(pb, type) for pb in pbs]
     for r in range(family.mr):
         one = b.splat(b.load(b.ptr(pa, r * a.x_bytes), family.accumulator), lanes)
         for v in range(nv):
