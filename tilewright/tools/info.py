@@ -122,20 +122,29 @@ def target_state(name: str) -> dict[str, Any]:
         return {"about": about, "ready": False, "state": error.message, "hint": error.hint}
     except (ImportError, OSError, NotImplementedError) as error:
         return {"about": about, "ready": False, "state": str(error), "hint": None}
-    return {"about": about, "ready": True, "runs": has_device(name), "state": state, "hint": None}
+    use = how_it_runs(name)
+    return {
+        "about": about,
+        "ready": True,
+        "runs": use != "compiles",
+        "use": use,
+        "state": state,
+        "hint": None,
+    }
 
 
-def has_device(name: str) -> bool:
-    """Whether there is something here that a target's kernels can be launched on."""
+def how_it_runs(name: str) -> str:
+    """What becomes of a target's kernels here: runs, emulates (on the CPU), or compiles (ahead of time only)."""
     if name == "cuda":
         from tilewright.targets.cuda import driver
 
-        return driver.available()
+        return "runs" if driver.available() else "compiles"
     if name == "xe":
         from tilewright.targets.xe import opencl
 
-        return opencl.device() is not None
-    return True
+        device = opencl.device()
+        return "compiles" if device is None else "runs" if device["kind"] == "gpu" else "emulates"
+    return "runs"
 
 
 def xe_state() -> dict[str, str]:
@@ -161,7 +170,8 @@ def cuda_state() -> dict[str, str]:
                 f"{device.multiprocessors} multiprocessors"
             )
     except driver.DriverError as error:
-        found["driver"] = error.message
+        missing = "missing: libcuda.so.1 is not here; it comes with NVIDIA's driver"
+        found["driver"] = missing if error.code == -1 else error.message
     for tool, package in inspect.PACKAGES.items():
         found[tool] = inspect.find_tool(tool) or f"missing: pip install {package}"
     return found
@@ -180,8 +190,7 @@ def show(facts: dict[str, Any]) -> None:
     targets = Table("target", "", "what it is", "here", title="Targets", title_justify="left")
     for name, state in facts["targets"].items():
         hint = f" ({state['hint']})" if state["hint"] else ""
-        use = "-" if not state["ready"] else "runs" if state["runs"] else "compiles"
-        targets.add_row(name, use, state["about"], f"{state['state']}{hint}")
+        targets.add_row(name, state.get("use", "-"), state["about"], f"{state['state']}{hint}")
     xe = Table("Intel Xe", "here", title="Intel Xe", title_justify="left")
     for name, found in facts["xe"].items():
         xe.add_row(name, found)
