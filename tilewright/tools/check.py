@@ -21,6 +21,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tilewright import dtypes, reference
 from tilewright.diagnostics import CheckError, CompileError, TilewrightError
+from tilewright.passes.affine_to_scf import affine_to_scf
 from tilewright.targets.base import CompileOptions, get_target, split_name, with_options
 from tilewright.tools.check_inputs import Inputs, grid_of, make_args, specs_of
 from tilewright.tools.check_kernels import (
@@ -43,6 +44,7 @@ from tilewright.tools.sources import (
     parse_grid,
     parse_source,
 )
+from tilewright.tools.spoken import spoken
 
 EPILOG = """\
 examples:
@@ -184,6 +186,10 @@ def stages_of_target(module: ModuleOp, options: CompileOptions) -> list[Stage]:
     seen = str(module)
 
     lane: ModuleOp | None = None
+    said = spoken(module, options.target)
+    if said is not module:
+        stages.append(Stage("pass xegpu-to-xetile", _interpreter(said.clone())))
+        module = said
 
     def observe(name: str, changed: ModuleOp) -> None:
         nonlocal seen, lane
@@ -282,6 +288,7 @@ def _check(
 ) -> int:
     """One kernel, or a program that runs by itself."""
     if is_host(module):
+        affine_to_scf(module)
         return _report(reference.run(module, check=True, seed=seed))
     module, few = outlined(module)
     whole = module
