@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ml_dtypes import float8_e4m3fn as f8e4m3fn
+from ml_dtypes import float8_e5m2 as f8e5m2
+from xdsl.dialects.builtin import Float32Type
 
 from tests.draws import fresh_rng
 from tests.lowering.programs import lowered, ops
@@ -88,3 +91,36 @@ def test_interleaved_values(element: str):
     found = lowered(parse_module(text), (1, 1, 1), args, WORKGROUP)
     assert "vector.interleave" in print_module(found) and not ops(found, "xegpu.store_matrix")
     lowered(parse_module(text), (1, 1, 1), args, (*WORKGROUP, *SUBGROUP))
+
+
+@pytest.mark.parametrize(
+    ("chip", "types"),
+    [
+        ("pvc", ("f8E5M2", "f8E5M2", "f32")),
+        ("pvc", ("f8E4M3FN", "f8E5M2", "f32")),
+        ("dg2", ("f16", "f16", "f16")),
+        ("dg2", ("f8E5M2", "f8E5M2", "f16")),
+    ],
+    ids=str,
+)
+def test_products_the_machine_has_not(chip: str, types: tuple[str, str, str]):
+    """Narrow floats widen exactly; sums in f16 are rounded sums in f32: one matrix instruction each."""
+    a, b, c = types
+    text = f"""
+    #l = #xegpu.layout<sg_layout = [2, 1], sg_data = [8, 16]>
+    gpu.module @m {{ gpu.func @f(%a: memref<16x32x{a}>, %b: memref<32x16x{b}>, %c: memref<16x16x{c}>) kernel {{
+      %ta = xegpu.create_nd_tdesc %a : memref<16x32x{a}> -> !xegpu.tensor_desc<16x32x{a}>
+      %tb = xegpu.create_nd_tdesc %b : memref<32x16x{b}> -> !xegpu.tensor_desc<32x16x{b}>
+      %tc = xegpu.create_nd_tdesc %c : memref<16x16x{c}> -> !xegpu.tensor_desc<16x16x{c}, #l>
+      %x = xegpu.load_nd %ta[0, 0] : !xegpu.tensor_desc<16x32x{a}> -> vector<16x32x{a}>
+      %y = xegpu.load_nd %tb[0, 0] : !xegpu.tensor_desc<32x16x{b}> -> vector<32x16x{b}>
+      %z = xegpu.dpas %x, %y : vector<16x32x{a}>, vector<32x16x{b}> -> vector<16x16x{c}>
+      xegpu.store_nd %z, %tc[0, 0] : vector<16x16x{c}>, !xegpu.tensor_desc<16x16x{c}, #l>
+      gpu.return }} }}
+    """
+    dtypes = {"f16": np.float16, "f32": np.float32, "f8E5M2": f8e5m2, "f8E4M3FN": f8e4m3fn}
+    args = [random(16, 32).astype(dtypes[a]), random(32, 16).astype(dtypes[b])]
+    args.append(np.zeros((16, 16), dtypes[c]))
+    found = lowered(parse_module(text), (1, 1, 1), args, (*WORKGROUP, *SUBGROUP), chip)
+    (product, *_) = ops(found, "xegpu.dpas")
+    assert product.result_types[0].element_type == Float32Type()  # pyright: ignore

@@ -98,7 +98,7 @@ def block(kernel: gpu.FuncOp, xe: XeMachine) -> None:
             hint="load them from memory",
             kind=UnsupportedError,
         )
-    plain_forms(kernel)
+    plain_forms(kernel, xe)
     _Block(kernel, xe).kernel(kernel)
     sink_scattered_loads(kernel.body.block)
 

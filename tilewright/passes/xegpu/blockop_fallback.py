@@ -49,7 +49,7 @@ class XeGPUBlockOpFallback(ModulePass):
 
 def mark(kernel: gpu.FuncOp, xe: XeMachine) -> None:
     """Marks the ops of a kernel."""
-    plain_forms(kernel)
+    plain_forms(kernel, xe)
     for op in kernel.walk():
         if not isinstance(op, xegpu.BlockAccess):
             continue

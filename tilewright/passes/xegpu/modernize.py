@@ -55,12 +55,15 @@ class XeGPUModernize(ModulePass):
 
     name = "xegpu-modernize"
 
+    collapse: bool = True
+    """Whether matrices that vector.gather reads may be seen as rows (memref.collapse_shape)."""
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for owner in list(op.walk()):
             if isinstance(owner, xegpu.DpasOp):
                 _modernize_dpas(owner)
         for kernel in [f for f in op.walk() if isinstance(f, gpu.FuncOp)]:
-            gathers_as_loads(kernel)
+            gathers_as_loads(kernel, self.collapse)
         for region in op.regions:
             PositionRewriter(Modernizer()).run(region)
 

@@ -2,6 +2,8 @@
 
 - A block of more than two dimensions is a matrix per leading index, each with its own message; with leading
   extents of 1 that is one message and a shape_cast.
+- A product of narrower floats than the machine multiplies is one of f16, to which they widen exactly; a sum in
+  f16 or bf16 that the machine has not is one in f32, rounded at its end.
 - vector.interleave and vector.deinterleave across lanes are arithmetic on words of twice the width: a lane that
   owns an element of each operand owns two neighbours of the result.
 
@@ -25,11 +27,21 @@ from math import prod
 from typing import Any
 
 from xdsl.dialects import arith, vector
-from xdsl.dialects.builtin import IndexType, IntegerType, NoneAttr, VectorType
-from xdsl.ir import Operation, SSAValue
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    Float16Type,
+    Float32Type,
+    IndexType,
+    IntegerType,
+    NoneAttr,
+    VectorType,
+)
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
+from tilewright import dtypes
 from tilewright import layout as ly
+from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.vector import DeinterleaveOp, InterleaveOp
 from tilewright.dialects.xegpu.layouts import Ownership
@@ -38,18 +50,21 @@ from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout import Distribution
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.blocks import created
-from tilewright.passes.xegpu.emit import Before
+from tilewright.passes.xegpu.emit import Before, element_of
 from tilewright.passes.xegpu.layout_rules import without_single
+from tilewright.uarch.xe import XeMachine
 
 HINTS = ("l1_hint", "l2_hint", "l3_hint")
 MATRICES = 64
 """The most matrices that one block of more dimensions becomes; a subgroup's registers hold no more."""
 
 
-def plain_forms(kernel: Operation) -> None:
+def plain_forms(kernel: Operation, machine: XeMachine) -> None:
     """Rewrites a kernel in place."""
     for op in list(kernel.walk()):
         match op:
+            case xegpu.DpasOp():
+                _product(op, machine)
             case xegpu.BlockAccess() if len(op.tdesc.get_shape()) > 2:
                 _matrices(op)
             case InterleaveOp():
@@ -58,6 +73,51 @@ def plain_forms(kernel: Operation) -> None:
                 _deinterleave(op)
             case _:
                 pass
+
+
+# --- Products -----------------------------------------------------------------------------------------
+
+
+def _product(op: xegpu.DpasOp, machine: XeMachine) -> None:
+    kinds = [v.type for v in (op.lhs, op.rhs, op.result)]
+    if not all(isinstance(k, VectorType) and isinstance(k.element_type, AnyFloat) for k in kinds):
+        return
+    a, b, c = (k.element_type for k in kinds if isinstance(k, VectorType))
+    if _multiplies(machine, a, b, c):
+        return
+    half, single = Float16Type(), Float32Type()
+    narrow = all(element_bits(e) == 8 for e in (a, b))
+    factors = (half, half) if narrow else (a, b)
+    total = c if _multiplies(machine, *factors, c) else single
+    if not _multiplies(machine, *factors, total):
+        return
+    at = Before(op)
+
+    def seen_as(value: SSAValue, element: Attribute, layout: Attribute | None) -> SSAValue:
+        kind = VectorType(element, list(own.shape_of(value)))
+        if kind == value.type:
+            return value
+        wider = element_bits(element) > element_bits(element_of(value.type))
+        made = at.add((arith.ExtFOp if wider else arith.TruncFOp)(value, kind))
+        if (d := own.from_attribute(layout)) is not None:
+            own.set_layout(made, d)
+        return made
+
+    lhs = seen_as(op.lhs, factors[0], op.layout_a)
+    rhs = seen_as(op.rhs, factors[1], op.layout_b)
+    acc = None if op.acc is None else seen_as(op.acc, total, op.layout_cd)
+    kind = VectorType(total, list(own.shape_of(op.result)))
+    new = xegpu.DpasOp(lhs, rhs, acc, kind, *op.layouts)
+    new.attributes |= op.attributes
+    at.replace(seen_as(at.add(new), c, op.layout_cd))
+
+
+def _multiplies(machine: XeMachine, *types: Attribute) -> bool:
+    try:
+        machine.instruction(*(dtypes.from_mlir(t).name for t in types))
+    except (UnsupportedError, TypeError):
+        return False
+    return True
 
 
 # --- Blocks of more than two dimensions --------------------------------------------------------------

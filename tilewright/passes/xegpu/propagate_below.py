@@ -29,7 +29,7 @@ from tilewright.uarch.xe import XeMachine
 def propagate_below(kernel: gpu.FuncOp, machine: XeMachine, *, lanes_only: bool) -> None:
     """Writes inst_data and lanes (`lanes_only`: of pieces that are instructions already) to every value."""
     _realisable(kernel, machine)
-    plain_forms(kernel)
+    plain_forms(kernel, machine)
     analysis = OwnershipAnalysis(kernel, machine, whole=lanes_only)
     found: list[tuple[SSAValue, LayoutAttr]] = []
     operands: list[tuple[Operation, str, LayoutAttr]] = []

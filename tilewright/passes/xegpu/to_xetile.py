@@ -73,7 +73,7 @@ class XeGPUToXeTile(ModulePass):
     name = "xegpu-to-xetile"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        XeGPUModernize().apply(ctx, op)
+        XeGPUModernize(collapse=False).apply(ctx, op)
         for inner in list(op.walk()):
             _convert(inner)
         for inner in reversed(list(op.walk())):

@@ -34,10 +34,10 @@ from tilewright.passes.xegpu.emit import Before
 from tilewright.passes.xegpu.positions import constant
 
 
-def gathers_as_loads(root: Operation) -> None:
-    """Rewrites the ops of everything inside of an op, in place."""
+def gathers_as_loads(root: Operation, collapse: bool = True) -> None:
+    """Rewrites the ops of everything inside of an op, in place; without `collapse` those of 1-D bases only."""
     for op in list(root.walk()):
-        if not isinstance(op, GatherOp | ScatterOp) or not _is_plain(op.base.type):
+        if not isinstance(op, GatherOp | ScatterOp) or not _is_plain(op.base.type, collapse):
             continue
         at = Before(op)
         base, offsets = _flat(at, op.base), _places(at, op)
@@ -49,10 +49,12 @@ def gathers_as_loads(root: Operation) -> None:
             Rewriter.erase_op(op)
 
 
-def _is_plain(kind: object) -> bool:
+def _is_plain(kind: object, collapse: bool) -> bool:
     if not isinstance(kind, MemRefType) or not isinstance(kind.layout, NoneAttr):
         return False
     inner = kind.get_shape()[1:]
+    if inner and not collapse:
+        return False
     return kind.get_num_dims() > 0 and DYNAMIC_INDEX not in inner
 
 
