@@ -20,6 +20,12 @@ def test_programs_print_what_they_say(path, capfd):
     assert ("fresh device memory is zero" in said) == ("as the driver left it" in path.read_text())
 
 
+@pytest.mark.parametrize("flags", [["run", "--target", "reference"], ["run", "--check"], ["check"]])
+def test_the_reference_executor_runs_what_hosts_are_written_in(flags, capfd):
+    assert main([*flags, str(PROGRAMS / "blocks_and_affine.mlir")]) == 0, capfd.readouterr().err
+    assert "[0,  1,  3,  4,  1.5,  1.5]" in capfd.readouterr().out
+
+
 PRINT = """
 func.func @main() {
   %x = arith.constant 3 : i32

@@ -170,7 +170,7 @@ def find_entry(module: ModuleOp, name: str | None = None) -> Operation:
             known = ", ".join(_name(op) for op in everything) or "none"
             raise LaunchError(f"there is no function called {name!r}; there are: {known}")
         return found[0]
-    mains = [op for op in functions if _name(op) == "main" and not op.body.block.args]
+    mains = [op for op in functions if _name(op) == "main" and not op.body.blocks[0].args]
     for candidates in (mains, kernels, functions):
         if len(candidates) == 1:
             return candidates[0]

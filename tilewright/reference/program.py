@@ -101,7 +101,7 @@ class Builder:
         """Ends the current segment: instances whose condition is true go to `yes`."""
 
         def ways(group: Group) -> Ways:
-            return split(group, condition(group), {True: yes, False: no}, no)
+            return split(group, np.asarray(condition(group)), {True: yes, False: no}, no)
 
         self.end(ways)
 

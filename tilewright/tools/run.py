@@ -221,7 +221,9 @@ def execute_module(text: str, name: str, args: argparse.Namespace) -> int:
     if args.target != "reference" and not args.check:
         return run_compiled(module, text, args)
     from tilewright import reference
+    from tilewright.passes.affine_to_scf import affine_to_scf
 
+    affine_to_scf(module)
     report = reference.run(module, kernel=args.entry, check=args.check, seed=args.seed)
     sys.stdout.flush()
     if report.findings:

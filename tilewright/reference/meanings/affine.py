@@ -9,7 +9,7 @@ from xdsl.ir import Operation
 
 from tilewright.reference.registry import meaning
 from tilewright.reference.site import Site
-from tilewright.reference.values import Index
+from tilewright.reference.values import Index, scalar
 
 
 @meaning("affine.apply")
@@ -19,4 +19,6 @@ def apply(site: Site, op: Operation, *operands: Index) -> Index:
     dims, symbols = operands[: map.num_dims], operands[map.num_dims :]
     # The expressions are sums, products and divisions: they work on whole rows.
     (result,) = map.eval(list(dims), list(symbols))  # pyright: ignore[reportArgumentType]
+    if isinstance(result, int):
+        return scalar(result)  # of a constant, or of numbers that need no row
     return cast(Index, result)

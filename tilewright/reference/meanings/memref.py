@@ -147,7 +147,7 @@ def get_global(site: Site, op: memref.GetGlobalOp) -> MemRefValue:
             1, count * dtype.itemsize, dtype.itemsize, shared=False, name=f"@{name}"
         )
         if isinstance(initial, DenseIntOrFPElementsAttr):
-            rows = constant_rows(op, initial, initial.type).reshape(-1)
+            rows = constant_rows(op, initial, type).reshape(-1)
             addresses = base + dtype.itemsize * np.arange(count)
             access.scatter(
                 site, addresses[None], np.ones((1, count), bool), np.broadcast_to(rows, (1, count))

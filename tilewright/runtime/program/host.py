@@ -153,6 +153,7 @@ def run_program(
         from tilewright import reference
 
         say(f"host code on the reference executor, because {error}")
+        affine_to_scf(module)
         reference.run(module, kernel=entry, seed=seed)
     else:
         program.run()
