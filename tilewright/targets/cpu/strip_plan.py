@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
+from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import StripOp
 from tilewright.targets.cpu.builder import Builder
@@ -156,7 +157,14 @@ class StripPlanner:
             if existing is buffer:
                 continue
             # Rows are written one by one: a buffer of fewer rows than the strip's would be overrun.
-            assert rows_cols(value.type)[0] == rows, f"{value.type} in a strip of {rows} rows"
+            if rows_cols(value.type)[0] != rows:
+                what = value.op.name if isinstance(value, OpResult) else "an argument"
+                raise error_at(
+                    value,
+                    f"{what} on tiles is not supported by the cpu target",
+                    hint=f"it makes {value.type} of {rows} rows; rows of tiles stay rows here",
+                    kind=UnsupportedError,
+                )
             plan.roots.append(Root(None, value, self.level(value), buffer, "keep"))
             if isinstance(value, OpResult):
                 self.kept[value] = buffer
