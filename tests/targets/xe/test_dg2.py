@@ -130,6 +130,20 @@ def test_a_kernel_without_maps_gets_tiles_that_fit(bm: int, bn: int, turned: boo
     no_spills(found)
 
 
+def test_a_large_tile_without_maps_comes_in_smaller_parts() -> None:
+    """256 x 256 are half of the registers of 64 subgroups: A and B get what is left. Twice as much cannot be."""
+    a = np.zeros((1024, 1024), np.float16)
+    c = np.zeros((1024, 1024), np.float32)
+    found = plain.compile(a, a, c, target="xe-dg2", BM=256, BN=256).executable
+    assert found.meta["subgroups"] == 64
+    assert loop_of(found)[DPAS] == 32
+    no_spills(found)
+    with pytest.raises(UnsupportedError, match="xe-dg2 has 256") as refused:
+        plain.compile(a, a, c, target="xe-dg2", BM=512, BN=256)
+    assert "512x256 of f32 are 512 KiB" in str(refused.value)
+    assert "a workgroup tile of 256x256 fits" in str(refused.value)
+
+
 @tw.kernel
 def attend(
     Q, K, V, O, scale, D: tw.constexpr = 64, BM: tw.constexpr = 64, BN: tw.constexpr = 32
@@ -161,6 +175,7 @@ def test_printed_maps_are_refused_with_numbers() -> None:
     with pytest.raises(UnsupportedError, match=r"256 of vector<8xf32>.*xe-dg2 has 256") as found:
         compiled(folder / "xegpu_1_1_gemm_prefetch.mlir", "xe-dg2")
     assert "smaller sg_data" in str(found.value)
+    assert "128 registers for each of 64 subgroups" in str(found.value)
     with pytest.raises(UnsupportedError, match=r"131072 bytes .*xe-dg2: it is at most 65536"):
         compiled(folder / "xetile_2_4_cooperative_slm.mlir", "xe-dg2")
 

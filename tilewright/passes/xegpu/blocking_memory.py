@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import StringAttr, VectorType
+from xdsl.dialects import gpu
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, VectorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright import layout as ly
@@ -37,7 +38,9 @@ from tilewright.passes.xegpu.ownership import OwnershipAnalysis, shape_of
 from tilewright.passes.xegpu.pieces import Free, Pieces, Shape, grid_of, starts
 
 APART_REGISTERS = 32
-"""Registers of a subgroup that a block without 2D block messages fills at most at once."""
+"""Registers of a subgroup that a block without 2D block messages fills at most at once; the attribute `APART` of a
+kernel says another number."""
+APART = "tilewright.apart_registers"
 WORDS_PER_LANE = 8
 """Of one row that one message gives a lane (uarch, `rows`)."""
 
@@ -60,6 +63,14 @@ class Plan:
     def value(self) -> Shape:
         """Shape of what one message loads."""
         return (self.count, *self.block) if self.count > 1 else self.block
+
+
+def _apart_registers(op: Operation) -> int:
+    kernel = op.parent_op()
+    while kernel is not None and not isinstance(kernel, gpu.FuncOp):
+        kernel = kernel.parent_op()
+    said = None if kernel is None else kernel.attributes.get(APART)
+    return said.value.data if isinstance(said, IntegerAttr) else APART_REGISTERS
 
 
 class BlockedMemory(Pieces):
@@ -142,7 +153,12 @@ class BlockedMemory(Pieces):
             question = row_access.asked(self.owners.xe, op, base, layout)
             if row_access.best(question).is_narrow(question.bits):
                 return tuple(piece)
-        most = APART_REGISTERS * self.owners.xe.grf_bytes * 8 // element_bits(op.tdesc.element_type)
+        most = (
+            _apart_registers(op)
+            * self.owners.xe.grf_bytes
+            * 8
+            // element_bits(op.tdesc.element_type)
+        )
         wide = WORDS_PER_LANE * max(piece[1], self.owners.lanes)
         for dim, limit in ((1, wide), (0, most)):
             while (

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
+from xdsl.ir import Attribute
 
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import make_context
@@ -16,8 +17,11 @@ from tilewright.dialects.text import print_module
 from tilewright.passes.kernel import kernel_of
 from tilewright.passes.level import LEVEL, infer_level
 from tilewright.passes.xegpu import pipeline as passes
+from tilewright.passes.xegpu.blocking_memory import APART, APART_REGISTERS
+from tilewright.passes.xegpu.blocks import ROW
 from tilewright.passes.xegpu.wg_to_sg import SUBGROUPS
 from tilewright.targets.base import Observer, ignore
+from tilewright.targets.xe.advice import fitting_tile
 from tilewright.targets.xe.assembled import cut_assembled
 from tilewright.targets.xe.fold import fold
 from tilewright.targets.xe.forms import RISK
@@ -92,25 +96,49 @@ def run(
 ) -> tuple[Lowered, int, Pressure]:
     """The lowered kernel, the registers per thread that it is compiled with, and its pressure.
 
-    `ir` receives the text of every stage; `observe` sees the module after every pass. A kernel that leaves the number
-    of subgroups open gets more of them while their registers do not suffice.
+    `ir` receives the text of every stage; `observe` sees the module after every pass. Where registers do not suffice, a
+    kernel that leaves the number of subgroups open gets more of them, then blocks that no 2D message moves come in
+    smaller parts.
     """
     kernel = kernel_of(module)
-    if infer_level(kernel) != "workgroup" or _says_who_owns(kernel):
+    if infer_level(kernel) != "workgroup":
         return _lowered(module, machine, ir, observe)
     first: TooManyRegisters | None = None
-    given = module.clone()
+    given, dealt = module.clone(), _says_who_owns(kernel)
     while True:
         try:
             return _lowered(module, machine, ir, observe)
         except TooManyRegisters as error:
             first = first or error
-            more = 2 * integer(kernel_of(module), SUBGROUPS, 1)
-            limits = (machine.limits.get(name) for name in ("subgroups", "subgroups_large_grf"))
-            if any(each is not None and each.fault(more) is not None for each in limits):
+            change = None if dealt else _more_subgroups(kernel_of(module), machine)
+            change = change or _smaller_parts(kernel_of(module))
+            if change is None:
+                shared_by = integer(kernel_of(module), SUBGROUPS, 1)
+                advice = fitting_tile(kernel_of(given), machine, shared_by)
+                if advice is not None:
+                    first.hint = f"{first.hint}; {advice}" if first.hint else advice
                 raise first from None
         module = given.clone()
-        kernel_of(module).attributes[SUBGROUPS] = IntegerAttr(more, i64)
+        kernel_of(module).attributes.update(change)
+
+
+def _more_subgroups(kernel: gpu.FuncOp, machine: XeMachine) -> dict[str, Attribute] | None:
+    """Twice as many; None where the machine has not so many."""
+    more = 2 * integer(kernel, SUBGROUPS, 1)
+    limits = (machine.limits.get(name) for name in ("subgroups", "subgroups_large_grf"))
+    if any(each is not None and each.fault(more) is not None for each in limits):
+        return None
+    return {SUBGROUPS: IntegerAttr(more, i64)}
+
+
+def _smaller_parts(kernel: gpu.FuncOp) -> dict[str, Attribute] | None:
+    """Half of the registers for a block without 2D block messages, and as many subgroups as there were; None where
+    there is no such block, or its parts are small already."""
+    apart = any(ROW in op.attributes or op.name == "xegpu.load" for op in kernel.walk())
+    if not apart or APART in kernel.attributes:
+        return None
+    said = {name: kernel.attributes[name] for name in (SUBGROUPS,) if name in kernel.attributes}
+    return {APART: IntegerAttr(APART_REGISTERS // 2, i64), **said}
 
 
 def _says_who_owns(kernel: gpu.FuncOp) -> bool:
