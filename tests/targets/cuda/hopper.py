@@ -401,7 +401,9 @@ def run_hopper(
         addresses[i] = placed[low, high] + arrays[i].pointer - low
     function = next(op for op in lowered.module.walk() if op.name == "func.func")
     programs = (grid[0] * lowered.split, grid[1], grid[2])
-    launched = launch_grid(plan_of(lowered), programs, MULTIPROCESSORS)
+    # Clusters are launched only where each has one program (`sharing.choose`).
+    room = MULTIPROCESSORS if lowered.cluster == (1, 1, 1) else 1 << 20
+    launched = launch_grid(plan_of(lowered), programs, room)
     maps: list[Any] = []
     values: list[Array] = []
     for slot in lowered.slots:

@@ -52,11 +52,13 @@ def lowered(kernel: Any, args: list[Any], share: Share = ALONE, **constants: Any
     return found
 
 
-def execute(code: Lowered, args: list[Any], grid: tuple[int, int, int], schedule: str) -> list[Any]:
+def execute(
+    code: Lowered, args: list[Any], grid: tuple[int, int, int], schedule: str, seed: int = 0
+) -> list[Any]:
     """Copies of the arguments, as the kernel leaves them."""
     mine = [np.array(a, order="K") if isinstance(a, np.ndarray) else a for a in args]
     given = [describe(a) if isinstance(a, np.ndarray) else a for a in mine]
-    run_hopper(code, given, grid, schedule)
+    run_hopper(code, given, grid, schedule, seed)
     return mine
 
 
@@ -101,6 +103,17 @@ def test_products_of_several_workgroups(share, cluster, rng):
     args = [a, b, poison(128, 72)]
     code = check(k.gemm, args, (1, 1, 1), 1e-2, share=share, BM=128, BN=128, BK=32)
     assert code.cluster == (cluster, 1, 1)
+
+
+def test_a_cluster_adds_up_one_sum_after_the_other(rng):
+    """What rank 0 still collects of the first is not overwritten by the second."""
+    x, w, v = values(rng, 64, 256), values(rng, 256, 64), values(rng, 256, 64)
+    args = [x, w, v, poison(64, 64)]
+    code = check(k.gate_up, args, (1, 1, 1), 1e-2, share=Share(1, 4, 1), BM=64, BN=64)
+    wanted = execute(code, args, (1, 1, 1), "early")[3]
+    for seed in range(6):
+        got = execute(code, args, (1, 1, 1), "random", seed)[3]
+        assert np.array_equal(got, wanted)
 
 
 def test_two_sums_and_an_epilogue_that_adds_to_memory(rng):

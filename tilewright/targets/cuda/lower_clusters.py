@@ -3,7 +3,8 @@
 Every thread writes its registers to its own workgroup's shared memory, register by register and thread after thread, so
 that banks do not conflict. The workgroup of rank r adds part r of all workgroups' registers, in the order of the ranks,
 and writes the sums in place of its own part r, which nobody else reads; rank 0 then collects the parts. So each
-workgroup reads 1 / size of every other's registers, and rank 0 once again as much as it has itself.
+workgroup reads 1 / size of every other's registers, and rank 0 once again as much as it has itself. Before another sum
+they meet once more: what rank 0 still collects must not be written.
 
 The cluster's barrier counts threads that have not ended. Those of a role that copies come to the barrier at the
 kernel's end while the others come to the first one here: that is the same phase, and with it they are done.
@@ -45,6 +46,9 @@ def cluster_sum(d: Distributor, op: Operation) -> None:
             f"{layout.registers} registers of {element.name} are not shared by {size} workgroups",
         )
     assert isinstance(value.type, VectorType)
+    if st.facts(d).summed:
+        meet(d)  # rank 0 has collected the sum before, whose room may be this one's
+    st.facts(d).summed = True
     part = layout.registers // size
     width = next(w for w in (4, 2, 1) if part % w == 0)
     step = 4 * width * d.team.threads

@@ -79,6 +79,8 @@ class Facts:
     persistent: bool = False
     cluster: int = 1
     """Workgroups of a cluster."""
+    summed: bool = False
+    """Has the cluster added something up: may rank 0 still read what the others have?"""
     stores: bool = False
     """Are there stores by the copy engine?"""
 
