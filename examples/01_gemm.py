@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 
 import tilewright as tw
-from tilewright.tools.info import processor
+from tilewright.tools.info import processor, target_state
 from tilewright.tools.measure import Case, Contender, measure
 
 
@@ -70,7 +70,8 @@ def main():
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     peer = f"numpy {np.__version__} with {blas.get('name')} {blas.get('version', '')}"
     print(f"C = A B, {size} x {size}, random, on {cores} cores of: {processor()}")
-    print(f"Tilewright on the CPU beside {peer}, medians of 7 rounds:")
+    print(f"Tilewright: {target_state('cpu')['state']}")
+    print(f"beside it: {peer}; medians of 7 rounds")
     compare(ml_dtypes.bfloat16, size, 4e-3)
     compare(np.float32, size, 1e-6)
 

@@ -113,11 +113,12 @@ def processor() -> str:
 
 
 def target_state(name: str) -> dict[str, Any]:
-    """Whether a target can be used here, and its fingerprint or what is in the way."""
+    """Whether a target can be used here, and what it is (its description or fingerprint) or what is in the way."""
     about = TARGETS[name][1]
     try:
         target = get_target(name)
-        state = target.fingerprint(CompileOptions(target=name))
+        describe = getattr(target, "describe", target.fingerprint)
+        state = str(describe(CompileOptions(target=name)))
     except TilewrightError as error:
         return {"about": about, "ready": False, "state": error.message, "hint": error.hint}
     except (ImportError, OSError, NotImplementedError) as error:

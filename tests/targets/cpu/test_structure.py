@@ -11,7 +11,10 @@ import pytest
 
 import tilewright as tw
 from tests.acceptance import kernels
+from tilewright.targets.base import CompileOptions
+from tilewright.targets.cpu.machine import machine
 from tilewright.targets.cpu.pipeline import ABLATIONS
+from tilewright.targets.cpu.target import TARGET
 
 TILES = {"BM": 64, "BN": 64, "BK": 32}
 
@@ -65,6 +68,14 @@ def test_ablations_change_the_code(rng: np.random.Generator) -> None:
     }
     assert "stage.panel" in stage[()] and "stage.panel" not in stage["packing"]
     assert "scf.for" in stage["contraction"] and "scf.for" not in stage[()]
+
+
+def test_machines_say_what_their_products_use() -> None:
+    named = {name: str(machine(name)) for name in ("x86-64", "avx2", "avx512", "vnni", "amx")}
+    assert named["x86-64"] == "SSE2" and named["avx2"] == "AVX2" and named["avx512"] == "AVX-512"
+    assert named["vnni"] == "AVX-512 with VNNI"
+    assert named["amx"] == "AVX-512 with VNNI and AMX for bf16, i8"
+    assert str(machine(None)) in TARGET.describe(CompileOptions())
 
 
 def test_an_unknown_pass_to_disable_is_refused(rng: np.random.Generator) -> None:

@@ -39,6 +39,17 @@ class Machine:
         """Elements of k per block for instructions that take `group` k at once: 16 steps of AMX, else `kc`."""
         return 16 * group if group >= 32 else self.kc
 
+    def __str__(self) -> str:
+        """The instructions that products use, as a person calls them: "AVX-512 with VNNI"."""
+        vectors = {64: "AVX-512", 32: "AVX2"}.get(self.vector_bytes, "SSE2")
+        extras = [("VNNI", self.has("avx512vnni") or self.has("avxvnni"))]
+        extras += [("bf16 dot products", self.bf16_dots)]
+        kinds = (("bf16", "amx-bf16"), ("f16", "amx-fp16"), ("i8", "amx-int8"))
+        tiles = [name for name, feature in kinds if self.amx and self.has(feature)]
+        extras += [(f"AMX for {', '.join(tiles)}", bool(tiles))]
+        named = [name for name, on in extras if on]
+        return f"{vectors} with {' and '.join(named)}" if named else vectors
+
     def key(self) -> str:
         """Everything that generated code depends on."""
         return self.target.key() + ("|bf16 dots" if self.bf16_dots else "")

@@ -216,6 +216,11 @@ class CpuTarget:
     def fingerprint(self, options: CompileOptions) -> str:
         return f"{machine(options.machine).key()}|{toolchain_version()}"
 
+    def describe(self, options: CompileOptions) -> str:
+        """What this machine has, for people."""
+        threads = options.num_threads or thread_count()
+        return f"{machine(options.machine)}; threads: {threads}; {toolchain_version()}"
+
     def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> CpuExecutable:
         texts = json.loads(artifacts["texts"])
         m = machine(texts["meta"]["machine"])
