@@ -342,3 +342,25 @@ def test_lanes_of_another_machine_take_their_order_along():
     XeGPUPropagateLayout("inst", "dg2").apply(make_context(), module)
     verify_module(module)
     assert "its own deal is taken" in print_module(module)
+
+
+@pytest.mark.parametrize("asked, kept", [("[8, 8]", False), ("[8, 16]", True), ("[32, 16]", True)])
+def test_an_operand_that_no_product_has_is_remarked_on(asked: str, kept: bool):
+    module = parse_module(f"""
+    gpu.module @m {{ gpu.func @f(%a: memref<32x32xf16>, %b: memref<32x64xf16>, %c: memref<32x64xf32>) kernel
+        attributes {{tilewright.level = "subgroup"}} {{
+      %0 = xegpu.create_nd_tdesc %a : memref<32x32xf16> -> !xegpu.tensor_desc<32x32xf16>
+      %1 = xegpu.create_nd_tdesc %b : memref<32x64xf16> -> !xegpu.tensor_desc<32x64xf16>
+      %2 = xegpu.create_nd_tdesc %c : memref<32x64xf32> -> !xegpu.tensor_desc<32x64xf32>
+      %x = xegpu.load_nd %0[0, 0] <{{layout = #xegpu.layout<inst_data = {asked}>}}>
+        : !xegpu.tensor_desc<32x32xf16> -> vector<32x32xf16>
+      %y = xegpu.load_nd %1[0, 0] : !xegpu.tensor_desc<32x64xf16> -> vector<32x64xf16>
+      %d = xegpu.dpas %x, %y : vector<32x32xf16>, vector<32x64xf16> -> vector<32x64xf32>
+      xegpu.store_nd %d, %2[0, 0] : vector<32x64xf32>, !xegpu.tensor_desc<32x64xf32>
+      gpu.return }} }}""")
+    text = propagated(module, "inst")
+    (line,) = [x for x in text.splitlines() if "load_nd" in x and "32x32" in x]
+    if kept:
+        assert f"inst_data = {asked}" in text and "is taken" not in text
+    else:
+        assert f"xegpu.load_nd: inst_data = {asked} is not what" in text and asked not in line

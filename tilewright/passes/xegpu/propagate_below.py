@@ -43,14 +43,19 @@ def propagate_below(kernel: gpu.FuncOp, machine: XeMachine, *, lanes_only: bool)
             layout = _text(analysis, value, lanes_only)
             if layout is not None:
                 operands.append((op, name, layout))
+    remarks: list[str] = []
     for value, layout in found:
         stated = own.layout_of(value)
         before = None if stated is None else own.attribute(stated)
+        assert isinstance(value.owner, Operation)
+        before = _in_pieces(value.owner, before, layout, remarks)
         d = own.from_attribute(_completed(before, layout))
         if d is not None:
             own.set_layout(value, d)
     for op, name, layout in operands:
-        op.properties[name] = _completed(op.properties.get(name), layout)
+        stated = _in_pieces(op, op.properties.get(name), layout, remarks)
+        op.properties[name] = _completed(stated, layout)
+    add_remarks(kernel.attributes, remarks)
 
 
 def _wanted(op: Operation) -> list[tuple[str, SSAValue]]:
@@ -129,6 +134,23 @@ def _text(analysis: OwnershipAnalysis, value: SSAValue, lanes_only: bool) -> Lay
         if lanes is None
         else lanes.replace(inst_data=layout.shape)
     )
+
+
+def _in_pieces(
+    op: Operation, stated: Attribute | None, found: LayoutAttr, remarks: list[str]
+) -> Attribute | None:
+    """The text's layout, without an inst_data that is not made of the pieces found, which is remarked on."""
+    if not isinstance(stated, LayoutAttr):
+        return stated
+    asked, piece = stated.field("inst_data"), found.field("inst_data")
+    if asked is None or piece is None or not any(a % p for a, p in zip(asked, piece, strict=False)):
+        return stated
+    where = location_of(op)
+    told = f"{op.name}: inst_data = {[*asked]} is not what its users multiply or move: {[*piece]} is taken"
+    remarks.append(told if where is None else f"{where}: {told}")
+    if not stated.is_workgroup():
+        return None
+    return stated.replace(inst_data=None, lane_layout=None, lane_data=None)
 
 
 def _completed(stated: Attribute | None, found: LayoutAttr) -> Attribute:
