@@ -323,7 +323,11 @@ class Scalars:
                 return Expr.symbol(self.grid_dim(AXES.index(op.dimension.data)))
             case memref.DimOp():
                 dim = self.expr(op.index).constant
-                return self.unknown(value) if dim is None else self.extent(op.source, dim)
+                kind = op.source.type
+                rank = kind.get_num_dims() if isinstance(kind, MemRefType) else 0
+                if dim is None or not 0 <= dim < rank:
+                    return self.unknown(value)
+                return self.extent(op.source, dim)
             case memref.ExtractStridedMetaDataOp():
                 return self._metadata(op, value)
             case affine.ApplyOp():

@@ -55,6 +55,8 @@ def message(text: str) -> str | None:
      "'affine.yield' op hands (f32) to 'affine.for', whose results are (i32)"),
     ('"scf.for"(%c, %c, %c, %f) ({^bb0(%k: index, %a: f32):\n "scf.yield"(%a) : (f32) -> () })'
      " : (index, index, index, f32) -> ()", "'scf.for' op hands (f32) to results of type ()"),
+    ("%m = memref.alloc() : memref<4x4xf32>\n%two = arith.constant 2 : index\n"
+     "%d = memref.dim %m, %two : memref<4x4xf32>", "index 2 is out of range: the memref has 2 dimensions"),
     ("%g = memref.get_global @none : memref<4xi32>", "'none' does not reference a valid global memref"),
 ])  # fmt: skip
 def test_what_is_handed_over(body: str, words: str | None) -> None:

@@ -39,11 +39,13 @@ from xdsl.irdl import (
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
+from xdsl.transforms.canonicalization_patterns.utils import const_evaluate_operand
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.upstream.arith import ATOMIC_KINDS
 from tilewright.dialects.upstream.complete import (
     add_ops,
+    add_verifier,
     definition,
     set_custom,
     set_format,
@@ -379,7 +381,18 @@ def kept_dimensions(op: memref.SubviewOp) -> list[int]:
     return kept
 
 
+def _verify_dim(op: memref.DimOp) -> None:
+    number = const_evaluate_operand(op.index)
+    if isinstance(op.source.type, MemRefType) and number is not None:
+        rank = op.source.type.get_num_dims()
+        if not 0 <= number < rank:
+            raise VerifyException(
+                f"index {number} is out of range: the memref has {rank} dimensions"
+            )
+
+
 def complete() -> None:
+    add_verifier(memref.DimOp, _verify_dim)
     set_format(_CAST, memref.CastOp, memref.MemorySpaceCastOp)
     set_verifier(memref.CastOp, _verify_cast)
     set_verifier(memref.MemorySpaceCastOp, _verify_memory_space_cast)
