@@ -359,7 +359,7 @@ def test_an_operand_that_no_product_has_is_remarked_on(asked: str, kept: bool):
       xegpu.store_nd %d, %2[0, 0] : vector<32x64xf32>, !xegpu.tensor_desc<32x64xf32>
       gpu.return }} }}""")
     text = propagated(module, "inst")
-    (line,) = [x for x in text.splitlines() if "load_nd" in x and "32x32" in x]
+    (line,) = [x for x in text.splitlines() if "= xegpu.load_nd" in x and "32x32" in x]
     if kept:
         assert f"inst_data = {asked}" in text and "is taken" not in text
     else:
