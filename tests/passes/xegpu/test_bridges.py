@@ -12,10 +12,13 @@ import pytest
 from xdsl.dialects import func
 from xdsl.dialects.builtin import Float16Type, Float32Type, IndexType, MemRefType, ModuleOp
 
+from tests.draws import fresh_rng
+from tests.lowering.programs import lowered, ops
 from tilewright import reference
 from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module, print_module, verify_module
 from tilewright.passes.xegpu.from_xetile import XeTileToXeGPU
+from tilewright.passes.xegpu.pipeline import WORKGROUP
 from tilewright.passes.xegpu.to_xetile import XeGPUToXeTile
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -119,3 +122,35 @@ def test_maps_survive_the_way_there_and_back():
     text = print_module(module)
     assert "wg_map_b = #xetile.wg_map<sg_layout = [2, 2], sg_data = [16, 16]>" in text
     assert "locality<2>" in text
+
+
+def test_maps_of_another_rank_than_their_value_are_remarks():
+    """IMEX writes the matrix's map on a cast of it to three dimensions and on sums; what fits is enough."""
+    text = """
+    gpu.module @m { gpu.func @f(%a: memref<32x32xf32>, %b: memref<1x32xf32>) kernel {
+      %t = xetile.init_tile %a[0, 0] : memref<32x32xf32>
+        -> !xetile.tile<32x32xf32, #xetile.tile_attr<wg_map = <sg_layout = [4, 2], sg_data = [8, 16]>>>
+      %x = xetile.load_tile %t
+        : !xetile.tile<32x32xf32, #xetile.tile_attr<wg_map = <sg_layout = [4, 2], sg_data = [8, 16]>>> -> vector<32x32xf32>
+      %z = arith.constant {map = #xetile.wg_map<sg_layout = [4, 2], sg_data = [1, 16]>} dense<0.0> : vector<4x32xf32>
+      %r = vector.shape_cast %x {map = #xetile.wg_map<sg_layout = [4, 2], sg_data = [8, 16]>}
+        : vector<32x32xf32> to vector<4x8x32xf32>
+      %s = vector.multi_reduction <add>, %r, %z {map = #xetile.wg_map<sg_layout = [4, 2], sg_data = [1, 16]>} [1]
+        : vector<4x8x32xf32> to vector<4x32xf32>
+      %o = arith.constant dense<0.0> : vector<32xf32>
+      %u = vector.multi_reduction <add>, %s, %o {map = #xetile.wg_map<sg_layout = [1, 8], sg_data = [1, 4]>} [0]
+        : vector<4x32xf32> to vector<32xf32>
+      %v = vector.shape_cast %u : vector<32xf32> to vector<1x32xf32>
+      %w = xetile.init_tile %b[0, 0] : memref<1x32xf32>
+        -> !xetile.tile<1x32xf32, #xetile.tile_attr<wg_map = <sg_layout = [1, 8], sg_data = [1, 4]>>>
+      xetile.store_tile %v, %w
+        : vector<1x32xf32>, !xetile.tile<1x32xf32, #xetile.tile_attr<wg_map = <sg_layout = [1, 8], sg_data = [1, 4]>>>
+      gpu.return } }
+    """
+    args = [fresh_rng().standard_normal((32, 32)).astype(np.float32), np.zeros((1, 32), np.float32)]
+    found = lowered(parse_module(text), (1, 1, 1), args, WORKGROUP)
+    (kernel,) = ops(found, "gpu.func")
+    assert "is of another rank than vector<4x8x32xf32>: not used" in str(kernel.attributes)
+    # One sum before the exchange, one behind it: a subgroup's row of partial sums needs none of its own.
+    assert len(ops(found, "vector.multi_reduction")) == 2
+    assert len(ops(found, "xegpu.store_matrix")) == 1

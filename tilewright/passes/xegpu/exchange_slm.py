@@ -394,16 +394,26 @@ class _Exchange:
             new_shape += sizes
             owners.append(at_dim + len(sizes) - 2)
             within += [at_dim + i for i in range(len(sizes)) if i != len(sizes) - 2]
-        cast = ShapeCastOp(op.source, with_shape(kind, new_shape))
-        own.set_layout(cast.result, split)
-        value = at.add(cast)
         partial_layout = ly.slice_(split, within)
         partial_shape = [n for i, n in enumerate(new_shape) if i not in within]
-        start = at.splat(neutral(op.kind, kind.element_type), with_shape(kind, partial_shape))
-        own.set_layout(start, partial_layout)
-        first = MultiReductionOp(op.kind, value, start, within)
-        own.set_layout(first.dest, partial_layout)
-        partial = at.add(first)
+        if all(new_shape[w] == 1 for w in within):
+            # A subgroup has one element of a sum: there is nothing to reduce before the exchange.
+            partial = op.source
+            if tuple(partial_shape) != shape:
+                cast = ShapeCastOp(op.source, with_shape(kind, partial_shape))
+                own.set_layout(cast.result, partial_layout)
+                partial = at.add(cast)
+            else:
+                partial_layout = d
+        else:
+            cast = ShapeCastOp(op.source, with_shape(kind, new_shape))
+            own.set_layout(cast.result, split)
+            value = at.add(cast)
+            start = at.splat(neutral(op.kind, kind.element_type), with_shape(kind, partial_shape))
+            own.set_layout(start, partial_layout)
+            first = MultiReductionOp(op.kind, value, start, within)
+            own.set_layout(first.dest, partial_layout)
+            partial = at.add(first)
         places = [o - sum(1 for w in within if w < o) for o in owners]
         want = own.layout_of(op.dest)
         if want is None:

@@ -5,13 +5,14 @@ Part of :mod:`tilewright.passes.xegpu.from_xetile`.
 
 from __future__ import annotations
 
-from xdsl.dialects import vector
+from xdsl.dialects import gpu, vector
 from xdsl.dialects.builtin import (
     ArrayAttr,
     VectorType,
 )
 from xdsl.ir import Operation, SSAValue
 
+from tilewright.diagnostics import location_of
 from tilewright.dialects import xegpu, xetile
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.dialects.xegpu import (
@@ -20,6 +21,7 @@ from tilewright.dialects.xegpu import (
 from tilewright.dialects.xetile import SgMapAttr, WgMapAttr
 from tilewright.dialects.xetile.attrs import ints
 from tilewright.passes.xegpu.emit import Before, neutral, shape_of
+from tilewright.passes.xegpu.lane_rows import add_remarks
 
 RESULT_LAYOUT = "layout_result_0"
 
@@ -77,8 +79,21 @@ def convert_value(op: Operation) -> None:
             if isinstance(map, WgMapAttr) and not op.name.startswith("xetile."):
                 layout = layout_of(map)
                 assert layout is not None
-                op.attributes[RESULT_LAYOUT] = layout
                 del op.attributes["map"]
+                if len(shape_of(op.results[0])) == layout.rank:
+                    op.attributes[RESULT_LAYOUT] = layout
+                else:
+                    _remark(op, f"{map} is of another rank than {op.results[0].type}: not used")
+
+
+def _remark(op: Operation, text: str) -> None:
+    """Says on the kernel what became of a map."""
+    kernel = op.parent_op()
+    while kernel is not None and not isinstance(kernel, gpu.FuncOp):
+        kernel = kernel.parent_op()
+    if kernel is not None:
+        where, told = location_of(op), f"{op.name}: {text}"
+        add_remarks(kernel.attributes, [told if where is None else f"{where}: {told}"])
 
 
 def _mapped(value: SSAValue, wg_map: WgMapAttr | None) -> SSAValue:
