@@ -29,7 +29,7 @@ func.func @main() attributes {llvm.emit_c_interface} {
 def outcome(body: str) -> str:
     module = parse_module(f"{HEAD}{body}\n  return\n}}\n", "memory.mlir")
     try:
-        in_worker(lambda fail: run_program(module, fail=fail), Limits(memory=2 << 30, seconds=20))
+        in_worker(lambda fail: run_program(module, fail=fail), Limits(memory=2 << 30, seconds=60))
     except WorkerError as error:
         return str(error)
     return "ran"
