@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
+from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at, location_of
 from tilewright.reference.barriers import Barriers
 from tilewright.reference.batch import Batch
 from tilewright.reference.engine import Engine
@@ -74,7 +74,8 @@ class Group:
         self.site.op = op
         try:
             results = meaning(self.site, op, *[self.get(operand) for operand in op.operands])
-        except TilewrightError:
+        except TilewrightError as error:
+            error.at(location_of(op))
             raise
         except (ValueError, TypeError, IndexError, AttributeError, KeyError, MemoryError) as error:
             raise error_at(

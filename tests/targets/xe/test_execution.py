@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from tests.targets.xe import kernels
-from tests.targets.xe.conftest import agree
+from tests.targets.xe.conftest import agree, build
+from tilewright.diagnostics import LaunchError
+from tilewright.runtime.arrays import describe
+from tilewright.targets.xe import opencl
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -181,3 +184,30 @@ def test_gemm_by_hand(rng: np.random.Generator) -> None:
     (c,) = agree(text, [a, b, random(rng, (120, 112), "f32")], [2], grid=(2, 2, 1), exact=False)
     want = a.astype(np.float64) @ b.astype(np.float64)
     assert np.linalg.norm(c - want) <= 1e-6 * np.linalg.norm(want)
+
+
+def test_writes_outside_of_an_array_are_told() -> None:
+    """Scattered stores of a lane are not bounded: on a CPU a guard behind every array sees them."""
+    text = (
+        kernels.head("%a: memref<16xi32>, %b: memref<16xi32>, %n: index")
+        + """
+    %at = arith.addi %lane, %n : index
+    %v = arith.index_cast %lane : index to i32
+    xegpu.store %v, %a[%lane], %true : i32, memref<16xi32>, index, i1
+    xegpu.store %v, %b[%at], %true : i32, memref<16xi32>, index, i1"""
+        + kernels.FOOT
+    )
+    found = build(text)
+    a, b = (np.zeros(16, np.int32) for _ in range(2))
+    found.launch((1, 1, 1), [describe(a, "array"), describe(b, "array"), 0])
+    np.testing.assert_array_equal(b, np.arange(16))
+    with pytest.raises(
+        LaunchError, match="wrote outside of its argument 1: 12 bytes behind"
+    ) as told:
+        found.launch((1, 1, 1), [describe(a, "array"), describe(b, "array"), 19])
+    assert "mask" in str(told.value.hint)
+
+
+def test_a_dead_runtime_is_named() -> None:
+    assert opencl._of_what(-6) == "(SIGABRT)"  # pyright: ignore[reportPrivateUsage]
+    assert opencl._of_what(3) == "(status 3)"  # pyright: ignore[reportPrivateUsage]

@@ -31,6 +31,11 @@ CASES = {
         "xe-pvc",
         "subgroups of 8 lanes are not possible on xe-pvc: they have 16 or 32",
     ),
+    "parts of bytes": (
+        kernels.head("%a: memref<64x64xi4>") + kernels.FOOT,
+        "xe-pvc",
+        "argument 0 is a memref<64x64xi4>: arrays of elements smaller than a byte",
+    ),
     "column major": (
         kernels.head("%a: memref<64x64xf16, strided<[1, 64]>>")
         + """

@@ -14,6 +14,7 @@ import importlib.util
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -73,7 +74,11 @@ class Worker:
         except (OSError, ValueError):
             self.process.kill()
             code = self.process.wait()
-            raise LaunchError(f"the OpenCL process ended with status {code}") from None
+            raise LaunchError(
+                f"the OpenCL runtime died {_of_what(code)} when it was to {request['what']} {request.get('name', '')}",
+                hint="an access outside of an array does that, which nothing bounds on a device: `tilewright check` "
+                "names the op; if it names none, --emit spirv-emu is the module to report",
+            ) from None
         if answer.get("error"):
             raise LaunchError(f"OpenCL: {answer['error']}", hint=answer.get("hint"))
         return answer, back
@@ -83,6 +88,16 @@ class Worker:
             self.process.stdin.close()
         self.process.terminate()
         self.process.wait()
+
+
+def _of_what(status: int) -> str:
+    """How a process ended, in words."""
+    if status >= 0:
+        return f"(status {status})"
+    try:
+        return f"({signal.Signals(-status).name})"
+    except ValueError:
+        return f"(signal {-status})"
 
 
 @atexit.register
@@ -170,6 +185,7 @@ def launch(executable: XeExecutable, grid: Grid, args: Sequence[Argument]) -> No
             blobs.append(data)
         lanes = meta["subgroups"] * meta["lanes"]
         request = {"what": "run", "key": key, "grid": list(grid), "lanes": lanes, "args": given}
+        request["name"] = meta["name"]
         _, back = here.ask(request, *blobs)
     for (low, size), data in zip(places, back, strict=True):
         ctypes.memmove(low, data, size)

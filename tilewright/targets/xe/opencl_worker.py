@@ -18,6 +18,10 @@ import warnings
 from pathlib import Path
 from typing import Any, BinaryIO
 
+GUARD = 1 << 16
+"""Bytes behind every array on a CPU, where nothing else keeps a kernel from the runtime's own memory."""
+MARK = 0xA5
+
 CPU_LIBRARIES = ("libintlc.so.5", "libirng.so", "libimf.so", "libsvml.so", "libtbb.so.12")
 
 
@@ -35,6 +39,14 @@ def register_cpu_runtime() -> None:
         Path(folder, other.name).write_text(other.read_text())
     Path(folder, "intel-cpu.icd").write_text(f"{runtime}\n")
     os.environ["OCL_ICD_VENDORS"] = folder
+
+
+class Told(Exception):
+    """What went wrong in words of its own, and what to do."""
+
+    def __init__(self, message: str, hint: str):
+        super().__init__(message)
+        self.hint = hint
 
 
 class Device:
@@ -91,8 +103,10 @@ class Device:
         kernel = self.kernels[request["key"]]
         values: list[Any] = []
         buffers: list[tuple[Any, Any, int]] = []
+        guards: list[tuple[int, Any, int]] = []
+        guard = np.full(GUARD if self.kind == "cpu" else 0, MARK, np.uint8)
         blob = iter(blobs)
-        for arg in request["args"]:
+        for position, arg in enumerate(request["args"]):
             if arg["kind"] == "scalar":
                 values.append(np.frombuffer(bytes.fromhex(arg["value"]), np.uint8))
                 continue
@@ -101,13 +115,15 @@ class Device:
             # buffer that begins there, and such parts begin at aligned offsets.
             align = self.device.mem_base_addr_align // 8
             pad = -arg["start"] % align
-            held = np.concatenate([np.zeros(pad, np.uint8), data])
+            held = np.concatenate([np.zeros(pad, np.uint8), data, guard])
             buffer = cl.Buffer(self.context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=held)
             start = pad + arg["start"]
             values.append(buffer.get_sub_region(start, len(held) - start) if start else buffer)
             values += [np.int64(n) for n in arg["numbers"]]
+            end = pad + len(data)
+            guards.append((position, buffer, end))
             if arg["stored"]:
-                buffers.append((buffer, held, pad))
+                buffers.append((buffer, held[:end], pad))
         for i, value in enumerate(values):
             kernel.set_arg(i, value)
         lanes = request["lanes"]
@@ -116,6 +132,16 @@ class Device:
         for buffer, held, _ in buffers:
             cl.enqueue_copy(self.queue, held, buffer)
         self.queue.finish()
+        for position, buffer, end in guards if len(guard) else ():
+            found = np.empty_like(guard)
+            cl.enqueue_copy(self.queue, found, buffer, src_offset=end)
+            if (found != MARK).any():
+                first = int((found != MARK).argmax())
+                raise Told(
+                    f"{request['name']} wrote outside of its argument {position}: {first} bytes behind its end",
+                    "scattered accesses and atomics are not bounded on a device: give them a mask; checking mode "
+                    "says which op reaches outside",
+                )
         return [held[pad:].tobytes() for _, held, pad in buffers]
 
 
@@ -142,6 +168,8 @@ def serve(requests: BinaryIO, output: BinaryIO) -> None:
                     answer(output, {}, [])
                 case _:
                     answer(output, {}, device.run(request, blobs))
+        except Told as error:
+            answer(output, {"error": str(error), "hint": error.hint}, [])
         except Exception as error:
             answer(output, {"error": f"{type(error).__name__}: {error}"[:2000]}, [])
 

@@ -8,10 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
+from xdsl.dialects.builtin import (
+    IntegerAttr,
+    IntegerType,
+    MemRefType,
+    ModuleOp,
+    StringAttr,
+    i64,
+)
 from xdsl.ir import Attribute
 
-from tilewright.diagnostics import UnsupportedError
+from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import make_context
 from tilewright.dialects.text import print_module
 from tilewright.passes.kernel import kernel_of
@@ -101,6 +108,7 @@ def run(
     smaller parts.
     """
     kernel = kernel_of(module)
+    _refuse_parts_of_bytes(kernel)
     if infer_level(kernel) != "workgroup":
         return _lowered(module, machine, ir, observe)
     first: TooManyRegisters | None = None
@@ -120,6 +128,20 @@ def run(
                 raise first from None
         module = given.clone()
         kernel_of(module).attributes.update(change)
+
+
+def _refuse_parts_of_bytes(kernel: gpu.FuncOp) -> None:
+    """Arrays of 4-bit numbers have no addresses of elements."""
+    for argument in kernel.body.block.args:
+        kind = argument.type
+        element = kind.element_type if isinstance(kind, MemRefType) else None
+        if isinstance(element, IntegerType) and 1 < element.width.data < 8:
+            raise error_at(
+                kernel,
+                f"argument {argument.index} is a {kind}: arrays of elements smaller than a byte are not addressed",
+                hint="pass bytes, and vector.bitcast what was loaded",
+                kind=UnsupportedError,
+            )
 
 
 def _more_subgroups(kernel: gpu.FuncOp, machine: XeMachine) -> dict[str, Attribute] | None:
