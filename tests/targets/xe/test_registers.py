@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from tilewright.targets.xe.run_once import run_once
 from tilewright.targets.xe.schedule import order_by_demand
 from tilewright.targets.xe.split_loads import split_loads
 from tilewright.targets.xe.words import branches_give_words
+from tilewright.tools.cli import main
 from tilewright.uarch import machine
 from tilewright.uarch.xe import XeMachine
 
@@ -119,6 +121,18 @@ def test_the_offline_compiler_is_asked(spilled: int, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(target, "missing", list)
     made.advise()
     assert made.remarks[0] == "other" and ("it spilled 384" in str(made.remarks)) == bool(spilled)
+
+
+def test_compile_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever stage the command prints."""
+    file = tmp_path / "gemm.mlir"
+    file.write_text(kernels.gemm(rows=16, columns=32))
+    monkeypatch.setattr(target.XeExecutable, "advise", lambda self: self.remarks.append("asked"))
+    command = ["compile", str(file), "--target", "xe-pvc", "--emit", "llvm"]
+    assert main([*command, "-o", str(tmp_path / "out")]) == 0
+    assert "remark: asked" in capsys.readouterr().err
 
 
 def before_and_after(
