@@ -131,7 +131,8 @@ def test_maps_of_another_rank_than_their_value_are_remarks():
       %t = xetile.init_tile %a[0, 0] : memref<32x32xf32>
         -> !xetile.tile<32x32xf32, #xetile.tile_attr<wg_map = <sg_layout = [4, 2], sg_data = [8, 16]>>>
       %x = xetile.load_tile %t
-        : !xetile.tile<32x32xf32, #xetile.tile_attr<wg_map = <sg_layout = [4, 2], sg_data = [8, 16]>>> -> vector<32x32xf32>
+        : !xetile.tile<32x32xf32, #xetile.tile_attr<wg_map = <sg_layout = [4, 2], sg_data = [8, 16]>>>
+        -> vector<32x32xf32>
       %z = arith.constant {map = #xetile.wg_map<sg_layout = [4, 2], sg_data = [1, 16]>} dense<0.0> : vector<4x32xf32>
       %r = vector.shape_cast %x {map = #xetile.wg_map<sg_layout = [4, 2], sg_data = [8, 16]>}
         : vector<32x32xf32> to vector<4x8x32xf32>

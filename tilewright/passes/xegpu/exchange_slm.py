@@ -32,6 +32,7 @@ from xdsl.context import Context
 from xdsl.dialects import arith, gpu, memref
 from xdsl.dialects.builtin import (
     AnyFloat,
+    DenseIntOrFPElementsAttr,
     IndexType,
     IntegerAttr,
     IntegerType,
@@ -348,6 +349,7 @@ class _Exchange:
             {x.dim for x in layout.on(ly.Axis.SUBGROUP) if x.dim is not None and x.dim in dims}
         )
         if crossing:
+            _deliver(op)
             self.in_two_steps(op, d, shape, dims, crossing)
         elif isinstance(op.dest.type, VectorType):
             self.then_convert(op, ly.slice_(d, dims))
@@ -398,13 +400,11 @@ class _Exchange:
         partial_shape = [n for i, n in enumerate(new_shape) if i not in within]
         if all(new_shape[w] == 1 for w in within):
             # A subgroup has one element of a sum: there is nothing to reduce before the exchange.
-            partial = op.source
-            if tuple(partial_shape) != shape:
-                cast = ShapeCastOp(op.source, with_shape(kind, partial_shape))
-                own.set_layout(cast.result, partial_layout)
-                partial = at.add(cast)
-            else:
+            partial = at.cast(op.source, partial_shape)
+            if partial is op.source:
                 partial_layout = d
+            else:
+                own.set_layout(partial, partial_layout)
         else:
             cast = ShapeCastOp(op.source, with_shape(kind, new_shape))
             own.set_layout(cast.result, split)
@@ -428,6 +428,24 @@ class _Exchange:
         if want is not None:
             own.set_layout(last.dest, want)
         at.replace(at.add(last))
+
+
+def _deliver(op: MultiReductionOp) -> None:
+    """A conversion that alone uses the result goes: sums that pass through memory are read by any owner."""
+    uses, acc = list(op.dest.uses), op.acc
+    behind = uses[0].operation if len(uses) == 1 else None
+    start = acc.owner
+    if not isinstance(behind, xegpu.ConvertLayoutOp) or not isinstance(start, arith.ConstantOp):
+        return
+    want, value = own.layout_of(behind.result), start.value
+    if want is None or not isinstance(value, DenseIntOrFPElementsAttr) or not value.is_splat():
+        return
+    new = start.clone()
+    own.set_layout(new.result, want)
+    op.operands[1] = Before(op).add(new)
+    own.set_layout(op.dest, want)
+    behind.result.replace_all_uses_with(op.dest)
+    Rewriter.erase_op(behind)
 
 
 def _narrowed(d: Distribution, dim: int, width: int) -> Distribution:
