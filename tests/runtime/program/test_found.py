@@ -33,10 +33,25 @@ gpu.module @m {
 }
 """
 
+HOST = """\
+func.func private @printMemrefF32(memref<*xf32>)
+func.func @main() {
+  %c0 = arith.constant 0 : index
+  %x = memref.alloc() : memref<2x16xf32>
+  %v = arith.constant dense<2.5> : vector<2x16xf32>
+  %t = xegpu.create_nd_tdesc %x : memref<2x16xf32> -> !xegpu.tensor_desc<2x16xf32>
+  xegpu.store_nd %v, %t[%c0, %c0] : vector<2x16xf32>, !xegpu.tensor_desc<2x16xf32>
+  %u = memref.cast %x : memref<2x16xf32> to memref<*xf32>
+  call @printMemrefF32(%u) : (memref<*xf32>) -> ()
+  return
+}
+"""
+
 
 @pytest.mark.parametrize("command, text, words", [
     ("compile --target cpu --emit llvm", ROWS, "vector.multi_reduction on tiles is not supported"),
-], ids=["rows that are none of the tile's"])  # fmt: skip
+    ("compile --target cpu --emit llvm", HOST, "is not supported by the cpu target"),
+], ids=["rows that are none of the tile's", "a kernel that is a whole program"])  # fmt: skip
 def test_it_is_told(
     command: str, text: str, words: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,6 +17,7 @@ from xdsl.dialects.builtin import (
     DenseIntOrFPElementsAttr,
     MemRefType,
     ModuleOp,
+    UnrankedMemRefType,
     UnrealizedConversionCastOp,
     VectorType,
 )
@@ -284,7 +285,8 @@ class FunctionContext(ControlFlow, MemrefOps):
                     op, f"{op.name} is not supported by the cpu target", kind=UnsupportedError
                 )
             return  # evaluated on demand
-        memories = any(isinstance(v.type, MemRefType) for v in (*op.results, *op.operands))
+        kinds = (MemRefType, UnrankedMemRefType)
+        memories = any(isinstance(v.type, kinds) for v in (*op.results, *op.operands))
         if op.regions or memories:
             raise error_at(
                 op, f"{op.name} is not supported by the cpu target", kind=UnsupportedError
