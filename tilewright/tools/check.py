@@ -361,8 +361,8 @@ def poisoned(kernel: gpu.FuncOp, inputs: Inputs) -> Inputs:
         )
         written = only_tiles and bool(mine) and all(a.kind == "store" for a in mine)
         if written and isinstance(array := args[position], np.ndarray):
-            fresh = np.empty_like(array)
-            fresh.view(np.uint8).fill(0xFF)
+            fresh = np.empty_like(array)  # strides as they are: columns may lie side by side
+            fresh[...] = np.frombuffer(b"\xff" * array.itemsize, array.dtype)[0]
             args[position] = fresh
     return Inputs(inputs.grid, tuple(args))
 

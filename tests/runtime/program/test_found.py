@@ -47,6 +47,18 @@ func.func @main() {
 }
 """
 
+COLUMNS = """\
+!t = !xetile.tile<32x8xf32, #xetile.tile_attr<order = [0, 1]>>
+func.func @f(%t: memref<24x5xf32>, %o: memref<64x64xf32, strided<[1, 64]>>) {
+  %c0 = arith.constant 0 : index
+  %tt = xetile.init_tile %t[%c0, 0] : memref<24x5xf32> -> !xetile.tile<32x8xf32>
+  %v = xetile.load_tile %tt {padding = -1.0 : f32} : !xetile.tile<32x8xf32> -> vector<32x8xf32>
+  %to = xetile.init_tile %o[5, %c0] : memref<64x64xf32, strided<[1, 64]>> -> !t
+  xetile.store_tile %v, %to : vector<32x8xf32>, !t
+  return
+}
+"""
+
 
 @pytest.mark.parametrize("command, text, words", [
     ("compile --target cpu --emit llvm", ROWS, "vector.multi_reduction on tiles is not supported"),
@@ -61,3 +73,9 @@ def test_it_is_told(
     code = main([name, str(path), *flags])
     told = capfd.readouterr().err
     assert code == 1 and words in told and "internal error" not in told
+
+
+def test_an_output_of_columns_is_checked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "columns.mlir"
+    path.write_text(COLUMNS)
+    assert main(["check", str(path)]) == 0, capfd.readouterr().err
