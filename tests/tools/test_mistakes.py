@@ -147,6 +147,19 @@ MLIR = {
     "an alias without its sign": (
         b"map = #xegpu.layout<sg_layout = [8, 4]>\n", "hint: an alias has a sign: #map = ..",
     ),
+    "a type as an attribute": (
+        b"#t = #xegpu.tensor_desc<8x16xf16>\n", "hint: xegpu.tensor_desc is a type: !xegpu.tensor_desc<..>",
+    ),
+    "an attribute as a type": (
+        b"!l = !xegpu.layout<sg_layout = [8, 4]>\n", "hint: xegpu.layout is an attribute: #xegpu.layout<..>",
+    ),
+    "an attribute's name": (
+        b"#l = #xegpu.layouts<sg_layout = [8, 4]>\n", ":1:7: error: 'xegpu.layouts' is not registered\n",
+    ),
+    "an alias's name": (
+        b"!t = !xegpu.tensor_desc<8x16xf16, #map>\n", ":1:35: error: undefined symbol alias '#map'",
+    ),
+    "an element type": (b"!t = vector<8xfp16>\n", ":1:15: error: a type of elements is expected here"),
     "markdown": (b"# Title\n", ":1:1: error: a name is expected behind '#'"),
     "another language": (b'{"a": 1}\n', ":1:1: error: an op or an alias is expected here"),
     "a symbol twice": (

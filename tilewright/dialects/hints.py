@@ -6,7 +6,7 @@ The wording of most messages is that of the public implementations; the hint sta
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 _DEAL = (
@@ -49,20 +49,31 @@ _HINTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             "MLIR text is a list of ops, func.func @main() { .. }, and of aliases, #name = .. and !name = ..; "
             "a comment begins with //",
         ),
+        (
+            r"a type of elements is expected here",
+            "f16, bf16, tf32, f32, f64, f8E4M3FN, f8E5M2, i1 to i64, index",
+        ),
         (r"invalid dim \(\d+\) in slice", "dims count the dimensions of the layout inside, from 0"),
     )
 )
 _UNKNOWN = re.compile(r"operation (\S+) is not registered", re.IGNORECASE)
 
 
+_UNKNOWN_ATTRIBUTE = re.compile(r"^'([\w.]+)' is not registered")
+_UNDEFINED = re.compile(r"undefined symbol alias '([^']+)'")
+
+
 def in_plain_words(message: str, text: str, start: int, end: int) -> tuple[str, int, int]:
     """A message of the stock parser and the stretch of `text` that it is about, where the parser says or shows little.
 
-    It names an unknown op behind the op, and the text where nothing can be read by what it had hoped for.
+    It shows an unknown name behind the name, and tells of text that it cannot read by what it had hoped for.
     """
-    if (unknown := _UNKNOWN.search(message)) is not None:
-        at = text.rfind(unknown[1], 0, start)
-        return (message, start, end) if at < 0 else (message, at, at + len(unknown[1]))
+    for pattern in (_UNKNOWN, _UNKNOWN_ATTRIBUTE, _UNDEFINED):
+        if (unknown := pattern.search(message)) is not None:
+            at = text.rfind(unknown[1], 0, max(start, end))
+            return (message, start, end) if at < 0 else (message, at, at + len(unknown[1]))
+    if re.search(r"[Ee]xpected (shape type|vector element type)", message):
+        return "a type of elements is expected here", start, end
     if "after {first_char}" in message:  # as stock xDSL prints it
         return f"a name is expected behind '{text[start : start + 1]}'", start, end
     if message.lower().startswith("could not parse entire input"):
@@ -73,6 +84,18 @@ def in_plain_words(message: str, text: str, start: int, end: int) -> tuple[str, 
 def is_alias(name: str, rest: str) -> bool:
     """Is `name`, followed by `rest` of the text, an alias that lacks its sign?"""
     return "." not in name and re.match(r"\s*=\s*[#!]", rest) is not None
+
+
+def hint_for_attribute(message: str, sign: str, known: Mapping[str, str]) -> str | None:
+    """What is meant by an unknown name behind a `sign` (# or !); `known`: the sign of every attribute and type."""
+    unknown = _UNKNOWN_ATTRIBUTE.search(message)
+    if unknown is None:
+        return None
+    name = unknown[1]
+    if known.get(name, sign) != sign:
+        return f"{name} is {'a type' if sign == '#' else 'an attribute'}: {known[name]}{name}<..>"
+    near = get_close_matches(name, known, n=2, cutoff=0.7)
+    return f"did you mean {' or '.join(known[n] + n for n in near)}?" if near else None
 
 
 def hint_for(message: str, names: Iterable[str] = (), rest: str = "") -> str | None:

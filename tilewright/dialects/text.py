@@ -42,7 +42,7 @@ from tilewright.diagnostics import (
 )
 from tilewright.dialects import make_context
 from tilewright.dialects.dominance import Dominance
-from tilewright.dialects.hints import hint_for, in_plain_words
+from tilewright.dialects.hints import hint_for, hint_for_attribute, in_plain_words
 from tilewright.dialects.printing import (
     MLIR_ALIASES,
     READABLE_ALIASES,
@@ -233,6 +233,10 @@ def _parse_error(
     message, start, end = in_plain_words(error.msg, source.text, error.span.start, error.span.end)
     known = () if parser is None else [op.name for op in parser.ctx.loaded_ops]
     hint = hint_for(message, known, source.text[end : end + 80])
+    if hint is None and parser is not None:
+        signs = {kind.name: "!" for kind in parser.ctx.loaded_types}
+        signs |= {kind.name: "#" for kind in parser.ctx.loaded_attrs if kind.name not in signs}
+        hint = hint_for_attribute(message, source.text[start - 1 : start], signs)
     location = source.location(start, end)
     return CompileError(_sentence(message), location=location, hint=hint, notes=notes)
 
@@ -287,7 +291,7 @@ def parse_module(
         found = [error]
     else:
         found: list[TilewrightError] = []
-    found = [_parse_error(source, error) for error in parser.alias_errors] + found
+    found = [_parse_error(source, error, parser) for error in parser.alias_errors] + found
     if errors is not None:
         errors.extend(found)
     if found or module is None:
