@@ -5,6 +5,8 @@ Part of :mod:`tilewright.passes.xegpu.propagate_layout`.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import prod
@@ -15,7 +17,13 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright import dtypes
-from tilewright.diagnostics import UnsupportedError, error_at, location_of
+from tilewright.diagnostics import (
+    Note,
+    TilewrightError,
+    UnsupportedError,
+    error_at,
+    location_of,
+)
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.vector import MultiReductionOp, ShapeCastOp, StepOp
 from tilewright.dialects.xegpu.types import TensorDescType
@@ -33,7 +41,7 @@ from tilewright.passes.xegpu.layout_defaults import (
 )
 from tilewright.passes.xegpu.layout_relations import canonical, is_free, is_vector, relations
 from tilewright.passes.xegpu.layout_spread import Demand, Spread
-from tilewright.passes.xegpu.wg_to_sg import SUBGROUPS, stated_layouts, subgroups_of
+from tilewright.passes.xegpu.wg_to_sg import SUBGROUPS, stated_layouts
 from tilewright.uarch.base import MatrixInstruction
 from tilewright.uarch.xe import XeMachine
 
@@ -200,24 +208,29 @@ def _sink_conversions(kernel: Operation) -> None:
 
 def _count(kernel: gpu.FuncOp, machine: XeMachine) -> int:
     """The number of subgroups that the text states, or a choice."""
-    found = {d.subgroups for d in stated_layouts(kernel)}
-    if len(found) == 1:
-        return found.pop()
-    if found:
-        return subgroups_of(kernel) if not _ambiguous(kernel, found) else max(found)
+    found = [(op, d.subgroups) for op, d in stated_layouts(kernel)]
+    counts = Counter(n for _, n in found)
+    if len(counts) > 1:
+        raise _ambiguous(found, counts)
+    if counts:
+        return found[0][1]
     stated = kernel.attributes.get(SUBGROUPS)
     if isinstance(stated, IntegerAttr):
         return stated.value.data
     return choose_subgroups(kernel, machine)
 
 
-def _ambiguous(kernel: gpu.FuncOp, found: set[int]) -> bool:
-    listed = ", ".join(str(n) for n in sorted(found))
-    raise error_at(
-        kernel,
-        f"layouts of the kernel deal to different numbers of subgroups: {listed}",
+def _ambiguous(found: Sequence[tuple[Operation, int]], counts: Counter[int]) -> TilewrightError:
+    """Points at an op whose layout has the rarest number of subgroups, and at one that has the usual."""
+    usual, rare = counts.most_common()[0][0], counts.most_common()[-1][0]
+    odd, other = (next(op for op, n in found if n == number) for number in (rare, usual))
+    listed = ", ".join(map(str, sorted(counts)))
+    error = error_at(
+        odd,
+        f"layouts of the kernel deal to different numbers of subgroups: {listed}; this one to {rare}",
         hint="a workgroup has one number of subgroups: the product of sg_layout is the same everywhere",
     )
+    return error.with_note(Note(f"this one to {usual}", location_of(other)))
 
 
 def _fix(state: Spread, subgroups: int) -> None:

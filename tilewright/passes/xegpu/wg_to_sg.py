@@ -131,19 +131,19 @@ def subgroups_of(kernel: Operation) -> int:
         return max(most, found[0])
     if isinstance(stated, IntegerAttr):
         return max(most, stated.value.data)
-    return max([most or 1, *(d.subgroups for d in stated_layouts(kernel) if not most)])
+    return max([most or 1, *(d.subgroups for _, d in stated_layouts(kernel) if not most)])
 
 
-def stated_layouts(kernel: Operation) -> list[Distribution]:
-    """Every layout over subgroups that the text has, descriptors' included."""
-    found: list[Distribution] = []
+def stated_layouts(kernel: Operation) -> list[tuple[Operation, Distribution]]:
+    """Every layout over subgroups that the text has, descriptors' included, with the op that has it."""
+    found: list[tuple[Operation, Distribution]] = []
     for op in kernel.walk():
         values = [*op.properties.values(), *op.attributes.values()]
         values += [v.type.ownership for v in op.results if isinstance(v.type, TensorDescType)]
         for value in values:
             d = own.from_attribute(value)
             if d is not None and d.sg_layout is not None:
-                found.append(d)
+                found.append((op, d))
     return found
 
 
