@@ -3,8 +3,9 @@
 Every warpgroup of a workgroup is a `Warpgroup`, a thread of Python of its own; one runs at a time (`Crew`) and hands
 over where it must wait. What is asynchronous is done as late as possible (all others wait), at once, or at random:
 `schedule`. Until then a copy's place in shared memory is NaN (all bits set), and so are the sums of a product. A
-deadlock names who waits for what. Workgroups run one after the other, and threads of a warpgroup in step: what orders
-those is not tested here. Clusters run together; copies to several workgroups at once (multicast) are not modelled.
+deadlock names who waits for what. Threads of a warpgroup go in step: that they touch the same bytes of shared memory
+between two barriers is a `Race`. Workgroups run one after the other, those of a cluster together; copies to several
+workgroups at once (multicast) are not modelled.
 """
 
 from __future__ import annotations
@@ -57,6 +58,10 @@ class Warpgroup(Threads):
         super().__init__(lowered, crew.memory, grid, program)
         self.crew, self.first, self.me, self.rank = crew, first, crew.join(self), rank
         self.window = slice(rank * WINDOW, (rank + 1) * WINDOW)
+        self.interval = 0
+        """Barriers passed: they order what threads of a warpgroup do to shared memory."""
+        self.wrote_at, self.read_at = (np.full((WINDOW, 2), -1) for _ in range(2))
+        """When each byte was written and read by this warpgroup, and by which thread (-2: by several)."""
         self.n = min(GROUP, lowered.threads - first)
         self.site.count = self.n
         self.active = np.ones(self.n, bool)
@@ -96,17 +101,36 @@ class Warpgroup(Threads):
             bad = ~self.memory.valid[spots[on]]
             assert not bad.any(), f"reads {spots[on][bad].flat[0]:#x}, which nothing wrote"
             out[on] = self.memory.bytes[spots[on]]
+            self._note(spots[on], spots[on] * 0 + self._threads()[on][:, None], False)
         return out
+
+    def _threads(self) -> Array:
+        return np.arange(self.n) + self.first
+
+    def _note(self, spots: Array, who: Array, writes: bool) -> None:
+        """Shared memory between two barriers: what one thread of a warpgroup writes no other may touch."""
+        near = (spots >= self.window.start) & (spots < self.window.stop)
+        at, who = spots[near] - self.window.start, who[near]
+        written, read = self.wrote_at, self.read_at
+        clash = (written[at, 0] == self.interval) & (written[at, 1] != who)
+        if writes:
+            clash |= (read[at, 0] == self.interval) & (read[at, 1] != who)
+        if clash.any():
+            raise Race(f"two threads at {at[clash].flat[0]:#x} without a barrier between them")
+        mine = written if writes else read
+        mixed = (mine[at, 0] == self.interval) & (mine[at, 1] != who)
+        mine[at, 0], mine[at, 1] = self.interval, np.where(mixed, -2, who)
 
     def store(self, address: Array, data: Array, on: Array) -> None:
         m, spots = self.memory, self._span(address, data.shape[1], on)
         if not on.any():
             return
+        who = np.broadcast_to(self._threads()[:, None], spots.shape)[on]
+        self._note(spots[on], who, True)
         m.bytes[spots[on]] = data[on]
         if not np.array_equal(m.bytes[spots[on]], data[on]):
             raise Race("two threads of one access write different values to one place")
         m.valid[spots[on]] = True
-        who = np.broadcast_to(np.arange(self.n)[:, None] + self.first, spots.shape)[on]
         m.writer[spots[on]] = who  # until a fence: the copy engine does not see it
         m.wrote[spots[on]] = 1
 
@@ -151,7 +175,7 @@ class Warpgroup(Threads):
             wrote[(wrote == 1) & np.isin(writer, mine)] = -1
 
     def at_warp(self, name: str, op: Any) -> None:
-        pass
+        self.interval += 1
 
     def at_bar(self, name: str, op: Any) -> None:
         number, count = (self._uniform(v) for v in op.operands)
@@ -168,6 +192,7 @@ class Warpgroup(Threads):
         goal = (before // count + 1) * count
         named[at] = before + self.n
         self.crew.wait(self.me, lambda: named[at] >= goal, f"is at barrier {number} of {count}")
+        self.interval += 1
 
     def at_cluster(self, name: str, op: Any) -> None:
         meeting = self.crew.cluster
@@ -177,6 +202,7 @@ class Warpgroup(Threads):
         else:
             phase = self.phase
             self.crew.wait(self.me, lambda: meeting.phase > phase, "is at the cluster's barrier")
+            self.interval += 1
 
     def at_mapa(self, name: str, op: Any) -> None:
         pointer, rank = (self.rows(v).astype(np.int64) for v in op.operands)
@@ -273,10 +299,14 @@ class Warpgroup(Threads):
         size, kind = array.dtype.itemsize, array.dtype.numpy
         spots, places = to[:, None] + np.arange(size), address[:, None] + np.arange(size)
         held: list[Array] = []
+        thread = int(np.flatnonzero(self.active)[0])
+        who = np.full(spots.shape, self.first + thread)
+        self._note(spots, who, False)  # what other threads wrote there, a barrier has ordered
 
         def store(only_read: bool) -> None:
             if not held:
                 held.append(self._seen_by_engine(spots).copy())
+                self._note(spots, who, False)  # so that this thread's wait is followed by a barrier
             if only_read or len(held) > 1:
                 return
             held.append(held[0])
@@ -289,7 +319,7 @@ class Warpgroup(Threads):
 
         if self.crew.schedule == "early":
             store(False)
-        self.stores[int(np.flatnonzero(self.active)[0])][-1].append(store)
+        self.stores[thread][-1].append(store)
 
     def at_bulk(self, name: str, op: Any) -> None:
         for thread in np.flatnonzero(self.active):
@@ -325,11 +355,12 @@ class Warpgroup(Threads):
         like = np.ascontiguousarray(args[-1])
         out = np.frombuffer(b"\xff" * like.nbytes, like.dtype).reshape(like.shape).copy()
         self.values[op.results[0]] = out
+        unordered = self.wrote_at[:, 0] == self.interval
 
         def multiply() -> None:
             shared = self.memory.bytes[self.window]
-            # Bytes that threads wrote and no fence made visible are not there yet.
-            hidden = self.memory.wrote[self.window] == 1
+            # Bytes that threads wrote, and no fence and barrier made visible, are not there yet.
+            hidden = (self.memory.wrote[self.window] == 1) | unordered
             if hidden.any():
                 shared = np.where(hidden, np.uint8(0xFF), shared)
             with np.errstate(all="ignore"):

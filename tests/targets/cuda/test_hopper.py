@@ -167,6 +167,8 @@ def without(which: str, number: int = 0) -> Callable[[Lowered], None]:
         ("wgmma.wait.f32x32", 0),
         ("wgmma.commit", 0),
         ("fence.proxy.async", 0),
+        ("bar.sync", 0),
+        ("bar.sync", 1),
         ("bulk.wait_group.read", 0),
     ],
 )
