@@ -366,3 +366,29 @@ def test_offsets_are_those_of_an_execution(form: str):
     assert loop.trips is not None
     trips = number(loop.trips, 0)
     assert [tuple(number(e, n) for e in load.offsets) for n in range(trips)] == ran
+
+
+@pytest.mark.parametrize("loop", ["for", "while"])
+def test_what_a_loop_leaves_depends_on_how_often_it_ran(loop: str):
+    """Of two tiles the one that a loop of %y trips leaves: none of them knows %y, their choice does."""
+    head = f"%t0 = {tile('%A', '%m', 0)}\n%t1 = {tile('%A', '%m', '%c8')}\n"
+    loops = {
+        "for": """
+  %r = scf.for %k = %c0 to %y step %c1 iter_args(%t = %t0) -> (TILE) {
+    scf.yield %t1 : TILE
+  }
+  %v = LOAD %r : TILE -> VALUE""",
+        "while": """
+  %r:2 = scf.while (%k = %c0, %t = %t0) : (index, TILE) -> (index, TILE) {
+    %more = arith.cmpi ult, %k, %y : index
+    scf.condition(%more) %k, %t : index, TILE
+  } do {
+  ^bb0(%k: index, %t: TILE):
+    %next = arith.addi %k, %c1 : index
+    scf.yield %next, %t1 : index, TILE
+  }
+  %v = LOAD %r#1 : TILE -> VALUE""",
+    }
+    analysis = analyse(head + loops[loop].replace("LOAD", "xetile.load_tile"))
+    (access,) = analysis.accesses
+    assert access.depends_on(analysis.program_id(0)) and access.depends_on(analysis.program_id(1))

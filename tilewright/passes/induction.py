@@ -292,7 +292,10 @@ class Scalars:
             return inside
         if loop.trips is not None and inside.step(loop.counter) is not None:
             return inside.substitute({loop.counter: loop.trips})
-        atoms = inside.atoms - {loop.counter}
+        if loop.trips is None:
+            return self.unknown(value, component)
+        # What decides on the number of trips decides on what is left at their end.
+        atoms = (inside.atoms - {loop.counter}) | loop.trips.atoms
         return self._value_symbol(value, component, sorted(atoms, key=lambda s: s.serial))
 
     def _branches(self, op: scf.IfOp, value: OpResult, component: Component) -> Expr:
