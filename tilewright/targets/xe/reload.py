@@ -4,7 +4,7 @@
     scf.for .. { %s = dpas %q, %k ; .. }     ->       %q = load_nd %t[%m, 0] ; %s = dpas %q, %k ; .. }
 
 A fragment that comes from outside of a loop fills registers through the whole of it, also where the loop works on
-something else: the rows of Q while attention multiplies by V. Loaded in the loop, from a cache, it fills them up to its
+something else: the rows of Q while a second product goes on. Loaded in the loop, from a cache, it fills them up to its
 last product only. More messages, fewer registers: so it runs only where registers would not suffice, with
 xe-order-by-demand behind it.
 
