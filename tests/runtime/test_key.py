@@ -74,6 +74,18 @@ def test_rows_that_block_messages_reach(shape, dtype, row):
     assert holds(plain[0], asked[0]) and holds(asked[0], plain[0]) == (asked == plain)
 
 
+def test_words_of_rows_are_a_class_for_a_target_that_asks():
+    """1-D block messages read at multiples of 4 bytes; elsewhere such rows are like any others."""
+    array = describe(ArraySpec((9, 4010), dtypes.f16, None))
+    plain, asked = signature_of([array]), signature_of([array], row=64)
+    assert (plain[0].align, asked[0].align) == (2, 4)
+    assert holds(plain[0], asked[0]) and not holds(asked[0], plain[0])
+    odd = describe(ArraySpec((9, 4009), dtypes.f16, None))
+    assert signature_of([odd], row=64)[0].align == 2
+    wide = describe(ArraySpec((9, 4009), dtypes.f64, None))
+    assert signature_of([wide], row=64)[0].align == 8
+
+
 def test_overlap_is_in_the_key():
     x, y = np.zeros((16, 16), np.float32), np.zeros((16, 16), np.float32)
     apart = signature_of([describe(x), describe(y)])

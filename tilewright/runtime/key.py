@@ -44,6 +44,9 @@ DEVICE_ALIGNMENT = 64
 BLOCK_ROW = 64
 """Bytes that a row has at least which 2D block messages reach (Xe): whole words of 4 bytes."""
 
+WORD = 4
+"""Bytes at whose multiples 1-D block messages read (Xe); a class of alignment where `row` is asked for."""
+
 
 @dataclass(frozen=True, slots=True)
 class ArrayType:
@@ -56,8 +59,8 @@ class ArrayType:
     ones: tuple[bool, ...]
     """Which extents equal 1."""
     align: int
-    """64, 16, the size of an element, or 1: divides the address and every non-unit stride, in
-    bytes."""
+    """64, 16, `WORD` where a target asks, the size of an element, or 1: divides the address and every
+    non-unit stride, in bytes."""
     div: tuple[int, ...]
     """64, 16 or 1 per dimension: divides the extent."""
     noalias: bool
@@ -174,12 +177,13 @@ def array_type(
     for axis, (extent, stride) in enumerate(zip(arg.shape, arg.strides, strict=True)):
         if axis != unit and extent > 1:
             bits |= stride * size
+    words = (WORD,) if row and size < WORD else ()
     return ArrayType(
         dtype=arg.dtype,
         rank=arg.rank,
         unit=unit,
         ones=tuple(extent == 1 for extent in arg.shape),
-        align=_largest(bits, (alignment, HOST_ALIGNMENT, size, 1)),
+        align=_largest(bits, (alignment, HOST_ALIGNMENT, *words, size, 1)),
         div=tuple(_largest(extent, DIVISORS) for extent in arg.shape),
         noalias=noalias,
         row=row if unit == arg.rank - 1 and _is_long(arg.shape[-1] * size, row) else 0,

@@ -152,12 +152,28 @@ def test_rows_of_any_length_of_16_bytes(length: int, blocks: bool) -> None:
     assert (found.remarks == []) == blocks
 
 
+@pytest.mark.parametrize("target", ["xe-pvc", "xe-dg2"])
+def test_rows_of_whole_words_are_read_by_the_subgroup(target: str) -> None:
+    """Full blocks at multiples of 4 bytes: rows of A and B, no single elements."""
+    spec = [parse_argument("f16[4002,4002]")] * 2 + [parse_argument("f32[4002,4002]")]
+    found = gemm.compile(*spec, target=target, BM=64, BN=64, SG=(4, 2)).executable
+    loop = loop_of(found)
+    # A: 16 rows; B: 32, of 32 columns. What else is loaded stands in branches of ragged blocks.
+    assert loop["OpSubgroupBlockReadINTEL"] == 48
+    assert all("by rows of the subgroup" in each for each in found.remarks if "load_nd" in each)
+    odd = [parse_argument("f16[4001,4001]")] * 2 + [parse_argument("f32[4001,4001]")]
+    assert not loop_of(gemm.compile(*odd, target=target, BM=64, BN=64, SG=(4, 2)).executable)[
+        "OpSubgroupBlockReadINTEL"
+    ]
+
+
 CASES = {
     "f16": ("f16", "f32", (64, 64, 64), {}),
     "bf16 to bf16": ("bf16", "bf16", (32, 32, 64), {}),
     "i8": ("i8", "i32", (32, 32, 64), {"ACC": tw.i32, "BK": 64}),
     "tf32": ("f32", "f32", (32, 32, 32), {"T": tw.tf32, "BK": 16}),
     "ragged": ("f16", "f32", (45, 47, 33), {}),
+    "ragged rows of words": ("f16", "f32", (45, 46, 70), {}),
     "rows of 80 bytes": ("f16", "f32", (40, 40, 40), {}),
     "f16 on dg2": ("f16", "f32", (32, 32, 64), {}),
 }

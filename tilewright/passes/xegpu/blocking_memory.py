@@ -41,6 +41,9 @@ APART_REGISTERS = 32
 """Registers of a subgroup that a block without 2D block messages fills at most at once; the attribute `APART` of a
 kernel says another number."""
 APART = "tilewright.apart_registers"
+WIDE_ALIGN = 16
+"""Bytes: where rows are aligned to less, a ragged block moves single elements, which fill a register each. Where
+accumulators fill half of the registers (machines with 2D blocks, layout_defaults), blocks are half as large then."""
 WORDS_PER_LANE = 8
 """Of one row that one message gives a lane (uarch, `rows`)."""
 
@@ -148,17 +151,14 @@ class BlockedMemory(Pieces):
         shape, piece = op.tdesc.get_shape(), list(self._piece(op))
         if not isinstance(op, (xegpu.LoadNdOp, xegpu.StoreNdOp)) or len(piece) != 2:
             return tuple(piece)
-        layout = self.owners.layout(op.value)
+        layout, registers = self.owners.layout(op.value), _apart_registers(op)
         if layout.shape == tuple(piece):
             question = row_access.asked(self.owners.xe, op, base, layout)
             if row_access.best(question).is_narrow(question.bits):
                 return tuple(piece)
-        most = (
-            _apart_registers(op)
-            * self.owners.xe.grf_bytes
-            * 8
-            // element_bits(op.tdesc.element_type)
-        )
+            if question.align < WIDE_ALIGN and self.owners.xe.blocks:
+                registers //= 2
+        most = registers * self.owners.xe.grf_bytes * 8 // element_bits(op.tdesc.element_type)
         wide = WORDS_PER_LANE * max(piece[1], self.owners.lanes)
         for dim, limit in ((1, wide), (0, most)):
             while (
