@@ -59,11 +59,26 @@ func.func @f(%t: memref<24x5xf32>, %o: memref<64x64xf32, strided<[1, 64]>>) {
 }
 """
 
+NARROW = """\
+gpu.module @m {
+  gpu.func @k(%a: memref<5x5xf32>, %o: memref<8x32xf32>) kernel attributes {tilewright.level = "lane"} {
+    %c0 = arith.constant 0 : index
+    %l = gpu.lane_id
+    %t = xegpu.create_nd_tdesc %a : memref<5x5xf32> -> !xegpu.tensor_desc<8x5xf32>
+    %x = xegpu.load_nd %t[0, 0] : !xegpu.tensor_desc<8x5xf32> -> vector<8xf32>
+    %e = vector.extract %x[0] : f32 from vector<8xf32>
+    memref.store %e, %o[%c0, %l] : memref<8x32xf32>
+    gpu.return
+  }
+}
+"""
+
 
 @pytest.mark.parametrize("command, text, words", [
     ("compile --target cpu --emit llvm", ROWS, "vector.multi_reduction on tiles is not supported"),
     ("compile --target cpu --emit llvm", HOST, "is not supported by the cpu target"),
-], ids=["rows that are none of the tile's", "a kernel that is a whole program"])  # fmt: skip
+    ("compile --target xe-dg2 --emit llvm", NARROW, "lanes cannot share rows of 5 elements"),
+], ids=["rows that are none of the tile's", "a kernel that is a whole program", "rows too short"])  # fmt: skip
 def test_it_is_told(
     command: str, text: str, words: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

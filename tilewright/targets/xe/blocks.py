@@ -26,7 +26,7 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, SSAValue
 
 from tilewright import layout as ly
-from tilewright.diagnostics import UnsupportedError
+from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import mach, xegpu
 from tilewright.dialects.xegpu import distribution
 from tilewright.dialects.xegpu.attrs import CacheHintAttr
@@ -83,7 +83,10 @@ def wanted(op: xegpu.LoadNdOp | xegpu.StoreNdOp, lanes: int) -> Table:
     if isinstance(op.ownership, xegpu.SgMapAttr):
         layout = distribution.distribution(op.ownership).over((*lead, *turned))
     else:
-        lane_layout, lane_data = lane_map((*lead, *turned), bits, lanes, unit, packed)
+        try:
+            lane_layout, lane_data = lane_map((*lead, *turned), bits, lanes, unit, packed)
+        except ly.LayoutError as error:
+            raise error_at(op, str(error), kind=UnsupportedError) from None
         layout = ly.layout(lane_layout=lane_layout, lane_data=lane_data).over((*lead, *turned))
     parts = [np.asarray(p).reshape(-1, lanes, layout.registers)[0] for p in layout.table()]
     row, column = parts[-2], parts[-1]
