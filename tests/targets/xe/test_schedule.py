@@ -14,6 +14,7 @@ from tilewright.passes.xegpu.blocks import created
 from tilewright.targets.xe.reload import reload_in_loops
 from tilewright.targets.xe.run_once import run_once
 from tilewright.targets.xe.schedule import order_by_demand
+from tilewright.targets.xe.whole_stores import whole_stores
 
 
 def epilogue(pieces: int) -> str:
@@ -214,3 +215,44 @@ def test_a_loop_of_exchanges_runs_once(text: str, once: bool) -> None:
         reference.run(module, (1, 1, 1), [out, steps])
         lanes = np.arange(16, dtype=np.float32)
         np.testing.assert_array_equal(out, [0 * lanes, 15 - lanes, 15 + 0 * lanes][steps])
+
+
+def masked(stores: int) -> str:
+    """Rows of an argument's length, of which lanes store the columns that are inside."""
+    rows = "".join(
+        f"""
+    %i{i} = arith.constant {i} : index
+    %in{i} = arith.cmpi slt, %i{i}, %rows : index
+    %m{i} = arith.andi %in{i}, %column : i1
+    %o{i} = arith.muli %i{i}, %c16 : index
+    %p{i} = arith.addi %o{i}, %lane : index
+    %x{i} = vector.extract %v[{i}] : f32 from vector<8xf32>
+    xegpu.store %x{i}, %out[%p{i}], %m{i} : f32, memref<128xf32>, index, i1"""
+        for i in range(stores)
+    )
+    return (
+        kernels.head("%a: memref<8x16xf32>, %out: memref<128xf32>, %rows: index, %columns: index")
+        + """
+    %c16 = arith.constant 16 : index
+    %column = arith.cmpi slt, %lane, %columns : index
+    %t = xegpu.create_nd_tdesc %a : memref<8x16xf32> -> !xegpu.tensor_desc<8x16xf32>
+    %v = xegpu.load_nd %t[0, 0] : !xegpu.tensor_desc<8x16xf32> -> vector<8xf32>"""
+        + rows
+        + kernels.FOOT
+    )
+
+
+@pytest.mark.parametrize("rows, columns", [(8, 16), (5, 16), (8, 3), (0, 16)])
+def test_whole_stores(rows: int, columns: int, rng: np.random.Generator) -> None:
+    """One branch where all is inside, the masks elsewhere; a few stores stay as they are."""
+    module = parse_module(masked(8), "kernel.mlir")
+    assert whole_stores(kernel_of(module))
+    module.verify()
+    assert [op.name for op in kernel_of(module).body.block.ops].count("scf.if") == 1
+    a = rng.standard_normal((8, 16)).astype(np.float32)
+    out = np.full(128, np.nan, np.float32)
+    reference.run(module, (1, 1, 1), [a, out, rows, columns])
+    want = np.full((8, 16), np.nan, np.float32)
+    want[:rows, :columns] = a[:rows, :columns]
+    np.testing.assert_array_equal(out, want.reshape(-1))
+    assert not whole_stores(kernel_of(parse_module(masked(3), "kernel.mlir")))

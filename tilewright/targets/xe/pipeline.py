@@ -46,6 +46,7 @@ from tilewright.targets.xe.reload import reload_in_loops
 from tilewright.targets.xe.run_once import run_once
 from tilewright.targets.xe.schedule import order_by_demand
 from tilewright.targets.xe.split_loads import split_loads
+from tilewright.targets.xe.whole_stores import whole_stores
 from tilewright.targets.xe.words import branches_give_words
 from tilewright.targets.xe.wraps import hide_wraps
 from tilewright.uarch.xe import XeMachine
@@ -214,6 +215,8 @@ def _lowered(
     registers, pressure = choose_mode(kernel, machine, natural.registers + natural.reserve)
     run_once(kernel)
     observe("xe-run-once", module)
+    if whole_stores(kernel):
+        observe("xe-whole-stores", module)
     lowered = lower(kernel, machine)
     if why := risk(pressure, registers, natural.registers + natural.reserve):
         lowered.remarks.append(f"{RISK}: {why}")
