@@ -6,32 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.rank_n import RANK_N
 from tilewright.tools.cli import main
-
-ROWS = """\
-gpu.module @m {
-  gpu.func @k(%A: memref<8x48xf32>, %B: memref<4x24xf32>, %C: memref<12x8xf32>)
-      kernel attributes {tilewright.level = "workgroup"} {
-    %t = xetile.init_tile %A[0, 0] : memref<8x48xf32> -> !xetile.tile<8x48xf32>
-    %x = xetile.load_tile %t : !xetile.tile<8x48xf32> -> vector<8x48xf32>
-    %y = vector.shape_cast %x : vector<8x48xf32> to vector<4x2x12x4xf32>
-    %z = arith.constant dense<0.0> : vector<4x12xf32>
-    %r = vector.multi_reduction <add>, %y, %z [1, 3] : vector<4x2x12x4xf32> to vector<4x12xf32>
-    %b = vector.broadcast %r : vector<4x12xf32> to vector<2x4x12xf32>
-    %bt = vector.transpose %b, [1, 2, 0] : vector<2x4x12xf32> to vector<4x12x2xf32>
-    %s = vector.shape_cast %bt : vector<4x12x2xf32> to vector<4x24xf32>
-    %o = xetile.init_tile %B[0, 0] : memref<4x24xf32> -> !xetile.tile<4x24xf32>
-    xetile.store_tile %s, %o : vector<4x24xf32>, !xetile.tile<4x24xf32>
-    %u = vector.transpose %y, [2, 0, 1, 3] : vector<4x2x12x4xf32> to vector<12x4x2x4xf32>
-    %zz = arith.constant dense<0.0> : vector<12x4x2xf32>
-    %q = vector.multi_reduction <maximumf>, %u, %zz [3] : vector<12x4x2x4xf32> to vector<12x4x2xf32>
-    %qs = vector.shape_cast %q : vector<12x4x2xf32> to vector<12x8xf32>
-    %p = xetile.init_tile %C[0, 0] : memref<12x8xf32> -> !xetile.tile<12x8xf32>
-    xetile.store_tile %qs, %p : vector<12x8xf32>, !xetile.tile<12x8xf32>
-    gpu.return
-  }
-}
-"""
 
 HOST = """\
 func.func private @printMemrefF32(memref<*xf32>)
@@ -75,7 +51,7 @@ gpu.module @m {
 
 
 @pytest.mark.parametrize("command, text, words", [
-    ("compile --target cpu --emit llvm", ROWS, "vector.multi_reduction on tiles is not supported"),
+    ("compile --target cpu --emit llvm", RANK_N, "vector.multi_reduction on tiles is not supported"),
     ("compile --target cpu --emit llvm", HOST, "is not supported by the cpu target"),
     ("compile --target xe-dg2 --emit llvm", NARROW, "lanes cannot share rows of 5 elements"),
 ], ids=["rows that are none of the tile's", "a kernel that is a whole program", "rows too short"])  # fmt: skip

@@ -10,7 +10,6 @@ workgroups at once (multicast) are not modelled.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,20 +17,21 @@ import numpy as np
 from xdsl.ir import Operation, SSAValue
 
 from tests.targets.cuda.crew import Barrier, Crew
-from tests.targets.cuda.threads import ThreadsExecutable, ThreadsTarget, run_threads
-from tests.targets.cuda.threads_memory import Memory, Race
+from tests.targets.cuda.threads import (
+    ThreadsExecutable,
+    ThreadsTarget,
+    entry_of,
+    on_device,
+    parameter,
+    run_threads,
+)
+from tests.targets.cuda.threads_memory import Race
 from tests.targets.cuda.threads_step import Threads
 from tilewright.codegen.instructions import table
 from tilewright.reference.numerics import round_tf32
-from tilewright.runtime.arrays import ArrayArg
 from tilewright.targets.cuda.executable import launch_grid
 from tilewright.targets.cuda.lowered import (
-    Extent,
     Lowered,
-    Pointer,
-    Programs,
-    Scalar,
-    Stride,
     TensorMapOf,
     plan_of,
 )
@@ -419,56 +419,36 @@ def run_hopper(
     lowered: Lowered, args: Sequence[Any], grid: tuple[int, int, int], schedule: str, seed: int = 0
 ) -> None:
     """Launch on arrays of the host (`ArrayArg`) and scalars, in place; every cluster in turn."""
-    arrays = {i: a for i, a in enumerate(args) if isinstance(a, ArrayArg)}
-    ranges = {i: a.byte_range() for i, a in arrays.items()}
-    memory = Memory(GLOBAL + sum(high - low + 8192 for low, high in ranges.values()))
-    memory.bytes[:], memory.top = 0xFF, GLOBAL
-    placed: dict[tuple[int, int], int] = {}
-    addresses: dict[int, int] = {}
-    for i, (low, high) in ranges.items():
-        if (low, high) not in placed:
-            data = np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(low))
-            placed[low, high] = memory.place(data)
-        addresses[i] = placed[low, high] + arrays[i].pointer - low
-    function = next(op for op in lowered.module.walk() if op.name == "func.func")
+    entry = entry_of(lowered)
     programs = (grid[0] * lowered.split, grid[1], grid[2])
     # Clusters are launched only where each has one program (`sharing.choose`).
     room = MULTIPROCESSORS if lowered.cluster == (1, 1, 1) else 1 << 20
     launched = launch_grid(plan_of(lowered), programs, room)
-    maps: list[Any] = []
-    values: list[Array] = []
-    for slot in lowered.slots:
-        match slot:
-            case Pointer(argument=i):
-                values.append(np.array([addresses[i]], np.int64))
-            case Extent(argument=i, dimension=d):
-                values.append(np.array([args[i].shape[d]], np.int64))
-            case Stride(argument=i, dimension=d):
-                values.append(np.array([args[i].strides[d]], np.int64))
-            case Programs(axis=axis):
-                values.append(np.array([programs[axis]], np.int64))
-            case TensorMapOf(argument=i):
-                values.append(np.array([len(maps)], np.int64))
-                maps.append((slot, args[i], addresses[i]))
-            case Scalar(argument=i):
-                values.append(np.array([args[i]]))
     size = lowered.cluster[0]
     assert lowered.cluster[1:] == (1, 1)
-    for number, (z, y, x) in enumerate(np.ndindex(launched[2], launched[1], launched[0] // size)):
-        memory.valid[:GLOBAL] = False
-        memory.bytes[:GLOBAL] = 0xFF
-        memory.wrote[:GLOBAL] = -1
-        crew = Crew(memory, maps, size * lowered.threads, schedule, seed + number)
-        for rank in range(size):
-            for first in range(0, lowered.threads, GROUP):
-                program = (x * size + rank, y, z)
-                group = Warpgroup(lowered, crew, launched, program, first, rank)
-                for arg, value in zip(function.regions[0].blocks[0].args, values, strict=True):
-                    plain = not str(arg.type).startswith("!llvm")
-                    group.values[arg] = value.astype(group.dtype(arg.type)) if plain else value
-        crew.run()
-    for (low, high), at in placed.items():
-        ctypes.memmove(low, memory.bytes[at:].ctypes.data, high - low)
+    maps: list[Any] = []
+    with on_device(args, GLOBAL) as (memory, addresses):
+        values: list[Array] = []
+        for arg, slot in zip(entry.args, lowered.slots, strict=True):
+            if isinstance(slot, TensorMapOf):
+                values.append(np.array([len(maps)], np.int64))
+                maps.append((slot, args[slot.argument], addresses[slot.argument]))
+            else:
+                values.append(parameter(slot, args, addresses, programs, arg.type))
+        clusters = np.ndindex(launched[2], launched[1], launched[0] // size)
+        for number, (z, y, x) in enumerate(clusters):
+            memory.valid[:GLOBAL] = False
+            memory.bytes[:GLOBAL] = 0xFF
+            memory.wrote[:GLOBAL] = -1
+            crew = Crew(memory, maps, size * lowered.threads, schedule, seed + number)
+            for rank in range(size):
+                for first in range(0, lowered.threads, GROUP):
+                    program = (x * size + rank, y, z)
+                    group = Warpgroup(lowered, crew, launched, program, first, rank)
+                    for arg, value in zip(entry.args, values, strict=True):
+                        plain = not str(arg.type).startswith("!llvm")
+                        group.values[arg] = value.astype(group.dtype(arg.type)) if plain else value
+            crew.run()
 
 
 class HopperExecutable(ThreadsExecutable):

@@ -7,7 +7,8 @@ another: the shadow remembers who wrote and read each byte in which interval. Sm
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -28,10 +29,30 @@ Array = Any
 
 def run_threads(lowered: Lowered, args: Sequence[Any], grid: tuple[int, int, int]) -> None:
     """Launch on arrays of the host (`ArrayArg`) and scalars, in place; every workgroup in turn."""
+    grid = (grid[0] * lowered.split, grid[1], grid[2])
+    entry = entry_of(lowered)
+    with on_device(args, GLOBAL_BASE) as (memory, addresses):
+        for z, y, x in np.ndindex(grid[::-1]):
+            t = Threads(lowered, memory, grid, (x, y, z))
+            for arg, slot in zip(entry.args, lowered.slots, strict=True):
+                t.values[arg] = parameter(slot, args, addresses, grid, arg.type)
+            memory.valid[SHARED_BASE:GLOBAL_BASE] = False
+            memory.epoch += 1
+            t.run()
+
+
+def entry_of(lowered: Lowered) -> Any:
+    """The first block of the code that threads run."""
+    return next(op for op in lowered.module.walk() if op.name == "func.func").regions[0].blocks[0]
+
+
+@contextmanager
+def on_device(args: Sequence[Any], base: int) -> Iterator[tuple[Memory, dict[int, int]]]:
+    """Memory with the arrays of a launch from `base` on, and their addresses by argument; copied back in the end."""
     arrays = {i: a for i, a in enumerate(args) if isinstance(a, ArrayArg)}
     ranges = {i: a.byte_range() for i, a in arrays.items()}
-    total = sum(high - low + 8192 for low, high in ranges.values())
-    memory = Memory(GLOBAL_BASE + total)
+    memory = Memory(base + sum(high - low + 8192 for low, high in ranges.values()))
+    memory.top = base
     addresses: dict[int, int] = {}
     placed: dict[tuple[int, int], int] = {}
     for i, (low, high) in ranges.items():
@@ -39,26 +60,15 @@ def run_threads(lowered: Lowered, args: Sequence[Any], grid: tuple[int, int, int
             data = np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(low))
             placed[low, high] = memory.place(data)
         addresses[i] = placed[low, high] + arrays[i].pointer - low
-    function = next(op for op in lowered.module.walk() if op.name == "func.func")
-    grid = (grid[0] * lowered.split, grid[1], grid[2])
-    launched = grid
-    for z in range(launched[2]):
-        for y in range(launched[1]):
-            for x in range(launched[0]):
-                t = Threads(lowered, memory, launched, (x, y, z))
-                entry = function.regions[0].blocks[0]
-                for arg, slot in zip(entry.args, lowered.slots, strict=True):
-                    t.values[arg] = _parameter(slot, args, addresses, grid, arg.type)
-                memory.valid[SHARED_BASE:GLOBAL_BASE] = False
-                memory.epoch += 1
-                t.run()
+    yield memory, addresses
     for (low, high), at in placed.items():
         ctypes.memmove(low, memory.bytes[at:].ctypes.data, high - low)
 
 
-def _parameter(
+def parameter(
     slot: Any, args: Sequence[Any], addresses: dict[int, int], grid: Any, type: Attribute
 ) -> Array:
+    """What a kernel's argument holds."""
     match slot:
         case Pointer(argument=i):
             return np.array([addresses[i]], np.int64)
