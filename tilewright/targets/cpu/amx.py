@@ -22,8 +22,8 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Block, SSAValue
 
+from tilewright.codegen.builder import Builder, Idx
 from tilewright.dialects import mach
-from tilewright.targets.cpu.builder import Builder, Idx
 from tilewright.targets.cpu.family import Family, Operand
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.memory import Buffer, itemsize

@@ -18,9 +18,9 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import VectorType, i1
 from xdsl.ir import OpResult, SSAValue
 
+from tilewright.codegen.builder import Builder, Idx
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp, PanelOp
-from tilewright.targets.cpu.builder import Builder, Idx
 from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.family import Family, Operand
 from tilewright.targets.cpu.machine import Machine

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from xdsl.dialects import scf
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
+from tilewright.codegen.builder import Builder, Idx
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xetile as xt
-from tilewright.targets.cpu.builder import Builder, Idx
 from tilewright.targets.cpu.evaluate import Evaluator, Values
 from tilewright.targets.cpu.memory import Buffer, ScatteredTile, Tile, as_idx
 from tilewright.targets.cpu.storage import is_tile

@@ -21,8 +21,8 @@ from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import BFloat16Type, Float32Type, IntegerType, VectorType, bf16, f32, i32
 from xdsl.ir import Attribute, SSAValue
 
+from tilewright.codegen.builder import Builder, Idx
 from tilewright.dialects import mach
-from tilewright.targets.cpu.builder import Builder, Idx
 from tilewright.targets.cpu.family import Family, Operand
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.memory import itemsize

@@ -23,11 +23,11 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
+from tilewright.codegen.builder import Builder, Idx, index, lane_type
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.elementwise import is_elementwise
-from tilewright.targets.cpu.builder import Builder, Idx, index, lane_type
 from tilewright.targets.cpu.memory import (
     Buffer,
     ScatteredTile,

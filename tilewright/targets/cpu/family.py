@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from xdsl.ir import Attribute, SSAValue
 
-from tilewright.targets.cpu.builder import Idx
+from tilewright.codegen.builder import Idx
 from tilewright.targets.cpu.panels import PanelFormat
 
 

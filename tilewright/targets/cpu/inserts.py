@@ -8,9 +8,9 @@ from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, SSAValue
 
+from tilewright.codegen.builder import Builder, Idx
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects.upstream.vector import ConstantMaskOp, InsertStridedSliceOp
-from tilewright.targets.cpu.builder import Builder, Idx
 from tilewright.targets.cpu.evaluate import Evaluator, Place, evaluates
 from tilewright.targets.cpu.memory import as_idx, element_of, rows_cols
 

@@ -23,6 +23,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue
 
+from tilewright.codegen.builder import Builder, Idx, function, index
 from tilewright.diagnostics import UnsupportedError, error_at, location_of
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
@@ -32,7 +33,6 @@ from tilewright.targets.cpu import inserts as _inserts  # noqa: F401  # pyright:
 from tilewright.targets.cpu import rules as _rules  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.targets.cpu import slices as _slices  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.targets.cpu.arguments import ArgumentBlock, argument_block
-from tilewright.targets.cpu.builder import Builder, Idx, function, index
 from tilewright.targets.cpu.contract import ContractEmitter, PackedArray
 from tilewright.targets.cpu.control import ControlFlow
 from tilewright.targets.cpu.evaluate import Evaluator, Place, Values

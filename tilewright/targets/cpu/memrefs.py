@@ -8,11 +8,11 @@ from xdsl.dialects import gpu, memref
 from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Operation, SSAValue
 
+from tilewright.codegen.builder import Builder, Idx
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import mach
 from tilewright.dialects.upstream.memref import kept_dimensions
 from tilewright.passes.memory_objects import is_memref, memory_root
-from tilewright.targets.cpu.builder import Builder, Idx
 from tilewright.targets.cpu.evaluate import Evaluator, Values
 from tilewright.targets.cpu.memory import Matrix, as_idx, itemsize, matrix_of_memref, plain
 from tilewright.targets.cpu.storage import is_tile

@@ -12,8 +12,8 @@ from xdsl.dialects import arith, math, scf
 from xdsl.dialects.builtin import AnyFloat, IntegerType, VectorType
 from xdsl.ir import Attribute, Block, SSAValue
 
+from tilewright.codegen.builder import Builder, Idx
 from tilewright.targets.cpu.amx import AMX_ROWS, TILE_BYTES, TILE_ROWS, amx_instruction, emit_amx
-from tilewright.targets.cpu.builder import Builder, Idx
 from tilewright.targets.cpu.dots import dot_family_of, dot_step, first_sums, is_unsigned
 from tilewright.targets.cpu.family import Family, Operand
 from tilewright.targets.cpu.machine import Machine

@@ -10,8 +10,8 @@ from xdsl.dialects import arith, func, gpu
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, UnrealizedConversionCastOp
 from xdsl.ir import SSAValue
 
+from tilewright.codegen.builder import Idx, lane_type
 from tilewright.dialects.stage import PackOp, YieldOp
-from tilewright.targets.cpu.builder import Idx, lane_type
 from tilewright.targets.cpu.contract import PackedArray
 from tilewright.targets.cpu.dots import is_unsigned
 from tilewright.targets.cpu.evaluate import Place

@@ -18,7 +18,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import AnyFloat, IntegerType, VectorType
 from xdsl.ir import Attribute, SSAValue
 
-from tilewright.targets.cpu.builder import Builder, Idx, lane_type
+from tilewright.codegen.builder import Builder, Idx, lane_type
 from tilewright.targets.cpu.evaluate import Place
 from tilewright.targets.cpu.memory import itemsize
 

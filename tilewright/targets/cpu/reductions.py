@@ -13,10 +13,10 @@ from xdsl.dialects.builtin import AnyFloat, VectorType, i1
 from xdsl.dialects.vector import CombiningKindAttr, CombiningKindFlag
 from xdsl.ir import Operation, SSAValue
 
+from tilewright.codegen.builder import Builder, lane_type
 from tilewright.codegen.combine import combine, identity_element
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xetile as xt
-from tilewright.targets.cpu.builder import Builder, lane_type
 from tilewright.targets.cpu.evaluate import Evaluator, Place
 from tilewright.targets.cpu.memory import Buffer, element_of, itemsize, rows_cols
 

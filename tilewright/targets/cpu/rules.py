@@ -14,11 +14,11 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Operation, SSAValue
 
+from tilewright.codegen.builder import lane_type
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream import vector as more
-from tilewright.targets.cpu.builder import lane_type
 from tilewright.targets.cpu.evaluate import Evaluator, Place, evaluates
 from tilewright.targets.cpu.memory import ScatteredTile, Tile, element_of, rows_cols
 

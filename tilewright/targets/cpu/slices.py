@@ -8,9 +8,9 @@ from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import IntegerType
 from xdsl.ir import Operation, SSAValue
 
+from tilewright.codegen.builder import Idx, lane_type
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects.upstream.vector import ExtractStridedSliceOp, TransposeOp
-from tilewright.targets.cpu.builder import Idx, lane_type
 from tilewright.targets.cpu.evaluate import Evaluator, Place, evaluates
 from tilewright.targets.cpu.memory import element_of, itemsize, rows_cols
 

@@ -19,9 +19,9 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Block, BlockArgument
 
+from tilewright.codegen.builder import Idx, index
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
-from tilewright.targets.cpu.builder import Idx, index
 from tilewright.targets.cpu.evaluate import Place
 from tilewright.targets.cpu.memory import Tile, element_of, itemsize
 

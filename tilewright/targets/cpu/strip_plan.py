@@ -14,10 +14,10 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
+from tilewright.codegen.builder import Builder
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import StripOp
-from tilewright.targets.cpu.builder import Builder
 from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.memory import (
     Buffer,

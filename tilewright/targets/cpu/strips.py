@@ -23,11 +23,11 @@ from collections.abc import Sequence
 from xdsl.dialects import arith
 from xdsl.ir import Operation, OpResult, SSAValue
 
+from tilewright.codegen.builder import Idx, lane_type
 from tilewright.codegen.combine import identity_element
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.targets.cpu.atomics import emit_atomics
-from tilewright.targets.cpu.builder import Idx, lane_type
 from tilewright.targets.cpu.evaluate import Place, same_along_row
 from tilewright.targets.cpu.memory import (
     ScatteredTile,
