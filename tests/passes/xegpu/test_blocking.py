@@ -121,6 +121,14 @@ def test_a_depth_that_no_dpas_has():
     assert not any(isinstance(op, DpasOp) for op in stages[-1][1].walk())
 
 
+def test_a_large_product_without_dpas_is_refused():
+    """Done without dpas, k = 200 of 64 x 96 would be more code than any kernel should have."""
+    module = parse_module(Gemm("pvc", "f16", "f32", 64, 96, 200, steps=1).text(), "gemm.mlir")
+    with pytest.raises(UnsupportedError, match="no dpas does a product of 64 x 96 x 200"):
+        for entry in SUBGROUP:
+            entry.make("pvc").apply(make_context(), module)
+
+
 def test_what_is_refused():
     text = (
         F16.text()

@@ -22,6 +22,7 @@ What 2D block messages cannot reach keeps `tilewright.scattered` and is cut into
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -69,6 +70,9 @@ from tilewright.passes.xegpu.rebuild import floats_or_ints
 from tilewright.passes.xegpu.sg_maps import dpas_instruction
 from tilewright.passes.xegpu.sink_loads import sink_scattered_loads
 from tilewright.uarch.xe import XeMachine
+
+MOST_STEPS = 8192
+"""Outer products that one product becomes at most: each is 16 bytes of code or more, 128 KB in all."""
 
 
 @dataclass(frozen=True)
@@ -261,6 +265,15 @@ class _Block(BlockedShapes):
             dpas_instruction(self.owners.xe, op)
             raise self.refuse(f"a product of {element_of(op.lhs)} by {element_of(op.rhs)}")
         piece = self.owners.piece(op.result)
+        steps = math.prod(grid_of(shape_of(op.result), piece)) * dims[2]
+        if steps > MOST_STEPS:
+            raise error_at(
+                op,
+                f"no dpas does a product of {' x '.join(map(str, dims))}, and it would be {steps} outer "
+                f"products, more than {MOST_STEPS}",
+                hint="extents that the machine's dpas divides, more subgroups, or a smaller tile",
+                kind=UnsupportedError,
+            )
         kind = self.typed(op.result, piece)
         wide_kind = VectorType(wide, list(piece))
         made: list[SSAValue] = []
