@@ -40,6 +40,12 @@ DG2: Final = XeMachine(
         COMMON_LIMITS
         | {
             "slm": Limit("shared local memory", XE_SOURCE, most=64 << 10, unit="bytes"),
+            "named_barriers": Limit(
+                "named barrier",
+                "vISA nbarrier begins with Xe-HPC; 0 is the workgroup's own",
+                least=0,
+                most=0,
+            ),
             "subgroups": Limit("workgroup", XE_SOURCE, least=1, most=64, unit="subgroups"),
         }
     ),

@@ -188,30 +188,39 @@ XE_ROWS = (
 # LSC messages: d8u32 and d16u32 one element per lane, d32 x1..x8 (32 bytes per lane), d64 x1..x4.
 LSC_WORDS = ((8, (1,)), (16, (1,)), (32, (1, 2, 3, 4, 8)), (64, (1, 2, 3, 4)))
 
-# (L1, last level) policies that one message can ask for; None leaves a level to the driver.
-LOAD_CACHE_PAIRS = frozenset(
-    {
-        ("uncached", "uncached"),
-        ("uncached", "cached"),
-        ("cached", "uncached"),
-        ("cached", "cached"),
-        ("streaming", "uncached"),
-        ("streaming", "cached"),
-        ("read_invalidate", "cached"),
-    }
+# (L1, last level) policies that one message can ask for; first those that keep lines longest.
+LOAD_CACHE_PAIRS = (
+    ("cached", "cached"),
+    ("uncached", "cached"),
+    ("streaming", "cached"),
+    ("read_invalidate", "cached"),
+    ("cached", "uncached"),
+    ("streaming", "uncached"),
+    ("uncached", "uncached"),
 )
-STORE_CACHE_PAIRS = frozenset(
-    {
-        ("uncached", "uncached"),
-        ("uncached", "write_back"),
-        ("write_through", "uncached"),
-        ("write_through", "write_back"),
-        ("streaming", "uncached"),
-        ("streaming", "write_back"),
-        ("write_back", "write_back"),
-    }
+STORE_CACHE_PAIRS = (
+    ("write_back", "write_back"),
+    ("write_through", "write_back"),
+    ("uncached", "write_back"),
+    ("streaming", "write_back"),
+    ("write_through", "uncached"),
+    ("streaming", "uncached"),
+    ("uncached", "uncached"),
 )
 CACHE_SOURCE = "LSC cache controls of Xe-HPC: seven pairs for loads, seven for stores"
+
+
+def cache_pair(first: str | None, last: str | None, *, store: bool) -> tuple[str, str] | None:
+    """The policies that a message names for the hints of a load or a store; None where there is no such pair.
+
+    A level without a hint keeps its lines as long as the other's policy lets it. A store that asks for `cached`
+    means to keep the line: write_back.
+    """
+    if store:
+        first, last = ("write_back" if hint == "cached" else hint for hint in (first, last))
+    pairs = STORE_CACHE_PAIRS if store else LOAD_CACHE_PAIRS
+    return next((p for p in pairs if first in (None, p[0]) and last in (None, p[1])), None)
+
 
 SURFACE_LIMITS = {
     "block_base_align": Limit(

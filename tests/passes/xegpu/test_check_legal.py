@@ -119,6 +119,9 @@ ILLEGAL = [
              f"uncached>, l3_hint = #xegpu.cache_hint<uncached>}}> : {T}<8x16xf16>"),
      ("prefetch into no cache",)),
     ("pvc", ("", "xegpu.alloc_nbarrier 64"), ("named barrier", "63", "at most 31")),
+    ("dg2", ("", "%i = arith.constant 3 : i8\n%n = arith.constant 8 : i8\n"
+             "%b = xegpu.init_nbarrier %i, %n : i8, i8 -> !xegpu.nbarrier"), ("named barrier of 3", "at most 0")),
+    ("dg2", ("%i: i8, %n: i8", "%b = xegpu.init_nbarrier %i, %n : i8, i8 -> !xegpu.nbarrier"), ("named barrier",)),
     ("pvc", ("", "%s = memref.alloc() : memref<40000xf32, 3>"), ("shared local memory", "160000", "131072")),
     ("bmg", ("", "%s = memref.alloc() : memref<20000xf32, 3>"), ("80000", "65536")),
     ("dg2", ("", "%s = memref.alloc() : memref<20000xf32, 3>"), ("80000", "65536")),

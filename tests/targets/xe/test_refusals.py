@@ -56,6 +56,15 @@ CASES = {
         "xe-pvc",
         "barrier 0 is the workgroup's own",
     ),
+    "named barrier": (
+        kernels.head("%a: memref<64xf16>, %id: i8", lanes=8)
+        + """
+    %n = arith.constant 8 : i8
+    %b = xegpu.init_nbarrier %id, %n : i8, i8 -> !xegpu.nbarrier"""
+        + kernels.FOOT,
+        "xe-dg2",
+        "xe-dg2 has no named barrier 1: it is at most 0",
+    ),
     "type": (
         kernels.product("tf32", "tf32", "f32", 8, 8, lanes=8).replace("8xtf32", "8xtf32"),
         "xe-dg2",

@@ -54,6 +54,7 @@ from tilewright.uarch.xe import (
     LOAD_CACHE_PAIRS,
     STORE_CACHE_PAIRS,
     XeMachine,
+    cache_pair,
 )
 
 
@@ -263,24 +264,34 @@ def _access_bits(op: xegpu.ScatterAccess) -> int | None:
 # --- Hints -----------------------------------------------------------------------------------
 
 
-def _hints(xe: XeMachine, op: Operation) -> None:
-    assert isinstance(op, (xegpu.BlockAccess, xegpu.ScatterAccess))
-    first = op.l1_hint
-    last = op.l3_hint if op.l3_hint is not None else op.l2_hint
-    if first is None or last is None:
-        return
-    stores = isinstance(op, (xegpu.StoreNdOp, xegpu.StoreScatterOp))
-    # A store that asks for `cached` means to keep the line: write_back.
-    kinds = [hint.kind for hint in (first, last)]
-    if stores:
-        kinds = ["write_back" if kind == "cached" else kind for kind in kinds]
-    pair = (kinds[0], kinds[1])
-    if pair not in (STORE_CACHE_PAIRS if stores else LOAD_CACHE_PAIRS):
+def cache_policies(
+    xe: XeMachine, op: xegpu.BlockAccess | xegpu.ScatterAccess
+) -> tuple[str, str] | None:
+    """What a message asks of the first and the last cache level; None where the op has no hints. l2 stands for the
+    last level where l3 is not given. UnsupportedError for a pair that no message has."""
+    first, second, third = (
+        None if hint is None else hint.kind for hint in (op.l1_hint, op.l2_hint, op.l3_hint)
+    )
+    last = third or second
+    if first is None and last is None:
+        return None
+    store = isinstance(op, (xegpu.StoreNdOp, xegpu.StoreScatterOp))
+    pair = cache_pair(first, last, store=store)
+    if pair is None:
+        pairs = STORE_CACHE_PAIRS if store else LOAD_CACHE_PAIRS
+        asked = [f"{level} {hint}" for level, hint in (("L1", first), ("last level", last)) if hint]
         raise refuse(
             op,
-            f"L1 {first.kind} with last level {last.kind} is not possible on {xe.name}",
+            f"{' with '.join(asked)} is not possible on {xe.name}",
             CACHE_SOURCE,
+            f"L1 and last level are one of {', '.join(' + '.join(each) for each in pairs)}",
         )
+    return pair
+
+
+def _hints(xe: XeMachine, op: Operation) -> None:
+    assert isinstance(op, (xegpu.BlockAccess, xegpu.ScatterAccess))
+    pair = cache_policies(xe, op)
     if isinstance(op, (xegpu.PrefetchNdOp, xegpu.PrefetchOp)) and pair == ("uncached", "uncached"):
         raise refuse(
             op,
@@ -398,6 +409,13 @@ def _named_barriers(xe: XeMachine, op: Operation) -> None:
         xe.require(op.name, "named_barriers", op.count - 1)
 
 
+def _named_barrier(xe: XeMachine, op: Operation) -> None:
+    assert isinstance(op, xegpu.InitNbarrierOp)
+    (number,) = _static([op.nbarrier_id])
+    # A number that is known at run time only is one beside the workgroup's.
+    xe.require(op.name, "named_barriers", 1 if number is None else number & 0xFF)
+
+
 Check = Callable[[XeMachine, Operation], None]
 
 _CHECKS: dict[type[Operation], tuple[Check, ...]] = {
@@ -412,4 +430,5 @@ _CHECKS: dict[type[Operation], tuple[Check, ...]] = {
     xegpu.AtomicRMWOp: (_gather,),
     xegpu.DpasOp: (_dpas, check_dpas_maps),
     xegpu.AllocNbarrierOp: (_named_barriers,),
+    xegpu.InitNbarrierOp: (_named_barrier,),
 }

@@ -46,9 +46,11 @@ def bind(s: Blocks, op: xegpu.InitNbarrierOp) -> Named:
             "the barrier's number of participants is known at run time only",
             "one barrier per number, in branches",
         )
+    named = number & 0xFF if isinstance(number, int) else 1
+    if why := s.machine.limits["named_barriers"].fault(named):
+        raise s.b.refuse(f"{s.machine.name} has no named barrier {named}: {why}")
     if not isinstance(number, int):
         return Named(op.nbarrier_id, count & 0xFF)
-    s.machine.require(op.name, "named_barriers", number & 0xFF)
     if number & 0xFF == 0:
         raise s.b.refuse("barrier 0 is the workgroup's own", "use gpu.barrier, or another id")
     return Named(number & 0xFF, count & 0xFF)

@@ -29,9 +29,9 @@ from tilewright import layout as ly
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import mach, xegpu
 from tilewright.dialects.xegpu import distribution
-from tilewright.dialects.xegpu.attrs import CacheHintAttr
 from tilewright.layout.blocks import lane_map
 from tilewright.passes.xegpu.blocks import ROW
+from tilewright.passes.xegpu.check_legal import cache_policies
 from tilewright.targets.xe.building import Builder, Private, bits_of
 from tilewright.targets.xe.forms import LOCALITY, Block2D, Hints
 from tilewright.targets.xe.rows import load as load_row
@@ -54,13 +54,10 @@ class Blocks:
     remark: Callable[[Operation, str], None]
 
 
-def hints_of(op: xegpu.BlockAccess | xegpu.ScatterAccess) -> Hints:
-    """The policies of the first and the last level; l2 stands for the last where l3 is not given."""
-
-    def name(hint: CacheHintAttr | None) -> str:
-        return "" if hint is None else hint.kind
-
-    return Hints(name(op.l1_hint), name(op.l3_hint) or name(op.l2_hint))
+def hints_of(s: Blocks, op: xegpu.BlockAccess | xegpu.ScatterAccess) -> Hints:
+    """The policies that the op's message names."""
+    pair = cache_policies(s.machine, op)
+    return Hints(*pair) if pair else Hints()
 
 
 # Which element is where ---------------------------------------------------------------------------------
@@ -248,7 +245,7 @@ def load_nd(s: Blocks, op: xegpu.LoadNdOp) -> SSAValue:
         unit = 1 if width is None else width.value.data // bits
         form_kind = "transpose"
     form = Block2D(
-        form_kind, bits * unit, rows, columns // unit, op.tdesc.array_length, hints_of(op)
+        form_kind, bits * unit, rows, columns // unit, op.tdesc.array_length, hints_of(s, op)
     )
     m = _message(s, op)
     found = messages(s, form, m, wanted(op, s.lanes), unit)
@@ -293,7 +290,7 @@ def store_nd(s: Blocks, op: xegpu.StoreNdOp) -> None:
         return
     bits = bits_of(op.tdesc.element_type)
     rows, columns = op.tdesc.get_shape()[-2:]
-    form = Block2D("store", bits, rows, columns, 1, hints_of(op))
+    form = Block2D("store", bits, rows, columns, 1, hints_of(s, op))
     m = _message(s, op)
     found = messages(s, form, m, wanted(op, s.lanes))
     if isinstance(found, str):
@@ -317,7 +314,7 @@ def prefetch_nd(s: Blocks, op: xegpu.PrefetchNdOp) -> None:
         s.remark(op, f"{op.name} is left out: {s.machine.name} prefetches 2D blocks only")
         return
     b = s.b
-    hints = hints_of(op)
+    hints = hints_of(s, op)
     if not hints:
         locality = 3 if op.locality is None else op.locality
         hints = Hints(*LOCALITY[locality])

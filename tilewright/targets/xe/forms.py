@@ -54,28 +54,22 @@ last level, 0 is not kept (DESIGN, section 3)."""
 
 @dataclass(frozen=True)
 class Hints:
-    """What the first and the last cache level are asked for; empty = the driver's default."""
+    """What the first and the last cache level are asked for, a pair that messages have (`uarch.xe.cache_pair`); both
+    empty = the driver's default."""
 
     l1: str = ""
     l3: str = ""
 
     def __bool__(self) -> bool:
-        return bool(self.l1 or self.l3)
+        return bool(self.l1)
 
     @property
     def suffix(self) -> str:
         return f"_{self.lsc()}" if self else ""
 
     def lsc(self, separator: str = "_") -> str:
-        """`ca_uc`: first and last level; a level that is not given gets what keeps lines there."""
-        l1, l3 = self.full()
-        return f"{_SHORT[l1]}{separator}{_SHORT[l3]}"
-
-    def full(self) -> tuple[str, str]:
-        """Both levels named: one message names a pair."""
-        writes = "write_back" in (self.l1, self.l3) or "write_through" in (self.l1, self.l3)
-        keep = "write_back" if writes else "cached"
-        return self.l1 or keep, self.l3 or keep
+        """`ca_uc`: first and last level."""
+        return f"{_SHORT[self.l1]}{separator}{_SHORT[self.l3]}"
 
 
 @dataclass(frozen=True)

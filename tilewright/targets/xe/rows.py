@@ -78,7 +78,7 @@ def _form(s: Blocks, op: xegpu.LoadNdOp | xegpu.StoreNdOp, kind: VectorType) -> 
         bits * word,
         count // word,
         base.type == SHARED,
-        hints_of(op),
+        hints_of(s, op),
     )
     known = s.machine.row_form(form.kind, form.bits)
     if known is None or form.count not in known.counts or base.type not in (GLOBAL, SHARED):

@@ -92,7 +92,7 @@ def load(s: Blocks, op: xegpu.LoadGatherOp) -> SSAValue:
     base, address = _address(s, op, element)
     if CLAMPED not in op.attributes:
         address = _guarded(s, op.mask, base, address)
-    hints = hints_of(op)
+    hints = hints_of(s, op)
     known = max(bits // 8, _alignment(op))
     # Elements that come together as aligned words are read as such: one message.
     word = 32 if bits < 32 and known % 4 == 0 and count * bits % 32 == 0 else bits
@@ -112,7 +112,7 @@ def store(s: Blocks, op: xegpu.StoreScatterOp) -> None:
     element = element_of(kind)
     bits, count = bits_of(element), count_of(kind)
     base, address = _address(s, op, element)
-    hints = hints_of(op)
+    hints = hints_of(s, op)
     known = max(bits // 8, _alignment(op))
     word = 32 if bits < 32 and known % 4 == 0 and count * bits % 32 == 0 else bits
     many = count * bits // word
@@ -185,7 +185,7 @@ def prefetch(s: Blocks, op: xegpu.PrefetchOp) -> None:
         unit = op.offset_align_byte.value.data if op.offset_align_byte is not None else 1
         number = _scalar(b, op.offsets)
         address = b.address(b.base(op.source), b.times(number, unit))
-    hints = hints_of(op)
+    hints = hints_of(s, op)
     suffix = hints.suffix or "_ca_ca"
     b.call(f"xe_lsc_prefetch{suffix}", [address])
 

@@ -228,7 +228,7 @@ _WRITES = {"uc_uc": 1, "uc_wb": 2, "wt_uc": 3, "wt_wb": 4, "st_uc": 5, "st_wb": 
 
 def _lsc(p: Printer, op: Operation, form: Lsc, args: list[Arg]) -> str:
     codes = _WRITES if form.kind == "store" else _POLICIES
-    policy = codes.get(form.hints.lsc(), 0)
+    policy = codes[form.hints.lsc()]
     pointer = args[0]
     scalar = {32: "uint", 64: "ulong"}.get(form.bits)
     if form.kind == "prefetch":

@@ -82,7 +82,7 @@ def decorated(p: Printer, pointer: str, hints: Hints, store: bool) -> str:
     if not hints:
         return pointer
     controls = STORE_CONTROLS if store else LOAD_CONTROLS
-    first, last = (controls[policy] for policy in hints.full())
+    first, last = (controls[policy] for policy in (hints.l1, hints.l3))
     name = f"{_POLICY}{'store' if store else 'load'}_{first}_{last}"
     return p.call("ptr addrspace(1)", name, [("ptr addrspace(1)", pointer), ("i64", "0")])
 
