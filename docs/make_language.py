@@ -20,6 +20,7 @@ from tilewright.lang import (
     compute,
     creation,
     elementwise,
+    host,  # noqa: F401  (registers cdiv)
     maps,
     memory,
     program,

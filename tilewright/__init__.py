@@ -84,6 +84,7 @@ if TYPE_CHECKING:
         tanh,
         where,
     )
+    from tilewright.lang.host import cdiv
     from tilewright.lang.maps import sg_map, wg_map
     from tilewright.lang.memory import (
         atomic_rmw,
@@ -95,7 +96,6 @@ if TYPE_CHECKING:
     )
     from tilewright.lang.program import (
         barrier,
-        cdiv,
         device_assert,
         device_print,
         named_barrier,
@@ -127,13 +127,14 @@ _LAZY: dict[str, str] = {
         ("minimum", "rsqrt", "sigmoid", "sin", "sqrt", "tanh", "where"),
         "tilewright.lang.elementwise",
     ),
+    "cdiv": "tilewright.lang.host",
     **dict.fromkeys(("sg_map", "wg_map"), "tilewright.lang.maps"),
     **dict.fromkeys(
         ("atomic_rmw", "load_gather", "load_tile", "prefetch_tile", "store_scatter", "store_tile"),
         "tilewright.lang.memory",
     ),
     **dict.fromkeys(
-        ("barrier", "cdiv", "device_assert", "device_print", "named_barrier", "num_programs"),
+        ("barrier", "device_assert", "device_print", "named_barrier", "num_programs"),
         "tilewright.lang.program",
     ),
     **dict.fromkeys(
@@ -154,18 +155,18 @@ if not TYPE_CHECKING:  # with it in sight, a type checker would accept every nam
     def __getattr__(name: str) -> Any:
         module = _LAZY.get(name)
         if module is None:
-            import difflib
+            from tilewright.lang.elsewhere import meant
 
-            close = difflib.get_close_matches(name, __all__, 1)
-            meant = f"; did you mean {close[0]}?" if close else ""
-            raise AttributeError(f"module 'tilewright' has no attribute {name!r}{meant}")
+            hint = meant(name, __all__)
+            words = f"module 'tilewright' has no attribute {name!r}"
+            raise AttributeError(f"{words}; {hint}" if hint else words)
         found = getattr(importlib.import_module(module), _RENAMED.get(name, name))
         globals()[name] = found
         return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *globals()})
+    return sorted(__all__)
 
 
 __all__ = [

@@ -11,6 +11,7 @@ from tilewright.lang import (  # noqa: F401  (they register their functions)
     compute,
     creation,
     elementwise,
+    host,
     maps,
     memory,
     program,

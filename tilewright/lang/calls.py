@@ -14,7 +14,7 @@ from tilewright import dtypes
 from tilewright.diagnostics import CompileError, TilewrightError
 from tilewright.dialects import tw as tw_dialect
 from tilewright.dtypes import DType
-from tilewright.lang import carry, elementwise
+from tilewright.lang import carry, elementwise, elsewhere
 from tilewright.lang.arithmetic import truth
 from tilewright.lang.context import OutsideKernelError, activate
 from tilewright.lang.convert import computed, to
@@ -24,12 +24,19 @@ from tilewright.lang.program import NamedBarrier, device_print
 from tilewright.lang.ranges import LoopRange
 from tilewright.lang.registry import describe_signature, is_language, signature_of
 from tilewright.lang.source import source_of
-from tilewright.lang.syntax import MATH_HINTS, REFUSED
+from tilewright.lang.syntax import REFUSED
 from tilewright.lang.values import Array, Tile, Value, describe_type
 
 _RUNTIME_METHODS = (Value, Tile, Array, NamedBarrier)
 _RUNTIME_OBJECTS = (Value, Tile, Array, LoopRange, NamedBarrier)
 _SEQUENCE_BUILTINS = (len, tuple, list, zip, enumerate, reversed, sorted)
+_CHANGING = (
+    "append", "extend", "insert", "remove", "pop", "popitem", "clear", "sort", "reverse", "update",
+    "setdefault", "add", "discard",
+)  # fmt: skip
+_NUMERIC = frozenset({"builtins", "math", "numpy", "operator", "scipy", "torch", "triton"})
+_VARYING = ("numpy.random", "random", "secrets", "time")
+"""Modules whose functions give something else at every call."""
 _PURE_BUILTINS = (*_SEQUENCE_BUILTINS[:-1], isinstance, str, type)
 
 
@@ -67,8 +74,9 @@ class Calls(FrameBase):
                 return self._checked(node, function, args, kwargs)
         if isinstance(function, _RUNTIME_OBJECTS):
             raise self._refused_call(node, function)
+        self._once(node, function)
         if function in _SEQUENCE_BUILTINS:
-            args = [self._sequence(node, argument) for argument in args]
+            args = [self._sequence(node, function, argument) for argument in args]
         constant = not any(map(_holds_runtime, (*args, *kwargs.values())))
         if isinstance(function, FunctionType):
             return self._helper(node, function, args, kwargs, constant)
@@ -177,8 +185,15 @@ class Calls(FrameBase):
         """Compiles the whole function; gives what it returns."""
         raise NotImplementedError
 
-    def _sequence(self, node: ast.AST, argument: Any) -> Any:
+    def _sequence(self, node: ast.AST, function: Callable[..., Any], argument: Any) -> Any:
         """A range of compile time as Python's own, for functions that go through sequences."""
+        if isinstance(argument, (Value, Tile, Array)):
+            raise self.error(
+                node,
+                f"{function.__name__} of {describe_type(argument)}",
+                rule="sequences are objects of compile time",
+                hint="its extents are x.shape; a part of an array is loaded as a tile",
+            )
         if not isinstance(argument, LoopRange):
             return argument
         bounds = (argument.start, argument.stop, argument.step)
@@ -190,6 +205,26 @@ class Calls(FrameBase):
             rule="for ... in range(...) is the one use of a range whose bounds are values",
             hint="count with a variable of your own in the loop",
         )
+
+    def _once(self, node: ast.AST, function: Any) -> None:
+        """Refuses what would happen once, while compiling, where every program is meant to do it."""
+        owner = getattr(function, "__self__", None)
+        name = getattr(function, "__name__", "")
+        if isinstance(owner, (list, dict, set, bytearray)) and name in _CHANGING:
+            raise self.error(
+                node,
+                f"{name} changes a {type(owner).__name__}",
+                rule="a kernel changes names, never objects: it is compiled once, for all programs",
+                hint="xs = xs + (x,) makes a longer tuple; arrays are written with tw.store_tile",
+            )
+        module = str(getattr(function, "__module__", None) or type(owner).__module__)
+        if module.startswith(_VARYING):
+            raise self.error(
+                node,
+                f"{module}.{name} is called in a kernel",
+                rule="it would run once, while compiling, and leave the same number in every program",
+                hint="call it before the launch and pass the result as an argument",
+            )
 
     def _plain(self, value: Any) -> Any:
         """Results of Python in the form that kernels handle: iterators become tuples."""
@@ -204,14 +239,12 @@ class Calls(FrameBase):
             return self.error(node, f"{describe_type(function)} cannot be called")
         module = getattr(function, "__module__", None) or type(function).__module__
         name = getattr(function, "__name__", repr(function))
-        own = MATH_HINTS.get(f"{module}.{name}")
-        if own is None and str(module).startswith("numpy") and hasattr(elementwise, name):
-            own = f"tw.{name}"
+        own = elsewhere.counterpart(name) if str(module).split(".")[0] in _NUMERIC else None
         return self.error(
             node,
             f"{module}.{name} is called with a value of run time",
             rule="functions of Python and its libraries compute at compile time",
-            hint=f"use {own}" if own else "use the functions of the tile language, tw.*",
+            hint=own or "use the functions of the tile language, tw.*",
         )
 
 
@@ -229,7 +262,11 @@ def _range(frame: Calls, node: ast.Call, *bounds: Any) -> LoopRange:
         is_int = isinstance(bound, int) and not isinstance(bound, bool)
         is_scalar = isinstance(bound, Value) and bound.is_scalar and bound.dtype.is_integer
         if not (is_int or is_scalar):
-            raise frame.error(argument, f"range takes integers, not {describe_type(bound)}")
+            floats = isinstance(bound, float) or (isinstance(bound, Value) and bound.is_scalar)
+            hint = "a // b divides integers and rounds down, tw.cdiv(a, b) up" if floats else None
+            raise frame.error(
+                argument, f"range takes integers, not {describe_type(bound)}", hint=hint
+            )
     start, stop, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     if isinstance(step, int) and step == 0:
         raise frame.error(node.args[2], "the step of a range is 0")

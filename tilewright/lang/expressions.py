@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
@@ -14,7 +15,7 @@ from xdsl.ir import Block, Region, SSAValue
 
 from tilewright import dtypes
 from tilewright.diagnostics import CompileError
-from tilewright.lang import carry
+from tilewright.lang import carry, elsewhere
 from tilewright.lang.arithmetic import PYTHON, binary, truth, unary
 from tilewright.lang.calls import Calls
 from tilewright.lang.carry import Mismatch, is_part, meet_leaf
@@ -150,11 +151,15 @@ class Expressions(Calls):
                 raise CompileError(f"{what} has no attribute {name}", hint=hint) from None
 
     def _attribute_hint(self, owner: Any, name: str, known: Any) -> str | None:
-        if isinstance(owner, Value) and name == "T":
-            return "tw.transpose(x)"
-        close = difflib.get_close_matches(name, known, 1)
+        if isinstance(owner, ModuleType) and owner.__name__ == "tilewright":
+            return elsewhere.meant(name, known)
+        if type(owner) in _MEMBERS and (answer := elsewhere.METHODS.get(name)):
+            return elsewhere.said(answer)
+        close = difflib.get_close_matches(name, known, 1, 0.75)
         if close:
             return f"did you mean {close[0]}?"
+        if isinstance(owner, Value) and (own := elsewhere.counterpart(name)):
+            return own
         if type(owner) in _MEMBERS:
             return f"it has {', '.join(known)}"
         return None
@@ -195,9 +200,8 @@ class Expressions(Calls):
 
     def operate(self, node: ast.AST, symbol: str, left: Any, right: Any) -> Any:
         """``left symbol right``, on numbers now or on values at run time."""
-        if not isinstance(left, (Value, Tile, Array)) and not isinstance(
-            right, (Value, Tile, Array)
-        ):
+        run_time = (Value, Tile, Array, FormatString)
+        if not isinstance(left, run_time) and not isinstance(right, run_time):
             return self.python(node, lambda: PYTHON[symbol](left, right))
         with self.blame(node):
             if symbol == "@":

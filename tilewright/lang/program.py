@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 from xdsl.dialects import cf, gpu
 from xdsl.ir import Operation
@@ -62,31 +62,6 @@ def _dimension(axis: object) -> gpu.DimensionAttr:
 
 def _index(op: Operation) -> Value:
     return Value(emitter().result(op), dtypes.index, ())
-
-
-@overload
-def cdiv(a: int, b: int) -> int: ...
-@overload
-def cdiv(a: Value, b: Value | int) -> Value: ...
-@overload
-def cdiv(a: int, b: Value) -> Value: ...
-@language
-def cdiv(a: Any, b: Any) -> Any:
-    """The quotient of two integers rounded up: how many tiles of b cover a.
-
-    A kernel may use it on scalars and values; it also serves outside of kernels, for grids.
-
-    >>> tw.cdiv(1000, 256)
-    4
-    """
-    for name, x in (("a", a), ("b", b)):
-        if not (isinstance(x, int) or (isinstance(x, Value) and not x.dtype.is_float)):
-            raise ArgumentError(name, f"cdiv takes integers, not {describe_type(x)}")
-    if isinstance(a, int) and isinstance(b, int):
-        if b == 0:
-            raise ArgumentError("b", "division by zero")
-        return -(-a // b)
-    return binary("cdiv", a, b)
 
 
 @language
@@ -281,6 +256,7 @@ def device_print(*values: object) -> None:
 class FormatString:
     """An f-string that holds run-time values."""
 
+    described = "an f-string of run-time values"
     format: str
     values: tuple[Value, ...]
 

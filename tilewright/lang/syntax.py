@@ -56,12 +56,3 @@ ITEM_ASSIGNMENT = (
     "values and tuples cannot be changed: make a new one; arrays are written with tw.store_tile",
 )
 ATTRIBUTE_ASSIGNMENT = ("assignment to an attribute", "use a name of its own")
-
-MATH_HINTS: dict[str, str] = {
-    **{f"math.{n}": f"tw.{n}" for n in ("exp", "exp2", "log", "log2", "sqrt", "tanh", "erf")},
-    **{f"math.{n}": f"tw.{n}" for n in ("sin", "cos", "floor", "ceil", "fma")},
-    "math.fabs": "tw.abs",
-    "math.pow": "the operator **",
-    "math.prod": "tw.prod",
-}
-"""Functions of Python's math that have a counterpart for run-time values."""

@@ -327,7 +327,7 @@ def describe_type(value: object) -> str:
         return f"the dtype {value!r}"
     if callable(value):
         return f"the function {getattr(value, '__name__', value)!s}"
-    return f"a Python object of type {type(value).__name__}"
+    return getattr(value, "described", None) or f"a Python object of type {type(value).__name__}"
 
 
 def _index(ssa: SSAValue) -> Value:

@@ -97,7 +97,7 @@ def describe(obj: Any, name: str = "argument") -> ArrayArg:
     if hasattr(obj, "__dlpack__") and hasattr(obj, "__dlpack_device__"):
         return _from_dlpack(obj, name)
     raise LaunchError(
-        f"{name} is {_a(type(obj).__name__)}, which is neither an array nor a number",
+        f"{name} is {with_article(type(obj).__name__)}, which is neither an array nor a number",
         hint="kernels take numpy arrays, torch tensors, DLPack objects, ints, floats and bools",
     )
 
@@ -344,7 +344,8 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def _a(noun: str) -> str:
+def with_article(noun: str) -> str:
+    """``an int``, ``a list``."""
     return f"an {noun}" if noun[:1].lower() in "aeiou" else f"a {noun}"
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from tilewright import dtypes
 from tilewright.diagnostics import LaunchError
-from tilewright.runtime.arrays import ArrayArg, describe, is_array
+from tilewright.runtime.arrays import ArrayArg, describe, is_array, with_article
 from tilewright.runtime.key import ScalarType, scalar_type, stable_text
-from tilewright.targets.base import Argument
+from tilewright.targets.base import Argument, CompileOptions
 
 MISSING: Any = object()
 """Default of a parameter that has none."""
@@ -55,6 +56,10 @@ class Binder:
             return args
         if len(args) > len(parameters):
             raise self._error(f"takes {len(parameters)} arguments, but {len(args)} were given")
+        names = [p.name for p in parameters]
+        for name in kwargs:
+            if name not in names:
+                raise self._error(f"has no argument {name!r}", _meant(name, names))
         values: list[Any] = list(args)
         left = dict(kwargs)
         for i, parameter in enumerate(parameters):
@@ -67,8 +72,6 @@ class Binder:
             if value is MISSING:
                 raise self._error(f"misses argument {parameter.name!r}")
             values.append(value)
-        if left:
-            raise self._error(f"has no argument {next(iter(left))!r}")
         return tuple(values)
 
     def bind(self, values: Sequence[Any]) -> Bound:
@@ -84,11 +87,24 @@ class Binder:
             bound.args.append(arg if arg is not None else _checked_scalar(value, parameter.name))
         return bound
 
-    def _error(self, what: str) -> LaunchError:
+    def _error(self, what: str, hint: str | None = None) -> LaunchError:
         names = ", ".join(
             p.name + ("" if p.default is MISSING else f"={p.default!r}") for p in self.parameters
         )
-        return LaunchError(f"kernel {self.kernel} {what}", hint=f"its arguments are ({names})")
+        known = f"its arguments are ({names})"
+        return LaunchError(
+            f"kernel {self.kernel} {what}", hint=f"{hint} ({known})" if hint else known
+        )
+
+
+def _meant(name: str, known: Sequence[str]) -> str | None:
+    """What a keyword that a kernel does not have was meant for."""
+    if name in (f.name for f in fields(CompileOptions)):
+        return f"it is an option: kernel.options({name}=...)[grid](...)"
+    if name in ("num_warps", "num_ctas", "maxnreg"):
+        return "leave it out: the planner chooses how many threads a workgroup has"
+    close = difflib.get_close_matches(name, known, 1)
+    return f"did you mean {close[0]}?" if close else None
 
 
 def describe_argument(value: Any, name: str) -> ArrayArg:
@@ -101,20 +117,24 @@ def describe_argument(value: Any, name: str) -> ArrayArg:
     return describe(value, name)
 
 
-def constexpr_likeness(value: Any) -> Any:
-    """A key that keeps apart what compiles differently: 1, 1.0 and True; 0.0 and -0.0."""
+def constexpr_likeness(value: Any, name: str) -> Any:
+    """A key that keeps apart what compiles differently: 1, 1.0 and True; 0.0 and -0.0.
+
+    LaunchError names the constexpr whose value has no such key.
+    """
     kind = type(value)
     if kind is int or kind is bool or kind is str or kind is dtypes.DType:
         return kind, value
     text = stable_text(value)
     if text is not None:
         return text
+    _checked_constexpr(value, name)
     try:
         hash(value)
     except TypeError:
         raise LaunchError(
-            f"a constexpr of type {kind.__name__} cannot be told apart from others",
-            hint="constexprs are numbers, strings, dtypes, tuples of them, or hashable objects",
+            f"constexpr {name!r} must be hashable (a number, string, dtype or tuple of these), but"
+            f" was given {with_article(kind.__name__)}",
         ) from None
     return kind, value
 
@@ -122,8 +142,8 @@ def constexpr_likeness(value: Any) -> Any:
 def _checked_constexpr(value: Any, name: str) -> Any:
     if is_array(value):
         raise LaunchError(
-            f"{name} is a constexpr, and was given an array",
-            hint="arrays are run-time arguments: take the annotation away",
+            f"constexpr {name!r} was given an array ({type(value).__name__})",
+            hint=f"give it a number, or take tw.constexpr off {name}: arrays are run-time arguments",
         )
     return value
 

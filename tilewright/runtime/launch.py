@@ -90,7 +90,7 @@ class Launcher:
         self.overrides = dict(options or {})
         with_options(CompileOptions(), self.overrides)
         self.binder = Binder(program.name, program.parameters)
-        self._constexpr = tuple(p.constexpr for p in program.parameters)
+        self._constexpr = tuple(p.name if p.constexpr else "" for p in program.parameters)
         self._seen: dict[Any, _Looks] = {}
         self._kernels: dict[Any, CompiledKernel] = {}
         self._bound: dict[Any, Callable[[], None]] = {}
@@ -184,7 +184,7 @@ class Launcher:
         pointers: list[int] = []
         for value, constexpr in zip(values, self._constexpr, strict=True):
             if constexpr:
-                key.append(constexpr_likeness(value))
+                key.append(constexpr_likeness(value, constexpr))
                 continue
             run_time.append(value)
             looks = likeness(value)
@@ -286,7 +286,8 @@ class Launcher:
         row = BLOCK_ROW if options.target.partition("-")[0] == "xe" else 0
         signature = signature_of(bound.types, alignment=alignment, row=row)
         constexprs = bound.constexprs
-        key = (signature, tuple(map(constexpr_likeness, constexprs.values())), options)
+        likes = tuple(constexpr_likeness(value, name) for name, value in constexprs.items())
+        key = (signature, likes, options)
         found = self._kernels.get(key)
         if found is None:
             with _compiling:

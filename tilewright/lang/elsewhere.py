@@ -1,0 +1,195 @@
+"""What people who know Triton or numpy write, and what it is called here.
+
+One table serves every place where such a name can turn up: ``tw.dot`` in and outside of kernels,
+``x.sum()`` on a value, ``np.clip`` called with one, ``num_warps=4`` at a launch, and the page
+docs/from-triton.md. Imports nothing of the compiler: ``import tilewright`` reads it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
+
+from tilewright.lang.registry import FUNCTIONS, describe_signature
+
+_INDEX = "tw.where(x == tw.{0}(x, 1), tw.arange(0, x.shape[1], axis=1, shape=x.shape), x.shape[1])"
+
+TABLES: dict[str, dict[str, str]] = {
+    "Memory": {
+        "load": "tw.load_tile(tw.init_tile(A, [m, n], (BM, BN))); elements by index: tw.load_gather",
+        "store": "tw.store_tile(x, tw.init_tile(A, [m, n], (BM, BN))); elements by index: tw.store_scatter",
+        "make_block_ptr make_tensor_descriptor": "tw.init_tile(A, [m, n], (BM, BN))",
+        "advance": "tw.update_tile_offset(tile, [0, BK])",
+        "gather take": "tw.load_gather(tw.init_tile(A, offsets)); of memory, not of a value",
+        "atomic_add": 'tw.atomic_rmw("add", x, tile); gives the old values',
+        "atomic_max": 'tw.atomic_rmw("max", x, tile)',
+        "atomic_min": 'tw.atomic_rmw("min", x, tile)',
+        "atomic_and": 'tw.atomic_rmw("andi", x, tile)',
+        "atomic_or": 'tw.atomic_rmw("ori", x, tile)',
+        "atomic_xchg": 'tw.atomic_rmw("assign", x, tile)',
+        "atomic_cas atomic_xor": "",
+        "histogram bincount": 'tw.atomic_rmw("add", 1, tw.init_tile(counts, offsets))',
+    },
+    "Making values": {
+        "zeros_like empty_like": "tw.zeros(x.shape, x.dtype)",
+        "empty": "tw.zeros(shape, dtype)",
+        "ones": "tw.full(shape, 1, dtype)",
+        "ones_like": "tw.full(x.shape, 1, x.dtype)",
+        "full_like": "tw.full(x.shape, value, x.dtype)",
+        "rand randn randint randint4x randperm philox uniform normal random": "; pass an array of"
+        " random numbers, or compute a counter-based generator from tw.arange with integer operators",
+    },
+    "Shapes": {
+        "trans permute swapaxes moveaxis T mT": "tw.transpose(x)",
+        "broadcast_to expand": "tw.broadcast(x, axis, size); operators broadcast by themselves",
+        "reshape ravel flatten": "; values have two dimensions: load the tile in the shape that is"
+        " needed, or reshape the array at the launch",
+        "expand_dims unsqueeze squeeze": "; values keep two dimensions: a reduction leaves [M, 1] or"
+        " [1, N], and tw.arange(0, N, axis=1, shape=(M, N)) has the shape that it is given",
+        "cat concatenate concat join stack split interleave hstack vstack": "; values are not"
+        " joined or cut: load or store the parts as tiles of their own",
+        "flip roll": "; load through tw.load_gather with the indices turned round",
+    },
+    "Products and reductions": {
+        "dot matmul mm bmm": "tw.tile_mma(a, b, acc)",
+        "addmm baddbmm": "tw.tile_mma(a, b, c)",
+        "dot_scaled": "",
+        "einsum inner outer": "tw.tile_mma(a, b, acc); of transposed operands: tw.transpose(b)",
+        "mean": "tw.sum(x, 1) / x.shape[1]",
+        "amax": "tw.max(x, 1)",
+        "amin": "tw.min(x, 1)",
+        "any": 'tw.reduction("or", x, 1)',
+        "all": 'tw.reduction("and", x, 1)',
+        "xor_sum": 'tw.reduction("xor", x, 1)',
+        "reduce": 'tw.reduction("add", x, 1); add, mul, maximumf, minimumf, and, or, xor, ..',
+        "argmax": f"tw.min({_INDEX.format('max')}, 1)",
+        "argmin": f"tw.min({_INDEX.format('min')}, 1)",
+        "softmax": "tw.exp(x - tw.max(x, 1)) / tw.sum(tw.exp(x - tw.max(x, 1)), 1); of arrays:"
+        " tilewright.ops.softmax",
+        "cumsum associative_scan cumprod scan": "; a running sum is a tw.tile_mma with a triangular"
+        " matrix (tw.where of two tw.arange), or a loop that carries the sum",
+        "sort topk argsort": "; the k largest: k times tw.max and tw.where, which takes it out",
+        "map_elementwise": "; operators and functions of values are elementwise; helpers are inlined",
+    },
+    "Elementwise": {
+        "clamp clip": "tw.minimum(tw.maximum(x, low), high)",
+        "relu": "tw.maximum(x, 0)",
+        "silu swish": "x * tw.sigmoid(x)",
+        "gelu": "0.5 * x * (1 + tw.erf(x * 0.5**0.5))",
+        "pow power": "x**y",
+        "square": "x * x",
+        "exp10": "tw.exp2(x * 3.321928094887362)",
+        "log10": "tw.log2(x) * 0.3010299956639812",
+        "expm1": "tw.exp(x) - 1; near 0 it has fewer digits",
+        "log1p": "tw.log(1 + x); near 0 it has fewer digits",
+        "reciprocal": "1 / x",
+        "sqrt_rn": "tw.sqrt(x)",
+        "tan": "tw.sin(x) / tw.cos(x)",
+        "sinh": "(tw.exp(x) - tw.exp(-x)) / 2",
+        "cosh": "(tw.exp(x) + tw.exp(-x)) / 2",
+        "asin acos atan atan2 arcsin arccos arctan arctan2 lgamma erfinv sinpi cospi": "",
+        "round rint": "tw.floor(x + 0.5); halves go up, not to the even neighbour",
+        "trunc": "tw.where(x < 0, tw.ceil(x), tw.floor(x))",
+        "sign": "tw.where(x > 0, 1.0, tw.where(x < 0, -1.0, 0.0))",
+        "fabs absolute": "tw.abs(x)",
+        "fmax": "tw.maximum(x, y)",
+        "fmin": "tw.minimum(x, y)",
+        "fdiv div_rn div true_divide divide": "x / y",
+        "mod remainder": "x % y; has the sign of y, as in Python",
+        "fmod": "x - y * tw.where(x * y < 0, tw.ceil(x / y), tw.floor(x / y))",
+        "add": "x + y",
+        "sub subtract": "x - y",
+        "mul multiply": "x * y",
+        "negative neg": "-x",
+        "isnan": "x != x",
+        "isinf": 'tw.abs(x) == float("inf")',
+        "isfinite": 'tw.abs(x) < float("inf")',
+        "logical_and bitwise_and": "a & b",
+        "logical_or bitwise_or": "a | b",
+        "logical_xor bitwise_xor": "a ^ b",
+        "logical_not invert": "~a",
+        "umulhi mulhi": "(a.to(tw.u64) * b.to(tw.u64) >> 32).to(tw.u32)",
+        "inline_asm_elementwise": "",
+    },
+    "Types": {
+        "cast astype type": "x.to(dtype)",
+        "bitcast": "; on the host: array.view(dtype)",
+        "float64 double": "tw.f64",
+        "float32 float": "tw.f32",
+        "float16 half": "tw.f16",
+        "bfloat16": "tw.bf16",
+        "float8e4nv float8_e4m3fn": "tw.f8e4m3",
+        "float8e5 float8_e5m2": "tw.f8e5m2",
+        "int64 long": "tw.i64",
+        "int32 int": "tw.i32",
+        "int16": "tw.i16",
+        "int8": "tw.i8",
+        "int1 bool bool_": "tw.i1",
+        "uint64": "tw.u64",
+        "uint32": "tw.u32",
+        "uint16": "tw.u16",
+        "uint8": "tw.u8",
+        "pointer_type": "; a kernel takes arrays, which know their shape and strides",
+        "tensor": "tw.Value; the value of a tile",
+    },
+    "Control and checks": {
+        "range": "range(...); Python's own: a loop at run time, whose pipeline the compiler makes",
+        "debug_barrier syncthreads": "tw.barrier()",
+        "static_print": "print(...); what is known while compiling is printed then",
+        "multiple_of max_contiguous max_constancy assume": "; leave it out: code is specialised on"
+        " the divisibility of extents and strides",
+        "swizzle2d": "; leave it out: the compiler orders the workgroups",
+        "jit": "tw.kernel",
+        "autotune heuristics Config": "tw.auto; BM: tw.constexpr = tw.auto is chosen by the planner,"
+        " or by `tilewright tune`",
+        "next_power_of_2": "; extents of tiles need no power of two",
+    },
+}  # fmt: skip
+"""By chapter: names of others, with the expression that does it here, and a note after ``;``.
+
+Without an expression the language lacks it; the note, if any, says what to do."""
+
+INSTEAD: dict[str, str] = {
+    name: answer
+    for table in TABLES.values()
+    for names, answer in table.items()
+    for name in names.split()
+}
+"""Every name of :data:`TABLES`."""
+
+METHODS: dict[str, str] = {
+    "T": "tw.transpose(x)",
+    "size": "x.shape",
+    "numel": "x.shape",
+    "dim": "x.ndim",
+    "stride": "A.strides",
+    "view": "; values have two dimensions: load the tile in the shape that is needed",
+    "copy": "; values never change: another name is another value",
+    "clone": "; values never change: another name is another value",
+}
+"""Members of arrays and tensors that are written in another way than the functions are."""
+
+
+def meant(name: str, known: Collection[str]) -> str | None:
+    """A hint for a name that is none of ``known``: what it is called here, or what it was mistyped for."""
+    if name in INSTEAD:
+        return said(INSTEAD[name])
+    close = difflib.get_close_matches(name, known, 1, 0.75)
+    return f"did you mean {close[0]}?" if close else None
+
+
+def counterpart(name: str) -> str | None:
+    """A hint for a function of another library that was called with a value: its like in the language."""
+    if name in FUNCTIONS:
+        positional = describe_signature(FUNCTIONS[name]).partition(", *")[0]
+        return f"use {positional.removesuffix(')')})"
+    return said(INSTEAD[name]) if name in INSTEAD else None
+
+
+def said(answer: str) -> str:
+    """An answer of the tables as a hint."""
+    code, _, note = answer.partition(";")
+    note = note.strip()
+    if code:
+        return f"use {code}" + (f" ({note})" if note else "")
+    return "the language has no such thing" + (f": {note}" if note else "")
