@@ -70,7 +70,8 @@ PROGRAMS = {
       %u = xegpu.create_nd_tdesc %b[0, 18] : memref<16x32xf16> -> !xegpu.tensor_desc<16x16xf16>
       %v = xegpu.create_nd_tdesc %c[0, 0] : memref<8x16xf32> -> !xegpu.tensor_desc<8x16xf32>
       %x = xegpu.load_nd %t : !xegpu.tensor_desc<8x16xf16> -> vector<8x16xf16>
-      %y = xegpu.load_nd %u {transpose_bit_width = 32 : i32, transpose = array<i64: 1, 0>} : !xegpu.tensor_desc<16x16xf16> -> vector<8x16x2xf16>
+      %y = xegpu.load_nd %u {transpose_bit_width = 32 : i32, transpose = array<i64: 1, 0>} :
+        !xegpu.tensor_desc<16x16xf16> -> vector<8x16x2xf16>
       %z = xegpu.dpas %x, %y : vector<8x16xf16>, vector<8x16x2xf16> -> vector<8x16xf32>
       xegpu.store_nd %z, %v : vector<8x16xf32>, !xegpu.tensor_desc<8x16xf32>
       gpu.return } }""",

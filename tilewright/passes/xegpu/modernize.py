@@ -40,7 +40,12 @@ from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu.compute import matrix_dims
 from tilewright.dialects.xegpu.layouts import Ownership, SgMapAttr
-from tilewright.dialects.xegpu.rules_block import full_load_shape, load_shapes, packed_shape, whole_shapes
+from tilewright.dialects.xegpu.rules_block import (
+    full_load_shape,
+    load_shapes,
+    packed_shape,
+    whole_shapes,
+)
 from tilewright.dialects.xegpu.types import MemDescType, MemorySpace, TensorDescType, element_bits
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.dialects.xetile.attrs import ints
