@@ -91,12 +91,14 @@ def test_entry_must_exist_and_give_nothing():
         run("func.func @main(%x: memref<?xf32>) { return }")
 
 
-def test_fresh_device_memory_may_be_zero(capsys):
+def test_fresh_device_memory_is_zero_or_poison(capsys):
     body = """%a = gpu.alloc () : memref<2x3xf32>
   %u = memref.cast %a : memref<2x3xf32> to memref<*xf32>
   func.call @printMemrefF32(%u) : (memref<*xf32>) -> ()"""
-    run(HOST.format(body=body), zeroed=True)
+    run(HOST.format(body=body))
     assert "[[0,   0,   0]" in capsys.readouterr().out
+    run(HOST.format(body=body), zeroed=False)
+    assert "[[nan,   nan,   nan]" in capsys.readouterr().out
 
 
 def test_an_entry_that_takes_arrays_gets_random_ones(capsys):
