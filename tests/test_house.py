@@ -33,6 +33,8 @@ BELOW: dict[str, set[str]] = {
     "reference": {"dialects", "layout", "passes", "runtime"},
     # Front ends and the launcher know a target by its protocol only; arrays of a GPU are described by its driver.
     "lang": {"dialects", "runtime", "targets"},
+    # A graph becomes text of the tile language, which the kernel machinery compiles; costs come from the planner.
+    "graph": {"lang", "passes", "runtime", "targets", "tilewright", "uarch"},
     "runtime": {"codegen", "dialects", "passes", "reference", "targets"},
     "targets": {"codegen", "dialects", "layout", "passes", "reference", "runtime", "uarch"},
     "ops": {"runtime", "targets", "tilewright"},

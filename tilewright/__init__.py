@@ -153,6 +153,8 @@ _RENAMED = {"spec": "ArraySpec"}
 if not TYPE_CHECKING:  # with it in sight, a type checker would accept every name
 
     def __getattr__(name: str) -> Any:
+        if name in ("graph", "ops"):  # parts of the package with a face of their own
+            return importlib.import_module(f"tilewright.{name}")
         module = _LAZY.get(name)
         if module is None:
             from tilewright.lang.elsewhere import meant

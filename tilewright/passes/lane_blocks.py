@@ -169,7 +169,8 @@ class Blocks(NewBody):
         if op.packed is not None:
             packed = packing_factor(tdesc.element_type)
         elif op.transposes and op.permutation is not None:
-            unit = op.together
+            width = op.transpose_bit_width
+            unit = 1 if width is None else width.value.data // bits
             base = len(lead)
             outer = list(range(base))
             if unit == 1:

@@ -1,0 +1,138 @@
+"""The text form: what is printed is read back equal; what is no graph is refused at its place."""
+
+from __future__ import annotations
+
+import pytest
+
+import tilewright as tw
+from tilewright import graph as G
+from tilewright.diagnostics import CompileError
+
+
+def attention(q, k, v):
+    return G.softmax((q @ k.swapaxes(-1, -2)) * 0.125) @ v
+
+
+def embedding(ids, table, w):
+    return G.relu(table[ids] @ w)
+
+
+def experts(x, ids, w):
+    return G.scatter_add(x.shape[0], ids, x[ids] @ w)
+
+
+TRACED = {
+    "attention": (attention, [(["H", "M", 64], tw.f16)] + 2 * [(["H", "N", 64], tw.f16)]),
+    "embedding": (embedding, [(["M"], tw.i32), ([100, "K"], tw.f32), (["K", 32], tw.f32)]),
+    "experts": (experts, [(["T", 16], tw.f32), ([4, "C"], tw.i64), ([4, 16, 8], tw.f32)]),
+}
+
+SCHEDULED = """\
+def two_products(M, N):
+    A = input(f16[M, 64])
+    B = input(f16[64, N])
+    C = input(f16[N, 32])
+    D = output(f16[M, 32])
+    a = buffer("register", f16[128, 64])
+    t = buffer("register", f32[128, 128])
+    out = buffer("register", f32[128, 32])
+    for m in space("kernel", block(M, 128)):
+        a = copy(A[m:m + 128, 0:64])
+        out = copy(0.0)
+        for n in space("over_n", sequential(N, 128)):
+            t = mma(a, B[0:64, n:n + 128])
+            out += mma(t, C[n:n + 128, 0:32])
+        D[m:m + 128, 0:32] = cast(out, dtype='f16')
+    return D
+"""
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_traced_graphs_round_trip(name, tmp_path):
+    function, specs = TRACED[name]
+    graph = G.trace(function, *(G.array(s, d) for s, d in specs))
+    again = G.parse_graph(str(graph))
+    assert again == graph and str(again) == str(graph)
+    graph.save(tmp_path / "g.py")
+    assert G.load(tmp_path / "g.py") == graph
+
+
+def test_a_scheduled_graph_is_its_own_text():
+    assert str(G.parse_graph(SCHEDULED)) == SCHEDULED
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "what"),
+    [
+        ("block(M, 128)", "block(Q, 128)", 9, "Q is no symbol"),
+        ("block(M, 128)", "grid(M, 128)", 9, "an axis is one of each, block"),
+        ("block(M, 128)", "block(M, 0)", 9, "a step is a positive number"),
+        ("for n in", "for m in", 12, "the name m is taken"),
+        ("out += mma", "out -= mma", 14, "accumulates by"),
+        ("mma(a, B", "mma(a, E", 13, "no Buffer is called E"),
+        ("A[m:m + 128", "A[m * m:m + 128", 10, "sum of names times numbers"),
+        ("f16[M, 64]", "f15[M, 64]", 2, "no dtype is called"),
+        ("    return D", "    return", 0, ""),
+        ("def two_products(M", "def two_products((M", 1, "does not parse"),
+        ("def two", "class two", 1, "a graph is one def"),
+        ("    return D", "    return D\nx = 1", 17, "a graph is one def"),
+        ("t = mma(", "t = (", 13, "a call is expected"),
+    ],
+)
+def test_what_is_no_graph_is_refused_at_its_place(old, new, line, what):
+    text = SCHEDULED.replace(old, new, 1)
+    assert text != SCHEDULED
+    if not line:
+        assert G.parse_graph(text).results == ()
+        return
+    with pytest.raises(CompileError) as error:
+        G.parse_graph(text, "g.py")
+    assert what in str(error.value)
+    assert error.value.location is not None and error.value.location.line == line
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("t = mma(a, B", "t = matmul(a, B", "there is no operation matmul"),
+        ("t = mma(a, B", "t = exp(a, B", "takes 1 operands, not 2"),
+        ("B[0:64, n", "B[0:32, n", "no operands of a product"),
+        ("B[0:64, n", "B[8:72, n", "reaches element 71 of dimension 0 of B, which has 64"),
+        ("C[n:n + 128, 0:32]", "C[n:n + 128]", "has 1 entries, and C 2 dimensions"),
+        ("C[n:n + 128, 0:32]", "C[n:n + 128, 0:16]", "the result has shape [128, 16], the store"),
+        ("D[m:m + 128, 0:32]", "A[m:m + 128, 0:32]", "the store goes to input A"),
+        ("a = copy(A", "a = copy(D", "comes before anything is stored"),
+        ("D[m:m + 128, 0:32]", "D[0:128, 0:32]", "writes the same elements of D"),
+        ("f16[M, 32]", "f16[M, 48]", "element 32 of dimension 1 is never written"),
+        ('"register", f16', '"cupboard", f16', "stands at level 'cupboard'"),
+    ],
+)
+def test_each_rule_names_node_edge_and_element(old, new, what):
+    text = SCHEDULED.replace(old, new, 1)
+    assert text != SCHEDULED
+    with pytest.raises(CompileError) as error:
+        G.parse_graph(text)
+    assert what in str(error.value)
+
+
+def test_skipped_levels_are_reported():
+    shared = SCHEDULED.replace('"register", f16[128, 64]', '"shared", f16[128, 64]')
+    graph = G.parse_graph(shared)
+    assert any("skips shared" in line for line in G.skipped_levels(graph))
+    assert not G.skipped_levels(G.parse_graph(SCHEDULED))
+
+
+def test_a_double_write_and_a_missing_one_are_found():
+    text = """\
+def g():
+    x = input(f32[8, 4])
+    y = output(f32[8])
+    for i, j in space("y", each(8), each(4)):
+        y[i] = copy(x[i, j])
+    return y
+"""
+    with pytest.raises(CompileError, match=r"every iteration of j writes the same .*\[0\]"):
+        G.parse_graph(text)
+    short = text.replace("f32[8])", "f32[9])").replace("y[i] =", "y[i] +=")
+    with pytest.raises(CompileError, match="element 8 of dimension 0 is never written"):
+        G.parse_graph(short)

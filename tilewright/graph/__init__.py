@@ -1,0 +1,76 @@
+"""TiledGraph: a dataflow graph over a memory hierarchy.
+
+graph = tw.graph.trace(fn, tw.graph.array(["M", 64], tw.f16), ...)    # an expression over arrays
+print(graph)                                                         # readable text, saved and loaded
+"""
+
+from tilewright.graph.affine import Affine, affine
+from tilewright.graph.functions import (
+    erf,
+    gelu,
+    indices,
+    layer_norm,
+    matmul,
+    relu,
+    rms_norm,
+    rsqrt,
+    scatter_add,
+    sigmoid,
+    silu,
+    softmax,
+    take,
+    windows,
+)
+from tilewright.graph.nodes import (
+    Access,
+    Axis,
+    Buffer,
+    Gather,
+    Index,
+    Operation,
+    Slice,
+    Task,
+    TiledEdge,
+    TiledGraph,
+    TiledNode,
+)
+from tilewright.graph.text import load, parse_graph
+from tilewright.graph.trace import ArrayType, array, trace
+from tilewright.graph.validate import skipped_levels, validate
+
+__all__ = [
+    "Access",
+    "Affine",
+    "ArrayType",
+    "Axis",
+    "Buffer",
+    "Gather",
+    "Index",
+    "Operation",
+    "Slice",
+    "Task",
+    "TiledEdge",
+    "TiledGraph",
+    "TiledNode",
+    "affine",
+    "array",
+    "erf",
+    "gelu",
+    "indices",
+    "layer_norm",
+    "load",
+    "matmul",
+    "parse_graph",
+    "relu",
+    "rms_norm",
+    "rsqrt",
+    "scatter_add",
+    "sigmoid",
+    "silu",
+    "skipped_levels",
+    "softmax",
+    "take",
+    "trace",
+    "validate",
+    "windows",
+]

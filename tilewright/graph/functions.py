@@ -1,0 +1,355 @@
+"""Functions of arrays: for traced arrays and for numpy alike, so that an expression is its own oracle.
+
+`softmax`, `layer_norm` and their like are written in terms of the primitives; nothing downstream knows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tilewright import dtypes
+from tilewright.diagnostics import CompileError
+from tilewright.graph.affine import Affine, affine
+from tilewright.graph.nodes import Access, Gather, Index, Operation, TiledEdge
+from tilewright.graph.traced import (
+    Traced,
+    broadcast,
+    elementwise,
+    normal_axes,
+    reduced,
+)
+from tilewright.lang.promote import promote
+
+# Products ---------------------------------------------------------------------------------------------------------
+
+
+def matmul(a: Any, b: Any) -> Any:
+    """The matrix product, as ``a @ b`` in numpy: vectors and leading batch dimensions included."""
+    if not isinstance(a, Traced) and not isinstance(b, Traced):
+        return np.matmul(a, b)
+    if not isinstance(a, Traced) or not isinstance(b, Traced):
+        raise CompileError(
+            "a product of a traced array and one that is not",
+            hint="pass the array as an argument of the function",
+        )
+    if a.ndim == 0 or b.ndim == 0:
+        raise CompileError("a matrix product takes arrays, not scalars")
+    if a.ndim == 1 or b.ndim == 1:  # no matrices: products of elements and a sum
+        right = b if b.ndim == 1 else b.swapaxes(-1, -2)
+        return (a * right).sum(-1)
+    if a.extents[-1] != b.extents[-2]:
+        raise CompileError(
+            f"matmul of {_shape(a)} and {_shape(b)}: {a.extents[-1]} is not {b.extents[-2]}"
+        )
+    batch = broadcast("matmul", [a.extents[:-2], b.extents[:-2]]) if a.ndim + b.ndim > 4 else ()
+    extents = (*batch, a.extents[-2], b.extents[-1], a.extents[-1])
+    names = a.recorder.axes(len(extents))
+    i, j, k = names[-3:]
+
+    def lead(x: Traced) -> list[Any]:
+        own = names[len(batch) - (x.ndim - 2) : len(batch)]
+        return [Affine() if e.number == 1 else n for n, e in zip(own, x.extents, strict=False)]
+
+    dtype = promote(a.dtype, b.dtype)
+    left, right = a.astype(dtype), b.astype(dtype)
+    result = dtype if dtype.is_float else dtypes.i32
+    return a.recorder.add(
+        "mma", [left.at([*lead(a), i, k]), right.at([*lead(b), k, j])], extents,
+        range(len(extents) - 1), result, combine="add", name="product",
+    )  # fmt: skip
+
+
+def einsum(subscripts: str, a: Any, b: Any) -> Any:
+    """``np.einsum`` of two arrays: a product of elements summed over the letters that the result lacks."""
+    if not isinstance(a, Traced) and not isinstance(b, Traced):
+        return np.einsum(subscripts, a, b)
+    if not isinstance(a, Traced) or not isinstance(b, Traced):
+        raise CompileError("einsum of a traced array and one that is not")
+    left, arrow, right = subscripts.replace(" ", "").partition("->")
+    first, comma, second = left.partition(",")
+    letters = "".join(dict.fromkeys(right + first + second))
+    if not (arrow and comma and letters.isalpha()) or any(
+        len(set(w)) != len(w) for w in (first, second, right)
+    ):
+        raise CompileError(f"einsum {subscripts!r}: a graph takes two operands, as 'mk,kn->mn'")
+    extents: dict[str, Affine] = {}
+    for word, x in ((first, a), (second, b)):
+        if len(word) != x.ndim:
+            raise CompileError(f"einsum {subscripts!r}: {word} for an array {_shape(x)}")
+        for letter, extent in zip(word, x.extents, strict=True):
+            if extents.setdefault(letter, extent) != extent:
+                raise CompileError(
+                    f"einsum {subscripts!r}: {letter} is {extents[letter]} and {extent}"
+                )
+    if not set(right) <= set(extents):
+        raise CompileError(f"einsum {subscripts!r}: the result has letters that no operand has")
+    names = dict(zip(letters, a.recorder.axes(len(letters)), strict=True))
+    dtype = promote(a.dtype, b.dtype)
+    loads = [x.astype(dtype).at([names[c] for c in word]) for word, x in ((first, a), (second, b))]
+    return a.recorder.add(
+        "mma", loads, [extents[c] for c in letters], range(len(right)),
+        dtype if dtype.is_float else dtypes.i32, combine="add", name="product",
+    )  # fmt: skip
+
+
+# Indexing ---------------------------------------------------------------------------------------------------------
+
+
+def index(x: Traced, key: Any) -> Traced:
+    """``x[key]``: numbers, slices without a step, None, ``...``, and one array of integers (a gather)."""
+    keys = list(key) if isinstance(key, tuple) else [key]
+    if Ellipsis in [k for k in keys if not isinstance(k, Traced)]:
+        place = next(i for i, k in enumerate(keys) if k is Ellipsis)
+        taken = sum(k is not None for k in keys) - 1
+        keys[place : place + 1] = [slice(None)] * (x.ndim - taken)
+    keys += [slice(None)] * (x.ndim - sum(k is not None for k in keys))
+    extents: list[Affine] = []
+    values: dict[str, Affine] = {}
+    gathers: dict[int, Traced] = {}
+    old = 0
+    for k in keys:
+        if k is None:
+            extents.append(Affine((), 1))
+            continue
+        if old >= x.ndim:
+            raise CompileError(f"{len(keys)} indices for {_shape(x)}")
+        extent, name = x.extents[old], f"#{old}"
+        if isinstance(k, Traced):
+            if not k.dtype.is_integer:
+                raise CompileError(f"indices of {k.dtype}: a gather takes integers")
+            if gathers:
+                raise CompileError("a gather has one array of indices")
+            gathers[old] = k
+            values[name] = affine(f"@{len(extents)}")
+            extents += k.extents
+        elif isinstance(k, slice):
+            if k.step not in (None, 1):
+                raise CompileError("a slice of a traced array has no step")
+            low = _position(k.start, extent, Affine())
+            high = _position(k.stop, extent, extent)
+            values[name] = affine(f"#{len(extents)}") + low
+            extents.append(high - low)
+        elif isinstance(k, (int, np.integer)):
+            values[name] = _position(int(k), extent, Affine())
+        else:
+            raise CompileError(f"a traced array cannot be indexed by {k!r}")
+        old += 1
+    if not gathers:
+        return x.viewed(tuple(extents), values)
+    ((dimension, ids),) = gathers.items()
+    first = int(values[f"#{dimension}"].names[0][1:])
+    place = Access(ids.buffer, ids.view).substitute(
+        {f"#{i}": affine(f"#{first + i}") for i in range(ids.ndim)}
+    )
+    mark = f"#{dimension}"
+    entries = list(x.view)
+    where = [i for i, e in enumerate(entries) if isinstance(e, Index) and e.at == affine(mark)]
+    if not where:  # the dimension is a window or the like: it needs a Buffer of its own
+        return index(x.copied(), key)
+    entries = list(Access(x.buffer, x.view).substitute(values).entries)
+    entries[where[0]] = Gather(place)
+    return Traced(x.recorder, x.buffer, tuple(extents), tuple(entries), x.dtype)
+
+
+def _position(value: Any, extent: Affine, default: Affine) -> Affine:
+    if value is None:
+        return default
+    at = affine(value)
+    if at.number is not None and at.number < 0:
+        at = extent + at
+    rest = (extent - at).number
+    if rest is not None and (rest < 0 or (at.number is not None and at.number < 0)):
+        raise CompileError(f"position {value} of a dimension of {extent}")
+    return at
+
+
+def take(x: Any, ids: Any, axis: int = 0) -> Any:
+    """The rows (or whatever stands along ``axis``) of ``x`` that the integers `ids` name."""
+    if not isinstance(x, Traced):
+        return np.take(x, ids, axis=axis)
+    return x[(*[slice(None)] * (axis % x.ndim), ids)]
+
+
+def scatter_add(size: Any, ids: Any, values: Any) -> Any:
+    """An array of `size` rows, zero but for ``values[i]`` added to row ``ids[i]``: ids [...], values [..., E...]."""
+    if not isinstance(values, Traced):
+        rows = ids.reshape(-1)
+        flat = values.reshape(rows.size, *values.shape[ids.ndim :])
+        result = np.zeros((size, *flat.shape[1:]), values.dtype)
+        np.add.at(result, rows, flat)
+        return result
+    recorder = values.recorder
+    if not isinstance(ids, Traced) or ids.extents != values.extents[: ids.ndim]:
+        raise CompileError("scatter_add: the indices have the leading dimensions of the values")
+    names = recorder.axes(values.ndim)
+    result = recorder.add(
+        "copy", [values.at(names)], values.extents, range(values.ndim), values.dtype,
+        combine="add", name="scattered",
+    )  # fmt: skip
+    task = recorder.graph.tasks[-1]
+    operation = task.nodes[0]
+    assert isinstance(operation, Operation)
+    rows = Gather(ids.at(names[: ids.ndim]).access)
+    at = Access(result.buffer, (rows, *(Index(affine(n)) for n in names[ids.ndim :])))
+    task.nodes[0] = replace(operation, store=TiledEdge("store", at, "add"))
+    shape = (affine(size), *values.extents[ids.ndim :])
+    buffer = replace(recorder.graph.buffers[result.buffer], shape=shape, zeroed=True)
+    recorder.graph.buffers[buffer.name] = buffer
+    return Traced.of(recorder, buffer)
+
+
+def windows(x: Any, size: Sequence[int], axes: Sequence[int]) -> Any:
+    """Windows of `size` along `axes` of ``x``, as new last dimensions: numpy's sliding_window_view."""
+    if not isinstance(x, Traced):
+        return np.lib.stride_tricks.sliding_window_view(x, tuple(size), tuple(axes))
+    extents, values = list(x.extents), dict[str, Affine]()
+    for n, (extent, axis) in enumerate(zip(size, axes, strict=True)):
+        extents[axis] = extents[axis] - (extent - 1)
+        values[f"#{axis}"] = affine(f"#{axis}") + f"#{x.ndim + n}"
+    return x.viewed((*extents, *(affine(s) for s in size)), values)
+
+
+def indices(like: Any, axis: int) -> Any:
+    """0, 1, 2, ... along `axis` of an array ``like`` this one, with extent 1 elsewhere: for masks."""
+    if not isinstance(like, Traced):
+        shape = [1] * like.ndim
+        shape[axis] = like.shape[axis]
+        return np.arange(like.shape[axis]).reshape(shape)
+    axis %= like.ndim
+    extents = [e if i == axis else affine(1) for i, e in enumerate(like.extents)]
+    names = like.recorder.axes(like.ndim)
+    return like.recorder.add(
+        "iota", [affine(names[axis])], extents, range(like.ndim), dtypes.i64
+    )  # fmt: skip
+
+
+# What is made of the primitives -----------------------------------------------------------------------------------
+
+
+def softmax(x: Any, axis: int = -1) -> Any:
+    """exp(x - max) / sum along ``axis``."""
+    e = np.exp(x - x.max(axis=axis, keepdims=True))
+    return e / e.sum(axis=axis, keepdims=True)
+
+
+def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
+    """(x - mean) / sqrt(variance + eps) * weight + bias over the last dimension."""
+    centred = x - x.mean(axis=-1, keepdims=True)
+    y = centred * rsqrt((centred * centred).mean(axis=-1, keepdims=True) + eps)
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+def rms_norm(x: Any, weight: Any = None, eps: float = 1e-6) -> Any:
+    """x / sqrt(mean(x^2) + eps) * weight over the last dimension."""
+    y = x * rsqrt((x * x).mean(axis=-1, keepdims=True) + eps)
+    return y if weight is None else y * weight
+
+
+def _own(name: str, x: Any) -> Any:
+    from tilewright.graph.operations import OPERATIONS
+
+    return elementwise(name, x) if isinstance(x, Traced) else OPERATIONS[name].meaning(x)
+
+
+def rsqrt(x: Any) -> Any:
+    """1 / sqrt(x)."""
+    return _own("rsqrt", x)
+
+
+def sigmoid(x: Any) -> Any:
+    """1 / (1 + exp(-x))."""
+    return _own("sigmoid", x)
+
+
+def erf(x: Any) -> Any:
+    """The error function."""
+    return _own("erf", x)
+
+
+def relu(x: Any) -> Any:
+    """The larger of x and 0."""
+    return np.maximum(x, 0.0)
+
+
+def silu(x: Any) -> Any:
+    """x sigmoid(x)."""
+    return x * sigmoid(x)
+
+
+def gelu(x: Any) -> Any:
+    """x Phi(x), in its exact form."""
+    return 0.5 * x * (1.0 + erf(x * 0.7071067811865476))
+
+
+# numpy's protocols ------------------------------------------------------------------------------------------------
+
+_UFUNCS: dict[Any, str] = {
+    np.add: "add", np.subtract: "sub", np.multiply: "mul", np.true_divide: "div",
+    np.negative: "neg", np.exp: "exp", np.exp2: "exp2", np.log: "log", np.log2: "log2",
+    np.sqrt: "sqrt", np.tanh: "tanh", np.sin: "sin", np.cos: "cos", np.absolute: "abs",
+    np.floor: "floor", np.ceil: "ceil", np.maximum: "max", np.minimum: "min", np.less: "lt",
+    np.less_equal: "le", np.greater: "gt", np.greater_equal: "ge", np.equal: "eq",
+    np.not_equal: "ne", np.logical_and: "and", np.logical_or: "or", np.logical_not: "not",
+    np.bitwise_and: "and", np.bitwise_or: "or", np.invert: "not", np.remainder: "mod",
+}  # fmt: skip
+_REDUCE: dict[Any, Any] = {
+    np.add: "add", np.multiply: "mul", np.maximum: "max", np.minimum: "min",
+}  # fmt: skip
+
+
+def call_ufunc(ufunc: Any, method: str, inputs: Any, options: Any) -> Any:
+    """A ufunc of numpy on traced arrays; CompileError for those that a graph lacks."""
+    if ufunc is np.matmul and method == "__call__":
+        return matmul(*inputs)
+    if ufunc is np.square and method == "__call__":
+        return inputs[0] * inputs[0]
+    if method == "reduce" and ufunc in _REDUCE:
+        return reduced(
+            _REDUCE[ufunc], inputs[0], options.get("axis", 0), options.get("keepdims", False)
+        )
+    if method != "__call__" or ufunc not in _UFUNCS or options:
+        raise CompileError(
+            f"np.{ufunc.__name__}{'' if method == '__call__' else '.' + method} is not traced",
+            hint=f"there are {', '.join(sorted(u.__name__ for u in _UFUNCS))}",
+        )
+    return elementwise(_UFUNCS[ufunc], *inputs)
+
+
+def call_function(function: Any, args: Any, kwargs: Any) -> Any:
+    """A function of numpy on traced arrays; CompileError for those that a graph lacks."""
+    table: dict[Any, Callable[..., Any]] = {
+        np.where: lambda c, a, b: elementwise("where", c, a, b),
+        np.sum: lambda x, axis=None, keepdims=False: x.sum(axis, keepdims),
+        np.prod: lambda x, axis=None, keepdims=False: x.prod(axis, keepdims),
+        np.max: lambda x, axis=None, keepdims=False: x.max(axis, keepdims),
+        np.min: lambda x, axis=None, keepdims=False: x.min(axis, keepdims),
+        np.mean: lambda x, axis=None, keepdims=False: x.mean(axis, keepdims),
+        np.transpose: lambda x, axes=(): x.transpose(axes),
+        np.swapaxes: lambda x, a, b: x.swapaxes(a, b),
+        np.reshape: lambda x, shape: x.reshape(shape),
+        np.expand_dims: lambda x, axis: _expanded(x, axis),
+        np.take: lambda x, ids, axis=0: take(x, ids, axis),
+        np.einsum: einsum,
+        np.copy: lambda x: x.copied(),
+        np.lib.stride_tricks.sliding_window_view: windows,
+    }
+    if function not in table:
+        raise CompileError(
+            f"np.{function.__name__} is not traced",
+            hint=f"there are {', '.join(sorted(f.__name__ for f in table))}, and tw.graph's functions",
+        )
+    return table[function](*args, **kwargs)
+
+
+def _expanded(x: Traced, axis: int) -> Traced:
+    (place,) = normal_axes(axis, x.ndim + 1)
+    return x[(*[slice(None)] * place, None)]
+
+
+def _shape(x: Traced) -> str:
+    return f"[{', '.join(map(str, x.extents))}]"

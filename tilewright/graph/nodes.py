@@ -1,0 +1,333 @@
+"""The data structure: a dataflow graph over a memory hierarchy.
+
+A :class:`TiledGraph` holds :class:`Buffer`\\ s, each at a level of the memory hierarchy, and Tasks. A :class:`Task`
+is a DAG of Operations and Tasks under an iteration space; an :class:`Operation` is one stateless tensor
+operation. :class:`TiledEdge`\\ s are the loads and stores between Operations and Buffers; each has an access map,
+one :data:`Entry` for every dimension of the Buffer: an index, a slice, or indices from data (a gather when read,
+a scatter when written), affine in the iteration variables. A store may accumulate.
+
+The same structure says a computation before and after it is scheduled. Before, every Task has one Operation on
+elements, and its axes are ``each``:
+
+    for i, j, k in space("scores", each(M), each(N), each(64)):
+        scores[i, j] += mma(q[i, k], keys[j, k])
+
+After, axes are mapped to the grid or to loops, steps are tiles, and values stay in registers:
+
+    for m in space("kernel", block(M, 128)):
+        for n in space("over_n", sequential(N, 128)):
+            scores = mma(q[m:m + 128, 0:64], keys_t[0:64, n:n + 128])
+
+Children of a Task run in their order, which therefore must be a topological order of the dataflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, TypeAlias, Union
+
+from tilewright.dtypes import DType
+from tilewright.graph.affine import Affine, Extent, affine
+
+GLOBAL: Final = "global"
+SHARED: Final = "shared"
+REGISTER: Final = "register"
+LEVELS: Final = (REGISTER, SHARED, "l1", "l2", GLOBAL)
+"""Levels that a Buffer may stand at, nearest first; tables of machines name those between by their caches."""
+
+Mapped = Literal["each", "block", "group", "sequential"]
+"""What runs the iterations of an axis: nothing yet; workgroups of the grid; the threads of a workgroup
+together, as one whole tile; or a loop, one after the other."""
+MAPPINGS: Final[tuple[Mapped, ...]] = ("each", "block", "group", "sequential")
+
+Role = Literal["input", "output", "local"]
+Combine = Literal["add", "mul", "max", "min"]
+COMBINES: Final[Mapping[Combine, str]] = {"add": "+", "mul": "*", "max": "|", "min": "&"}
+"""How a store accumulates, with its sign in the text form (max and min are join and meet)."""
+
+
+@dataclass(frozen=True)
+class Index:
+    """One position along a dimension."""
+
+    at: Affine
+
+
+@dataclass(frozen=True)
+class Slice:
+    """``size`` positions along a dimension, from ``start``."""
+
+    start: Affine
+    size: Affine
+
+
+@dataclass(frozen=True)
+class Gather:
+    """Positions along a dimension that stand in a Buffer of integers; a scatter where it is written."""
+
+    index: Access
+
+
+Entry: TypeAlias = Index | Slice | Gather
+
+
+@dataclass(frozen=True)
+class Access:
+    """An access map: which part of a Buffer is read or written."""
+
+    buffer: str
+    entries: tuple[Entry, ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The iteration variables (and symbols) that it depends on."""
+        found: set[str] = set()
+        for entry in self.entries:
+            if isinstance(entry, Index):
+                found.update(entry.at.names)
+            elif isinstance(entry, Slice):
+                found.update(entry.start.names)
+            else:
+                found |= entry.index.names
+        return frozenset(found)
+
+    @property
+    def shape(self) -> tuple[Affine, ...]:
+        """Extents of what is accessed: an index has none, a gather those of its indices."""
+        shape: list[Affine] = []
+        for entry in self.entries:
+            if isinstance(entry, Slice):
+                shape.append(entry.size)
+            elif isinstance(entry, Gather):
+                shape += entry.index.shape
+        return tuple(shape)
+
+    def substitute(self, values: Mapping[str, Extent]) -> Access:
+        """With iteration variables replaced by other expressions."""
+        return Access(self.buffer, tuple(_substituted(e, values) for e in self.entries))
+
+    def accesses(self) -> Iterator[Access]:
+        """Itself, and the accesses to Buffers of indices inside of it."""
+        yield self
+        for entry in self.entries:
+            if isinstance(entry, Gather):
+                yield from entry.index.accesses()
+
+
+def _substituted(entry: Entry, values: Mapping[str, Extent]) -> Entry:
+    if isinstance(entry, Index):
+        return Index(entry.at.substitute(values))
+    if isinstance(entry, Slice):
+        return Slice(entry.start.substitute(values), entry.size.substitute(values))
+    return Gather(entry.index.substitute(values))
+
+
+@dataclass(frozen=True)
+class TiledEdge:
+    """A directed edge: a load from a Buffer, or a store to one, which may accumulate."""
+
+    direction: Literal["load", "store"]
+    access: Access
+    combine: Combine | None = None
+
+
+Operand: TypeAlias = TiledEdge | Affine | float
+"""What an Operation takes: a load, an expression in symbols and iteration variables, or a number."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A stateless primitive tensor operation, or a macro kernel, by its name in the table of operations."""
+
+    op: str
+    operands: tuple[Operand, ...]
+    store: TiledEdge
+    attributes: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def loads(self) -> tuple[TiledEdge, ...]:
+        return tuple(o for o in self.operands if isinstance(o, TiledEdge))
+
+    @property
+    def edges(self) -> tuple[TiledEdge, ...]:
+        return (*self.loads, self.store)
+
+    @property
+    def name(self) -> str:
+        """What messages call it: the operation and what it makes."""
+        return f"{self.op} -> {self.store.access.buffer}"
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        return dict(self.attributes).get(name, default)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An iteration variable: ``name`` takes 0, step, 2 step, ... below ``extent``."""
+
+    name: str
+    extent: Affine
+    mapping: Mapped = "each"
+    step: int = 1
+
+
+@dataclass
+class Task:
+    """A DAG of Operations and Tasks under an iteration space; children stand in topological order."""
+
+    name: str
+    axes: tuple[Axis, ...]
+    nodes: list[Operation | Task] = field(default_factory=list["Operation | Task"])
+
+    def operations(self) -> Iterator[Operation]:
+        """The Operations of it and of the Tasks in it."""
+        for node in self.nodes:
+            if isinstance(node, Task):
+                yield from node.operations()
+            else:
+                yield node
+
+
+TiledNode: TypeAlias = Union[Operation, Task, "Buffer"]
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """An addressable aggregation of tensors at a memory level, shared by Tasks.
+
+    ``alias_of`` names a global Buffer whose memory it is, under another shape of as many elements.
+    ``zeroed``: holds 0 when the graph starts (what is accumulated into in global memory).
+    """
+
+    name: str
+    level: str
+    shape: tuple[Affine, ...]
+    dtype: DType
+    role: Role = "local"
+    alias_of: str | None = None
+    zeroed: bool = False
+
+    @property
+    def whole(self) -> Access:
+        """The access map of all of it."""
+        return Access(self.name, tuple(Slice(Affine(), extent) for extent in self.shape))
+
+
+@dataclass
+class TiledGraph:
+    """Buffers and Tasks; ``symbols`` are the extents that are bound when the graph is launched."""
+
+    name: str
+    symbols: tuple[str, ...] = ()
+    buffers: dict[str, Buffer] = field(default_factory=dict[str, Buffer])
+    tasks: list[Task] = field(default_factory=list[Task])
+    results: tuple[str, ...] = ()
+    """Names of the output Buffers in the order in which the compiled graph returns them."""
+
+    @property
+    def inputs(self) -> list[Buffer]:
+        return [b for b in self.buffers.values() if b.role == "input"]
+
+    @property
+    def outputs(self) -> list[Buffer]:
+        return [self.buffers[name] for name in self.results]
+
+    def add(self, buffer: Buffer) -> Buffer:
+        """Adds a Buffer; its name must be new."""
+        assert buffer.name not in self.buffers, buffer.name
+        self.buffers[buffer.name] = buffer
+        return buffer
+
+    def memory(self, name: str) -> str:
+        """The Buffer whose memory a Buffer is."""
+        origin = self.buffers[name].alias_of
+        return name if origin is None else self.memory(origin)
+
+    def operations(self) -> Iterator[Operation]:
+        for task in self.tasks:
+            yield from task.operations()
+
+    def bound(self, values: Mapping[str, int]) -> TiledGraph:
+        """The graph with its symbols replaced by numbers."""
+        buffers = {
+            name: replace(b, shape=tuple(e.substitute(values) for e in b.shape))
+            for name, b in self.buffers.items()
+        }
+        tasks = [_bound_task(task, values) for task in self.tasks]
+        left = tuple(s for s in self.symbols if s not in values)
+        return TiledGraph(self.name, left, buffers, tasks, self.results)
+
+    # What is done with it stands in modules of its own.
+
+    def validate(self) -> TiledGraph:
+        """Itself, if it is legal; see :func:`tilewright.graph.validate.validate`."""
+        from tilewright.graph.validate import validate
+
+        validate(self)
+        return self
+
+    def __str__(self) -> str:
+        from tilewright.graph.text import print_graph
+
+        return print_graph(self)
+
+    def save(self, path: str) -> None:
+        """Writes the text form to a file."""
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(str(self))
+
+
+def _bound_task(task: Task, values: Mapping[str, int]) -> Task:
+    axes = tuple(replace(a, extent=a.extent.substitute(values)) for a in task.axes)
+    nodes = [
+        _bound_task(n, values) if isinstance(n, Task) else substituted(n, values)
+        for n in task.nodes
+    ]
+    return Task(task.name, axes, nodes)
+
+
+def substituted(operation: Operation, values: Mapping[str, Extent]) -> Operation:
+    """An Operation with names in its access maps and operands replaced."""
+
+    def edge(e: TiledEdge) -> TiledEdge:
+        return replace(e, access=e.access.substitute(values))
+
+    def operand(o: Operand) -> Operand:
+        if isinstance(o, TiledEdge):
+            return edge(o)
+        return o.substitute(values) if isinstance(o, Affine) else o
+
+    attributes = tuple(
+        (k, v.substitute(values) if isinstance(v, Affine) else v) for k, v in operation.attributes
+    )
+    return Operation(
+        operation.op, tuple(map(operand, operation.operands)), edge(operation.store), attributes
+    )
+
+
+def load(buffer: str, *entries: Entry | Extent) -> TiledEdge:
+    """A load edge; a plain expression is an index."""
+    return TiledEdge("load", access(buffer, *entries))
+
+
+def store(buffer: str, *entries: Entry | Extent, combine: Combine | None = None) -> TiledEdge:
+    """A store edge; a plain expression is an index."""
+    return TiledEdge("store", access(buffer, *entries), combine)
+
+
+def access(buffer: str, *entries: Entry | Extent) -> Access:
+    """An access map; a plain expression is an index."""
+    found = [e if isinstance(e, (Index, Slice, Gather)) else Index(affine(e)) for e in entries]
+    return Access(buffer, tuple(found))
+
+
+def walk(tasks: Sequence[Task]) -> Iterator[tuple[tuple[Task, ...], Operation]]:
+    """Every Operation with the Tasks around it, outermost first, in the order of execution."""
+    for task in tasks:
+        for node in task.nodes:
+            if isinstance(node, Task):
+                for around, operation in walk([node]):
+                    yield (task, *around), operation
+            else:
+                yield (task,), node

@@ -1,0 +1,201 @@
+"""From an expression over arrays to a graph: ``trace(fn, *specs)`` runs `fn` on stand-ins that record what is done.
+
+The function is written for numpy: operators, ufuncs (``np.exp``), ``np.where``, ``@``, reductions by method or
+function, transposes, reshapes, ``x[ids]``, ``np.take``, `functions.py`. It still runs on arrays, and is then its
+own oracle.
+
+Each operation becomes a Task with one Operation on elements. Views cost nothing: a transposed, sliced, gathered or
+windowed array is the same Buffer under another access map. A reshape is another shape of the same memory.
+
+Narrow floats (f16, bf16, f8) are computed with in f32, and rounded where a value goes to memory or into a product;
+a product of narrow floats has their dtype, one of 8-bit integers has i32.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+from tilewright import dtypes
+from tilewright.diagnostics import CompileError
+from tilewright.dtypes import DType
+from tilewright.graph.affine import Affine, Extent, affine
+from tilewright.graph.nodes import (
+    GLOBAL,
+    Access,
+    Axis,
+    Buffer,
+    Combine,
+    Gather,
+    Index,
+    Operand,
+    Operation,
+    Task,
+    TiledEdge,
+    TiledGraph,
+    substituted,
+)
+from tilewright.graph.traced import Traced
+
+LETTERS = "ijklmnopqrstuvwxyz"
+
+
+@dataclass(frozen=True)
+class ArrayType:
+    """Shape and dtype of an argument of a traced function; extents may be names, bound at launch."""
+
+    shape: tuple[Extent, ...]
+    dtype: DType
+
+
+def array(shape: Sequence[Extent], dtype: DType = dtypes.f32) -> ArrayType:
+    """The type of an argument: ``array(["M", 64], tw.f16)``. Names are symbols.
+
+    `shape` lists numbers and names; `dtype` is the element type.
+    """
+    return ArrayType(tuple(shape), dtype)
+
+
+def trace(fn: Callable[..., Any], *specs: Any, name: str | None = None) -> TiledGraph:
+    """The graph of ``fn`` for arguments like `specs`: :func:`array` types, ``tw.spec``, or arrays.
+
+    `fn` returns an array or a tuple of arrays. `name` is the graph's, else the function's. Raises CompileError for
+    what no graph can say, with the function's line.
+    """
+    parameters = [
+        p.name for p in inspect.signature(fn).parameters.values() if p.default is p.empty
+    ][: len(specs)]
+    if len(parameters) != len(specs):
+        raise CompileError(f"{fn.__name__} takes {len(parameters)} arrays, {len(specs)} are given")
+    graph = TiledGraph(name or fn.__name__)
+    if not graph.name.isidentifier():
+        graph.name = "graph"
+    recorder = Recorder(graph)
+    arguments = [recorder.input(p, s) for p, s in zip(parameters, specs, strict=True)]
+    result = fn(*arguments)
+    results = result if isinstance(result, tuple) else (result,)
+    graph.results = tuple(recorder.output(r, i, len(results)) for i, r in enumerate(results))
+    return graph.validate()
+
+
+class Recorder:
+    """The graph that is being traced, and what adds to it."""
+
+    def __init__(self, graph: TiledGraph):
+        self.graph = graph
+        self.counts: dict[str, int] = {}
+
+    def input(self, name: str, spec: Any) -> Traced:
+        if isinstance(spec, ArrayType):
+            shape, dtype = spec.shape, spec.dtype
+        elif isinstance(spec, DType) or not hasattr(spec, "shape"):
+            raise CompileError(
+                f"the specification of {name} is {spec!r}",
+                hint='tw.graph.array(["M", 64], tw.f16), tw.spec((128, 64), tw.f16), or an array',
+            )
+        else:
+            from tilewright.runtime.arrays import describe
+
+            described = describe(spec, name)
+            shape, dtype = described.shape, described.dtype
+        extents = tuple(affine(e) for e in shape)
+        symbols = dict.fromkeys(self.graph.symbols)
+        symbols.update((n, None) for e in extents for n in e.names)
+        self.graph.symbols = tuple(symbols)
+        self.graph.add(Buffer(self.fresh(name), GLOBAL, extents, dtype, "input"))
+        return Traced.of(self, self.graph.buffers[name])
+
+    def output(self, value: Any, number: int, of: int) -> str:
+        if not isinstance(value, Traced) or value.recorder is not self:
+            raise CompileError(f"the function returns {value!r}, which is no traced array")
+        buffer = self.graph.buffers[value.buffer]
+        plain = value.is_plain and buffer.role == "local" and buffer.alias_of is None
+        if not plain:
+            value = value.copied()
+            buffer = self.graph.buffers[value.buffer]
+        name = self.fresh("out" if of == 1 else f"out{number}") if plain else buffer.name
+        self.rename(buffer.name, name)
+        self.graph.buffers[name] = replace(self.graph.buffers[name], role="output")
+        return name
+
+    def rename(self, old: str, new: str) -> None:
+        """Gives a Buffer the name of the output that it is."""
+        if old == new:
+            return
+        graph = self.graph
+
+        def access(a: Access) -> Access:
+            entries = tuple(
+                Gather(access(e.index)) if isinstance(e, Gather) else e for e in a.entries
+            )
+            return Access(new if a.buffer == old else a.buffer, entries)
+
+        def operand(o: Operand) -> Operand:
+            return replace(o, access=access(o.access)) if isinstance(o, TiledEdge) else o
+
+        graph.buffers = {
+            new if n == old else n: replace(
+                b,
+                name=new if n == old else n,
+                alias_of=new if b.alias_of == old else b.alias_of,
+            )
+            for n, b in graph.buffers.items()
+        }
+        for task in graph.tasks:
+            task.name = new if task.name == old else task.name
+            task.nodes = [
+                replace(
+                    n,
+                    operands=tuple(map(operand, n.operands)),
+                    store=replace(n.store, access=access(n.store.access)),
+                )
+                for n in task.nodes
+                if isinstance(n, Operation)
+            ]
+
+    def fresh(self, base: str) -> str:
+        """A name that no Buffer and no symbol has."""
+        taken = {*self.graph.buffers, *self.graph.symbols}
+        if base not in taken:
+            return base
+        number = self.counts.get(base, 1)
+        while f"{base}_{number}" in taken:
+            number += 1
+        self.counts[base] = number
+        return f"{base}_{number}"
+
+    def axes(self, count: int) -> list[str]:
+        """i, j, k, ..., z, i1, j1, ... without the names of inputs and symbols."""
+        taken = {b.name for b in self.graph.inputs}.union(self.graph.symbols)
+        letters = (a + n for n in ("", *map(str, range(1, 99))) for a in LETTERS)
+        return list(islice((a for a in letters if a not in taken), count))
+
+    def add(
+        self,
+        op: str,
+        operands: Sequence[Operand],
+        extents: Sequence[Affine],
+        kept: Sequence[int],
+        dtype: DType,
+        *,
+        combine: Combine | None = None,
+        attributes: tuple[tuple[str, Any], ...] = (),
+        name: str | None = None,
+    ) -> Traced:
+        """A Task over axes i, j, ... of ``extents``; its result keeps those numbered ``kept``."""
+        axes = self.axes(len(extents))
+        target = self.fresh(name or op)
+        shape = tuple(extents[i] for i in kept)
+        self.graph.add(Buffer(target, GLOBAL, shape, dtype))
+        at = Access(target, tuple(Index(affine(axes[i])) for i in kept))
+        operation = Operation(op, tuple(operands), TiledEdge("store", at, combine), attributes)
+        single = {n: Affine() for n, e in zip(axes, extents, strict=True) if e.number == 1}
+        space = tuple(Axis(n, e) for n, e in zip(axes, extents, strict=True) if n not in single)
+        self.graph.tasks.append(Task(target, space, [substituted(operation, single)]))
+        return Traced.of(self, self.graph.buffers[target])
+
+
+__all__ = ["ArrayType", "Recorder", "array", "trace"]

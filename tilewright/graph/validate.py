@@ -1,0 +1,302 @@
+"""What makes a graph legal. Each message names the node, the edge and, where there is one, the element.
+
+- Access maps fit their Buffers in rank; of what an Operation reads and writes the shapes agree.
+- Slices and indices stay inside of their Buffer for the iterations of the Tasks around, as far as the extents are
+  numbers; a last tile may reach over the end by less than a step.
+- A Buffer is written before it is read; inputs are not written; every element of an output is written, and none
+  twice unless the store accumulates: every axis around a plain store moves it.
+- An edge from register to global memory (or back) past a level that a Buffer of the graph stands at is legal:
+  :func:`skipped_levels` reports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tilewright.diagnostics import CompileError
+from tilewright.graph.affine import Affine
+from tilewright.graph.nodes import (
+    GLOBAL,
+    LEVELS,
+    Access,
+    Axis,
+    Buffer,
+    Entry,
+    Gather,
+    Index,
+    Operation,
+    Slice,
+    Task,
+    TiledGraph,
+    walk,
+)
+from tilewright.graph.operations import operation as entry_of
+from tilewright.graph.text import print_access, print_operation
+
+
+def validate(graph: TiledGraph) -> None:
+    """Raises CompileError for the first rule that the graph breaks."""
+    _Checks(graph).run()
+
+
+class _Checks:
+    def __init__(self, graph: TiledGraph):
+        self.graph = graph
+        self.written = {graph.memory(b.name) for b in graph.inputs}
+        self.written |= {graph.memory(b.name) for b in graph.buffers.values() if b.zeroed}
+        self.stores: dict[str, list[tuple[Operation, tuple[Axis, ...]]]] = {}
+
+    def run(self) -> None:
+        for buffer in self.graph.buffers.values():
+            self.buffer(buffer)
+        for around, operation in walk(self.graph.tasks):
+            axes = tuple(axis for task in around for axis in task.axes)
+            self.operation(operation, around[-1], axes)
+        for name in self.graph.results:
+            memory = self.graph.memory(name)
+            if memory not in self.written:
+                raise CompileError(f"output {name} is never written")
+        for buffer in self.graph.buffers.values():
+            if buffer.role == "output":
+                self.covered(buffer)
+
+    def buffer(self, buffer: Buffer) -> None:
+        if buffer.level not in LEVELS:
+            raise CompileError(
+                f"Buffer {buffer.name} stands at level {buffer.level!r}",
+                rule=f"the levels are {', '.join(LEVELS)}",
+            )
+        if buffer.role != "local" and buffer.level != GLOBAL:
+            raise CompileError(f"{buffer.role} {buffer.name} must stand in global memory")
+        for extent in buffer.shape:
+            if extent.number is not None and extent.number < 0:
+                raise CompileError(f"Buffer {buffer.name} has the extent {extent}")
+        for name in (n for extent in buffer.shape for n in extent.names):
+            if name not in self.graph.symbols:
+                raise CompileError(f"Buffer {buffer.name}: {name} is no symbol of the graph")
+        if buffer.alias_of is not None:
+            origin = self.graph.buffers.get(buffer.alias_of)
+            if origin is None or origin.dtype != buffer.dtype or origin.level != buffer.level:
+                raise CompileError(f"Buffer {buffer.name} is no other shape of {buffer.alias_of}")
+
+    def operation(self, operation: Operation, task: Task, axes: Sequence[Axis]) -> None:
+        where = f"Task {task.name}: {print_operation(self.graph, operation)}"
+        entry = entry_of(operation.op)
+        if entry is None:
+            raise CompileError(f"{where}: there is no operation {operation.op}")
+        if len(operation.operands) != entry.arity:
+            raise CompileError(
+                f"{where}: {operation.op} takes {entry.arity} operands, not {len(operation.operands)}"
+            )
+        for edge in operation.edges:
+            for access in edge.access.accesses():
+                self.access(access, edge.direction, where, axes)
+        for edge in operation.loads:
+            for access in edge.access.accesses():
+                if self.graph.memory(access.buffer) not in self.written:
+                    raise CompileError(
+                        f"{where}: the load of {access.buffer} comes before anything is stored there",
+                        hint=f"put the node that writes {access.buffer} before it",
+                    )
+        target = operation.store.access
+        for access in list(target.accesses())[1:]:
+            if self.graph.memory(access.buffer) not in self.written:
+                raise CompileError(
+                    f"{where}: the indices {access.buffer} are read before they are written"
+                )
+        buffer = self.graph.buffers[target.buffer]
+        if buffer.role == "input":
+            raise CompileError(f"{where}: the store goes to input {buffer.name}")
+        self.shapes(operation, where)
+        self.written.add(self.graph.memory(target.buffer))
+        self.stores.setdefault(target.buffer, []).append((operation, tuple(axes)))
+        if buffer.level == GLOBAL and operation.store.combine is None:
+            self.once(operation, buffer, where, axes)
+
+    def access(self, access: Access, what: str, where: str, axes: Sequence[Axis]) -> None:
+        buffer = self.graph.buffers.get(access.buffer)
+        if buffer is None:
+            raise CompileError(f"{where}: the {what} is of {access.buffer}, which is no Buffer")
+        if len(access.entries) != len(buffer.shape):
+            raise CompileError(
+                f"{where}: the {what} {print_access(self.graph, access)} has {len(access.entries)} "
+                f"entries, and {buffer.name} {len(buffer.shape)} dimensions"
+            )
+        for dimension, (entry, extent) in enumerate(zip(access.entries, buffer.shape, strict=True)):
+            fault = _outside(entry, extent, axes)
+            if fault is not None:
+                raise CompileError(
+                    f"{where}: the {what} {print_access(self.graph, access)} reaches element {fault} "
+                    f"of dimension {dimension} of {buffer.name}, which has {extent}"
+                )
+            if isinstance(entry, Gather):
+                index = self.graph.buffers.get(entry.index.buffer)
+                if index is not None and not index.dtype.is_integer:
+                    raise CompileError(
+                        f"{where}: the indices {index.name} of the {what} have elements of {index.dtype}"
+                    )
+
+    def shapes(self, operation: Operation, where: str) -> None:
+        """What is stored has the shape of the result, and operands broadcast to it."""
+        wanted = operation.store.access.shape
+        loads = [(e, e.access.shape) for e in operation.loads]
+        entry = entry_of(operation.op)
+        if entry is None or entry.kind not in ("elementwise", "mma", "reduce", "transpose"):
+            return
+        if entry.kind == "mma" and len(loads) == 2:
+            (a, left), (b, right) = loads
+            if left == right == ():
+                return
+            if len(left) != 2 or len(right) != 2 or left[1] != right[0]:
+                raise CompileError(
+                    f"{where}: the edges {print_access(self.graph, a.access)} {_shape(left)} and "
+                    f"{print_access(self.graph, b.access)} {_shape(right)} are no operands of a product"
+                )
+            result = (left[0], right[1])
+        elif entry.kind == "reduce" and loads and loads[0][1]:
+            axis = operation.attribute("axis")
+            shape = loads[0][1]
+            if axis not in range(len(shape)):
+                raise CompileError(f"{where}: axis {axis} is none of {_shape(shape)}")
+            result = (*shape[:axis], Affine((), 1), *shape[axis + 1 :])
+        elif entry.kind == "transpose" and loads:
+            result = loads[0][1][::-1]
+        else:
+            for edge, shape in loads:
+                padded = (*(Affine((), 1) for _ in wanted[len(shape) :]), *shape)
+                if len(shape) > len(wanted) or any(
+                    a != b and a.number != 1 for a, b in zip(padded, wanted, strict=True)
+                ):
+                    raise CompileError(
+                        f"{where}: the load {print_access(self.graph, edge.access)} has shape "
+                        f"{_shape(shape)}, the store {_shape(wanted)}"
+                    )
+            return
+        if result != wanted:
+            raise CompileError(
+                f"{where}: the result has shape {_shape(result)}, the store {_shape(wanted)}"
+            )
+
+    def once(self, op: Operation, buffer: Buffer, where: str, axes: Sequence[Axis]) -> None:
+        """A plain store to global memory is moved by every axis around it."""
+        moved = op.store.access.names
+        for axis in axes:
+            single = axis.extent.number is not None and axis.extent.number <= axis.step
+            if axis.name not in moved and not single:
+                raise CompileError(
+                    f"{where}: every iteration of {axis.name} writes the same elements of {buffer.name}, "
+                    f"the first among them {_first(op.store.access)}",
+                    rule="an element is written once, or accumulated into",
+                    hint=f"accumulate (+=), or move the store out of the loop over {axis.name}",
+                )
+
+    def covered(self, buffer: Buffer) -> None:
+        """Every element of an output is written: along each dimension the stores reach the extent."""
+        if buffer.zeroed or buffer.alias_of is not None:
+            return
+        stores = self.stores.get(buffer.name)
+        if stores is None:
+            return  # through another shape of its memory
+        for dimension, extent in enumerate(buffer.shape):
+            reach: list[Affine] = []
+            for operation, axes in stores:
+                end = _end(operation.store.access.entries[dimension], axes)
+                if end is None:
+                    return
+                reach.append(end)
+            if not any(_covers(end, extent) for end in reach):
+                raise CompileError(
+                    f"output {buffer.name}: element {reach[-1]} of dimension {dimension} is never written",
+                    rule=f"every one of its {extent} elements is",
+                )
+
+
+def skipped_levels(graph: TiledGraph) -> list[str]:
+    """The edges that pass by a level at which the graph has Buffers: legal, and worth a look."""
+    found: list[str] = []
+    levels = {b.level for b in graph.buffers.values()}
+    for around, operation in walk(graph.tasks):
+        target = LEVELS.index(graph.buffers[operation.store.access.buffer].level)
+        for edge in operation.loads:
+            source = LEVELS.index(graph.buffers[edge.access.buffer].level)
+            low, high = sorted((source, target))
+            skipped = [level for level in LEVELS[low + 1 : high] if level in levels]
+            if skipped:
+                text = print_access(graph, edge.access)
+                found.append(
+                    f"Task {around[-1].name}: {operation.name}: the load {text} skips {', '.join(skipped)}"
+                )
+    return found
+
+
+def _outside(entry: Entry, extent: Affine, axes: Sequence[Axis]) -> int | None:
+    """An element that the entry reaches outside of its dimension; None where none is known."""
+    if extent.number is None or isinstance(entry, Gather):
+        return None
+    start = entry.at if isinstance(entry, Index) else entry.start
+    size = 1 if isinstance(entry, Index) else entry.size.number
+    low = high = start.constant
+    slack = 0
+    by_name = {axis.name: axis for axis in axes}
+    for name, factor in start.terms:
+        axis = by_name.get(name)
+        if axis is None or axis.extent.number is None:
+            return None
+        last = max(0, -(-axis.extent.number // axis.step) - 1) * axis.step
+        low, high = low + min(0, factor * last), high + max(0, factor * last)
+        slack = max(slack, abs(factor) * axis.step - 1)
+    if low < 0:
+        return low
+    if size is None:
+        return None
+    # A tile may reach over the end; the part outside reads as padding and is not written.
+    if slack:
+        return high if high >= extent.number else None
+    return high + size - 1 if high + size > extent.number else None
+
+
+def _end(entry: Entry, axes: Sequence[Axis]) -> Affine | None:
+    """Past-the-last element that a store reaches along a dimension; None where it depends on data."""
+    if isinstance(entry, Gather):
+        return None
+    start = entry.at if isinstance(entry, Index) else entry.start
+    size = Affine((), 1) if isinstance(entry, Index) else entry.size
+    by_name = {axis.name: axis for axis in axes}
+    if len(start.terms) == 1 and start.constant == 0:
+        name, factor = start.terms[0]
+        axis = by_name.get(name)
+        if axis is None:
+            return None
+        if factor == 1 and size.number is not None and size.number >= axis.step:
+            return axis.extent
+        return axis.extent * factor + (size - axis.step * factor)
+    if start.terms:
+        return None
+    return start + size
+
+
+def _covers(end: Affine, extent: Affine) -> bool:
+    rest = (end - extent).number
+    return rest is None or rest >= 0
+
+
+def _first(access: Access) -> str:
+    zero = access.substitute(dict.fromkeys(access.names, 0))
+    parts = [
+        str(e.at) if isinstance(e, Index) else str(e.start) if isinstance(e, Slice) else "*"
+        for e in zero.entries
+    ]
+    return f"[{', '.join(parts)}]"
+
+
+def _shape(shape: Sequence[Affine]) -> str:
+    return f"[{', '.join(map(str, shape))}]"
+
+
+def buffers_of(operations: Iterator[Operation]) -> dict[str, None]:
+    """The names of the Buffers that Operations load from or store to, in order."""
+    found: dict[str, None] = {}
+    for operation in operations:
+        for edge in operation.edges:
+            found.update((access.buffer, None) for access in edge.access.accesses())
+    return found
