@@ -173,6 +173,10 @@ def wrong(X, n, CASE: tw.constexpr):
         tw.load_tile(t, padding="zero")
     elif CASE == "mask":
         tw.load_gather(s, x)
+    elif CASE == "mask of a load":
+        tw.load_tile(t, tw.arange(0, 4) < n)
+    elif CASE == "mask of a store":
+        tw.store_tile(x, t, n)
     elif CASE == "hint":
         tw.load_tile(t, l2_hint="warm")
     elif CASE == "write hint":
@@ -199,6 +203,8 @@ def wrong(X, n, CASE: tw.constexpr):
         ("padding", "padding must be a number of compile time", "n"),
         ("padding string", "padding must be a number", '"zero"'),
         ("mask", "mask must be a value of i1", "x"),
+        ("mask of a load", "mask is 1x4 value of i1, the tile is 4x8 tile", "tw.arange(0, 4) < n"),
+        ("mask of a store", "mask must be a value of i1", "n"),
         ("hint", "'warm' is no cache hint", '"warm"'),
         ("write hint", "l1_hint", None),
         ("locality", "locality is 0, 1, 2 or 3", "7"),

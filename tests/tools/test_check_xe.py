@@ -64,6 +64,17 @@ PROGRAMS = {
       %z = xegpu.dpas %x, %y : vector<16x32xtf32>, vector<32x32xtf32> -> vector<16x32xf32>
       xegpu.store_nd %z, %v[0, 0] : vector<16x32xf32>, !xegpu.tensor_desc<16x32xf32, #l>
       gpu.return } }""",
+    "pairs that a transposed load of the oldest text keeps": """
+    gpu.module @m { gpu.func @f(%a: memref<16x32xf16>, %b: memref<16x32xf16>, %c: memref<8x16xf32>) kernel {
+      %t = xegpu.create_nd_tdesc %a[8, 2] : memref<16x32xf16> -> !xegpu.tensor_desc<8x16xf16>
+      %u = xegpu.create_nd_tdesc %b[0, 18] : memref<16x32xf16> -> !xegpu.tensor_desc<16x16xf16>
+      %v = xegpu.create_nd_tdesc %c[0, 0] : memref<8x16xf32> -> !xegpu.tensor_desc<8x16xf32>
+      %x = xegpu.load_nd %t : !xegpu.tensor_desc<8x16xf16> -> vector<8x16xf16>
+      %y = xegpu.load_nd %u {transpose_bit_width = 32 : i32, transpose = array<i64: 1, 0>} :
+        !xegpu.tensor_desc<16x16xf16> -> vector<8x16x2xf16>
+      %z = xegpu.dpas %x, %y : vector<8x16xf16>, vector<8x16x2xf16> -> vector<8x16xf32>
+      xegpu.store_nd %z, %v : vector<8x16xf32>, !xegpu.tensor_desc<8x16xf32>
+      gpu.return } }""",
     "owners change in a loop": """
     #l = #xegpu.layout<sg_layout = [4, 2], sg_data = [16, 16]>
     #k = #xegpu.layout<sg_layout = [2, 4], sg_data = [32, 8]>

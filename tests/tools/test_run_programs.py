@@ -17,7 +17,18 @@ def test_programs_print_what_they_say(path, capfd):
     assert main(["run", "--filecheck", str(path)]) == 0, capfd.readouterr().err
     said = capfd.readouterr().err
     assert "reference executor" not in said
-    assert ("fresh device memory is zero" in said) == ("as the driver left it" in path.read_text())
+
+
+def test_memory_that_nothing_wrote(capfd):
+    """It is zero, as drivers give it; garbage when asked for; and a check finds who reads it."""
+    path = str(PROGRAMS / "rows_in_threads.mlir")
+    assert main(["run", "--filecheck", "--device-memory", "poison", path]) == 1
+    assert "2209,  nan" in capfd.readouterr().err
+    assert main(["run", path]) == 0
+    assert "2209,  0" in capfd.readouterr().out
+    assert main(["run", "--check", path]) == 1
+    said = capfd.readouterr().out
+    assert "rows_in_threads.mlir:31:11: error: gpu.memcpy reads uninitialised memory" in said
 
 
 @pytest.mark.parametrize("flags", [["run", "--target", "reference"], ["run", "--check"], ["check"]])

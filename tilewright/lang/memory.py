@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Attribute, SSAValue
 
@@ -31,6 +32,7 @@ from tilewright.lang.values import Array, Number, Operand, Tile, Value, describe
 @language
 def load_tile(
     tile: Tile,
+    mask: Value | None = None,
     *,
     padding: float = 0,
     l1_hint: str | None = None,
@@ -40,9 +42,11 @@ def load_tile(
 ) -> Value:
     """The elements of a block tile, as a value of the tile's shape and dtype.
 
-    Elements outside the array read as ``padding``, a number of compile time. The cache hints are
+    Elements outside the array, and those where ``mask`` (i1, broadcast to the tile's shape) is
+    false, are ``padding``, a number of compile time. A mask says what the value is, not what is read:
+    of elements that are masked off the array's may be read all the same. The cache hints are
     "cached", "uncached", "streaming" or "read_invalidate", and concern speed only.
-    Source: XeTile RFC, load_tile.
+    Source: XeTile RFC, load_tile; the mask is ours.
 
     >>> @tw.kernel
     ... def padded(X, Y):
@@ -60,14 +64,21 @@ def load_tile(
         l2_hint=hint_attr(l2_hint, "l2_hint"),
         l3_hint=hint_attr(l3_hint, "l3_hint"),
     )
-    result = emitter("load_tile").emit_checked(op).results[0]
-    return mapped(Value(result, tile.dtype, tile.shape), wg_map)
+    current = emitter("load_tile")
+    value = Value(current.emit_checked(op).results[0], tile.dtype, tile.shape)
+    wanted = _mask(mask, tile)
+    if wanted is not None:
+        other = broadcast_to(_constant(padding, tile.dtype), tile.shape)
+        chosen = arith.SelectOp(wanted, computed(value), computed(other))
+        value = Value(current.result(chosen), tile.dtype, tile.shape)
+    return mapped(value, wg_map)
 
 
 @language
 def store_tile(
     value: Operand,
     tile: Tile,
+    mask: Value | None = None,
     *,
     l1_hint: str | None = None,
     l2_hint: str | None = None,
@@ -76,7 +87,9 @@ def store_tile(
     """Writes a value to the elements of a block tile; those outside the array are dropped.
 
     The value has the tile's dtype (convert with ``x.to(C.dtype)``) and a shape that broadcasts to
-    the tile's; a number of compile time is written everywhere. Source: XeTile RFC, store_tile.
+    the tile's; a number of compile time is written everywhere. Elements where ``mask`` (i1, broadcast
+    to the tile's shape) is false are left as they are. Source: XeTile RFC, store_tile; the
+    mask is ours.
 
     >>> @tw.kernel
     ... def fill(Y):
@@ -84,12 +97,20 @@ def store_tile(
     >>> y = np.zeros((2, 3), np.int32); fill[1](y); y
     array([[7, 7, 0],
            [7, 7, 0]], dtype=int32)
+
+    >>> @tw.kernel
+    ... def clamp(Y):
+    ...     y = tw.init_tile(Y, [0], (1, 4))
+    ...     tw.store_tile(0, y, tw.load_tile(y) < 0)
+    >>> y = np.array([1, -2, 3, -4], np.int32); clamp[1](y); y.tolist()
+    [1, 0, 3, 0]
     """
     tile = _block(tile, "store_tile", "store_scatter")
     written = _written(value, tile, "store_tile")
     op = xetile.StoreTileOp(
         written,
         tile.ssa,
+        mask=_mask(mask, tile),
         l1_hint=hint_attr(l1_hint, "l1_hint"),
         l2_hint=hint_attr(l2_hint, "l2_hint"),
         l3_hint=hint_attr(l3_hint, "l3_hint"),

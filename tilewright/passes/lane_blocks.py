@@ -169,8 +169,7 @@ class Blocks(NewBody):
         if op.packed is not None:
             packed = packing_factor(tdesc.element_type)
         elif op.transposes and op.permutation is not None:
-            width = op.transpose_bit_width
-            unit = 1 if width is None else width.value.data // bits
+            unit = op.together
             base = len(lead)
             outer = list(range(base))
             if unit == 1:

@@ -21,7 +21,7 @@ from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu import distribution
 from tilewright.dialects.xegpu.compute import matrix_dims, packing_factor
-from tilewright.dialects.xegpu.rules_block import full_load_shape, load_shapes
+from tilewright.dialects.xegpu.rules_block import full_load_shape, whole_shapes
 from tilewright.dialects.xegpu.types import TensorDescType, element_bits
 from tilewright.reference import access, numerics
 from tilewright.reference.barriers import NamedBarrier
@@ -147,8 +147,7 @@ def _arranged(op: xegpu.LoadNdOp, blocks: Array) -> Array:
         return _packed(blocks, result[2])
     if not op.transposes or op.permutation is None:
         return blocks
-    width = op.transpose_bit_width
-    unit = 1 if width is None else width.value.data // element_bits(tdesc.element_type)
+    unit = op.together
     if unit == 1:
         return blocks.transpose(*outer, *(base + d for d in op.permutation))
     split = blocks.reshape(*lead, shape[0], shape[1] // unit, unit)
@@ -165,8 +164,7 @@ def _packed(blocks: Array, factor: int) -> Array:
 def load_nd(site: Site, op: xegpu.LoadNdOp, desc: TileValue, *_: Any) -> Array:
     tdesc, given = op.tdesc, _shape(op.value.type)
     desc = _here(site, op, desc)
-    whole = load_shapes(full_load_shape(op), tdesc.array_length)
-    if given in whole:
+    if given in whole_shapes(op):
         blocks = _arranged(op, _load_wide(site, tdesc, desc))
         return blocks.reshape(blocks.shape[0], *given)
     if len(given) > 2:  # the early text's packed load without `packed`
@@ -206,8 +204,7 @@ def _fragment(
         if op.packed is not None:
             packed = packing_factor(tdesc.element_type)
         elif op.transposes:
-            width = op.transpose_bit_width
-            unit = 1 if width is None else width.value.data // bits
+            unit = op.together
     return block_fragment(op, shape, bits, lanes, unit, packed)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
 
@@ -41,9 +41,11 @@ from tilewright.runtime.key import (
 from tilewright.targets.base import (
     Bindable,
     CompileOptions,
+    Elsewhere,
     Grid,
     Preparable,
     PreparedLaunch,
+    get_target,
     with_options,
 )
 
@@ -170,7 +172,7 @@ class Launcher:
     ) -> tuple[list[ArrayArg | ScalarType], dict[str, Any], CompileOptions]:
         """What one value per parameter is: run-time arguments, constexprs, options of the launch."""
         bound = self.binder.bind(values)
-        return bound.types, bound.constexprs, self._options(bound.arrays)
+        return bound.types, bound.constexprs, self._chosen(bound.arrays)[0]
 
     def launch(self, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Runs the program once for every point of ``grid`` (an int or 1 to 3 ints)."""
@@ -254,6 +256,10 @@ class Launcher:
                     f"kernel {kernel.name} indexes {name} as one flat array, but its strides "
                     f"{arg.strides} leave gaps in shape {arg.shape}"
                 )
+                if i in kernel.stored:  # of a copy, what the kernel writes would be lost
+                    return _Plan(
+                        None, what, f"allocate {name} contiguous: numpy.empty(shape, dtype)"
+                    )
                 return _Plan(None, what, f"pass numpy.ascontiguousarray({name})")
         executable = kernel.executable
         prepared = executable.prepare(bound.args) if isinstance(executable, Preparable) else None
@@ -278,7 +284,14 @@ class Launcher:
         """The kernel compiled for arguments like these (arrays or ``ArraySpec``), not run."""
         launcher = self.with_options(options) if options else self
         bound = launcher.binder.bind(launcher.binder.values(args, kwargs))
-        return launcher._kernel(bound, launcher._options(bound.arrays))
+        chosen, device = launcher._chosen(bound.arrays)
+        if device is not None and runs_on_host(chosen) != (device == "cpu"):
+            # Where these arrays lie says nothing of where those of a launch will.
+            bound.types[:] = [
+                replace(t, pointer=0, device="spec") if isinstance(t, ArrayArg) else t
+                for t in bound.types
+            ]
+        return launcher._kernel(bound, chosen)
 
     def _kernel(self, bound: Bound, options: CompileOptions) -> CompiledKernel:
         """The kernel for these arguments: compiled when no signature like theirs was before."""
@@ -300,7 +313,25 @@ class Launcher:
         return found
 
     def _options(self, arrays: Sequence[ArrayArg]) -> CompileOptions:
-        """The options of a launch on ``arrays``: the kernel's own, then the knobs, then theirs."""
+        """The options of a launch on ``arrays``, which the target has to reach."""
+        options, device = self._chosen(arrays)
+        if device is None or runs_on_host(options) == (device == "cpu"):
+            return options
+        target = get_target(options.target)
+        if isinstance(target, Elsewhere) and (missing := target.missing()) is not None:
+            raise UnsupportedError(
+                f"target {options.target!r} cannot run here: {missing}",
+                hint="kernel.compile(..., target=...) needs no device; a launch without a target"
+                " runs where its arrays are",
+            )
+        there = "x.to('cuda') of a torch tensor" if device == "cpu" else "x.cpu()"
+        raise UnsupportedError(
+            f"target {options.target!r} cannot reach arrays on {device}",
+            hint=f"move them ({there}), or leave the target out: it follows the arrays",
+        )
+
+    def _chosen(self, arrays: Sequence[ArrayArg]) -> tuple[CompileOptions, str | None]:
+        """The kernel's own options, then the knobs, then those of the arrays; and the arrays' device."""
         settings = knobs.current()
         chosen = dict(self.overrides)
         devices = sorted({a.device for a in arrays if a.device != "spec"})
@@ -309,16 +340,10 @@ class Launcher:
                 f"the arrays of one launch live on {' and '.join(devices)}",
                 hint="move them to one device",
             )
-        device = devices[0] if devices else "cpu"
-        chosen.setdefault("target", settings.target or device.partition(":")[0])
+        device = devices[0] if devices else None
+        chosen.setdefault("target", settings.target or (device or "cpu").partition(":")[0])
         chosen.setdefault("num_threads", settings.num_threads)
-        options = with_options(CompileOptions(), chosen)
-        if devices and runs_on_host(options) != (device == "cpu"):
-            raise UnsupportedError(
-                f"target {options.target!r} cannot reach arrays on {device}",
-                hint="leave the target out: it follows the arrays",
-            )
-        return options
+        return with_options(CompileOptions(), chosen), device
 
 
 _tensors: list[frozenset[Any]] = [frozenset()]

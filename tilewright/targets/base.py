@@ -167,6 +167,15 @@ class Target(Protocol):
         ...
 
 
+@runtime_checkable
+class Elsewhere(Protocol):
+    """A target whose kernels run on a device of its own, which a machine may lack."""
+
+    def missing(self) -> str | None:
+        """What is missing to run kernels here, as a sentence; None where they run."""
+        ...
+
+
 TARGETS: Mapping[str, tuple[str, str]] = {
     "reference": ("tilewright.targets.reference", "numpy meaning of every op, with checking mode"),
     "cpu": ("tilewright.targets.cpu", "x86-64: AMX, AVX-512, AVX2 or generic vectors"),

@@ -42,6 +42,9 @@ INVALID = [
      f"%t = xegpu.create_nd_tdesc %m : memref<24x32xf32> -> {T}<8xf32, {SCATTER}>",
      "Expects a non-scattered TensorDesc"),
     ("%m: f32", f"%t = xegpu.create_nd_tdesc %m : f32 -> {T}<8x16xf32>", "source must be a memref"),
+    (f"%t: {T}<16x16xf16>", f"%v = xegpu.load_nd %t[0, 0] <{{transpose = array<i64: 1, 0>, "
+     f"transpose_bit_width = 32 : i32}}> : {T}<16x16xf16> -> vector<16x8x2xf16>",
+     "Result shape [16, 8, 2] is not consistent with tensor descriptor"),
     # tensor_desc
     (f"%t: {T}<f32>", "", "expected non-zero rank tensor"),
     (f"%t: {T}<8x16xindex>", "", "unsupported element type 'index': expected integer or float"),

@@ -22,6 +22,7 @@ ARGUMENTS = {
     "%j": "index",
     "%idx": "vector<8x16xindex>",
     "%mask": "vector<8x16xi1>",
+    "%on": "vector<32x32xi1>",
     "%w": "vector<8x16xf32>",
     "%t": "!xetile.tile<32x32xf16>",
     "%ts": SCATTERED,
@@ -65,6 +66,7 @@ CANONICAL = [
     "xetile.store_tile %a, %t : vector<32x32xf16>, !xetile.tile<32x32xf16>",
     "xetile.store_tile %a, %t {l1_hint = #xetile.cache_hint<write_back>} : vector<32x32xf16>, "
     "!xetile.tile<32x32xf16>",
+    "xetile.store_tile %n, %ti, %on : vector<32x32xi32>, !xetile.tile<32x32xi32>, vector<32x32xi1>",
     "xetile.prefetch_tile %t : !xetile.tile<32x32xf16>",
     "xetile.prefetch_tile %t locality<1> {l2_hint = #xetile.cache_hint<cached>} : "
     "!xetile.tile<32x32xf16>",

@@ -213,6 +213,11 @@ ILLEGAL: dict[str, tuple[dict[str, str], str, str]] = {
         "xetile.store_tile %v, %t : vector<16x32xf16>, !xetile.tile<32x32xf16>",
         "value of shape 16x32 doesn't match the tile's shape 32x32",
     ),
+    "mask of a store": (
+        {"%t": "!xetile.tile<32x32xf16>", "%v": "vector<32x32xf16>", "%m": "vector<32x1xi1>"},
+        "xetile.store_tile %v, %t, %m : vector<32x32xf16>, !xetile.tile<32x32xf16>, vector<32x1xi1>",
+        "mask must be a vector of i1 of the tile's shape 32x32, got vector<32x1xi1>",
+    ),
     "locality": (
         {"%t": "!xetile.tile<32x32xf16>"},
         "xetile.prefetch_tile %t locality<4> : !xetile.tile<32x32xf16>",

@@ -199,10 +199,13 @@ def test_products_of_whole_tiles_of_subgroups(rng, element):
         np.testing.assert_array_equal(c, a.astype(np.int64) @ b.astype(np.int64))
 
 
+PAIRS = "transpose = array<i64: 1, 0>, transpose_bit_width = 32 : i32"
 WHOLE = [
     ("f16", (16, 16), "packed", "8x16x2"),
     ("f16", (16, 16), "transpose = array<i64: 1, 0>", "16x16"),
     ("f32", (8, 16), "transpose = array<i64: 1, 0>", "16x8"),
+    ("f16", (16, 8), PAIRS, "4x32"),
+    ("f16", (16, 8), PAIRS, "4x16x2"),
     ("i8", (32, 16), "packed", "8x16x4"),
     ("i32", (2, 24), "", "2x24"),
 ]

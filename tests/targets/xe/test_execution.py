@@ -177,6 +177,38 @@ def test_shared_memory(rng: np.random.Generator) -> None:
     agree(text, arrays, [1, 2])
 
 
+def test_a_counter_and_the_subgroup_of_a_place(rng: np.random.Generator) -> None:
+    """Every subgroup reads and writes in a loop whose trip count is known at run time: a CPU's OpenCL runtime that
+    starts the sums of both wrongly left out elements of the second half of the subgroups."""
+    text = (
+        kernels.head("%x: memref<4x256xf32>, %y: memref<4x256xf32>, %n: memref<1xi32>", subgroups=8)
+        + """
+    %c0 = arith.constant 0 : index
+    %c2 = arith.constant 2 : index
+    %c4 = arith.constant 4 : index
+    %c16 = arith.constant 16 : index
+    %c64 = arith.constant 64 : index
+    %sg = gpu.subgroup_id : index
+    %half = arith.divui %sg, %c4 : index
+    %row = arith.muli %half, %c2 : index
+    %quarter = arith.remui %sg, %c4 : index
+    %column = arith.muli %quarter, %c16 : index
+    %told = memref.load %n[%c0] : memref<1xi32>
+    %end = arith.index_cast %told : i32 to index
+    %tx = xegpu.create_nd_tdesc %x : memref<4x256xf32> -> !xegpu.tensor_desc<2x16xf32>
+    %ty = xegpu.create_nd_tdesc %y : memref<4x256xf32> -> !xegpu.tensor_desc<2x16xf32>
+    scf.for %k = %c0 to %end step %c64 {
+      %at = arith.addi %k, %column : index
+      %v = xegpu.load_nd %tx[%row, %at] : !xegpu.tensor_desc<2x16xf32> -> vector<2xf32>
+      xegpu.store_nd %v, %ty[%row, %at] : vector<2xf32>, !xegpu.tensor_desc<2x16xf32>
+    }"""
+        + kernels.FOOT
+    )
+    x = random(rng, (4, 256), "f32")
+    (y,) = agree(text, [x, np.full_like(x, np.nan), np.array([256], np.int32)], [1])
+    np.testing.assert_array_equal(x, y)
+
+
 def test_gemm_by_hand(rng: np.random.Generator) -> None:
     """The inner loop of appendix 1.1, on two workgroups and with ragged edges."""
     text = kernels.gemm(120, 112, 96, sg=(2, 1), rows=32, columns=64)

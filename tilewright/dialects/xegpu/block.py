@@ -34,7 +34,7 @@ from tilewright.dialects.xegpu import rules_block as rules
 from tilewright.dialects.xegpu.assembly import OpText
 from tilewright.dialects.xegpu.attrs import CacheHintAttr, MemorySpace
 from tilewright.dialects.xegpu.layouts import Ownership, is_ownership
-from tilewright.dialects.xegpu.types import TensorDescType
+from tilewright.dialects.xegpu.types import TensorDescType, element_bits
 from tilewright.dialects.xetile.assembly import (
     Index,
     merge_indices,
@@ -159,7 +159,8 @@ class LoadNdOp(BlockAccess):
     ```
     Elements outside of the base matrix read as 0. `packed`: groups of rows that fill 32 bits become the
     innermost dimension (VNNI). `transpose = [1, 0]`: the block is transposed; with
-    `transpose_bit_width = 32` as if its elements were of that width. `array_length = n` in the
+    `transpose_bit_width = 32` as if its elements were of that width: those that stay together lie side by
+    side in the rows of the result, or are its innermost dimension. `array_length = n` in the
     descriptor gives n blocks side by side, stacked or as a leading dimension. At lane level the result
     is one lane's fragment: 1-D, or `[units, packed]` under an sg_map.
     """
@@ -215,6 +216,12 @@ class LoadNdOp(BlockAccess):
         """Does the load really exchange dimensions?"""
         permutation = self.permutation
         return permutation is not None and list(permutation) != sorted(permutation)
+
+    @property
+    def together(self) -> int:
+        """Elements of a row that stay neighbours when the load transposes: what `transpose_bit_width` holds."""
+        width = self.transpose_bit_width
+        return 1 if width is None else width.value.data // element_bits(self.tdesc.element_type)
 
     def verify_(self) -> None:
         self.verify_offsets()

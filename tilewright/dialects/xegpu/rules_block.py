@@ -158,8 +158,7 @@ def verify_load_nd(op: block.LoadNdOp) -> None:
         if not _packs(shape, tdesc.element_type):
             narrower(op, "Invalid Packed Attr. It is ignored (available for 2D TensorDesc only).")
     given = vector_shape(value)
-    full = full_load_shape(op)
-    if given in load_shapes(full, tdesc.array_length):
+    if given in whole_shapes(op):
         _verify_layout_distributes(op)
         return
     # In text without `packed` on it, a 3-D result of a 2-D block is the packed one.
@@ -202,17 +201,25 @@ def full_load_shape(op: block.LoadNdOp) -> tuple[int, ...]:
     permutation = op.permutation
     if permutation is None or not op.transposes:
         return shape
-    width = None if op.transpose_bit_width is None else op.transpose_bit_width.value.data
-    if width is None or len(shape) != 2:
+    if op.transpose_bit_width is None or len(shape) != 2:
         return tuple(shape[d] for d in permutation)
-    bits = element_bits(tdesc.element_type)
-    if width < bits or width % bits or shape[1] % (width // bits):
+    width, bits = op.transpose_bit_width.value.data, element_bits(tdesc.element_type)
+    if width < bits or width % bits or shape[1] % op.together:
         raise VerifyException(
             f"transpose_bit_width {width} is not a multiple of {bits} bits that divides rows of "
             f"{shape[1]} elements"
         )
-    unit = width // bits
-    return (shape[1] // unit, shape[0] * unit)
+    return (shape[1] // op.together, shape[0] * op.together)
+
+
+def whole_shapes(op: block.LoadNdOp) -> tuple[tuple[int, ...], ...]:
+    """Every shape that a load may give its whole descriptor in: elements that a transpose keeps together side by
+    side, or, as B's operand has them, innermost. The numbers are the same in row-major order."""
+    blocks = [full_load_shape(op)]
+    if op.transposes and op.together > 1:
+        rows, columns = blocks[0]
+        blocks.append((rows, columns // op.together, op.together))
+    return tuple(shape for each in blocks for shape in load_shapes(each, op.tdesc.array_length))
 
 
 def load_shapes(block: tuple[int, ...], array_length: int) -> tuple[tuple[int, ...], ...]:

@@ -16,6 +16,7 @@ from xdsl.irdl import (
     IRDLOperation,
     irdl_op_definition,
     operand_def,
+    opt_operand_def,
     opt_prop_def,
     traits_def,
     var_result_def,
@@ -163,14 +164,17 @@ class StoreTileOp(IRDLOperation):
 
     ```mlir
     xetile.store_tile %v, %t : vector<64x64xf16>, !xetile.tile<64x64xf16>
+    xetile.store_tile %v, %t, %m : vector<64x64xf16>, !xetile.tile<64x64xf16>, vector<64x64xi1>
     ```
-    The RFCs' order `%t, %v` is read too.
+    Where a mask is given (ours, as the RFC gives one to the scattered store), elements for which it
+    is false are left alone. The RFCs' order `%t, %v` is read too.
     """
 
     name = "xetile.store_tile"
 
     value = operand_def(VectorType)
     tile = operand_def(TileType)
+    mask = opt_operand_def(VectorType)
     l1_hint = opt_prop_def(CacheHintAttr)
     l2_hint = opt_prop_def(CacheHintAttr)
     l3_hint = opt_prop_def(CacheHintAttr)
@@ -184,9 +188,10 @@ class StoreTileOp(IRDLOperation):
         l1_hint: CacheHintAttr | None = None,
         l2_hint: CacheHintAttr | None = None,
         l3_hint: CacheHintAttr | None = None,
+        mask: SSAValue | Operation | None = None,
     ):
         super().__init__(
-            operands=[value, tile],
+            operands=[value, tile, mask],
             properties={"l1_hint": l1_hint, "l2_hint": l2_hint, "l3_hint": l3_hint},
         )
 
@@ -200,19 +205,22 @@ class StoreTileOp(IRDLOperation):
 
     @classmethod
     def parse(cls, parser: Parser) -> StoreTileOp:
-        first = parser.parse_unresolved_operand()
-        parser.parse_punctuation(",")
-        second = parser.parse_unresolved_operand()
+        start = parser.pos
+        operands = parser.parse_comma_separated_list(
+            parser.Delimiter.NONE, parser.parse_unresolved_operand
+        )
+        if not 2 <= len(operands) <= 3:
+            parser.raise_error("expected a value, a tile and an optional mask", start, parser.pos)
         attrs = assembly.parse_attr_dict(parser)
         parser.parse_punctuation(":")
         types = assembly.parse_types(parser)
         if len(types) == 1 and assembly.parse_optional_arrow(parser):
             types.append(assembly.parse_type(parser))
-        value, tile = assembly.assign_types(parser, [first, second], types)
+        value, tile, *mask = assembly.assign_types(parser, operands, types)
         if isinstance(value.type, TileType) and isinstance(tile.type, VectorType):
             value, tile = tile, value
         properties, attributes = split_properties(parser, attrs, HINTS)
-        return cls.build(operands=[value, tile], properties=properties, attributes=attributes)
+        return cls.build(operands=[value, tile, mask], properties=properties, attributes=attributes)
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")

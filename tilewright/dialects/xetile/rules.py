@@ -375,6 +375,7 @@ def verify_store_tile(op: memory.StoreTileOp) -> None:
     if tile.array_length != 1:
         raise VerifyException("array_length is not supported by store_tile")
     _verify_same(vector_type(op.value), tile, tile.get_shape(), "value")
+    _verify_mask(op.mask, tile)
     _verify_hints(op, WRITE_HINTS, "store")
     verify_tile_map(tile)
     verify_dealt_evenly(op, tile.get_shape(), tile.wg_map)

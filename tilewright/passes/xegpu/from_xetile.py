@@ -12,7 +12,8 @@ load_matrix does not pad. Guarantees: today's XeGPU text, the same values:
 | a tile of a 1-D array | a 1-D descriptor and a shape_cast |
 | memory_space = 3 | create_mem_desc, load_matrix, store_matrix |
 | scattered tile | base and offsets on load, store, atomic_rmw |
-| atomic_rmw on a block | offset vectors with an in-bounds mask |
+| atomic_rmw, masked store on a block | offset vectors with an in-bounds mask |
+| masked store, memory_space = 3 | load_matrix, arith.select, store_matrix |
 | tile_mma, convert_layout | dpas, convert_layout |
 | reduction, broadcast, transpose | vector's, sizes of runs through shape_cast |
 | wg_map, sg_map | layout<sg_layout, sg_data, inst_data, lane_layout, lane_data>; on vector ops layout_result_0 |
@@ -308,10 +309,20 @@ def _store(op: xetile.StoreTileOp, placed: Placed, base: _Base) -> None:
     at = Before(op)
     tile, offsets, value = op.tile_type, placed.parts, op.value
     if isinstance(placed.root.type, MemDescType):
-        value = at.cast(value, _leading(tile.get_shape(), base.rank))
+        shape = _leading(tile.get_shape(), base.rank)
+        value = at.cast(value, shape)
         layout = layout_of(tile.wg_map, tile.sg_map)
+        if op.mask is not None:
+            kind = with_shape(tile.element_type, shape)
+            old = at.add(xegpu.LoadMatrixOp(placed.root, offsets, kind, layout))
+            value = at.add(arith.SelectOp(at.cast(op.mask, shape), value, old))
         at.insert(xegpu.StoreMatrixOp(value, placed.root, offsets, layout))
         at.replace()
+        return
+    if op.mask is not None:
+        root, where, inside = _addresses(at, placed, base, shape_of(value))
+        mask = at.add(arith.AndIOp(op.mask, inside))
+        _store_elements(at, op, root, mask, where)
         return
     if _is_column_major(tile) and base.rank > 1:
         value, offsets = at.transpose(value), _swap_last(offsets)
@@ -388,12 +399,22 @@ def _gather(op: xetile.LoadGatherOp, placed: Placed) -> None:
 def _scatter(op: xetile.StoreScatterOp, placed: Placed) -> None:
     at = Before(op)
     mask = _mask(at, op.mask, shape_of(op.value))
+    _store_elements(at, op, placed.root, mask, _offsets(placed))
+
+
+def _store_elements(
+    at: Before,
+    op: xetile.StoreTileOp | xetile.StoreScatterOp,
+    root: SSAValue,
+    mask: SSAValue,
+    offsets: SSAValue,
+) -> None:
     at.insert(
         xegpu.StoreScatterOp(
             op.value,
-            placed.root,
+            root,
             mask,
-            offsets=_offsets(placed),
+            offsets=offsets,
             l1_hint=_hint(op.l1_hint),
             l2_hint=_hint(op.l2_hint),
             l3_hint=_hint(op.l3_hint),

@@ -133,8 +133,7 @@ class LaneBlocks(LaneRows):
         one = shape if op.packed is not None else full_load_shape(op)
         unit = 0
         if op.transposes:
-            width = op.transpose_bit_width
-            unit = 1 if width is None else width.value.data // bits
+            unit = op.together
         blocks = (count, *one) if count > 1 else one
         try:
             lane_layout, lane_data = lane_map(

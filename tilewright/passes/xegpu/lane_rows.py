@@ -346,7 +346,7 @@ class LaneRows(LaneAddresses):
         blocks = (count, *shape) if count > 1 else shape
         if isinstance(op, xegpu.LoadNdOp) and op.transposes:
             if op.transpose_bit_width is not None:
-                unit = op.transpose_bit_width.value.data // element_bits(tdesc.element_type)
+                unit = op.together
                 layout = layout.reshaped((shape[1] // unit, shape[0], unit)).permuted((1, 0, 2))
                 return layout.reshaped(shape)
             return layout.permuted((1, 0))

@@ -40,7 +40,12 @@ from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu.compute import matrix_dims
 from tilewright.dialects.xegpu.layouts import Ownership, SgMapAttr
-from tilewright.dialects.xegpu.rules_block import full_load_shape, load_shapes, packed_shape
+from tilewright.dialects.xegpu.rules_block import (
+    full_load_shape,
+    load_shapes,
+    packed_shape,
+    whole_shapes,
+)
 from tilewright.dialects.xegpu.types import MemDescType, MemorySpace, TensorDescType, element_bits
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.dialects.xetile.attrs import ints
@@ -241,7 +246,9 @@ def _load_nd(op: xegpu.LoadNdOp, placed: Placed) -> None:
         at.replace(value)
         return
     tdesc = op.tdesc
-    whole = shape in load_shapes(full_load_shape(op), tdesc.array_length)
+    whole = shape in whole_shapes(op)
+    if whole and op.transposes and op.together > 1:
+        shape = load_shapes(full_load_shape(op), tdesc.array_length)[0]
     packed, width = op.packed is not None, op.transpose_bit_width
     if not whole and shape in load_shapes(
         packed_shape(tdesc.get_shape(), tdesc.element_type), tdesc.array_length

@@ -250,10 +250,7 @@ def _arranged(at: Before, op: xegpu.LoadNdOp, value: SSAValue, result: tuple[int
         split = [*lead, shape[0] // factor, factor, shape[1]]
         value = at.transpose(at.cast(value, split), (*outer, base, base + 2, base + 1))
     elif op.transposes and op.permutation is not None:
-        width = op.transpose_bit_width
-        from tilewright.dialects.xegpu.types import element_bits
-
-        unit = 1 if width is None else width.value.data // element_bits(op.tdesc.element_type)
+        unit = op.together
         if unit > 1:
             split = [*lead, shape[0], shape[1] // unit, unit]
             value = at.transpose(at.cast(value, split), (*outer, base + 1, base, base + 2))

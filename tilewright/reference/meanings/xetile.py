@@ -96,7 +96,13 @@ def load_tile(site: Site, op: xetile.LoadTileOp, tile: TileValue) -> Any:
 
 
 @meaning("xetile.store_tile")
-def store_tile(site: Site, op: xetile.StoreTileOp, value: Array, tile: TileValue) -> None:
+def store_tile(
+    site: Site, op: xetile.StoreTileOp, value: Array, tile: TileValue, mask: Array | None = None
+) -> None:
+    if mask is not None:
+        address, wanted = element_addresses(site, tile, value.shape[1:], value.itemsize, mask)
+        access.scatter(site, address, wanted, value)
+        return
     boxes = boxes_of(tile, value.shape[1:])
     access.store_boxes(site, boxes, value.reshape(value.shape[0], *boxes.shape))
 

@@ -64,7 +64,7 @@ class Program:
         fail: Fail,
         *,
         entry: str | None = None,
-        zeroed: bool = False,
+        zeroed: bool = True,
         every_launch: bool = False,
         say: Callable[[str], Any] = lambda text: None,
     ) -> None:
@@ -124,7 +124,7 @@ def run_program(
     target: str = "cpu",
     seed: int | None = None,
     strict: bool = False,
-    zeroed: bool = False,
+    zeroed: bool = True,
     every_launch: bool = False,
     fail: Fail | None = None,
     say: Callable[[str], Any] = lambda text: None,
@@ -137,8 +137,9 @@ def run_program(
     target compiles kernels.  `say` gets one sentence per kernel: at which level and how it runs.  `fail` is called
     with an exception inside of a launch and must not return; without it the process prints the diagnostic and
     ends with exit code 1.
-    `zeroed`: fresh device memory is zero instead of poison.  `every_launch`: repetitions of a launch whose results
-    nothing reads run too; without it the clock counts them at the time of the last one that ran.
+    `zeroed`: fresh device memory is zero (as drivers leave it), else poison.
+    `every_launch`: repetitions of a launch whose results nothing reads run too; without it the clock counts them
+    at the time of the last one that ran.
     """
     _outline_tile_programs(module)
     runner = Runner(seed=seed, strict=strict)

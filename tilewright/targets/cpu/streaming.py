@@ -37,9 +37,12 @@ LINE = 64
 
 def streamed_tile(s: StripEmitter, roots: list[Root], width: int, lanes: int) -> Tile | None:
     """The tile that a level may stream to, or None."""
-    if len(roots) != 1 or width < MIN_WIDTH or not isinstance(roots[0].op, xt.StoreTileOp):
+    store = roots[0].op
+    if len(roots) != 1 or width < MIN_WIDTH or not isinstance(store, xt.StoreTileOp):
         return None
-    tile = s.e.values.tiles[s.e.values.real(roots[0].op.tile)]
+    if store.mask is not None:
+        return None
+    tile = s.e.values.tiles[s.e.values.real(store.tile)]
     if not isinstance(tile, Tile) or tile.strides[1] != 1:
         return None
     base = tile.base

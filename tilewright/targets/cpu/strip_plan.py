@@ -171,10 +171,8 @@ class StripPlanner:
         # Values that a later level needs again.
         for root in list(plan.roots):
             self.keep_crossing(root.value, root.level, plan, set())
-            if root.op is not None and isinstance(root.op, xt.StoreScatterOp):
-                tile = self.e.values.tiles[self.e.values.real(root.op.tile)]
-                assert isinstance(tile, ScatteredTile)
-                for v in (*tile.offsets, *([root.op.mask] if root.op.mask else [])):
+            if isinstance(root.op, STORES):  # its mask, and where each element goes
+                for v in self.inputs(root.op)[1:]:
                     self.keep_crossing(v, root.level, plan, set())
         plan.levels = 1 + max((r.level for r in plan.roots), default=0)
         order = {"reduce": 0, "keep": 1, "store": 2}
@@ -260,7 +258,7 @@ class StripPlanner:
         seen: dict[SSAValue, None] = {}
         stack = [r.value for r in roots]
         for r in roots:
-            if isinstance(r.op, xt.StoreScatterOp):
+            if isinstance(r.op, STORES):
                 stack += self.inputs(r.op)
         while stack:
             value = self.e.values.real(stack.pop())

@@ -165,6 +165,8 @@ class StripEmitter(StripPlanner):
         if isinstance(op, xt.StoreTileOp):
             tile = e.values.tiles[e.values.real(op.tile)]
             assert isinstance(tile, Tile)
+            if op.mask is not None:
+                mask = b.both(e.at(op.mask, place), mask)
             e.store(register, tile, place, mask)
             return
         assert isinstance(op, xt.StoreScatterOp)

@@ -118,12 +118,17 @@ class LaunchConfig(C.Structure):
     )
 
 
+def missing() -> str | None:
+    """What this process lacks to use a CUDA device, as a sentence; None where nothing is missing."""
+    try:
+        return None if device_count() > 0 else "the NVIDIA driver finds no GPU"
+    except DriverError as error:
+        return "there is no NVIDIA driver here (libcuda.so.1)" if error.code == -1 else str(error)
+
+
 def available() -> bool:
     """Whether this process can use at least one CUDA device."""
-    try:
-        return device_count() > 0
-    except DriverError:
-        return False
+    return missing() is None
 
 
 def device_count() -> int:

@@ -316,6 +316,7 @@ class _Planner:
             if (part := _part_of(op)) is not None:
                 self.memory.append((value, 1 if part.row_major else 0, part.itemsize, 16))
         elif isinstance(op, xt.StoreTileOp):
+            self.tie((op.value, *([op.mask] if op.mask is not None else [])))
             fast = contiguous_dimension(op.tile)
             size = itemsize(op.tile_type.element_type)
             self.memory.append((op.value, fast, size, widest_vector(op.tile, fast)))

@@ -119,20 +119,26 @@ def store(d: Distributor, op: Operation) -> None:
     assert isinstance(op, xt.StoreTileOp)
     tile = block_tile(d, op, op.tile)
     fragment = d.fragment_of(op.value)
+    mask = d.fragment_of(op.mask, fragment.layout).value if op.mask is not None else None
     d.hazards.write(d, place_of(op.tile, fragment.layout))
-    store_value(d, op.tile, tile, fragment.value, fragment.layout)
+    store_value(d, op.tile, tile, fragment.value, fragment.layout, mask)
 
 
 def store_value(
-    d: Distributor, tile_value: SSAValue, tile: Tile, value: SSAValue, layout: Layout
+    d: Distributor,
+    tile_value: SSAValue,
+    tile: Tile,
+    value: SSAValue,
+    layout: Layout,
+    mask: SSAValue | None = None,
 ) -> None:
-    """Writes a fragment to a tile; of replicas the first writes."""
+    """Writes a fragment to a tile, where `mask` (a fragment of the same layout) holds; of replicas the first writes."""
     facts = ac.facts_of(tile_value, tile)
     dim, width = ac.vector_width(layout, tile, facts)
     first = d.first_replica(layout)
 
     def by(width: int) -> None:
-        _store_chunks(d, tile, value, layout, facts, width, first)
+        _store_chunks(d, tile, value, layout, facts, width, first, mask)
 
     extent = ac.straddles(layout, tile, facts, dim, width)
     _choose(d, extent, width, by)
@@ -168,6 +174,7 @@ def _store_chunks(
     facts: ac.Facts,
     width: int,
     first: SSAValue | None,
+    wanted: SSAValue | None,
 ) -> None:
     b = d.b
     align = width * itemsize(tile.element)
@@ -176,11 +183,13 @@ def _store_chunks(
     for chunk in ac.chunks(d, tile, layout, facts, width):
         part = d.pick(value, range(chunk.first, chunk.first + width))
         mask = b.both(chunk.inside, first)
-        if mask is None:
+        on = None if mask is None else ac.splat_mask(d, mask, width)
+        if wanted is not None:
+            on = b.both(d.pick(wanted, range(chunk.first, chunk.first + width)), on)
+        if on is None:
             b.store(part, chunk.pointer, align=align)
         else:
-            splat = ac.splat_mask(d, mask, width)
-            b.op(mach.MaskedStoreOp(part, chunk.pointer, splat, alignment=align))
+            b.op(mach.MaskedStoreOp(part, chunk.pointer, on, alignment=align))
 
 
 LINE = 128

@@ -142,6 +142,10 @@ class CudaTarget:
         cores = driver.device(0).multiprocessors if driver.available() else 132
         return choose(request, replace(GENERIC, cores=cores))
 
+    def missing(self) -> str | None:
+        """Why kernels cannot run here; None where they can."""
+        return driver.missing()
+
     def fingerprint(self, options: CompileOptions) -> str:
         # What a machine's name stands for is in the compiler's own sources, which are in the key too.
         return f"{machine_name(options)}|{toolchain_version()}"

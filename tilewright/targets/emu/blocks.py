@@ -22,7 +22,7 @@ from tilewright import layout as ly
 from tilewright.dialects import mach, xegpu
 from tilewright.dialects.xegpu import distribution
 from tilewright.dialects.xegpu.compute import packing_factor
-from tilewright.dialects.xegpu.rules_block import full_load_shape, load_shapes
+from tilewright.dialects.xegpu.rules_block import full_load_shape, whole_shapes
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.layout.blocks import lane_map
 from tilewright.targets.emu import values as v
@@ -108,8 +108,7 @@ def _arranged(op: xegpu.LoadNdOp, blocks: Numbers) -> Numbers:
         return packed_rows(blocks, result[2])
     if not op.transposes or op.permutation is None:
         return blocks
-    width = op.transpose_bit_width
-    unit = 1 if width is None else width.value.data // element_bits(op.tdesc.element_type)
+    unit = op.together
     if unit == 1:
         return blocks.transpose(*outer, *(base + d for d in op.permutation))
     split = blocks.reshape(*lead, shape[0], shape[1] // unit, unit)
@@ -131,7 +130,7 @@ def lane_numbers(blocks: Numbers, layout: ly.Layout) -> Numbers:
 def load_numbers(low: Lowering, op: xegpu.LoadNdOp, blocks: Numbers) -> Numbers:
     """[*given] of a whole block, [*given, lanes] of fragments, of the block [array_length,] rows, columns."""
     tdesc, given = op.tdesc, shape_of(op.value.type)
-    if given in load_shapes(full_load_shape(op), tdesc.array_length):  # all of it, in every lane
+    if given in whole_shapes(op):  # all of it, in every lane
         return _arranged(op, blocks).reshape(given)
     if low.lanes == 1:  # the early text's packed load without `packed`
         return packed_rows(blocks, given[-1]).reshape(given)
@@ -144,8 +143,7 @@ def load_numbers(low: Lowering, op: xegpu.LoadNdOp, blocks: Numbers) -> Numbers:
     if op.packed is not None:
         packed = packing_factor(tdesc.element_type)
     elif op.transposes:
-        width = op.transpose_bit_width
-        unit = 1 if width is None else width.value.data // bits
+        unit = op.together
         blocks = _arranged(op, blocks)
     layout = dealt(low, blocks.shape, bits, unit, packed)
     return lane_numbers(blocks, layout).reshape(*given, low.lanes)

@@ -9,6 +9,8 @@ func.func @old(%m: memref<512x256xf16>, %d: memref<?x?xf16>, %p: ui64, %i: index
   xegpu.prefetch_nd %t {l1_hint = #xegpu.cache_hint<cached>, l3_hint = #xegpu.cache_hint<uncached>} : !xegpu.tensor_desc<16x16xf16>
   %b = xegpu.load_nd %t {packed, l1_hint = #xegpu.cache_hint<cached>, mode = vc} : !xegpu.tensor_desc<16x16xf16> -> vector<8x16x2xf16>
   %a = xegpu.load_nd %u <{l1_hint = #xegpu.cache_hint<streaming>}> : !xegpu.tensor_desc<8x16xf16> -> vector<8x16xf16>
+  %bt = xegpu.load_nd %t {transpose_bit_width = 32 : i32, transpose = array<i64: 1, 0>} : !xegpu.tensor_desc<16x16xf16> -> vector<8x16x2xf16>
+  %ct = xegpu.dpas %a, %bt : vector<8x16xf16>, vector<8x16x2xf16> -> vector<8x16xf32>
   %lane = xegpu.load_nd %t : !xegpu.tensor_desc<16x16xf16> -> vector<16xf16>
   %c = xegpu.dpas %a, %b : vector<8x16xf16>, vector<8x16x2xf16> -> vector<8x16xf32>
   %c2 = xegpu.dpas %a, %b, %c {a_layout = #l, b_layout = #l, c_layout = #l} : vector<8x16xf16>, vector<8x16x2xf16>, vector<8x16xf32> -> vector<8x16xf32>

@@ -54,6 +54,8 @@ def _obstacle(op: xetile.StoreTileOp, analysis: AccessAnalysis, groups: int) -> 
     itemsize = dtypes.from_mlir(type.element_type).itemsize
     if itemsize not in (2, 4) or columns * itemsize % LINE or rows % (ROWS * groups):
         return f"{rows}x{columns} is not cut into panels of {ROWS} rows of {LINE} bytes"
+    if op.mask is not None:
+        return "a mask says which of its elements are written"
     if not _from_product(op):
         return "its value comes from no product"
     access = analysis.find(op)

@@ -51,13 +51,12 @@ _PHI = re.compile(r"  (%[\w.]+) = phi (i\d+) (.*)")
 
 
 def opaque_counters(text: str) -> str:
-    """Loop counters of kernels with barriers pass through memory.
+    """Loop counters pass through memory.
 
     Intel's CPU runtime (2025.x) takes sums of a counter and a subgroup's number for recurrences of their own, and
-    in a loop with a barrier starts them wrongly for the second half of a workgroup's subgroups.
+    starts them wrongly for some of a workgroup's subgroups: in loops with a barrier, and in loops without, whose trip
+    count is known at run time only.
     """
-    if "ControlBarrier" not in text:
-        return text
     lines: list[str] = []
     waiting: list[tuple[str, str]] = []
     slots: list[str] = []
