@@ -22,6 +22,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tilewright import frames
+
 
 @dataclass(frozen=True)
 class Location:
@@ -87,6 +89,7 @@ class TilewrightError(Exception):
         notes: Sequence[Note] = (),
     ):
         super().__init__(message)
+        frames.watch(TilewrightError)
         self.message = message
         self.location = location
         self.rule = rule
@@ -98,6 +101,15 @@ class TilewrightError(Exception):
         if self.location is None:
             self.location = location
         return self
+
+    def bare(self) -> TilewrightError:
+        """Itself, as it leaves the compiler: with the user's frames, and what it came from left unsaid."""
+        self.__suppress_context__ = True
+        return self.with_traceback(frames.users(self.__traceback__))
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows."""
+        return frames.rendered(self)
 
     def with_note(self, note: Note) -> TilewrightError:
         """Itself, with one more note at the end."""

@@ -22,6 +22,7 @@ def test_compiling_needs_types_only():
     ours = doubled.compile(x, y, target="sm_90a")
     assert ours.signature == doubled.compile(spec, spec, target="sm_90a").signature
     assert ".target sm_90a" in ours.asm["ptx"]
+    assert repr(ours) == "<compiled kernel doubled(f32[?, ?], f32[?, ?]) for sm_90a>"
 
 
 def test_a_launch_out_of_reach_says_what_is_missing(monkeypatch):

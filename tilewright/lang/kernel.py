@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
-from tilewright.diagnostics import CompileError, LaunchError, Location
+from tilewright.diagnostics import CompileError, LaunchError, Location, TilewrightError
 from tilewright.lang.annotations import auto, is_constexpr
 from tilewright.lang.kernel_type import KernelFunction, Level
 
@@ -184,20 +184,23 @@ class Kernel(KernelFunction):
             return new(*args, **kwargs)
 
         def new(*args: Any, **kwargs: Any) -> None:
-            if plain:
-                if not kwargs and self.launcher.again(grid, args):
-                    return None
-                for value in args:
-                    if value is None or value is auto:
-                        break
-                else:
-                    if not kwargs:
-                        return self.launcher.launch(grid, args, kwargs)
-            kernel, values = self._resolve(args, kwargs)
-            extents = grid
-            if callable(grid):
-                extents = kernel._grid(grid, values)
-            return kernel.launcher.launch(extents, tuple(values), {})
+            try:
+                if plain:
+                    if not kwargs and self.launcher.again(grid, args):
+                        return None
+                    for value in args:
+                        if value is None or value is auto:
+                            break
+                    else:
+                        if not kwargs:
+                            return self.launcher.launch(grid, args, kwargs)
+                kernel, values = self._resolve(args, kwargs)
+                extents = grid
+                if callable(grid):
+                    extents = kernel._grid(grid, values)
+                return kernel.launcher.launch(extents, tuple(values), {})
+            except TilewrightError as error:
+                raise error.bare() from error.__cause__
 
         ready: Any = functools.partial(launch)
         return ready
@@ -230,9 +233,12 @@ class Kernel(KernelFunction):
         names = self._signature.parameters
         options = {k: v for k, v in kwargs.items() if k not in names}
         given = {k: v for k, v in kwargs.items() if k in names}
-        chosen = self.options(**options) if options else self
-        kernel, values = chosen._resolve(args, given)
-        return kernel.launcher.compile(tuple(values), {})
+        try:
+            chosen = self.options(**options) if options else self
+            kernel, values = chosen._resolve(args, given)
+            return kernel.launcher.compile(tuple(values), {})
+        except TilewrightError as error:
+            raise error.bare() from error.__cause__
 
     def options(self, **changes: Any) -> Kernel:
         """The same kernel with settings of its own.

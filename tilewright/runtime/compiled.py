@@ -89,6 +89,15 @@ class CompiledKernel:
     from_cache: bool = False
     """Whether it was loaded from disk."""
 
+    def __repr__(self) -> str:
+        types = (
+            f"{t.dtype}[{', '.join('1' if one else '?' for one in t.ones)}]"
+            if isinstance(t, ArrayType)
+            else str(t.dtype)
+            for t in self.signature
+        )
+        return f"<compiled kernel {self.name}({', '.join(types)}) for {self.options.target}>"
+
     @property
     def ir(self) -> Mapping[str, str]:
         """Text of every stage, by name."""
