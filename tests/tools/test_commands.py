@@ -57,6 +57,27 @@ def test_a_kernel_that_is_not_legal(tilewright, kernels):
         assert done.code == 1 and "some_kernels.py:14" in done.err and "^" in done.err
 
 
+def test_run_kernel_on_the_grid_that_covers_its_arrays(tilewright, kernels):
+    flags = [*ARGS, "--seed", "5", "--target", "reference"]
+    done = tilewright("run", f"{kernels}:scaled", *flags)
+    assert done.code == 0 and "grid 3,2" in done.out and "nan" not in done.out and not done.err
+    assert done.out == tilewright("run", f"{kernels}:scaled", *flags, "--grid", "3,2").out
+    # Of a part, the rest of the output is NaN, and a warning says so.
+    done = tilewright("run", f"{kernels}:scaled", *flags, "--grid", "1")
+    assert done.code == 0 and "Y: float32[40x64], mean nan" in done.out
+    assert "the grid 1 covers a part of the arrays: 3,2 cover them" in done.err
+
+
+def test_run_kernel_refuses_to_guess_a_grid(tilewright, kernels):
+    kernels.write_text(
+        kernels.read_text().replace("tw.program_id(1) * BN", "tw.program_id(1) * tw.program_id(1)")
+    )
+    flags = [*ARGS, "--target", "reference"]
+    done = tilewright("run", f"{kernels}:scaled", *flags)
+    assert done.code == 2 and "along axis 1" in done.err and "--grid" in done.err
+    assert tilewright("run", f"{kernels}:scaled", *flags, "--grid", "3,2").code == 0
+
+
 def test_run_kernel(tilewright, kernels):
     flags = [*ARGS, "--grid", "3,2", "--seed", "5", "--target", "reference"]
     done = tilewright("run", f"{kernels}:scaled", *flags)
@@ -203,6 +224,35 @@ def test_tune_keeps_what_auto_finds(tilewright, kernels):
         "compile", f"{kernels}:scaled", *ARGS, "--set", "BM=8", "--target", "reference"
     )
     assert f"tile<8x{best[3:]}xf32>" in compiled.out
+
+
+def tuned(tilewright, kernels, *flags):
+    options = ["--target", "reference", "--budget", "5", *flags]
+    return tilewright("tune", f"{kernels}:scaled", *ARGS, *options)
+
+
+def test_tune_derives_the_grid(tilewright, kernels):
+    done = tuned(tilewright, kernels, "--try", "BM=8,32", "BN=32,64")
+    assert done.code == 0 and "kept in" in done.out and not done.err, done.err
+    assert [f"BM={m} BN={n}" in done.out for m in (8, 32) for n in (32, 64)] == [True] * 4
+
+
+def test_tune_keeps_nothing_that_was_checked_on_a_part(tilewright, kernels, tmp_path):
+    done = tuned(tilewright, kernels, "--try", "BM=8,32", "--grid", "1")
+    assert done.code == 2 and "BM=8: the grid 1 covers a part of the arrays: 5,2" in done.err
+    assert not (tmp_path / "cache" / "tuned").exists()
+
+
+def test_tune_reports_every_candidate(tilewright, kernels):
+    """Refused, wrong, too late: each has a line; and one candidate of several is no search."""
+    text = kernels.read_text().replace("x * s", "x * (s if BM < 32 else 3.0)")
+    kernels.write_text(text)
+    done = tuned(tilewright, kernels, "--try", "BM=8,-1,32")
+    assert done.code == 0 and "not kept, because one candidate of 3" in done.err, done.err
+    assert "BM=-1 shape is (-1, 32)" in done.out
+    assert "BM=32 argument 1 differs from the first's by 5.0e-01" in done.out
+    done = tuned(tilewright, kernels, "--try", "BM=8,16", "--budget", "0")
+    assert "BM=16 not tried: the time was up" in done.out and "kept in" not in done.out
 
 
 @pytest.mark.parametrize("flags, words", [

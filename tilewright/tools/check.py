@@ -16,14 +16,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ModuleOp
 
 from tilewright import dtypes, reference
 from tilewright.diagnostics import CheckError, CompileError, TilewrightError
 from tilewright.passes.affine_to_scf import affine_to_scf
 from tilewright.targets.base import CompileOptions, get_target, split_name, with_options
-from tilewright.tools.check_inputs import Inputs, grid_of, make_args, specs_of
+from tilewright.tools.check_inputs import Inputs, grid_of, make_args, poisoned, specs_of
 from tilewright.tools.check_kernels import (
     ITERATIONS,
     as_tiles,
@@ -36,6 +35,7 @@ from tilewright.tools.check_kernels import (
 from tilewright.tools.compile import add_kernel_arguments
 from tilewright.tools.console import err, out, render_error
 from tilewright.tools.exits import DONE, INPUT_ERROR, UsageError
+from tilewright.tools.launches import ask
 from tilewright.tools.sources import (
     Source,
     find_kernel,
@@ -329,42 +329,14 @@ def load(
         for warning in warnings:
             err().print(warning)
         return module, [parse_argument(text) for text in arguments] or None
-    from tilewright.runtime.key import signature_of
-
     kernel = find_kernel(source)
     if not arguments:
         raise UsageError(
             f"what are the arguments of {kernel.name}? --args 'f32[70,65]' 'f32[70,65]' says so"
         )
     given = [parse_argument(text) for text in arguments]
-    constexprs = parse_constexprs(settings, kernel)
-    chosen, values = kernel._resolve(tuple(given), constexprs)  # pyright: ignore
-    types, constexprs, _ = chosen.launcher.describe(values)
-    built = chosen.build(signature_of(types), constexprs, options)
-    run_time = [v for p, v in zip(chosen.parameters, values, strict=True) if not p.constexpr]
-    module: Any = built.module
-    return module if isinstance(module, ModuleOp) else module.module, run_time
-
-
-def poisoned(kernel: gpu.FuncOp, inputs: Inputs) -> Inputs:
-    """The inputs with NaN (or all ones) in arrays that the kernel only writes."""
-    from tilewright.passes.access import AccessAnalysis
-
-    analysis = AccessAnalysis(kernel)
-    args = list(inputs.args)
-    for position, argument in enumerate(kernel.body.blocks[0].args):
-        mine = [a for a in analysis.accesses if a.root is argument]
-        only_tiles = all(
-            use.operation.name
-            in ("xetile.init_tile", "memref.dim", "memref.extract_strided_metadata")
-            for use in argument.uses
-        )
-        written = only_tiles and bool(mine) and all(a.kind == "store" for a in mine)
-        if written and isinstance(array := args[position], np.ndarray):
-            fresh = np.empty_like(array)  # strides as they are: columns may lie side by side
-            fresh[...] = np.frombuffer(b"\xff" * array.itemsize, array.dtype)[0]
-            args[position] = fresh
-    return Inputs(inputs.grid, tuple(args))
+    asked = ask(kernel, given, parse_constexprs(settings, kernel), options)
+    return asked.module, asked.values
 
 
 def _grid(text: str, settings: Sequence[str]) -> tuple[int, int, int]:
@@ -376,7 +348,14 @@ def _grid(text: str, settings: Sequence[str]) -> tuple[int, int, int]:
 
 
 def _report(report: reference.Report) -> int:
-    """Prints what checking mode found; the exit code."""
-    for finding in report.findings:
+    """Prints what checking mode found, what is merely worth knowing in one line; the exit code."""
+    for finding in report.errors:
         err().print(str(finding))
+    if count := len(report.warnings):
+        places = [str(f.location) for f in report.warnings if f.location is not None]
+        more = ", .." if len(places) > 4 else ""
+        err().print(
+            f"remark: {count} tile{'s' * (count > 1)} reach{'es' * (count == 1)} past the edge of an array"
+            f" ({', '.join(places[:4])}{more}): loads give the padding there, stores are dropped"
+        )
     return DONE if report.ok else INPUT_ERROR

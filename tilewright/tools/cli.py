@@ -30,7 +30,7 @@ from tilewright.tools.exits import (
 )
 
 COMMANDS: dict[str, str] = {
-    "run": "run a Python kernel file, or an MLIR module whose entry takes no arguments",
+    "run": "run a Python kernel file, one kernel of it, or an MLIR module",
     "opt": "apply passes to a module and print it",
     "compile": "compile a kernel and print any stage: IR, LLVM, assembly, object",
     "check": "run every stage of a kernel against the reference executor",

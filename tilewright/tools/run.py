@@ -1,14 +1,16 @@
-"""Run a Python kernel file, or an MLIR module whose entry takes no arguments.
+"""Run a Python kernel file, one kernel of it, or an MLIR module.
 
 A Python file is executed as `python FILE` would, with `--target` for every kernel that names none.
-FILE.py:KERNEL launches that kernel on random arrays and prints a summary of each. An MLIR module is
-executed from its entry function; what it prints with the runner's functions goes to the terminal.
+FILE.py:KERNEL launches that kernel on random arrays, with NaN in those that it only writes, and prints a
+summary of each. An MLIR module is executed from its entry function, which gets random arrays where it takes
+some; what it prints with the runner's functions goes to the terminal.
 """
 
 from __future__ import annotations
 
 import argparse
 import runpy
+import secrets
 import sys
 import tempfile
 import warnings
@@ -31,10 +33,8 @@ from tilewright.tools.sources import (
     find_kernel,
     parse_argument,
     parse_constexprs,
-    parse_grid,
     parse_source,
     python_error,
-    random_array,
 )
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 EPILOG = """\
 examples:
   tilewright run examples/01_gemm.py -- --size 512          arguments after -- are the file's own
-  tilewright run examples/01_gemm.py:gemm --grid 2,2 --set BM=32 BN=32 \\
+  tilewright run examples/01_gemm.py:gemm --set BM=32 BN=32 \\
       --args 'f32[64,64]' 'f32[64,64]' 'f32[64,64]'          one launch on random arrays
   tilewright run test.mlir --filecheck                      compare the output with // CHECK: lines
   tilewright run test.mlir --entry main --seed 1            the seed of the fillResource functions
@@ -54,7 +54,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", help="FILE.mlir, FILE.py, FILE.py:KERNEL, or - for MLIR text")
     parser.add_argument("rest", nargs="*", help="arguments of a Python file, after --")
     add_kernel_arguments(parser)
-    parser.add_argument("--grid", default="1", metavar="X,Y,Z", help="of FILE.py:KERNEL")
+    parser.add_argument(
+        "--grid", metavar="X,Y,Z", help="of FILE.py:KERNEL; default: what covers its arrays"
+    )
     parser.add_argument(
         "--target", help="cpu, emu, reference, cuda, ... (default: what the file says)"
     )
@@ -119,22 +121,22 @@ def run_file(source: Source, rest: list[str]) -> int:
 
 def run_kernel(source: Source, args: argparse.Namespace) -> int:
     """Launches one kernel on random arrays, and prints what became of each array."""
+    from tilewright.targets.base import CompileOptions
+    from tilewright.tools.launches import ask, inputs_of, shortfall, text_of
+
     kernel = find_kernel(source)
     constexprs = parse_constexprs(args.set, kernel)
-    seed = args.seed if args.seed is not None else int(np.random.SeedSequence().entropy) % (1 << 31)  # pyright: ignore[reportArgumentType, reportOperatorIssue]
-    rng = np.random.default_rng(seed)
-    values = [parse_argument(text) for text in args.args]
-    values = [
-        random_array(v, rng) if hasattr(v, "shape") and not np.isscalar(v) else v for v in values
-    ]
+    seed = args.seed if args.seed is not None else secrets.randbelow(2**31)
     try:
-        known = {p.name: p.default for p in kernel.parameters if p.constexpr} | constexprs
-        kernel[parse_grid(args.grid, known)](*values, **constexprs)
+        asked = ask(kernel, [parse_argument(a) for a in args.args], constexprs, CompileOptions())
     except LaunchError as error:
         raise error.at(definition(kernel.function)) from None
-    print(f"seed {seed}")
-    names = [p.name for p in kernel.parameters if not p.constexpr]
-    for name, value in zip(names, values, strict=False):
+    inputs = inputs_of(asked, args.grid, seed)
+    asked.launch(inputs.grid, inputs.args)
+    print(f"seed {seed}, grid {text_of(inputs.grid)}")
+    if (part := shortfall(asked, inputs)) is not None:
+        err().print(f"warning: {part}")
+    for name, value in zip(asked.names, inputs.args, strict=True):
         if isinstance(value, np.ndarray):
             print(f"{name}: {summary(value)}")
     return DONE

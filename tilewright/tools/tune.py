@@ -2,44 +2,45 @@
 
 Every combination of the values given with --try is a candidate. All that compile are measured in
 turn on random data; after every round the slowest are dropped, until the time is up or one is left.
-Results must agree with those of the first candidate. The best is kept on disk, where constexprs that
-a kernel leaves to `tw.auto` find it.
+The grid is the one that covers the arrays, and outputs start as NaN: a candidate that writes a part of
+them, or something else than the first, is left out. The best is kept on disk, where constexprs that a
+kernel leaves to `tw.auto` find it.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import secrets
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tilewright.diagnostics import TilewrightError
 from tilewright.runtime import tuning
-from tilewright.runtime.arrays import ArraySpec
+from tilewright.targets.base import CompileOptions, with_options
 from tilewright.tools.compile import add_kernel_arguments
 from tilewright.tools.console import err, out
 from tilewright.tools.exits import DONE, UsageError
+from tilewright.tools.launches import ask, inputs_of, shortfall
 from tilewright.tools.sources import (
     find_kernel,
     known_constexprs,
     parse_argument,
     parse_constexprs,
-    parse_grid,
     parse_source,
     parse_value,
-    random_array,
 )
 
 EPILOG = """\
 examples:
   tilewright tune examples/01_gemm.py:gemm --args 'f32[2048,2048]' 'f32[2048,2048]' \\
-      'f32[2048,2048]' --try BM=128,256 BN=128,256 BK=32,64 \\
-      --grid 'cdiv(2048, BM), cdiv(2048, BN)' --budget 20
+      'f32[2048,2048]' --try BM=128,256 BN=128,256 BK=32,64 --budget 20
   tilewright tune FILE.py:KERNEL ... --set T=bf16 --try BM=32,64      T fixed, BM searched
 """
 
@@ -52,9 +53,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--grid",
-        default="1",
         metavar="TEXT",
-        help="of integers and constexprs: 'cdiv(2048, BM), 4'",
+        help="of integers and constexprs: 'cdiv(2048, BM), 4'; default: what covers the arrays",
     )
     parser.add_argument(
         "--target", default="cpu", help="what to compile for: cpu (default), cuda, ..."
@@ -65,10 +65,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 @dataclass
 class Candidate:
-    """One choice of constexprs and its measured times."""
+    """One choice of constexprs, and its measured times or why it has none."""
 
     constexprs: dict[str, Any]
-    launch: Callable[[], None]
+    launch: Callable[[], None] | None = None
+    out: str = "not tried: the time was up (--budget)"
+    """Why it was left out; empty for one that runs."""
     seconds: list[float] = field(default_factory=list[float])
 
     @property
@@ -84,23 +86,33 @@ def execute(args: argparse.Namespace) -> int:
     fixed = parse_constexprs(args.set, kernel)
     choices = parse_choices(args.tries)
     known_constexprs(choices, kernel)
-    rng = np.random.default_rng(args.seed)
     given = [parse_argument(text) for text in args.args]
-    values = [random_array(v, rng) if isinstance(v, ArraySpec) else v for v in given]
+    seed = args.seed if args.seed is not None else secrets.randbelow(2**31)
+    candidates = [
+        Candidate({**fixed, **dict(zip(choices, values, strict=True))})
+        for values in itertools.product(*choices.values())
+    ]
     budget = time.perf_counter() + args.budget
     with err().status("compiling ...") as status:
-        candidates = compile_all(kernel, values, fixed, choices, args.grid, budget, status.update)
-        measure_all(candidates, budget, status.update)
-    best = min(candidates, key=lambda c: c.median)
+        compile_all(kernel, given, candidates, args.grid, seed, budget, status.update)
+        running = [c for c in candidates if c.launch is not None]
+        measure_all(running, budget, status.update)
+    best = min(running, key=lambda c: c.median)
     show(candidates, best)
-    types, _, options = kernel.launcher.describe(kernel.launcher.bind(values, best.constexprs))
+    if len(running) == 1 < len(candidates):
+        err().print(
+            f"remark: not kept, because one candidate of {len(candidates)} is no search: --budget"
+            " gives it more seconds"
+        )
+        return DONE
+    types, _, options = kernel.launcher.describe(kernel.launcher.bind(given, best.constexprs))
     fingerprint = kernel.fingerprint()
     if fingerprint is None:
         err().print("remark: the kernel's source has no fingerprint, so the result is not kept")
         return DONE
     key = tuning.tuning_key(fingerprint, types, options)
     chosen = {name: best.constexprs[name] for name in choices}
-    path = tuning.save(key, tuning.Tuned(chosen, best.median, len(candidates)))
+    path = tuning.save(key, tuning.Tuned(chosen, best.median, len(running)))
     out().print(f"kept in {path}")
     return DONE
 
@@ -120,51 +132,58 @@ def parse_choices(texts: Sequence[str]) -> dict[str, list[Any]]:
 
 def compile_all(
     kernel: Any,
-    values: Sequence[Any],
-    fixed: Mapping[str, Any],
-    choices: Mapping[str, Sequence[Any]],
-    grid: str,
+    given: Sequence[Any],
+    candidates: Sequence[Candidate],
+    grid: str | None,
+    seed: int,
     budget: float,
     say: Callable[[str], None],
-) -> list[Candidate]:
-    """Every candidate that compiles and gives the result of the first, run once."""
-    candidates: list[Candidate] = []
-    refused: list[TilewrightError] = []
-    expected: list[Any] | None = None
-    combinations = list(itertools.product(*choices.values()))
-    for i, combination in enumerate(combinations):
-        if candidates and time.perf_counter() > budget:
+) -> None:
+    """Runs every candidate once: those that give the whole result of the first can be launched afterwards."""
+    options = with_options(CompileOptions(), kernel.launcher.overrides)
+    expected: Sequence[Any] | None = None
+    refused: TilewrightError | None = None
+    for i, candidate in enumerate(candidates):
+        if expected is not None and time.perf_counter() > budget:
             break
-        constexprs = {**fixed, **dict(zip(choices, combination, strict=True))}
-        say(f"compiling {i + 1} of {len(combinations)}: {text_of(constexprs)}")
-        fresh = [v.copy() if isinstance(v, np.ndarray) else v for v in values]
+        say(f"compiling {i + 1} of {len(candidates)}: {text_of(candidate.constexprs)}")
         try:
-            run = kernel[parse_grid(grid, constexprs)]
-            run(*fresh, **constexprs)
+            asked = ask(kernel, given, candidate.constexprs, options)
+            inputs = inputs_of(asked, grid, seed)
+            if (part := shortfall(asked, inputs)) is not None:
+                raise UsageError(
+                    f"{text_of(candidate.constexprs)}: {part}",
+                    hint="leave --grid out, or write it with constexprs: 'cdiv(2048, BM), 4'",
+                )
+            asked.launch(inputs.grid, inputs.args)
+        except UsageError:
+            raise
         except TilewrightError as error:
-            refused.append(error)
+            refused, candidate.out = error, error.message
             continue
         if expected is None:
-            expected = fresh
-        elif (wrong := disagreement(fresh, expected)) is not None:
-            err().print(f"warning: {text_of(constexprs)} is left out: {wrong}")
+            expected = inputs.args
+        elif (wrong := disagreement(inputs.args, expected)) is not None:
+            candidate.out = wrong
             continue
-        candidates.append(Candidate(constexprs, lambda run=run, c=constexprs: run(*values, **c)))
-    if not candidates:
-        raise refused[0] if refused else UsageError("there is nothing to try")
-    for error in refused:
-        err().print(f"remark: left out: {error.message}")
-    return candidates
+        candidate.out = ""
+        candidate.launch = partial(asked.launch, inputs.grid, inputs.args)
+    if expected is None:
+        raise refused or UsageError("there is nothing to try")
 
 
 def disagreement(given: Sequence[Any], expected: Sequence[Any]) -> str | None:
     """How two results of the same inputs differ by more than rounding."""
     for i, (a, b) in enumerate(zip(given, expected, strict=True)):
-        if isinstance(a, np.ndarray):
-            wide, other = a.astype(np.float64), b.astype(np.float64)
-            error = float(np.linalg.norm(wide - other)) / max(float(np.linalg.norm(other)), 1e-30)
-            if not error < 1e-2 and not np.array_equal(wide, other, equal_nan=True):
-                return f"argument {i} differs by {error:.1e}"
+        if not isinstance(a, np.ndarray):
+            continue
+        wide, other = a.astype(np.float64), b.astype(np.float64)
+        if not np.array_equal(np.isnan(wide), np.isnan(other)):
+            return f"argument {i} is written in another part than with the first"
+        error = float(np.linalg.norm(np.nan_to_num(wide - other)))
+        error /= max(float(np.linalg.norm(np.nan_to_num(other))), 1e-30)
+        if not error < 1e-2:
+            return f"argument {i} differs from the first's by {error:.1e}"
     return None
 
 
@@ -175,6 +194,7 @@ def measure_all(candidates: list[Candidate], budget: float, say: Callable[[str],
     while rounds < 3 or (time.perf_counter() < budget and rounds < 50):
         rounds += 1
         for candidate in running:
+            assert candidate.launch is not None
             start = time.perf_counter()
             candidate.launch()
             candidate.seconds.append(time.perf_counter() - start)
@@ -188,17 +208,20 @@ def measure_all(candidates: list[Candidate], budget: float, say: Callable[[str],
 
 
 def show(candidates: Sequence[Candidate], best: Candidate) -> None:
-    """The candidates, best first."""
+    """The candidates, best first; then those without a time, and why they have none."""
     from rich.box import SIMPLE
     from rich.table import Table
 
     table = Table("constexprs", "median", "rounds", "of best", box=SIMPLE)
-    for candidate in sorted(candidates, key=lambda c: c.median):
+    for candidate in sorted((c for c in candidates if c.seconds), key=lambda c: c.median):
         table.add_row(
             text_of(candidate.constexprs), f"{candidate.median * 1e3:.3f} ms",
             str(len(candidate.seconds)), f"{candidate.median / best.median:.2f} x",
         )  # fmt: skip
     out().print(table)
+    for candidate in candidates:
+        if candidate.out:
+            out().print(f"{text_of(candidate.constexprs)} {candidate.out}")
 
 
 def text_of(constexprs: Mapping[str, Any]) -> str:
