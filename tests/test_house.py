@@ -18,11 +18,12 @@ from tilewright.targets import base
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tilewright"
 
-GROUND = {"diagnostics", "dtypes", "frames", "knobs"}
+GROUND = {"diagnostics", "dtypes", "forks", "frames", "knobs"}
 """What every part may import."""
 BELOW: dict[str, set[str]] = {
     "diagnostics": set(),
     "dtypes": set(),
+    "forks": set(),
     "frames": set(),
     "knobs": set(),
     "layout": set(),

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
 import textwrap
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright import knobs
+from tilewright import knobs, ops
+from tilewright.targets.cpu import workspace
 
 PROGRAM = """
     import sys
@@ -142,3 +145,93 @@ def test_a_forked_process(compiled_before, target, tmp_path):
         assert in_child(launch) == 0
         launch()
         assert in_child(launch) == 0
+
+
+def test_memory_of_launches_is_not_shared_with_a_forked_process():
+    """What a child's launches compute is not seen by its parent's, nor by its siblings'."""
+    block = workspace.acquire(1 << 16)
+    memory = (ctypes.c_uint8 * block.size).from_address(block.address)
+    ctypes.memset(block.address, 1, block.size)
+    assert in_child(lambda: ctypes.memset(block.address, 2, block.size)) == 0
+    assert set(memory) == {1}
+    workspace.release(block)
+    assert in_child(lambda: check(workspace.acquire(1 << 16) is not block)) == 0
+
+
+def check(condition: bool) -> None:
+    assert condition
+
+
+def product(scale: int) -> bool:
+    """Whether products that are packed into scratch memory are right, again and again."""
+    r = np.random.default_rng(0)
+    a, b = (r.integers(-4, 5, (128, 128)).astype(np.float32) for _ in "ab")
+    return all(np.array_equal(ops.matmul(a * scale, b), a * scale @ b) for _ in range(40))
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_pools_of_processes(method):
+    assert product(1)
+    with get_context(method).Pool(2) as processes:
+        assert processes.map(product, range(1, 5)) == [True] * 4
+
+
+def test_a_data_loader_that_launches_in_its_workers():
+    """Workers of PyTorch's loader are forks of a process that has launched."""
+    torch = pytest.importorskip("torch")
+
+    class Doubled(torch.utils.data.Dataset):
+        def __len__(self):
+            return 24
+
+        def __getitem__(self, i):
+            x = np.full((64, 32), i, np.float32)
+            y = np.full_like(x, np.nan)
+            doubled[4](x, y)
+            return y
+
+    whole = Doubled()
+    assert (whole[3] == 6).all()
+    batches = torch.utils.data.DataLoader(
+        whole, batch_size=4, num_workers=2, multiprocessing_context="fork"
+    )
+    found = torch.cat(list(batches))
+    assert found.shape == (24, 64, 32)
+    assert (found == 2 * torch.arange(24.0)[:, None, None]).all()
+
+
+HELD = """
+    import os, signal, threading, time
+    import llvmlite.binding as llvm
+    from tilewright.codegen import jit
+    from tilewright.codegen.native import native
+
+    text = "define i64 @f() { ret i64 7 }"
+    data = jit.compile_object(text, native())
+    inside, forking = threading.Event(), threading.Event()
+
+    def compiling():  # as a thread does that is inside of LLVM when another forks
+        with llvm.ffi.lib._lock, jit._lock:
+            inside.set()
+            forking.wait()
+            time.sleep(0.2)
+
+    thread = threading.Thread(target=compiling)
+    thread.start()
+    inside.wait()
+    os.register_at_fork(before=forking.set)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        jit.load(text, native())
+        os._exit(0)
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+
+
+def test_a_fork_while_another_thread_compiles(tmp_path):
+    """The child compiles and loads: no lock of ours, nor llvmlite's, is copied held."""
+    script = tmp_path / "held.py"
+    script.write_text(textwrap.dedent(HELD))
+    finish(start(script, tmp_path / "cache", 0))

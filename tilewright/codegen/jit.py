@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import cache
 from itertools import count
 from typing import Any
@@ -18,22 +18,35 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as llvm
 
+from tilewright import forks
 from tilewright.codegen.elf import defined_symbols, undefined_symbols
 from tilewright.codegen.support import support_address
 from tilewright.codegen.target import LLVMTarget
 from tilewright.diagnostics import CompileError
 
-_lock = threading.RLock()
+_lock = forks.lock()
 """Target machines are shared, and not safe to enter from two threads."""
 
 
-def _new_lock() -> None:
-    """A forked child gets a lock of its own: the parent's may have been held."""
-    global _lock
-    _lock = threading.RLock()
+def _hold_llvm() -> None:
+    """Before a fork: wait until no thread is inside of LLVM.
+
+    llvmlite takes a lock of its own around every call of LLVM, also where the garbage collector frees a module. A
+    child that copies it while another thread holds it would wait for ever, on state of LLVM that is half done.
+    """
+    _llvmlite_lock().__enter__()
 
 
-os.register_at_fork(after_in_child=_new_lock)
+def _free_llvm() -> None:
+    """After a fork, in both processes: this thread took the lock, and lets it go."""
+    _llvmlite_lock().__exit__()
+
+
+def _llvmlite_lock() -> Any:
+    return getattr(llvm.ffi.lib, "_lock", nullcontext())
+
+
+os.register_at_fork(before=_hold_llvm, after_in_parent=_free_llvm, after_in_child=_free_llvm)
 
 
 @cache

@@ -7,24 +7,15 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
+from tilewright import forks
 from tilewright.codegen.target import LLVMTarget
 from tilewright.diagnostics import CompileError
 
-_lock = threading.Lock()
+_lock = forks.lock()
 _HELPERS: dict[int, subprocess.Popen[bytes]] = {}
 """By process id: a fork of this process must not share its parent's pipes."""
-
-
-def _new_lock() -> None:
-    """A forked child gets a lock of its own: the parent's may have been held."""
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_new_lock)
 
 
 @atexit.register

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from tilewright import forks
 from tilewright.diagnostics import CompileError
 
 T = TypeVar("T")
@@ -21,7 +22,7 @@ STACK_BYTES = 512 << 20
 FRAMES = 200_000
 """Python frames that surely fit into it: frames with C code between them take about 1 KiB."""
 
-_one_at_a_time = threading.Lock()
+_one_at_a_time = forks.lock()
 
 
 def deeply(work: Callable[[], T]) -> T:

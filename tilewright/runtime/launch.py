@@ -12,8 +12,6 @@ What cannot be launched is refused before anything runs.
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import FunctionType
@@ -21,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright import knobs
+from tilewright import forks, knobs
 from tilewright.diagnostics import LaunchError, UnsupportedError
 from tilewright.dtypes import DType
 from tilewright.runtime import cache
@@ -444,13 +442,5 @@ def full_grid(grid: Any) -> Grid:
     return full[0], full[1], full[2]
 
 
-_compiling = threading.RLock()
+_compiling = forks.lock()
 """Held while a kernel is compiled: two threads that need the same kernel compile it once."""
-
-
-def _forget_lock() -> None:
-    global _compiling
-    _compiling = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_forget_lock)

@@ -10,16 +10,16 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
-import threading
 from typing import Any
 
+from tilewright import forks
 from tilewright.codegen.jit import load
 from tilewright.codegen.target import x86
 from tilewright.diagnostics import TilewrightError
 from tilewright.targets.cpu.pool_ir import SIZE, pool_ir
 
 _pools: dict[int, Pool] = {}
-_guard = threading.Lock()
+_guard = forks.lock()
 _code: tuple[Any, ...] | None = None
 
 
@@ -93,9 +93,7 @@ def _stop_all() -> None:
 
 def _forget() -> None:
     """In a forked child the threads do not exist: forget the pools, keep the code."""
-    global _guard
     _pools.clear()
-    _guard = threading.Lock()
 
 
 atexit.register(_stop_all)

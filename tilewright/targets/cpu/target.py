@@ -6,11 +6,11 @@ import ctypes
 import json
 import os
 import struct
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tilewright import forks
 from tilewright.codegen.jit import LoadedObject, compile_assembly, toolchain_version
 from tilewright.diagnostics import CheckError, Location
 from tilewright.runtime.arrays import ArrayArg
@@ -52,8 +52,7 @@ class CpuExecutable:
         self._packs = meta["packs"]
         self._subgroups = meta["subgroups"]
         self._ready: tuple[Pool, Any, Any, LoadedObject] | None = None
-        self._guard = threading.Lock()
-        self._buffers = threading.local()
+        self._guard = forks.lock()
 
     @property
     def asm(self) -> Mapping[str, str]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import threading
+import os
+
+from tilewright import forks
 
 _HUGE = 2 << 20
+_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _KEEP_BYTES = 1 << 30
 """Free blocks beyond this much are given back to the system."""
 
@@ -16,7 +19,8 @@ class Block:
 
     def __init__(self, size: int):
         large = size >= _HUGE
-        self._map = mmap.mmap(-1, size + (_HUGE if large else 4096))
+        # Private: a child of a fork must not share what its parent's launches compute.
+        self._map = mmap.mmap(-1, size + (_HUGE if large else 4096), flags=_PRIVATE)
         start = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         align = _HUGE if large else 4096
         self.address = (start + align - 1) // align * align
@@ -26,7 +30,7 @@ class Block:
 
 
 _free: list[Block] = []
-_lock = threading.Lock()
+_lock = forks.lock()
 
 
 def acquire(size: int) -> Block:
@@ -49,3 +53,7 @@ def release(block: Block) -> None:
         total = sum(b.size for b in _free)
         while total > _KEEP_BYTES and len(_free) > 1:
             total -= _free.pop(0).size
+
+
+# A child starts with no blocks: those that its parent keeps would be copied page by page.
+os.register_at_fork(after_in_child=_free.clear)

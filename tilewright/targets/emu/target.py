@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-import threading
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -24,6 +23,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute
 
+from tilewright import forks
 from tilewright.codegen import emit_module
 from tilewright.codegen.jit import LoadedObject, compile_assembly, compile_object, toolchain_version
 from tilewright.codegen.native import native
@@ -54,7 +54,7 @@ class EmuExecutable:
         self._data = data
         self._meta = dict(meta)
         self._llvm = llvm
-        self._guard = threading.Lock()
+        self._guard = forks.lock()
         self._ready: tuple[Launcher, LoadedObject] | None = None
 
     @cached_property

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright import forks
 from tilewright.diagnostics import UnsupportedError
 from tilewright.targets.base import Grid
 from tilewright.targets.emu import context as c
@@ -114,7 +115,7 @@ class Launcher:
         self._kernel = kernel
         self._make = make
         self._free: list[Worker] = []
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
 
     def _take(self) -> Worker:
         with self._lock:
