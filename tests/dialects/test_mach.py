@@ -28,6 +28,7 @@ func.func @f(%p: !llvm.ptr, %n: index, %o: vector<16xi32>, %x: i32) {
   %pp = mach.ptr_from_int %i : index -> !llvm.ptr<1>
   %sb = mach.shared_base {alignment = 1024 : i64} : !llvm.ptr<3>
   %fn = mach.address_of @f : !llvm.ptr
+  mach.assert %won, "i is not zero", @failed(%i, %pp) : (index, !llvm.ptr<1>)
   mach.call @rt(%i, %pp) : (index, !llvm.ptr<1>) -> ()
   %r = mach.call_indirect %fn(%i) : !llvm.ptr, (index) -> i32
   %t = mach.instr "x86.amx.tilezero"() : () -> !mach.amx

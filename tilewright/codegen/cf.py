@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import (
     DenseIntOrFPElementsAttr,
     FunctionType,
     StringAttr,
+    SymbolRefAttr,
 )
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
@@ -165,11 +166,24 @@ def print_assert(p: Printer, op: Operation) -> None:
     the function, with zeros: native code cannot be unwound further."""
     message = attribute(op, "msg")
     assert isinstance(message, StringAttr)
+    _print_check(p, op, "tw_assert_failed", message)
+
+
+@prints("mach.assert")
+def print_check(p: Printer, op: Operation) -> None:
+    callee, message = attribute(op, "callee"), attribute(op, "message")
+    assert isinstance(callee, SymbolRefAttr) and isinstance(message, StringAttr)
+    _print_check(p, op, callee.string_value(), message)
+
+
+def _print_check(p: Printer, op: Operation, callee: str, message: StringAttr) -> None:
+    condition, *others = op.operands
     text = string_constant(p, message.data)
+    arguments = [pair for v in others for pair in zip(p.registers(v.type), p.get(v), strict=True)]
     fail, on = p.label("assert"), p.label("on")
-    p.line(f"br i1 {p.one(op.operands[0])}, label %{on}, label %{fail}")
+    p.line(f"br i1 {p.one(condition)}, label %{on}, label %{fail}")
     p.start(fail)
-    p.call("void", "tw_assert_failed", [("ptr", text)])
+    p.call("void", callee, [("ptr", text), *arguments])
     p.line(_return_of_zeros(p, op))
     p.start(on)
 

@@ -110,6 +110,11 @@ def binary(symbol: str, a: Operand, b: Operand) -> Value:
                 f"{describe_type(a)} is shifted by {b}",
                 rule=f"a shift of {a.dtype} is by 0 to {bits - 1} bits",
             )
+    if symbol in ("//", "%", "cdiv") and type(b) is int and b == 0 and _is_integer(a):
+        raise CompileError(
+            f"{describe_type(a)} is divided by the constant 0",
+            rule=f"{symbol} of integers takes a divisor that is not 0",
+        )
     x, y = meet(a, b, symbol)
     if symbol in _SIGNED_PREDICATE:
         return _compare(symbol, x, y)
@@ -127,6 +132,10 @@ def binary(symbol: str, a: Operand, b: Operand) -> Value:
         # Python's remainder has the sign of the divisor: a - (a // b) * b.
         return binary("-", x, binary("*", binary("//", x, y), y))
     return _apply(table, symbol, x, y)
+
+
+def _is_integer(a: Operand) -> bool:
+    return not (a.dtype.is_float if isinstance(a, Value) else isinstance(a, float))
 
 
 def _float(symbol: str, x: Value, y: Value) -> Value:

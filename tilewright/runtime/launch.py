@@ -421,6 +421,8 @@ def is_contiguous(arg: ArrayArg) -> bool:
 
 
 _GRID_LIMIT = (1 << 31) - 1
+_PROGRAM_LIMIT = 1 << 56
+"""Programs are counted in 64 bits with a sign, times the subgroups of each."""
 
 
 def full_grid(grid: Any) -> Grid:
@@ -439,6 +441,12 @@ def full_grid(grid: Any) -> Grid:
                 f"axis {i} of the grid is {extent}", rule=f"each axis is 0 to {_GRID_LIMIT}"
             )
         full[i] = extent
+    if full[0] * full[1] * full[2] > _PROGRAM_LIMIT:
+        raise LaunchError(
+            f"a grid of {' x '.join(map(str, full))} has {full[0] * full[1] * full[2]} programs",
+            rule=f"a launch runs at most {_PROGRAM_LIMIT} programs",
+            hint="let each program do more: loop over tiles inside of the kernel",
+        )
     return full[0], full[1], full[2]
 
 

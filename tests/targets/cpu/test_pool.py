@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import threading
 
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from tilewright.targets.cpu.pool import pool
+from tilewright.targets.cpu.pool import Pool, pool
 
 COUNT_UP = """
+define void @slowly_up(ptr %counts, i64 %task, i64 %thread) {
+  br label %wait
+wait:
+  %i = phi i64 [ 0, %0 ], [ %i1, %wait ]
+  %i1 = add i64 %i, 1
+  %spin = load volatile i64, ptr %counts
+  %more = icmp slt i64 %i1, 2000
+  br i1 %more, label %wait, label %up
+up:
+  %at = getelementptr i64, ptr %counts, i64 %task
+  %old = atomicrmw add ptr %at, i64 1 monotonic
+  ret void
+}
+
 define void @count_up(ptr %counts, i64 %task, i64 %thread) {
   %at = getelementptr i64, ptr %counts, i64 %task
   %old = atomicrmw add ptr %at, i64 1 monotonic
@@ -22,15 +37,28 @@ define void @count_up(ptr %counts, i64 %task, i64 %thread) {
 
 
 @pytest.fixture(scope="module")
-def count_up():
+def functions():
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     module = llvm.parse_assembly(COUNT_UP)
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
-    yield engine.get_function_address("count_up")
+    yield engine.get_function_address("count_up"), engine.get_function_address("slowly_up")
     engine.close()
+
+
+@pytest.fixture(scope="module")
+def count_up(functions):
+    return functions[0]
+
+
+def launch(own: Pool, function: int, argument: int, tasks: int) -> None:
+    """Launches through the addresses that generated code has, without Python's lock."""
+    signature = ctypes.CFUNCTYPE(
+        None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
+    )
+    signature(own.launch_address)(own.address, function, argument, tasks)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -38,7 +66,7 @@ def count_up():
 def test_every_task_runs_once(count_up, threads, tasks):
     counts = np.zeros(tasks + 1, np.int64)
     for _ in range(50):
-        pool(threads).launch(count_up, counts.ctypes.data, tasks)
+        launch(pool(threads), count_up, counts.ctypes.data, tasks)
     assert (counts[:tasks] == 50).all()
     assert counts[tasks] == 0
 
@@ -46,11 +74,11 @@ def test_every_task_runs_once(count_up, threads, tasks):
 def test_launches_from_several_python_threads_take_turns(count_up):
     counts = np.zeros(300, np.int64)
 
-    def launch():
+    def launches():
         for _ in range(100):
-            pool(2).launch(count_up, counts.ctypes.data, 300)
+            launch(pool(2), count_up, counts.ctypes.data, 300)
 
-    threads = [threading.Thread(target=launch) for _ in range(4)]
+    threads = [threading.Thread(target=launches) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -60,21 +88,34 @@ def test_launches_from_several_python_threads_take_turns(count_up):
 
 def test_a_forked_child_makes_its_own_threads(count_up):
     counts = np.zeros(100, np.int64)
-    pool(2).launch(count_up, counts.ctypes.data, 100)
+    launch(pool(2), count_up, counts.ctypes.data, 100)
     child = os.fork()
     if child == 0:
-        pool(2).launch(count_up, counts.ctypes.data, 100)
+        launch(pool(2), count_up, counts.ctypes.data, 100)
         os._exit(0 if (counts == 2).all() else 1)
     _, status = os.waitpid(child, 0)
     assert status == 0
 
 
-def test_addresses_serve_generated_code(count_up):
-    """Generated code launches through the two addresses, as the phases of a kernel do."""
-    counts = np.zeros(64, np.int64)
-    own = pool(2)
-    signature = ctypes.CFUNCTYPE(
-        None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
-    )
-    signature(own.launch_address)(own.address, count_up, counts.ctypes.data, 64)
-    assert (counts == 1).all()
+def test_a_signal_whose_handler_does_not_raise_loses_no_task(functions):
+    """The handler runs in the middle of a launch, and may launch on the same pool."""
+    count_up, slowly_up = functions
+    counts, others, own = np.zeros(200_000, np.int64), np.zeros(50, np.int64), pool(2)
+    handled: list[int] = []
+
+    def handler(number: int, frame: object) -> None:
+        launch(own, count_up, others.ctypes.data, 50)
+        handled.append(int(counts.sum()))
+
+    before = signal.signal(signal.SIGINT, handler)
+    main = threading.main_thread().ident
+    assert main is not None
+    timer = threading.Timer(0.05, signal.pthread_kill, (main, signal.SIGINT))
+    try:
+        timer.start()
+        launch(own, slowly_up, counts.ctypes.data, len(counts))
+        timer.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (counts == 1).all() and (others == 1).all()
+    assert handled[0] < len(counts)  # it did not wait for the end

@@ -26,6 +26,7 @@ from tilewright.dialects.mach.atomics import (
     FenceOp,
 )
 from tilewright.dialects.mach.calls import (
+    AssertOp,
     CallIndirectOp,
     CallOp,
     InstrOp,
@@ -77,6 +78,7 @@ MACH = Dialect(
         AtomicStoreOp,
         CmpxchgOp,
         FenceOp,
+        AssertOp,
         CallIndirectOp,
         CallOp,
         InstrOp,
@@ -91,6 +93,7 @@ __all__ = [
     "AddressOfOp",
     "AllocaOp",
     "AmxType",
+    "AssertOp",
     "AtomicLoadOp",
     "AtomicRmwOp",
     "AtomicStoreOp",

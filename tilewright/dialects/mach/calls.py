@@ -96,6 +96,29 @@ class CallIndirectOp(IRDLOperation):
 
 
 @irdl_op_definition
+class AssertOp(IRDLOperation):
+    """`mach.assert %c, "message", @tw_failed(%p, %x) : (!llvm.ptr, index)`: where `c` is false, a C function of the
+    runtime is told of it, and the function returns.
+
+    The C function takes the message, zero-terminated, and the arguments.
+    """
+
+    name = "mach.assert"
+    condition = operand_def(IntegerType(1))
+    message = prop_def(StringAttr)
+    callee = prop_def(FlatSymbolRefAttrConstr)
+    arguments = var_operand_def()
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    assembly_format = "$condition `,` $message `,` $callee `(` $arguments `)` attr-dict `:` `(` type($arguments) `)`"
+
+    def __init__(self, condition: Value, message: str, callee: str, arguments: Sequence[Value]):
+        super().__init__(
+            operands=[condition, arguments],
+            properties={"message": StringAttr(message), "callee": SymbolRefAttr(callee)},
+        )
+
+
+@irdl_op_definition
 class InstrOp(IRDLOperation):
     """`%d = mach.instr "x86.amx.tdpbf16ps"(%c, %a, %b) : (!mach.amx, !mach.amx, !mach.amx) ->
     !mach.amx`.

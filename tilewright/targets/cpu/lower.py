@@ -29,6 +29,7 @@ from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp, PackOp, StripOp, YieldOp
 from tilewright.passes.neutral import splat
+from tilewright.targets.cpu import divisions
 from tilewright.targets.cpu import inserts as _inserts  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.targets.cpu import rules as _rules  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.targets.cpu import slices as _slices  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
@@ -153,6 +154,8 @@ class FunctionContext(ControlFlow, MemrefOps):
         self.matrices: dict[SSAValue, Matrix] = {}
         self.packed: dict[SSAValue, PackedArray] = {}
         self.ids: dict[str, SSAValue] = {}
+        """Of the grid, and of the program where the function is one: x, y, z."""
+        self.ahead = False
         for arg, at in zip(kernel.body.block.args, block.arguments, strict=True):
             self._load_argument(arg, at)
 
@@ -242,9 +245,11 @@ class FunctionContext(ControlFlow, MemrefOps):
         b.op(func.ReturnOp())
 
     def lower_scalars_of(self, op: Operation) -> None:
-        """Lower the scalar ops that the operands of `op` come from."""
+        """Lower the scalar ops that the operands of `op` come from, which the program may never come to."""
+        self.ahead = True
         for operand in op.operands:
             self.need(operand)
+        self.ahead = False
 
     def need(self, value: SSAValue) -> None:
         if (
@@ -273,6 +278,7 @@ class FunctionContext(ControlFlow, MemrefOps):
 
     def lower_op(self, op: Operation) -> None:
         if op.results and all(r in self.values.scalars for r in op.results):
+            self.check_division(op)
             return
         method = getattr(self, "lower_" + op.name.replace(".", "_"), None)
         if method is not None:
@@ -302,16 +308,26 @@ class FunctionContext(ControlFlow, MemrefOps):
             if data is not None:
                 self.values.scalars[op.result] = b.constant(plain(op.result.type), data)
                 return
-        new = type(op).create(
-            operands=operands,
-            result_types=[plain(r.type) for r in op.results],
-            properties=op.properties,
-            attributes=op.attributes,
-        )
-        new.location = op.location  # pyright: ignore
-        b.op(new)
-        for old, value in zip(op.results, new.results, strict=True):
-            self.values.scalars[old] = value
+
+        def clone(*operands: SSAValue) -> SSAValue:
+            new = type(op).create(
+                operands=operands,
+                result_types=[plain(r.type) for r in op.results],
+                properties=op.properties,
+                attributes=op.attributes,
+            )
+            new.location = op.location  # pyright: ignore
+            b.op(new)
+            for old, value in zip(op.results, new.results, strict=True):
+                self.values.scalars[old] = value
+            return new.results[0] if new.results else operands[0]
+
+        if op.name in divisions.SIGNED | divisions.UNSIGNED:
+            x, y = operands
+            self.values.scalars[op.results[0]] = divisions.divide(b, op, x, y, clone)
+            self.check_division(op)
+        else:
+            clone(*operands)
         safe = (
             arith.AddiOp,
             arith.MuliOp,
@@ -321,10 +337,28 @@ class FunctionContext(ControlFlow, MemrefOps):
             arith.DivSIOp,
             arith.RemSIOp,
         )
-        if isinstance(op, safe) and all(b.is_nonnegative(as_idx(v)) for v in operands):
-            b.nonnegative |= set(new.results)
-        if isinstance(op, arith.MaxSIOp) and any(b.is_nonnegative(as_idx(v)) for v in operands):
-            b.nonnegative |= set(new.results)
+        nonnegative = [b.is_nonnegative(as_idx(v)) for v in operands]
+        if (isinstance(op, safe) and all(nonnegative)) or (
+            isinstance(op, arith.MaxSIOp) and any(nonnegative)
+        ):
+            b.nonnegative |= {self.values.scalars[r] for r in op.results}
+
+    def check_division(self, op: Operation) -> None:
+        """A scalar division by zero fails like an assertion, where the program comes to it."""
+        if "x" in self.ids and not self.ahead and len(op.operands) == 2:
+            condition = divisions.not_zero(self.b, op, self.e.scalar(op.operands[1]))
+            if condition is not None:
+                self.check(op, condition, "integer division by zero")
+
+    def check(self, op: Operation, condition: SSAValue, kind: str, message: str = "") -> None:
+        """The program ends where `condition` is false; its launch tells of it, and where `op` stands."""
+        place = location_of(op)
+        where = ["", "0", "0", "0"]
+        if place is not None:
+            where = [place.file, *map(str, (place.line, place.col, place.end_col or 0))]
+        text = "\n".join([kind, *where, message])  # all that the runtime knows of the op
+        who = [self.argument, *(self.ids[axis] for axis in "xyz")]
+        self.b.op(mach.AssertOp(condition, text, "tw_program_failed", who))
 
     # Ids, arrays, tiles ---------------------------------------------------------------------------------------
 
@@ -429,13 +463,7 @@ class FunctionContext(ControlFlow, MemrefOps):
             self.values.buffers[op.result] = buffer
 
     def lower_cf_assert(self, op: cf.AssertOp) -> None:
-        place = location_of(op)
-        text = op.msg.data
-        if place is not None:  # the runtime knows no more of the assertion than its text
-            text = "\n".join(
-                map(str, (text, place.file, place.line, place.col, place.end_col or 0))
-            )
-        self.b.op(cf.AssertOp(self.e.scalar(op.arg), text))
+        self.check(op, self.e.scalar(op.arg), "assertion failed", op.msg.data)
 
     # Stage ops ------------------------------------------------------------------------------------------------
 

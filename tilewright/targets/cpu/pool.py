@@ -27,14 +27,13 @@ class Pool:
     """`threads` threads in all: the caller of `launch` is thread 0, the others sleep between launches."""
 
     def __init__(self, threads: int) -> None:
-        start, launch, self._stop = _functions()
+        start, launch, self._run, self._stop = _functions()
         self.threads = threads
         self._memory = ctypes.create_string_buffer(SIZE + 64)
         self.address: int = (ctypes.addressof(self._memory) + 63) & ~63
         """Address of the pool's state: the first argument of `tw_pool_launch`."""
         self.launch_address: int = ctypes.cast(launch, ctypes.c_void_p).value or 0
         """Address of `tw_pool_launch(pool, function, argument, tasks)`, for generated code."""
-        self._launch = launch
         self._handles = (ctypes.c_int64 * max(1, threads - 1))()
         code = start(self.address, self._handles, threads - 1)
         if code:
@@ -43,12 +42,12 @@ class Pool:
                 hint="set TILEWRIGHT_NUM_THREADS to a smaller number",
             )
 
-    def launch(self, function: int, argument: int, tasks: int) -> None:
-        """Run `function(argument, task, thread)` for every task in 0 .. tasks - 1; return when all are done.
+    def run(self, phases: int, argument: int) -> None:
+        """Run `phases(argument)`, native code that calls `tw_pool_launch` with this argument, without the GIL.
 
-        `function`: address of native code `void(ptr, i64, i64)`.  The GIL is released meanwhile.
+        Raises what a handler of SIGINT raises (KeyboardInterrupt): no further task of this launch is begun then.
         """
-        self._launch(self.address, function, argument, tasks)
+        self._run(self.address, phases, argument)
 
     def stop(self) -> None:
         """End and join the threads; no launch may follow."""
@@ -66,23 +65,25 @@ def pool(threads: int) -> Pool:
     return found
 
 
-def _functions() -> tuple[Any, Any, Any]:
+def _functions() -> tuple[Any, Any, Any, Any]:
     """The pool's native functions, compiled once per process (fork keeps them)."""
     global _code
     if _code is None:
         code = load(pool_ir(), x86("x86-64"))
         pointer, word = ctypes.c_void_p, ctypes.c_int64
 
-        def function(name: str, result: Any, *arguments: Any) -> Any:
-            return ctypes.CFUNCTYPE(result, *arguments)(code.address(name))
+        def function(name: str, result: Any, *arguments: Any, kind: Any = ctypes.CFUNCTYPE) -> Any:
+            return kind(result, *arguments)(code.address(name))
 
         _code = (
             function("tw_pool_start", ctypes.c_int, pointer, pointer, word),
             function("tw_pool_launch", None, pointer, pointer, pointer, word),
+            # It lets go of the GIL itself, and may come back with an exception.
+            function("tw_pool_run", None, pointer, pointer, pointer, kind=ctypes.PYFUNCTYPE),
             function("tw_pool_stop", None, pointer, pointer, word),
             code,
         )
-    return _code[0], _code[1], _code[2]
+    return _code[0], _code[1], _code[2], _code[3]
 
 
 def _stop_all() -> None:

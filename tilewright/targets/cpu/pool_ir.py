@@ -9,6 +9,12 @@ that has not started: a core that another process has taken costs nothing.
 Invariants: the fields of a launch change only while the gate is closed and empty and the lock is held;
 gate = number of workers inside + OPEN while open.  A worker that finds nothing to do spins for SPIN pauses,
 then sleeps on the generation (futex), so that launches in quick succession cost about a microsecond.
+
+Ctrl-C.  A caller that is the process's main thread looks between two tasks, every LOOK cycles, whether Python has
+seen the signal.  If so it takes the tasks that are left out of the pool, lets those that run come to their end, gives
+up its turn and runs Python's handlers.  A handler that raises ends the launch: the exception stays in the thread, this
+phase and those after it do nothing more, and `tw_pool_run` returns to a caller that looks for it.  After one that does
+not, the tasks that are left are launched again.  Handlers run without the pool's lock: they may launch, too.
 """
 
 from __future__ import annotations
@@ -19,6 +25,8 @@ OPEN: Final = 1 << 16
 SPIN: Final = 20_000
 SIZE: Final = 512
 """Bytes of the pool's state; each group of fields has a cache line of its own."""
+LOOK: Final = 1 << 27
+"""Cycles of the time stamp counter, some 50 ms."""
 
 _OFFSETS: Final = {
     "generation": 0,  # i32, the futex word
@@ -31,6 +39,8 @@ _OFFSETS: Final = {
     "sleepers": 256,  # i32
     "ids": 260,  # i32, thread numbers handed out; the caller is thread 0
     "lock": 320,  # i32, held by the launching thread
+    "left": 328,  # i64, the first task that an interrupted launch has not begun; -1 where there is none
+    "ended": 384,  # ptr, the argument of a launch that a signal handler has ended
 }
 _SYSCALL: Final = "call i64 (i64, ...) @syscall(i64 202, ptr %generation.at"
 """The futex system call (202) on the generation, up to its operation."""
@@ -46,29 +56,83 @@ def _fields(*names: str) -> str:
 
 
 def pool_ir() -> str:
-    """LLVM IR text of `tw_pool_start`, `tw_pool_launch`, `tw_pool_stop`."""
+    """LLVM IR text of `tw_pool_start`, `tw_pool_launch`, `tw_pool_run`, `tw_pool_stop`."""
     return f"""\
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_join(i64, ptr)
 declare i32 @sched_yield()
 declare i64 @syscall(i64, ...)
 declare void @llvm.x86.sse2.pause()
+declare i64 @llvm.readcyclecounter()
+declare i32 @getpid()
+declare i32 @PyGILState_Ensure()
+declare void @PyGILState_Release(i32)
+declare i32 @PyOS_InterruptOccurred()
+declare void @PyErr_SetInterrupt()
+declare i32 @PyErr_CheckSignals()
+declare ptr @PyEval_SaveThread()
+declare void @PyEval_RestoreThread(ptr)
 
 define internal void @drain(ptr %p, i64 %thread) nounwind {{
-{_fields("function", "argument", "count", "next")}
+entry:
+{_fields("function", "argument", "count", "next", "left")}
   %function = load ptr, ptr %function.at
   %argument = load ptr, ptr %argument.at
   %count = load i64, ptr %count.at
+  %caller = icmp eq i64 %thread, 0
+  %start = call i64 @llvm.readcyclecounter()
   br label %draw
 draw:
+  %since = phi i64 [ %start, %entry ], [ %since, %work ], [ %since, %clock ], [ %now, %look ]
   %task = atomicrmw add ptr %next.at, i64 1 monotonic
   %some = icmp slt i64 %task, %count
   br i1 %some, label %work, label %done
 work:
   call void %function(ptr %argument, i64 %task, i64 %thread)
-  br label %draw
+  br i1 %caller, label %clock, label %draw
+clock:
+  %now = call i64 @llvm.readcyclecounter()
+  %age = sub i64 %now, %since
+  %long = icmp ugt i64 %age, {LOOK}
+  br i1 %long, label %look, label %draw
+look:
+  %signal = call i1 @signalled()
+  br i1 %signal, label %take, label %draw
+take:
+  %left = atomicrmw xchg ptr %next.at, i64 %count monotonic
+  store i64 %left, ptr %left.at
+  br label %done
 done:
   ret void
+}}
+
+define internal i1 @signalled() nounwind {{         ; has Python seen SIGINT, and is it this thread that handles it?
+  %process = call i32 @getpid()
+  %task = call i64 (i64, ...) @syscall(i64 186)     ; gettid
+  %self = trunc i64 %task to i32
+  %main = icmp eq i32 %process, %self
+  br i1 %main, label %ask, label %no
+ask:
+  %state = call i32 @PyGILState_Ensure()
+  %hit = call i32 @PyOS_InterruptOccurred()         ; which forgets it
+  %seen = icmp ne i32 %hit, 0
+  br i1 %seen, label %again, label %release
+again:
+  call void @PyErr_SetInterrupt()
+  br label %release
+release:
+  call void @PyGILState_Release(i32 %state)
+  ret i1 %seen
+no:
+  ret i1 false
+}}
+
+define internal i1 @handled() nounwind {{           ; runs Python's handlers; did one raise?
+  %state = call i32 @PyGILState_Ensure()
+  %code = call i32 @PyErr_CheckSignals()
+  call void @PyGILState_Release(i32 %state)
+  %raised = icmp ne i32 %code, 0
+  ret i1 %raised
 }}
 
 define internal ptr @worker(ptr %p) nounwind {{
@@ -138,6 +202,7 @@ next:
   %i1 = add i64 %i, 1
   br label %head
 failed:
+  call void @tw_pool_stop(ptr %p, ptr %handles, i64 %i)
   ret i32 %code
 done:
   ret i32 0
@@ -145,8 +210,13 @@ done:
 
 define void @tw_pool_launch(ptr %p, ptr %f, ptr %a, i64 %tasks) nounwind {{
 entry:
-{_fields("generation", "function", "argument", "count", "gate", "next", "sleepers", "lock")}
-  br label %acquire
+{_fields("generation", "function", "argument", "count", "gate", "next", "sleepers", "lock", "left", "ended")}
+  br label %begin
+begin:
+  %from = phi i64 [ 0, %entry ], [ %left, %handle ]
+  %ended = load atomic ptr, ptr %ended.at monotonic, align 8
+  %over = icmp eq ptr %ended, %a
+  br i1 %over, label %done, label %acquire
 acquire:
   %held = atomicrmw xchg ptr %lock.at, i32 1 acquire
   %free = icmp eq i32 %held, 0
@@ -158,8 +228,10 @@ publish:
   store ptr %f, ptr %function.at
   store ptr %a, ptr %argument.at
   store i64 %tasks, ptr %count.at
-  store atomic i64 0, ptr %next.at monotonic, align 8
-  %alone = icmp sle i64 %tasks, 1
+  store atomic i64 %from, ptr %next.at monotonic, align 8
+  store i64 -1, ptr %left.at
+  %some = sub i64 %tasks, %from
+  %alone = icmp sle i64 %some, 1
   br i1 %alone, label %work, label %open
 open:
   store atomic i64 {OPEN}, ptr %gate.at release, align 8
@@ -182,7 +254,29 @@ wait:
   call void @llvm.x86.sse2.pause()
   br label %settle
 release:
+  %left = load i64, ptr %left.at
   store atomic i32 0, ptr %lock.at release, align 4
+  %whole = icmp eq i64 %left, -1
+  br i1 %whole, label %done, label %rest
+rest:
+  %nothing = icmp sge i64 %left, %tasks
+  br i1 %nothing, label %done, label %handle
+handle:
+  %raised = call i1 @handled()
+  br i1 %raised, label %end, label %begin
+end:
+  store atomic ptr %a, ptr %ended.at monotonic, align 8
+  br label %done
+done:
+  ret void
+}}
+
+define void @tw_pool_run(ptr %p, ptr %phases, ptr %a) nounwind {{   ; the phases of one launch, without Python's lock
+{_fields("ended")}
+  %state = call ptr @PyEval_SaveThread()
+  call void %phases(ptr %a)
+  %pair = cmpxchg ptr %ended.at, ptr %a, ptr null monotonic monotonic
+  call void @PyEval_RestoreThread(ptr %state)
   ret void
 }}
 

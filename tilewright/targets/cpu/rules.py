@@ -19,6 +19,7 @@ from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream import vector as more
+from tilewright.targets.cpu.divisions import divide
 from tilewright.targets.cpu.evaluate import Evaluator, Place, evaluates
 from tilewright.targets.cpu.memory import ScatteredTile, Tile, element_of, rows_cols
 
@@ -186,29 +187,13 @@ def step(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
     return b.value(arith.AddiOp(base, b.iota(place.lanes)))
 
 
-@evaluates(arith.DivSIOp, arith.RemSIOp, arith.FloorDivSIOp, arith.CeilDivSIOp)
-def divide_signed(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
-    """Lanes that nobody looks at may hold anything: a divisor of 0 or -1 there must not trap."""
-    b = e.b
+@evaluates(
+    *(arith.DivSIOp, arith.RemSIOp, arith.FloorDivSIOp, arith.CeilDivSIOp),
+    *(arith.DivUIOp, arith.RemUIOp, arith.CeilDivUIOp),
+)
+def division(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
     x, y = (e.at(v, place) for v in op.operands)
-    zero, one, minus = (b.constant(y.type, v) for v in (0, 1, -1))
-    negates = b.value(arith.CmpiOp(y, minus, "eq"))
-    bad = b.value(arith.OrIOp(negates, b.value(arith.CmpiOp(y, zero, "eq"))))
-    safe = b.value(arith.SelectOp(bad, one, y))
-    quotient = e.clone(op, [x, safe], place.lanes)
-    if isinstance(op, arith.RemSIOp):
-        special = zero
-    else:
-        special = b.value(arith.SubiOp(zero, x))
-    return b.value(arith.SelectOp(negates, special, quotient))
-
-
-@evaluates(arith.DivUIOp, arith.RemUIOp, arith.CeilDivUIOp)
-def divide_unsigned(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
-    b = e.b
-    x, y = (e.at(v, place) for v in op.operands)
-    bad = b.value(arith.CmpiOp(y, b.constant(y.type, 0), "eq"))
-    return e.clone(op, [x, b.value(arith.SelectOp(bad, b.constant(y.type, 1), y))], place.lanes)
+    return divide(e.b, op, x, y, lambda x, y: e.clone(op, [x, y], place.lanes))
 
 
 @evaluates(vector.FMAOp)

@@ -51,7 +51,7 @@ class CpuExecutable:
         self._scratch = meta["scratch_bytes"]
         self._packs = meta["packs"]
         self._subgroups = meta["subgroups"]
-        self._ready: tuple[Pool, Any, Any, LoadedObject] | None = None
+        self._ready: tuple[Pool, Any, int, LoadedObject] | None = None
         self._guard = forks.lock()
 
     @property
@@ -68,7 +68,7 @@ class CpuExecutable:
 
     # Launch ---------------------------------------------------------------------------------------------------
 
-    def _prepare(self) -> tuple[Pool, Any, Any, LoadedObject]:
+    def _prepare(self) -> tuple[Pool, Any, int, LoadedObject]:
         threads = self._threads or thread_count()
         found = pool(threads)
         ready = self._ready
@@ -77,7 +77,7 @@ class CpuExecutable:
         with self._guard:
             symbols = {
                 "tw_pool_launch": found.launch_address,
-                "tw_assert_failed": _assert_failed_address(),
+                "tw_program_failed": _program_failed_address(),
             }
             loaded = (
                 ready[3]
@@ -88,7 +88,7 @@ class CpuExecutable:
             self._ready = (
                 found,
                 prototype(loaded.address("tw_plan")),
-                prototype(loaded.address("tw_run")),
+                loaded.address("tw_run"),
                 loaded,
             )
         return self._ready
@@ -134,22 +134,26 @@ class CpuExecutable:
             words[at + 3] = block.address
             words[at + 4] = self._scratch
             words[at + 5] = block.address + size
-            run(address)
+            found.run(run, address)
         finally:
             workspace.release(block)
-        if _failures:
-            message, *place = _failures[0].rsplit("\n", 4)
-            _failures.clear()
-            location = None
-            if len(place) == 4:
-                line, col, end = map(int, place[1:])
-                location = Location(place[0], line, col, end or None)
-            raise CheckError(
-                f"assertion failed: {message}",
-                location=location,
-                hint="arrays that the kernel stores to hold whatever it had written by then; the"
-                " reference target names the program: kernel.options(target='reference')",
-            )
+            failed = _failures.pop(address, None) if _failures else None
+        if failed is not None:
+            raise _failure(*failed, self._subgroups)
+
+
+def _failure(program: tuple[int, int, int], text: str, subgroups: int) -> CheckError:
+    """The error of a launch: that of the first program that failed, in the order of the grid."""
+    kind, file, line, col, end, message = text.split("\n", 5)
+    z, y, x = program
+    who = f"workgroup {(x // subgroups, y, z)}"
+    if subgroups > 1:
+        who += f" subgroup {x % subgroups}"
+    return CheckError(
+        f"{kind} in {who}{message and ': '}{message}",
+        location=Location(file, int(line), int(col), int(end) or None) if file else None,
+        hint="arrays that the kernel stores to hold whatever it had written by then",
+    )
 
 
 def _scalar_word(kind: str, value: Any) -> int:
@@ -166,17 +170,23 @@ def _scalar_word(kind: str, value: Any) -> int:
     return int.from_bytes(data + bytes(8 - len(data)), "little", signed=True)
 
 
-_failures: list[str] = []
+_failures: dict[int, tuple[tuple[int, int, int], str]] = {}
+"""By the address of a launch's argument block: the first program (z, y, x) that failed, and what it says."""
+_failing = forks.lock()
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_char_p)
-def _assert_failed(message: bytes) -> None:
-    """Called by a kernel whose assertion failed, which then returns; the launch raises the error."""
-    _failures.append(message.decode(errors="replace"))
+@ctypes.CFUNCTYPE(
+    None, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
+)
+def _program_failed(text: bytes, launch: int, x: int, y: int, z: int) -> None:
+    """Called by a program whose assertion failed, which then returns; its launch raises the error."""
+    found = ((z, y, x), text.decode(errors="replace"))
+    with _failing:
+        _failures[launch] = min(found, _failures.get(launch, found))
 
 
-def _assert_failed_address() -> int:
-    return ctypes.cast(_assert_failed, ctypes.c_void_p).value or 0
+def _program_failed_address() -> int:
+    return ctypes.cast(_program_failed, ctypes.c_void_p).value or 0
 
 
 def thread_count() -> int:

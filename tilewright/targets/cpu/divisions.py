@@ -1,0 +1,61 @@
+"""Integer division that never ends the process.
+
+x86's own division traps for a divisor of 0, and where the quotient does not fit (MIN by -1). Tiles have lanes that
+nobody looks at, and scalars whatever a launch gives: neither may trap. Here MIN // -1 is MIN and MIN % -1 is 0, as in
+numpy; x by 0 is x by 1 in tiles, and in scalars a failed assertion of the launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from xdsl.dialects import arith
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.codegen.builder import Builder
+from tilewright.targets.cpu.memory import as_idx
+
+_REMAINDERS = ("arith.remsi", "index.rems")
+SIGNED = frozenset(
+    (
+        *("arith.divsi", "arith.floordivsi", "arith.ceildivsi"),
+        *("index.divs", "index.floordivs", "index.ceildivs"),
+        *_REMAINDERS,
+    )
+)
+UNSIGNED = frozenset(
+    (
+        *("arith.divui", "arith.remui", "arith.ceildivui"),
+        *("index.divu", "index.remu", "index.ceildivu"),
+    )
+)
+
+
+def divide(
+    b: Builder,
+    op: Operation,
+    x: SSAValue,
+    y: SSAValue,
+    clone: Callable[[SSAValue, SSAValue], SSAValue],
+) -> SSAValue:
+    """The division `op` of registers x and y, which `clone(x, y)` does where the machine's own is defined."""
+    known = as_idx(y)
+    if isinstance(known, int) and known not in (0, -1):
+        return clone(x, y)
+    zero, one = b.constant(y.type, 0), b.constant(y.type, 1)
+    bad = b.value(arith.CmpiOp(y, zero, "eq"))
+    if op.name in UNSIGNED or b.is_nonnegative(as_idx(x)):
+        return clone(x, b.value(arith.SelectOp(bad, one, y)))
+    negates = b.value(arith.CmpiOp(y, b.constant(y.type, -1), "eq"))
+    bad = b.value(arith.OrIOp(negates, bad))
+    quotient = clone(x, b.value(arith.SelectOp(bad, one, y)))
+    if op.name in _REMAINDERS:
+        return quotient  # by 1, and so 0
+    return b.value(arith.SelectOp(negates, b.value(arith.SubiOp(zero, x)), quotient))
+
+
+def not_zero(b: Builder, op: Operation, y: SSAValue) -> SSAValue | None:
+    """The condition under which the division `op` by the scalar y is defined; None where it always is."""
+    if op.name not in SIGNED | UNSIGNED or (isinstance(known := as_idx(y), int) and known != 0):
+        return None
+    return b.value(arith.CmpiOp(y, b.constant(y.type, 0), "ne"))
