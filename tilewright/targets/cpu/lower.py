@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from xdsl.dialects import arith, cf, func, gpu, vector
+from xdsl.dialects import arith, func, gpu, vector
 from xdsl.dialects.builtin import (
     DenseIntOrFPElementsAttr,
     MemRefType,
@@ -24,12 +24,11 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx, function, index
-from tilewright.diagnostics import UnsupportedError, error_at, location_of
+from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp, PackOp, StripOp, YieldOp
 from tilewright.passes.neutral import splat
-from tilewright.targets.cpu import divisions
 from tilewright.targets.cpu import inserts as _inserts  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.targets.cpu import rules as _rules  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.targets.cpu import slices as _slices  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
@@ -47,11 +46,11 @@ from tilewright.targets.cpu.memory import (
     init_tile,
     itemsize,
     matrix_of_memref,
-    plain,
     rows_cols,
 )
 from tilewright.targets.cpu.memrefs import MemrefOps, Scratch
 from tilewright.targets.cpu.packing import emit_pack_task, packed_array
+from tilewright.targets.cpu.scalars import ScalarOps
 from tilewright.targets.cpu.storage import Storage, is_tile
 from tilewright.targets.cpu.strip_plan import Plan, Root
 from tilewright.targets.cpu.strips import StripEmitter
@@ -118,7 +117,7 @@ def lower_kernel(
     )
 
 
-class FunctionContext(ControlFlow, MemrefOps):
+class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
     """One function being built from (parts of) a kernel."""
 
     def __init__(self, name: str, kernel: gpu.FuncOp, block: ArgumentBlock, m: Machine):
@@ -299,67 +298,6 @@ class FunctionContext(ControlFlow, MemrefOps):
             )
         self.clone_scalar(op)
 
-    def clone_scalar(self, op: Operation) -> None:
-        b = self.b
-        operands = [self.e.scalar(v) for v in op.operands]
-        if isinstance(op, arith.ConstantOp):
-            value = op.value
-            data = getattr(getattr(value, "value", None), "data", None)
-            if data is not None:
-                self.values.scalars[op.result] = b.constant(plain(op.result.type), data)
-                return
-
-        def clone(*operands: SSAValue) -> SSAValue:
-            new = type(op).create(
-                operands=operands,
-                result_types=[plain(r.type) for r in op.results],
-                properties=op.properties,
-                attributes=op.attributes,
-            )
-            new.location = op.location  # pyright: ignore
-            b.op(new)
-            for old, value in zip(op.results, new.results, strict=True):
-                self.values.scalars[old] = value
-            return new.results[0] if new.results else operands[0]
-
-        if op.name in divisions.SIGNED | divisions.UNSIGNED:
-            x, y = operands
-            self.values.scalars[op.results[0]] = divisions.divide(b, op, x, y, clone)
-            self.check_division(op)
-        else:
-            clone(*operands)
-        safe = (
-            arith.AddiOp,
-            arith.MuliOp,
-            arith.MinSIOp,
-            arith.RemUIOp,
-            arith.DivUIOp,
-            arith.DivSIOp,
-            arith.RemSIOp,
-        )
-        nonnegative = [b.is_nonnegative(as_idx(v)) for v in operands]
-        if (isinstance(op, safe) and all(nonnegative)) or (
-            isinstance(op, arith.MaxSIOp) and any(nonnegative)
-        ):
-            b.nonnegative |= {self.values.scalars[r] for r in op.results}
-
-    def check_division(self, op: Operation) -> None:
-        """A scalar division by zero fails like an assertion, where the program comes to it."""
-        if "x" in self.ids and not self.ahead and len(op.operands) == 2:
-            condition = divisions.not_zero(self.b, op, self.e.scalar(op.operands[1]))
-            if condition is not None:
-                self.check(op, condition, "integer division by zero")
-
-    def check(self, op: Operation, condition: SSAValue, kind: str, message: str = "") -> None:
-        """The program ends where `condition` is false; its launch tells of it, and where `op` stands."""
-        place = location_of(op)
-        where = ["", "0", "0", "0"]
-        if place is not None:
-            where = [place.file, *map(str, (place.line, place.col, place.end_col or 0))]
-        text = "\n".join([kind, *where, message])  # all that the runtime knows of the op
-        who = [self.argument, *(self.ids[axis] for axis in "xyz")]
-        self.b.op(mach.AssertOp(condition, text, "tw_program_failed", who))
-
     # Ids, arrays, tiles ---------------------------------------------------------------------------------------
 
     def lower_gpu_block_id(self, op: gpu.BlockIdOp) -> None:
@@ -461,9 +399,6 @@ class FunctionContext(ControlFlow, MemrefOps):
                     register = self.b.extract(register, 0)
                 self.b.store(register, buffer.address(self.b, r, 0))
             self.values.buffers[op.result] = buffer
-
-    def lower_cf_assert(self, op: cf.AssertOp) -> None:
-        self.check(op, self.e.scalar(op.arg), "assertion failed", op.msg.data)
 
     # Stage ops ------------------------------------------------------------------------------------------------
 
