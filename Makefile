@@ -9,13 +9,23 @@ DEV_STAMP := $(VENV)/.installed-dev
 # tests they have, the random programs, one long test each, would come last and alone.
 WORKERS ?= 2
 
-.PHONY: demo test lint types docs bench clean
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+.PHONY: demo test rest nightly lint types docs bench clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/01_gemm.py
 
 test: lint types
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	$(PYTEST)
+
+# What the last `make test` skipped, once the optional packages are there.
+rest: $(DEV_STAMP)
+	$(PYTEST) --rest
+
+# Random programs by the thousand, not by the dozen: half an hour.
+nightly: $(DEV_STAMP)
+	TILEWRIGHT_LOWERING_EXAMPLES=1000 TILEWRIGHT_FUZZ_EXAMPLES=500 TILEWRIGHT_TEST_MUTATIONS=1000 $(PYTEST)
 
 lint: $(DEV_STAMP)
 	$(BIN)/ruff check .

@@ -17,6 +17,9 @@ from tilewright.targets.cuda import driver
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--target", help="run tests that have a target on this one: cuda, cpu, ...")
+    parser.addoption(
+        "--rest", action="store_true", help="run what the last run without this option did not pass"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,6 +31,37 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header() -> str:
     return f"TILEWRIGHT_TEST_SEED={SEED}"
+
+
+PASSED = "tilewright/passed"
+"""Of the last run without `--rest`, in pytest's cache: the ids of the tests that passed."""
+
+_passed: list[str] = []
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call" and report.passed:
+        _passed.append(report.nodeid)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    config = session.config
+    if not (hasattr(config, "workerinput") or config.getoption("--rest")):
+        config.cache.set(PASSED, _passed)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Under `--rest`: tests that passed are left out, but for those that do more with optional packages."""
+    if not config.getoption("--rest"):
+        return
+    passed = set(config.cache.get(PASSED, []))
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
+    for item in items:
+        again = item.nodeid not in passed or item.get_closest_marker("optional") is not None
+        (kept if again else left).append(item)
+    config.hook.pytest_deselected(items=left)
+    items[:] = kept
 
 
 @pytest.fixture(autouse=True)

@@ -227,6 +227,7 @@ def test_rows_land_where_the_text_says(lanes: int, element: str, count: int, gro
     assert width and not b[0].any()
 
 
+@pytest.mark.optional
 def test_a_row_is_one_message_everywhere() -> None:
     found = build(row_copy(8, "f16", 4, False), "xe-dg2")
     product = spirv_reader.read(found.spirv("intel")).kernel(found.meta["name"]).counts()

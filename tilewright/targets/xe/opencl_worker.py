@@ -55,7 +55,7 @@ class Device:
     def __init__(self) -> None:
         register_cpu_runtime()
         warnings.simplefilter("ignore")
-        import pyopencl as cl
+        import pyopencl as cl  # pyright: ignore[reportMissingImports]  # an optional package
 
         self.cl: Any = cl
         found: list[tuple[int, Any]] = []
