@@ -46,15 +46,18 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
-    if not (hasattr(config, "workerinput") or config.getoption("--rest")):
-        config.cache.set(PASSED, _passed)
+    cache = getattr(config, "cache", None)  # absent under `-p no:cacheprovider`
+    if cache is not None and not (hasattr(config, "workerinput") or config.getoption("--rest")):
+        cache.set(PASSED, _passed)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Under `--rest`: tests that passed are left out, but for those that do more with optional packages."""
     if not config.getoption("--rest"):
         return
-    passed = set(config.cache.get(PASSED, []))
+    cache = config.cache
+    assert cache is not None
+    passed = set(cache.get(PASSED, []))
     kept: list[pytest.Item] = []
     left: list[pytest.Item] = []
     for item in items:

@@ -12,6 +12,7 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 
 import tilewright as tw
+from tests.draws import fresh_rng
 from tilewright import uarch
 from tilewright.dialects.text import parse_module
 from tilewright.ops.attention import attention_kernel
@@ -68,8 +69,18 @@ def check_passes(
     text: str, grid: tuple[int, ...], fresh: Callable[[], tuple[list[Any], Array, Array]],
     disable: frozenset[str] = frozenset(), after: tuple[str, ...] = (), limit: float = 1e-2,
 ) -> tuple[list[str], Any]:  # fmt: skip
-    """Runs the pipeline; executes the module after every pass, or after those named. The passes, and the result."""
+    """Runs the pipeline; executes the module after every pass, or after those named. The passes, and the result.
+
+    After a pass under a schedule drawn for it, at the end under all.
+    """
     names: list[str] = []
+    schedules = ("late", "early", "random")
+    draw = fresh_rng()
+
+    def execute(name: str, module: ModuleOp, schedule: str) -> None:
+        args, out, wanted = fresh()
+        run(module, grid, args, schedule=schedule, seed=3)  # pyright: ignore
+        assert error(out, wanted) < limit, (name, schedule)
 
     def observe(name: str, module: ModuleOp) -> None:
         names.append(name)
@@ -78,23 +89,16 @@ def check_passes(
         module.verify()
         if after and name not in after:
             return
-        for schedule in ("late", "early", "random"):
-            args, out, wanted = fresh()
-            run(module, grid, args, schedule=schedule, seed=3)  # pyright: ignore
-            assert error(out, wanted) < limit, (name, schedule)
+        execute(name, module, str(draw.choice(schedules)))
 
     options = CompileOptions(target="cuda", machine="sm_90a", disable=disable)
     ir: dict[str, str] = {}
     remarks: list[str] = []
     machine = uarch.machine("sm_90a")
     lowered = run_pipeline(parse_module(text), machine, options, remarks, ir, observe)
+    for schedule in schedules:
+        execute("stage", parse_module(ir["stage"]), schedule)
     return names, (lowered, ir, remarks)
-
-
-def rng() -> np.random.Generator:
-    seed = np.random.SeedSequence().entropy
-    print("seed", seed)
-    return np.random.default_rng(seed)
 
 
 @pytest.mark.parametrize("layout", ["NT", "NN", "TN"])
@@ -102,7 +106,7 @@ def test_gemm_after_every_pass(layout: str) -> None:
     m, n, k = 136, 200, 320
 
     def fresh() -> tuple[list[Any], Array, Array]:
-        r = rng()
+        r = fresh_rng()
         a = r.standard_normal((k, m) if layout[0] == "T" else (m, k)).astype(bf16)
         b = r.standard_normal((n, k) if layout[1] == "T" else (k, n)).astype(bf16)
         a, b = a.T if layout[0] == "T" else a, b.T if layout[1] == "T" else b
@@ -133,7 +137,7 @@ def test_the_copy_engine_rounds_to_tf32() -> None:
     m, n, k = 72, 64, 96
 
     def fresh() -> tuple[list[Any], Array, Array]:
-        r = rng()
+        r = fresh_rng()
         a, b = (r.standard_normal(s).astype(np.float32) for s in ((m, k), (n, k)))
         c = np.full((m, n), np.nan, np.float32)
         wanted = round_tf32(a).astype(np.float64) @ round_tf32(b).T.astype(np.float64)
@@ -152,7 +156,7 @@ def test_two_products_and_a_tile_that_is_also_read() -> None:
     m, n, k = 128, 72, 192
 
     def fresh() -> tuple[list[Any], Array, Array]:
-        r = rng()
+        r = fresh_rng()
         a, b, d = (r.standard_normal(s).astype(bf16) for s in ((m, k), (k, n), (k, n)))
         c = np.full((m, n), np.nan, np.float32)
         x, y, z = (v.astype(np.float64) for v in (a, b, d))
@@ -166,7 +170,7 @@ def test_two_products_and_a_tile_that_is_also_read() -> None:
 def attention_case(
     heads: int, length: int, depth: int, causal: bool
 ) -> tuple[list[Any], Array, Array]:
-    r = rng()
+    r = fresh_rng()
     q, k, v = (r.standard_normal((heads, length, depth)).astype(bf16) for _ in range(3))
     o = np.full_like(q, np.nan)
     s = q.astype(np.float64) @ k.astype(np.float64).swapaxes(1, 2) / 8
@@ -198,7 +202,7 @@ def test_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     m, n, k = 136, 200, 192
 
     def fresh() -> tuple[list[Any], Array, Array]:
-        r = rng()
+        r = fresh_rng()
         a, b = r.standard_normal((m, k)).astype(bf16), r.standard_normal((n, k)).astype(bf16).T
         c = np.full((m, n), np.nan, bf16)
         return [a, b, c], c, a.astype(np.float64) @ b.astype(np.float64)
@@ -240,7 +244,7 @@ def test_an_operand_computed_from_a_staged_tile() -> None:
     m, n, k = 136, 72, 192
 
     def fresh() -> tuple[list[Any], Array, Array]:
-        r = rng()
+        r = fresh_rng()
         a = r.integers(-9, 10, (m, k)).astype(np.int8)
         s, b = r.random((m, 1)).astype(np.float16), r.standard_normal((k, n)).astype(np.float16)
         c = np.full((m, n), np.nan, np.float16)
