@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import tilewright
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -30,6 +32,12 @@ def environment(tmp_path: Path) -> dict[str, str]:
         "TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache"),
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all pages: what several show is compiled once."""
+    return tmp_path_factory.mktemp("cache")
 
 
 def run(command: list[str], tmp_path: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -55,7 +63,7 @@ def test_python_blocks(page, tmp_path):
 
 
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda p: p.name)
-def test_command_lines(page, tmp_path):
+def test_command_lines(page, tmp_path, cache):
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     for line in "".join(blocks(page, "sh")).replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
@@ -63,7 +71,7 @@ def test_command_lines(page, tmp_path):
             assert {w for w in words[1:] if "=" not in w} <= targets, line
         if words[:1] == ["tilewright"]:
             words = [w if not w.startswith("/tmp/") else str(tmp_path / w[5:]) for w in words]
-            done = run([sys.executable, "-m", "tilewright", *words[1:]], tmp_path, ROOT)
+            done = tilewright(words[1:], ROOT, {"TILEWRIGHT_CACHE_DIR": str(cache)})
             assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
 
 

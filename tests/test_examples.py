@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import tilewright
+
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*"))
 SIZE = 200
@@ -23,13 +25,22 @@ def commands(example: Path) -> list[str]:
     return re.findall(pattern, head, flags=re.MULTILINE)
 
 
-def runnable(command: str) -> list[str]:
+def run(command: str, cache: Path) -> subprocess.CompletedProcess[str]:
     """With the options in brackets dropped, or given a small size."""
     command = re.sub(r"\[--size \d+\]", f"--size {SIZE}", command)
-    command = re.sub(r"\[[^\]]*\]", "", command)
-    words = shlex.split(command)
-    program = [sys.executable] if words[0] == "python" else [sys.executable, "-m", "tilewright"]
-    return [*program, *words[1:]]
+    program, *words = shlex.split(re.sub(r"\[[^\]]*\]", "", command))
+    settings = {"TILEWRIGHT_CACHE_DIR": str(cache)}
+    if program == "tilewright":
+        return tilewright(words, ROOT, settings)
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=ROOT,
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.name)
@@ -38,15 +49,7 @@ def test_example(example, tmp_path):
     assert found, f"{example.name} does not say how it is run"
     assert all(example.name in command for command in found)
     for command in found:
-        done = subprocess.run(
-            runnable(command),
-            cwd=ROOT,
-            env={**os.environ, "TILEWRIGHT_CACHE_DIR": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        done = run(command, tmp_path)
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr
 
