@@ -28,7 +28,11 @@ class Knobs:
     """One consistent set of settings. :func:`current` gives the one that is in force."""
 
     target: str | None = field(
-        default=None, metadata={"help": "target of kernels that name none: reference, cpu, cuda"}
+        default=None,
+        metadata={
+            "help": "target of kernels that name none: reference, cpu, emu, cuda, xe (on a machine"
+            " without an Intel GPU emulated)"
+        },
     )
     num_threads: int | None = field(
         default=None,
@@ -133,10 +137,23 @@ def override(**changes: Any) -> Generator[Knobs, None, None]:
         OVERRIDE.reset(token)
 
 
+def _written(name: str, value: Any) -> str:
+    """A value as one would set it."""
+    if value is None:
+        return "not set"
+    if isinstance(value, bool):
+        return str(int(value))
+    if name == "cache_size":
+        for unit, scale in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
+            if value and value % scale == 0:
+                return f"{value // scale}{unit}"
+    return str(value)
+
+
 def describe() -> list[tuple[str, str, str]]:
     """Variable, value in force and meaning of every knob, for ``tilewright info``."""
     now = current()
     return [
-        (variable(f.name), str(getattr(now, f.name)), f.metadata.get("help", ""))
+        (variable(f.name), _written(f.name, getattr(now, f.name)), f.metadata.get("help", ""))
         for f in fields(Knobs)
     ]

@@ -32,6 +32,13 @@ def test_compile_for_the_cpu(tilewright, kernels):
     assert "define " in tilewright("compile", f"{kernels}:scaled", *ARGS, "--emit", "llvm").out
 
 
+def test_what_is_no_object_is_not_called_one(tilewright, kernels):
+    flags = [*ARGS, "--target", "sm_90a"]
+    assert "object" not in tilewright("compile", f"{kernels}:scaled", *flags, "--list").out.split()
+    done = tilewright("compile", f"{kernels}:scaled", *flags, "--emit", "object")
+    assert done.code == 1 and "no stage 'object'" in done.err and "ptx" in done.err
+
+
 def test_compile_mlir(tilewright, xetile):
     done = tilewright("compile", xetile, "--emit", "llvm")
     assert done.code == 0 and "define " in done.out
@@ -152,6 +159,13 @@ def test_info(tilewright):
     assert facts["libraries"]["numpy"]
 
 
+def test_info_is_written_for_people(tilewright):
+    """No fingerprints, no reprs: what a setting shows is what one would set."""
+    said = tilewright("info").out
+    assert not any(word in said for word in ("None", "True", "False", "1073741824", "|spirv|"))
+    assert "1G" in said and "not set" in said and "SPIR-V for xe-pvc" in said
+
+
 def test_clear_cache(tilewright, kernels):
     tilewright("compile", f"{kernels}:scaled", *ARGS, "--emit", "llvm")
     assert json.loads(tilewright("info", "--json").out)["cache"]["kernels"] == 1
@@ -198,6 +212,14 @@ def test_bench_prints_a_table(tilewright, tmp_path):
     done = tilewright("bench", "gemm", *flags, "--target", "reference")
     assert done.code == 0 and "gemm f32 32" in done.out and "GFLOP/s" in done.out
     assert len(json.loads(out.read_text())["rows"]) == 1
+
+
+@pytest.mark.parametrize("suite", ["gemm", "attention", "softmax", "rms_norm", "layer_norm"])
+def test_bench_has_the_peer_that_was_asked_for(suite, tilewright):
+    flags = ["--sizes", "32", "--rounds", "1", "--target", "reference", "--json", "-"]
+    done = tilewright("bench", suite, "--against", "numpy", *flags)
+    names = [r["name"] for r in json.loads(done.out)["rows"][0]["results"]]
+    assert done.code == 0 and "numpy f32" in names
 
 
 @pytest.mark.parametrize("flags, words", [

@@ -110,3 +110,12 @@ def test_unregistered_dialects(tilewright, tmp_path):
 def test_a_pass_that_fails_is_diagnosed(tilewright, twice):
     done = tilewright("opt", twice, "-p", "apply-individual-rewrite")
     assert done.code in (1, 2) and "error" in done.err and "internal" not in done.err
+
+
+def test_every_pass_says_what_it_does(tilewright):
+    lines = tilewright("opt", "--list").out.splitlines()
+    assert len(lines) > 80
+    for line in lines:
+        name, _, about = line.partition(" ")
+        assert about.strip() and "See the module" not in about, line
+        assert not about.strip().startswith(f"{name}:"), line

@@ -59,6 +59,12 @@ class ReferenceTarget:
     def fingerprint(self, options: CompileOptions) -> str:
         return "reference"
 
+    def describe(self, options: CompileOptions) -> str:
+        """What runs it, for people."""
+        from numpy import __version__
+
+        return f"numpy {__version__}"
+
     def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> ReferenceExecutable:
         raise UnsupportedError("the reference executor keeps nothing on disk")
 

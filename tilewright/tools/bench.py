@@ -117,7 +117,7 @@ def table(name: str, rows: Sequence[Row]) -> Any:
     from rich.table import Table
 
     shown = Table(box=SIMPLE, title=f"\n{name}: {SUITES[name][1]}", title_justify="left")
-    for column in ("case", "threads", "contender", "median", "quartiles", "ours is"):
+    for column in ("case", "threads", "contender", "median", "quartiles", "speedup"):
         shown.add_column(
             column,
             justify="left" if column in ("case", "contender") else "right",

@@ -118,7 +118,7 @@ def target_state(name: str) -> dict[str, Any]:
     try:
         target = get_target(name)
         describe = getattr(target, "describe", target.fingerprint)
-        state = str(describe(CompileOptions(target=name)))
+        state = describe(CompileOptions(target=name))
     except TilewrightError as error:
         return {"about": about, "ready": False, "state": error.message, "hint": error.hint}
     except (ImportError, OSError, NotImplementedError) as error:

@@ -65,8 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     if args.list:
         for name, factory in sorted(available_passes().items()):
-            summary = (factory().__doc__ or "").strip().split("\n")[0]
-            print(f"{name:40} {summary}")
+            print(f"{name:40} {about(factory())}")
         return DONE
     source = parse_source(args.file)
     text = source.read()
@@ -95,6 +94,15 @@ def execute(args: argparse.Namespace) -> int:
     else:
         sys.stdout.write(result)
     return code
+
+
+def about(kind: type[Any]) -> str:
+    """One line on a pass: its own, else that of its file."""
+    own = (kind.__doc__ or "").strip().split("\n")[0]
+    if not own or own.startswith(("See the module's docstring", f"{kind.__name__}(")):
+        own = (sys.modules[kind.__module__].__doc__ or "").strip().split("\n")[0]
+        own = re.sub(rf"^{re.escape(kind.name)}(\{{[^}}]*\}})?: ", "", own)
+    return own or f"of stock xDSL ({kind.__module__})"
 
 
 def transform(

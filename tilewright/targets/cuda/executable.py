@@ -115,7 +115,7 @@ class CudaExecutable:
     def artifacts(self) -> Mapping[str, bytes]:
         facts = {"plan": self.plan.to_json(), "machine": self.machine, "remarks": self.remarks}
         return {
-            "object": self._image,
+            "ptx": self._image,
             "plan": json.dumps(facts).encode(),
             "texts": json.dumps(dict(self._all_texts)).encode(),
         }
@@ -129,7 +129,7 @@ class CudaExecutable:
         except TypeError as error:
             raise ValueError(str(error)) from None
         return CudaExecutable(
-            artifacts["object"], plan, facts["machine"], facts["remarks"], lambda: json.loads(texts)
+            artifacts["ptx"], plan, facts["machine"], facts["remarks"], lambda: json.loads(texts)
         )
 
     # Code -----------------------------------------------------------------------------------------

@@ -150,6 +150,10 @@ class CudaTarget:
         # What a machine's name stands for is in the compiler's own sources, which are in the key too.
         return f"{machine_name(options)}|{toolchain_version()}"
 
+    def describe(self, options: CompileOptions) -> str:
+        """What it compiles for, for people."""
+        return f"PTX for {machine_name(options)}; {toolchain_version()}"
+
     def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> CudaExecutable:
         return CudaExecutable.from_artifacts(artifacts)
 

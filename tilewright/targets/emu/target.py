@@ -197,6 +197,10 @@ class EmuTarget:
     def fingerprint(self, options: CompileOptions) -> str:
         return f"{native().key()}|{toolchain_version()}"
 
+    def describe(self, options: CompileOptions) -> str:
+        """What runs the lanes here, for people."""
+        return f"on the CPU, {native()}; {toolchain_version()}"
+
     def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> EmuExecutable:
         texts = json.loads(artifacts["texts"])
         return EmuExecutable(artifacts["object"], texts["meta"], texts["ir"], texts["llvm"])

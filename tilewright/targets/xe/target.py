@@ -219,6 +219,10 @@ class XeTarget:
     def fingerprint(self, options: CompileOptions) -> str:
         return f"{machine_of(options).name}|spirv|{toolchain_version()}"
 
+    def describe(self, options: CompileOptions) -> str:
+        """What it compiles for, for people."""
+        return f"SPIR-V for {machine_of(options).name}; {toolchain_version()}"
+
     def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> XeExecutable:
         texts = json.loads(artifacts["texts"])
         return XeExecutable(texts["ir"], texts["llvm"], texts["meta"])

@@ -95,10 +95,27 @@ def _attention(settings: Settings, arrays: Any, dtype: str, threads: int, causal
             return torch.nn.functional.scaled_dot_product_attention(tq, tk, tv, is_causal=causal)
 
         contenders.append(Contender("torch", theirs))
-        check_close(out.astype(np.float64), theirs()[0].double(), LIMITS[dtype], "attention")
+        expected = theirs()[0].double()
+    else:
+        wq, wk, wv = (x.astype(np.float32) for x in (q, k, v))
+        contenders.append(Contender("numpy f32", lambda: _plain_attention(wq, wk, wv, causal)))
+        expected = _plain_attention(wq, wk, wv, causal)
+    check_close(out.astype(np.float64), expected, LIMITS[dtype], "attention")
     # Of the two products half the work is masked when causal.
     flops = 4 * heads * length**2 * d * (0.5 if causal else 1)
     name = f"attention {dtype} {heads}x{length}x{d}{' causal' if causal else ''}"
     facts = {"size": length, "dtype": dtype, "causal": causal}
     case = Case(name, contenders, 1e-9 * flops, "GFLOP/s", threads, facts)
     return measure(case, rounds=settings.rounds)
+
+
+def _plain_attention(q: Any, k: Any, v: Any, causal: bool) -> Any:
+    """softmax(q k^T / sqrt(d)) v of each head, in numpy."""
+    out = np.empty_like(q)
+    for head in range(len(q)):
+        scores = q[head] @ k[head].T / np.float32(np.sqrt(q.shape[-1]))
+        if causal:
+            scores[np.triu_indices(len(scores), 1)] = -np.inf
+        e = np.exp(scores - scores.max(-1, keepdims=True))
+        out[head] = (e / e.sum(-1, keepdims=True)) @ v[head]
+    return out

@@ -22,7 +22,11 @@ def softmax(settings: Settings) -> Iterator[Row]:
     def ours(x: Any, w: Any, **options: Any) -> None:
         ops.softmax(x, **options)
 
-    return _rows("softmax", settings, ours, theirs)
+    def plain(x: Any, w: Any) -> Any:
+        e = np.exp(x - x.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True)
+
+    return _rows("softmax", settings, ours, theirs, plain)
 
 
 def rms_norm(settings: Settings) -> Iterator[Row]:
@@ -31,7 +35,10 @@ def rms_norm(settings: Settings) -> Iterator[Row]:
     def theirs(torch: Any, x: Any, w: Any, y: Any) -> Any:
         return torch.nn.functional.rms_norm(x, (x.shape[-1],), w, 1e-6)
 
-    return _rows("rms_norm", settings, ops.rms_norm, theirs)
+    def plain(x: Any, w: Any) -> Any:
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * w
+
+    return _rows("rms_norm", settings, ops.rms_norm, theirs, plain)
 
 
 def layer_norm(settings: Settings) -> Iterator[Row]:
@@ -40,13 +47,23 @@ def layer_norm(settings: Settings) -> Iterator[Row]:
     def theirs(torch: Any, x: Any, w: Any, y: Any) -> Any:
         return torch.nn.functional.layer_norm(x, (x.shape[-1],), w, None, 1e-5)
 
-    return _rows("layer_norm", settings, ops.layer_norm, theirs)
+    def plain(x: Any, w: Any) -> Any:
+        return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * w
+
+    return _rows("layer_norm", settings, ops.layer_norm, theirs, plain)
 
 
 def _rows(
-    name: str, settings: Settings, ours: Callable[..., Any], theirs: Callable[..., Any]
+    name: str,
+    settings: Settings,
+    ours: Callable[..., Any],
+    theirs: Callable[..., Any],
+    plain: Callable[..., Any],
 ) -> Iterator[Row]:
-    """Square inputs; bandwidth counts one read and one write of the matrix, as a copy does."""
+    """Square inputs; bandwidth counts one read and one write of the matrix, as a copy does.
+
+    `theirs` is torch's, `plain` the same in numpy on f32.
+    """
     for size in settings.sizes or (4096,):
         for dtype in settings.dtypes or ("f32",):
             x, w = random((size, size), dtype), random((size,), dtype)
@@ -67,11 +84,16 @@ def _rows(
                         ),
                         Contender("copy", lambda tx=tx, tz=tz: tz.copy_(tx)),
                     ]
-                    run.run()
                     expected = theirs(torch, tx, tw, tz).double().numpy()
-                    check_close(y.astype(np.float64), expected, LIMITS[dtype], name)
                 else:
-                    contenders.append(Contender("copy", lambda x=x, z=z: np.copyto(z, x)))
+                    wx, ww = x.astype(np.float32), w.astype(np.float32)
+                    contenders += [
+                        Contender("numpy f32", lambda wx=wx, ww=ww: plain(wx, ww)),
+                        Contender("copy", lambda x=x, z=z: np.copyto(z, x)),
+                    ]
+                    expected = plain(wx, ww)
+                run.run()
+                check_close(y.astype(np.float64), expected, LIMITS[dtype], name)
                 facts = {"size": size, "dtype": dtype}
                 case = Case(
                     f"{name} {dtype} {size}", contenders, 2e-9 * x.nbytes, "GB/s", threads, facts
