@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
+
+import tilewright as tw
+from tilewright import ops
 
 torch = pytest.importorskip("torch")
 tt = pytest.importorskip("tilewright.torch")
@@ -86,3 +90,79 @@ def test_parameters_are_tensors_like_others(device: str) -> None:
     with torch.inference_mode():
         got = tt.matmul(x, layer.weight.T, layer.bias)
         torch.testing.assert_close(got, layer(x), rtol=1e-4, atol=1e-4)
+
+
+def gradients(function: Any, args: tuple[Any, ...]) -> list[Any]:
+    """Of a weighted sum of the result, with respect to every tensor."""
+    fresh = [a.detach().clone().requires_grad_() for a in args]
+    result = function(*fresh)
+    weights = torch.linspace(-1, 1, result.numel(), device=result.device).reshape(result.shape)
+    return list(torch.autograd.grad((result * weights).sum(), fresh))
+
+
+FUNCTIONS = {
+    **{f"matmul {a}": (tt.matmul, {"activation": a}) for a in (None, *tt.ACTIVATIONS)},
+    "attention": (tt.attention, {"causal": True}),
+    "softmax": (tt.softmax, {}),
+    "rms_norm": (tt.rms_norm, {}),
+    "layer_norm": (tt.layer_norm, {}),
+}
+PLAIN = {
+    None: lambda x: x,
+    "relu": torch.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_gradients(name: str, device: str) -> None:
+    """Those of PyTorch's own operators, of every operand, eagerly and through torch.compile."""
+    op, options = FUNCTIONS[name]
+    if name.startswith("matmul"):
+        args = tuple(randn(*s, device=device) for s in ((20, 30), (30, 12), (12,), (20, 12)))
+        act = PLAIN[options["activation"]]
+        expected = gradients(lambda a, b, bias, rest: act(a @ b + bias) + rest, args)
+    else:
+        args = tuple(a for a in cases(device)[name][1])
+        plain = {
+            "attention": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+            "softmax": lambda x: torch.softmax(x, -1),
+            "rms_norm": lambda x, w: F.rms_norm(x, (70,), w, 1e-6),
+            "layer_norm": lambda x, w, b: F.layer_norm(x, (70,), w, b),
+        }
+        expected = gradients(plain[name], args)
+    torch.testing.assert_close(
+        gradients(lambda *a: op(*a, **options), args), expected, rtol=1e-3, atol=1e-4
+    )
+
+
+def test_gradients_through_a_compiled_function(device: str) -> None:
+    def block(x: Any, w: Any, b: Any) -> Any:
+        return tt.rms_norm(tt.matmul(x, w, b, activation="silu")) + 1
+
+    args = tuple(randn(*s, device=device) for s in ((20, 30), (30, 48), (48,)))
+    compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(gradients(compiled, args), gradients(block, args))
+
+
+def test_a_launch_says_that_it_cuts_a_gradient() -> None:
+    """Once it would go unnoticed: not where gradients are off, nor for what needs none."""
+    x = torch.ones(8, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        copied[1](x, torch.empty(8, 8))
+        with torch.no_grad():
+            copied[1](x.clone().requires_grad_(), torch.empty(8, 8))
+    # A launch of its own shape: one that has been seen at its addresses is repeated unseen.
+    with pytest.warns(UserWarning, match="X of kernel copied requires a gradient") as found:
+        copied[1](torch.ones(8, 9, requires_grad=True), torch.empty(8, 8))
+    assert found[0].filename == __file__
+    with pytest.warns(UserWarning, match="requires a gradient"):
+        ops.softmax(x.clone().requires_grad_())
+
+
+@tw.kernel
+def copied(X: Any, Y: Any) -> None:
+    tw.store_tile(tw.load_tile(tw.init_tile(X, [0, 0], (8, 8))), tw.init_tile(Y, [0, 0], (8, 8)))

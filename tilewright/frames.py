@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from types import TracebackType
+import warnings
+from types import FrameType, TracebackType
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
@@ -58,3 +59,12 @@ def watch(kind: type[BaseException]) -> None:
         sys.__excepthook__(raised, error, at)
 
     sys.excepthook = show
+
+
+def warn(message: str) -> None:
+    """A UserWarning at the user's line: the innermost that is not of this package."""
+    at: FrameType = sys._getframe()  # pyright: ignore[reportPrivateUsage]
+    while at.f_back is not None and at.f_code.co_filename.startswith(_OURS):
+        at = at.f_back
+    seen = at.f_globals.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(message, UserWarning, at.f_code.co_filename, at.f_lineno, registry=seen)

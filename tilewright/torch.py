@@ -2,8 +2,8 @@
 
 Importing this module registers them with `torch.library`, with fake implementations, so that
 torch.compile keeps them in its graph (no graph break) and exports see their shapes. They run on CPU
-and CUDA tensors, on the current stream, and have no gradients: call them where none is needed, as
-in `torch.inference_mode()`.
+and CUDA tensors, on the current stream. Their gradients are those of the same function in PyTorch's
+own operators, which the backward pass computes anew from the inputs.
 
     import torch, tilewright.torch as tt
 
@@ -17,6 +17,7 @@ in `torch.inference_mode()`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -39,6 +40,26 @@ __all__ = ["attention", "layer_norm", "matmul", "rms_norm", "softmax"]
 def fake_of(operator: Any) -> Any:
     """Decorates what gives the shape and type of an operator's result, without data."""
     return operator.register_fake
+
+
+def differentiable(operator: Any, plain: Callable[..., Any]) -> None:
+    """Gives an operator the gradients of `plain`, the same function of the same arguments by PyTorch."""
+
+    def keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
+        ctx.save_for_backward(*tensors)
+        ctx.rest = [None if isinstance(x, torch.Tensor) else (x,) for x in inputs]
+
+    def backward(ctx: Any, gradient: Any) -> tuple[Any, ...]:
+        def of_tensors(*tensors: Any) -> Any:
+            found = iter(tensors)
+            return plain(*(next(found) if kept is None else kept[0] for kept in ctx.rest))
+
+        _, pull = torch.func.vjp(of_tensors, *ctx.saved_tensors)
+        found = iter(pull(gradient))
+        return tuple(next(found) if kept is None else None for kept in ctx.rest)
+
+    operator.register_autograd(backward, setup_context=keep)
 
 
 @torch.library.custom_op("tilewright::matmul", mutates_args=())
@@ -118,3 +139,27 @@ def _(
     x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
     return x.new_empty(x.shape)
+
+
+def _plain_matmul(a: Any, b: Any, bias: Any, residual: Any, activation: str | None) -> Any:
+    act = {
+        None: lambda x: x,
+        "relu": torch.relu,
+        "gelu": functional.gelu,
+        "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+        "silu": functional.silu,
+    }
+    product = a @ b if bias is None else a @ b + bias
+    return act[activation](product) + (0 if residual is None else residual)
+
+
+def _plain_attention(q: Any, k: Any, v: Any, causal: bool, scale: float | None) -> Any:
+    return functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
+
+
+functional = torch.nn.functional
+differentiable(matmul, _plain_matmul)
+differentiable(attention, _plain_attention)
+differentiable(softmax, lambda x: torch.softmax(x, -1))
+differentiable(rms_norm, lambda x, w, eps: functional.rms_norm(x, x.shape[-1:], w, eps))
+differentiable(layer_norm, lambda x, w, b, eps: functional.layer_norm(x, x.shape[-1:], w, b, eps))

@@ -377,6 +377,17 @@ def tensor_types() -> frozenset[Any]:
     return frozenset({torch.Tensor, torch.nn.Parameter}) if torch is not None else frozenset()
 
 
+def is_cut(obj: Any) -> bool:
+    """Whether `obj` is a tensor whose gradient ends here: autograd is on, and records no kernel."""
+    torch = sys.modules.get("torch")
+    return (
+        torch is not None
+        and isinstance(obj, torch.Tensor)
+        and obj.requires_grad
+        and torch.is_grad_enabled()
+    )
+
+
 def likeness(obj: Any) -> tuple[Any, int] | None:
     """A cheap key of all that :func:`describe` reads but the address, and the address.
 
@@ -393,4 +404,5 @@ def likeness(obj: Any) -> tuple[Any, int] | None:
     if obj.layout is not torch.strided or obj.is_neg():
         return None
     pointer = obj.data_ptr()
-    return (obj.dtype, obj.shape, obj.stride(), pointer & 63, obj.device), pointer
+    cut = obj.requires_grad and torch.is_grad_enabled()
+    return (obj.dtype, obj.shape, obj.stride(), pointer & 63, obj.device, cut), pointer

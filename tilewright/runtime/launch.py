@@ -19,11 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from tilewright import forks, knobs
+from tilewright import forks, frames, knobs
 from tilewright.diagnostics import LaunchError, UnsupportedError
 from tilewright.dtypes import DType
 from tilewright.runtime import cache
-from tilewright.runtime.arrays import ArrayArg, contiguous_strides, likeness, tensor_types
+from tilewright.runtime.arrays import (
+    ArrayArg,
+    contiguous_strides,
+    is_cut,
+    likeness,
+    tensor_types,
+)
 from tilewright.runtime.binding import MISSING, Binder, Bound, Parameter, constexpr_likeness
 from tilewright.runtime.compiled import CompiledKernel, Program, compile_program
 from tilewright.runtime.guards import Seen, guard, seen
@@ -229,6 +235,12 @@ class Launcher:
             if isinstance(arg, ArrayArg) and arg.device == "spec":
                 raise LaunchError(
                     f"{name} has a shape but no memory", hint="use kernel.compile(...) for it"
+                )
+            if isinstance(arg, ArrayArg) and is_cut(arg.owner):
+                frames.warn(
+                    f"{name} of kernel {self.program.name} requires a gradient, which ends here: a launch"
+                    " records none. Pass x.detach(), launch under torch.no_grad(), or make it the forward of"
+                    " a torch.autograd.Function (the functions of tilewright.torch have gradients)"
                 )
         options = self._options(bound.arrays)
         if 0 in grid:
