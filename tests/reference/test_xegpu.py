@@ -10,8 +10,10 @@ import pytest
 
 from tests.draws import fresh_rng
 from tilewright import reference
-from tilewright.diagnostics import CheckError
+from tilewright.diagnostics import CheckError, UnsupportedError
 from tilewright.dialects.text import parse_module
+from tilewright.runtime.arrays import describe
+from tilewright.targets.base import CompileOptions, get_target
 
 
 def kernel(args: str, body: str, attributes: str) -> Any:
@@ -258,3 +260,58 @@ def test_products_of_small_floats():
     args = "%a: memref<8x64xf8E5M2>, %b: memref<64x16xf8E5M2>, %c: memref<8x16xf32>"
     reference.run(kernel(args, body, subgroups(1)), 1, [a, b, c])
     close(c, expected)
+
+
+WHOLE = """
+#l = #xegpu.layout<sg_layout = [4, 2], sg_data = [8, 16]>
+gpu.module @m {{ gpu.func @k(%a: memref<32x32xf32>, %b: memref<32x32xf32>) kernel {{
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c3 = arith.constant 3 : index
+  %id = arith.constant 1 : i8
+  %n = arith.constant {count} : i8
+  xegpu.alloc_nbarrier 2
+  %t = xegpu.create_nd_tdesc %a : memref<32x32xf32> -> !xegpu.tensor_desc<32x32xf32, #l>
+  %u = xegpu.create_nd_tdesc %b : memref<32x32xf32> -> !xegpu.tensor_desc<32x32xf32, #l>
+  {body}
+  gpu.return }} }}
+"""
+LOOP = """
+  %bar = xegpu.init_nbarrier %id, %n : i8, i8 -> !xegpu.nbarrier
+  scf.for %i = %c0 to %c3 step %c1 {
+    xegpu.nbarrier_arrive %bar : !xegpu.nbarrier
+    %v = xegpu.load_nd %t[0, 0] : !xegpu.tensor_desc<32x32xf32, #l> -> vector<32x32xf32>
+    xegpu.nbarrier_wait %bar : !xegpu.nbarrier
+    xegpu.store_nd %v, %u[0, 0] : vector<32x32xf32>, !xegpu.tensor_desc<32x32xf32, #l>
+  }"""
+RUN = f"""
+  %sg = gpu.subgroup_id : index
+  %some = arith.cmpi uge, %sg, %c3 : index
+  scf.if %some {{{LOOP}
+  }} {{sg_id_range = #xegpu.range<[3, 11]>}}"""
+
+
+@pytest.mark.parametrize("body", [LOOP, RUN], ids=["all", "a run of subgroups"])
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_a_workgroup_arrives_for_all_of_its_subgroups(body: str, target: str):
+    """One program stands for the 8 subgroups of the layout, at barriers and in a branch that 8 of them take."""
+    module = parse_module(WHOLE.format(count=8, body=body), "workgroup.mlir")
+    a = fresh_rng().standard_normal((32, 32)).astype(np.float32)
+    b = np.full_like(a, np.nan)
+    if target == "reference":
+        reference.run(module, 1, [a, b], check=True).raise_on_error()
+    else:
+        executable = get_target(target).build(module, CompileOptions(target=target))
+        executable.launch((1, 1, 1), [describe(a), describe(b)])
+    np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("body", [LOOP, RUN], ids=["all", "a run of subgroups"])
+def test_a_barrier_of_other_subgroups_than_those_that_come(body: str):
+    module = parse_module(WHOLE.format(count=6, body=body), "workgroup.mlir")
+    a = np.zeros((32, 32), np.float32)
+    with pytest.raises(CheckError, match="expects 6 subgroups, and 8 do this op"):
+        reference.run(module, 1, [a, a.copy()])
+    with pytest.raises(UnsupportedError, match="expects 6 subgroups, and 8 do this op") as caught:
+        get_target("cpu").build(module, CompileOptions())
+    assert caught.value.location is not None

@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp
+from xdsl.ir import Operation
 
 from tilewright.diagnostics import CompileError, UnsupportedError, error_at
 from tilewright.dialects.xetile import TileType
+
+LEVEL = "tilewright.level"
+"""Attribute of a kernel: who runs its text, one of `LEVELS`."""
+LEVELS = ("workgroup", "subgroup", "lane")
+SUBGROUPS = "tilewright.subgroups"
+"""Attribute of a kernel: how many subgroups its workgroups have."""
+BLOCK = "tilewright.block"
+"""Attribute of a kernel: `array<i64: x, y, z>`, the threads of its launch."""
+PROGRAMS = "tilewright.split"
+"""Attribute of a kernel: programs along x for each of the launch's."""
+
+
+def programs_of(kernel: Operation) -> int:
+    """How many programs along x stand for one of the launch's."""
+    found = kernel.attributes.get(PROGRAMS)
+    return found.value.data if isinstance(found, IntegerAttr) else 1
 
 
 def kernel_of(module: ModuleOp) -> gpu.FuncOp:

@@ -11,15 +11,14 @@ from __future__ import annotations
 from math import prod
 from typing import cast
 
-from xdsl.dialects import func, gpu
-from xdsl.dialects.builtin import StringAttr, VectorType
-from xdsl.ir import Attribute, Operation, ParametrizedAttribute
+from xdsl.dialects import func, gpu, scf
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerAttr, StringAttr, VectorType
+from xdsl.ir import Attribute, Operation, ParametrizedAttribute, Region
 
+from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
-
-LEVEL = "tilewright.level"
-"""The attribute's name; its value is one of `LEVELS`."""
-LEVELS = ("workgroup", "subgroup", "lane")
+from tilewright.dialects.xetile.attrs import ints
+from tilewright.passes.kernel import LEVEL, SUBGROUPS
 
 
 def infer_level(function: Operation) -> str:
@@ -55,6 +54,85 @@ def _is_kernel_text(function: func.FuncOp) -> bool:
     return any(op.name.startswith("xegpu.") for op in ops) and not any(
         op.name in ("gpu.launch", "gpu.launch_func", "func.call") for op in ops
     )
+
+
+RANGE = "sg_id_range"
+"""On an scf.if of a workgroup's text: the run of subgroups that does its region, as `#xegpu.range`."""
+
+
+def range_of(op: Operation) -> xegpu.RangeAttr | None:
+    """The run of subgroups that does the region of an op; None where the op names none."""
+    found = op.attributes.get(RANGE)
+    return found if isinstance(found, xegpu.RangeAttr) else None
+
+
+def region_of_run(op: scf.IfOp) -> Region:
+    """What the run of subgroups does of an scf.if that names one.
+
+    Raises UnsupportedError where the op gives values, or has the others do something.
+    """
+    if op.results or op.false_region.blocks:
+        raise error_at(
+            op,
+            f"{op.name} of some subgroups ({RANGE}) gives no values to the others and has no else",
+            kind=UnsupportedError,
+            hint="store them in the branch, to memory that the others read",
+        )
+    return op.true_region
+
+
+def run_around(op: Operation) -> xegpu.RangeAttr | None:
+    """The run of subgroups that does an op of a workgroup's text; None where all do."""
+    scope = op.parent_op()
+    while scope is not None and not isinstance(scope, (gpu.FuncOp, func.FuncOp)):
+        if (run := range_of(scope)) is not None:
+            return run
+        scope = scope.parent_op()
+    return None
+
+
+def among(op: Operation, subgroups: int) -> int:
+    """How many subgroups do an op of a workgroup's text that has so many: all, or the run that it stands in."""
+    run = run_around(op)
+    return subgroups if run is None else run.bounds[1] - run.bounds[0]
+
+
+def subgroups_at(op: Operation) -> int | None:
+    """How many subgroups do an op of a workgroup's text: those of the range that it stands in, else what the kernel
+    says, else the subgroups that its maps deal to; None where nothing says it."""
+    if (run := run_around(op)) is not None:
+        return run.bounds[1] - run.bounds[0]
+    scope = op.parent_op()
+    while scope is not None and not isinstance(scope, (gpu.FuncOp, func.FuncOp)):
+        scope = scope.parent_op()
+    if scope is None:
+        return None
+    stated = scope.attributes.get(SUBGROUPS)
+    if isinstance(stated, IntegerAttr):
+        return stated.value.data
+    return _dealt_to(scope)
+
+
+def _dealt_to(scope: Operation) -> int | None:
+    """The subgroups that the first map deals to, outside of the regions that a few do."""
+    for region in scope.regions:
+        for op in (op for block in region.blocks for op in block.ops):
+            for attribute in _attributes(op):
+                if (grid := _grid(attribute)) is not None:
+                    return prod(grid)
+            if range_of(op) is None and (inside := _dealt_to(op)) is not None:
+                return inside
+    return None
+
+
+def _grid(attribute: Attribute) -> tuple[int, ...] | None:
+    """The grid of subgroups in an attribute or type."""
+    own = getattr(attribute, "sg_layout", None)
+    if isinstance(own, ArrayAttr):
+        return ints(cast("ArrayAttr[IntAttr]", own))
+    if isinstance(attribute, ParametrizedAttribute):
+        return next((g for p in attribute.parameters if (g := _grid(p)) is not None), None)
+    return None
 
 
 def _attributes(op: Operation) -> list[Attribute]:
@@ -105,8 +183,6 @@ def _rank(type_: Attribute) -> int:
     return type_.get_num_dims() if isinstance(type_, VectorType) else 0
 
 
-BLOCK = "tilewright.block"
-"""Attribute of a kernel below workgroup level: `array<i64: x, y, z>`, the threads of its launch."""
 LANES = 16
 """Lanes of a subgroup of a launch that does not say: that of PVC and BMG."""
 

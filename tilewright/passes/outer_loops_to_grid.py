@@ -43,7 +43,8 @@ from xdsl.traits import is_side_effect_free
 
 from tilewright.dialects import xetile
 from tilewright.passes.access import Access, AccessAnalysis
-from tilewright.passes.level import LEVEL, infer_level
+from tilewright.passes.kernel import LEVEL
+from tilewright.passes.level import infer_level
 
 MAX_AXES = 3
 

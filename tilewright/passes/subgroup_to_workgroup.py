@@ -20,7 +20,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import UnsupportedError, error_at
-from tilewright.passes.level import LEVEL
+from tilewright.passes.kernel import LEVEL
 
 Block = tuple[int, int, int]
 

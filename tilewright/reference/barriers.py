@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from xdsl.ir import Operation
 
+from tilewright.passes.level import infer_level, subgroups_at
 from tilewright.reference.program import Builder, Segment, Ways
 from tilewright.reference.report import finding_at
 from tilewright.reference.values import Index, Record
 
 if TYPE_CHECKING:
     from tilewright.reference.machine import Group, Machine
+
+
+MOST_TOLD = 8
+"""Barriers whose state the message of a deadlock tells."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +126,9 @@ class Barriers:
 
         lanes = width_of(group.site.op)
         counts = np.broadcast_to(barrier.participants * lanes, group.index.shape)
+        if self._whole:
+            self._whole_workgroup(group.site.op, int(counts[0]))
+            counts = np.ones_like(counts)
         rows = zip(group.index.tolist(), numbers.tolist(), counts.tolist(), strict=True)
         for instance, number, count in rows:
             key = (int(self.machine.batch.slots[instance]), number)
@@ -135,6 +144,23 @@ class Barriers:
                     )
                 )
             yield instance, state
+
+    @cached_property
+    def _whole(self) -> bool:
+        """Is an instance a whole workgroup? Then it arrives for all of its subgroups at once."""
+        return infer_level(self.machine.program.function) == "workgroup"
+
+    def _whole_workgroup(self, op: Operation, expected: int) -> None:
+        there = subgroups_at(op)
+        if there is not None and there != expected:
+            self.machine.found(
+                finding_at(
+                    op,
+                    "error",
+                    "barrier misuse",
+                    f"the barrier expects {expected} subgroups, and {there} do this op of the workgroup's text",
+                )
+            )
 
     def _advance(self, state: _Named) -> Ways:
         free = [w for w in state.waiting if state.passed[w.instance] < state.generation]
@@ -157,6 +183,7 @@ class Barriers:
         if not stuck:
             return
         lines = [f"deadlock: {self._name(stuck[0].instance)} waits here and nobody can go on"]
+        head = len(lines)
         for slot, waiting in sorted(self._waiting.items()):
             who = ", ".join(str(self._subgroup(w.instance)) for w in waiting)
             lines.append(
@@ -171,6 +198,8 @@ class Barriers:
                 f"{state.generation}: arrived {len(state.arrived) // state.lanes} of "
                 f"{state.participants // state.lanes} ({arrived}), waiting: {waits}"
             )
+        if len(lines) > head + MOST_TOLD:
+            lines[head + MOST_TOLD :] = [f"  and {len(lines) - head - MOST_TOLD} more"]
         self.machine.found(finding_at(stuck[0].op, "error", "deadlock", "\n".join(lines)))
 
     def _list(self, instances: list[int], lanes: int) -> str:

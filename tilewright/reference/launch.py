@@ -23,7 +23,8 @@ from xdsl.ir import Attribute, Operation
 
 from tilewright.diagnostics import LaunchError
 from tilewright.dialects.stage.programs import cluster_size
-from tilewright.passes.level import BLOCK, LEVEL, infer_level, subgroups_of_launch
+from tilewright.passes.kernel import BLOCK, LEVEL, programs_of
+from tilewright.passes.level import infer_level, subgroups_of_launch
 from tilewright.reference.batch import Batch
 from tilewright.reference.engine import Schedule
 from tilewright.reference.lanes import DEFAULT_WIDTH, width_of
@@ -79,7 +80,8 @@ def run(
     )
     bound, write_back = bind_arguments(function, program, args, memory)
     block = _block(function, subgroups)
-    workgroups = _grid(grid)
+    x, y, z = _grid(grid)
+    workgroups = (x * programs_of(function), y, z)
     results = context.launch(program, workgroups, block, bound)
     context.report.workgroups = int(np.prod(workgroups))
     context.report.results = [r[0] if isinstance(r, np.ndarray) else r for r in results]

@@ -1,8 +1,8 @@
 """How the pipelines begin of targets that compile the program of a whole workgroup: cpu and cuda.
 
-Requires: a module with one kernel in XeTile, at workgroup level, or at subgroup level where subgroups neither meet nor
-share memory. Guarantees: workgroup level, no maps that a later pass would have to follow, and the program in the
-form that loops are read in: `for` where a `while` counts, no ops that change nothing, f32 where sums of narrow
+Requires: a module with one kernel in XeTile or XeGPU, at workgroup level, or below it where subgroups neither meet nor
+share memory. Guarantees: XeTile at workgroup level, no maps that a later pass would have to follow, and the program
+in the form that loops are read in: `for` where a `while` counts, no ops that change nothing, f32 where sums of narrow
 floats are carried, one inverse for many divisions.
 
     scf.while (%k = %c0, ..)  .. arith.addi %k, %c32 ..   ->   scf.for %k = %c0 to %K step %c32 ..
@@ -20,11 +20,11 @@ from xdsl.dialects.builtin import ModuleOp
 from tilewright.dialects.text import print_module
 from tilewright.passes.cleanup import cleanup
 from tilewright.passes.kernel import kernel_of, leave_out_maps
-from tilewright.passes.lift_subgroups import lift_subgroups
 from tilewright.passes.neutral import remove_neutral
 from tilewright.passes.reciprocal import use_reciprocals
 from tilewright.passes.while_to_for import while_to_for
 from tilewright.passes.widen_accumulators import widen_accumulators
+from tilewright.passes.workgroup_form import speaks_xegpu, workgroup_form
 from tilewright.targets.base import CompileOptions, Observer, check_disabled
 
 
@@ -53,7 +53,8 @@ def begin(
     *,
     owners: str,
 ) -> Begun:
-    """Runs the shared first passes; `ir["xetile"]` receives the text as it came.
+    """Runs the shared first passes; `ir["xetile"]` receives the text as it came, or what
+    XeGPU (then `ir["xegpu"]`) has become.
 
     `optional` names the passes of the target that options.disable may leave out; `owners` says, for the remark,
     who owns elements where a map is not followed. Raises UnsupportedError for any other name, CompileError for a
@@ -61,13 +62,16 @@ def begin(
     """
     check_disabled(options, optional)
     kernel = kernel_of(module)
-    ir["xetile"] = print_module(module, readable=True)
+    foreign = speaks_xegpu(kernel)
+    ir["xegpu" if foreign else "xetile"] = print_module(module, readable=True)
 
     def run(name: str, action: Callable[[], object]) -> None:
         action()
         observe(name, module)
 
-    begun = Begun(kernel, lift_subgroups(kernel), run)
+    begun = Begun(kernel, workgroup_form(module, run), run)
+    if foreign:
+        ir["xetile"] = print_module(module, readable=True)
     leave_out_maps(kernel, remarks, strict=options.maps == "strict", instead=owners)
     run("widen-accumulators", lambda: widen_accumulators(kernel))
     begun.cleanup()

@@ -19,7 +19,7 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 from tilewright import dtypes, reference
-from tilewright.diagnostics import CheckError, CompileError, TilewrightError
+from tilewright.diagnostics import CheckError, CompileError, TilewrightError, UnsupportedError
 from tilewright.passes.affine_to_scf import affine_to_scf
 from tilewright.targets.base import CompileOptions, get_target, split_name, with_options
 from tilewright.tools.check_inputs import Inputs, grid_of, make_args, poisoned, specs_of
@@ -44,7 +44,6 @@ from tilewright.tools.sources import (
     parse_grid,
     parse_source,
 )
-from tilewright.tools.spoken import spoken
 
 EPILOG = """\
 examples:
@@ -68,6 +67,10 @@ class Stage:
 
     name: str
     run: Runner
+
+
+class NotRun(Exception):
+    """A stage that this machine has no way to run; says why."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,11 @@ def check_stages(
     before = ""
     for stage in stages:
         args = inputs.copies()
-        stage.run(inputs.grid, args)
+        try:
+            stage.run(inputs.grid, args)
+        except NotRun as error:
+            out().print(f"  not run: {stage.name}: {error}")
+            continue
         if expected is None:
             expected = args
         for position, (start, right, given) in enumerate(
@@ -186,10 +193,6 @@ def stages_of_target(module: ModuleOp, options: CompileOptions) -> list[Stage]:
     seen = str(module)
 
     lane: ModuleOp | None = None
-    said = spoken(module, options.target)
-    if said is not module:
-        stages.append(Stage("pass xegpu-to-xetile", _interpreter(said.clone())))
-        module = said
 
     def observe(name: str, changed: ModuleOp) -> None:
         nonlocal seen, lane
@@ -220,7 +223,15 @@ def _without_a_gpu(executable: Any, lane: ModuleOp | None, options: CompileOptio
     except TilewrightError:
         present = False
     if present:
-        found.append(Stage(f"SPIR-V for {options.target} through OpenCL", _launcher(executable)))
+        launch = _launcher(executable)
+
+        def run(grid: tuple[int, int, int], args: Sequence[Any]) -> Any:
+            try:
+                launch(grid, args)
+            except UnsupportedError as error:
+                raise NotRun(error.message) from error
+
+        found.append(Stage(f"SPIR-V for {options.target} through OpenCL", run))
     return found
 
 

@@ -119,7 +119,6 @@ def compile_source(
     from tilewright.runtime.deep import deeply
     from tilewright.runtime.effects import kernel_function
     from tilewright.targets.base import with_options
-    from tilewright.tools.spoken import spoken
 
     warnings: list[str] = []
     module = parse_module(source.read(), source.name, warnings=warnings)
@@ -138,7 +137,6 @@ def compile_source(
             rule="a kernel is a gpu.func with the attribute kernel, or a func of loops over tiles",
         )
     options = with_options(CompileOptions(), changes)
-    module = spoken(module, options.target)
     if get_target(options.target).name == "cuda":
         from tilewright.passes.assume_alignment import assume_alignment
 

@@ -211,6 +211,50 @@ def test_tiles_that_a_loop_passes_over_need_none():
     assert barriers(body) == 1
 
 
+Q = "#xegpu.layout<sg_layout = [2, 2], sg_data = [32, 32]>"
+S = "#xegpu.layout<sg_layout = [4, 1], sg_data = [16, 64]>"
+
+
+def run_of_four(inside: str) -> str:
+    """A region of subgroups 2 to 5, whose layouts are `Q` and `S`."""
+    return f"""
+  %id = gpu.subgroup_id : index
+  %low = arith.cmpi sge, %id, %c2 : index
+  %high = arith.cmpi slt, %id, %c6 : index
+  %some = arith.andi %low, %high : i1
+  scf.if %some {{
+    {inside}
+  }} {{sg_id_range = #xegpu.range<[2, 6]>}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("inside", "all_meet", "some_meet"),
+    [
+        # Other owners inside: all wait in front of the branch, and behind it.
+        (load("%y", "%to", "0, 0", "#q") + store("%y", "%tp", "0, 0", "#q"), 2, 0),
+        # The run alone hands a value on: its own barrier, twice.
+        (
+            load("%y", "%ta", "0, 0", "#q") + put("%y", "0", "#q") + get("%z", "0", "#s")
+            + store("%z", "%tp", "0, 0", "#s") + load("%v", "%tp", "0, 0", "#q") + store("%v", "%ta", "0, 64", "#q"),
+            1, 2,
+        ),
+    ],
+    ids=["from outside", "inside"],
+)  # fmt: skip
+def test_a_run_of_subgroups_is_a_scope(inside: str, all_meet: int, some_meet: int):
+    """A barrier of all subgroups inside of the branch would hang: lowered code runs, and so is checked for that."""
+    body = store("%x", "%to", "0, 0", "#c") + run_of_four(inside) + load("%w", "%tp", "0, 0", "#c")
+    body += store("%w", "%tp", "0, 64", "#c")
+    module = check(body.replace("#q", Q).replace("#s", S))
+    assert len(ops(module, "gpu.barrier")) == all_meet
+    waits = ops(module, "xegpu.nbarrier_wait")
+    assert len(waits) == some_meet
+    assert not any(isinstance(op.parent_op(), scf.IfOp) for op in ops(module, "gpu.barrier")), (
+        "not all subgroups come there"
+    )
+
+
 @pytest.mark.parametrize("around", ["{}", "scf.for %i = %c0 to %c3 step %c1 {{\n{}\n}}"])
 def test_time_grows_linearly(around: str):
     """Boxes that are apart are not compared one by one: counted in calls rather than in seconds."""

@@ -7,9 +7,12 @@ import pytest
 from xdsl.dialects import gpu
 
 from tests.runtime.program.pieces import gemm, launch, operands
+from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module
 from tilewright.dialects.xetile import TileMmaOp
+from tilewright.passes import merge_slices
 from tilewright.passes.idle_barriers import remove_idle_barriers
+from tilewright.passes.xegpu.to_xetile import XeGPUToXeTile
 from tilewright.runtime.program import lifting
 
 GRID, BLOCK = (2, 2, 1), (64, 1, 1)
@@ -20,14 +23,14 @@ SIZES = (64, 128, 96)
 def merged(monkeypatch):
     """The products that each compiled kernel has after merge-slices."""
     found: list[list[tuple[int, ...]]] = []
-    merge = lifting.merge_slices
+    merge = merge_slices.merge_slices
 
     def watched(kernel: gpu.FuncOp) -> None:
         merge(kernel)
         products = [op for op in kernel.walk() if isinstance(op, TileMmaOp)]
         found.append([op.result.type.get_shape() for op in products])  # pyright: ignore
 
-    monkeypatch.setattr(lifting, "merge_slices", watched)
+    monkeypatch.setattr(merge_slices, "merge_slices", watched)
     return found
 
 
@@ -94,7 +97,7 @@ def test_barriers_stay_where_arrays_may_be_one(apart):
     module = parse_module(gemm(64, 64, 64, lane=False, barrier=True), "pieces.mlir")
     kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
     kernel.attributes["tilewright.args"] = lifting._facts_attribute((apart,) * 3)  # pyright: ignore
-    lifting._as_xetile(module)  # pyright: ignore
+    XeGPUToXeTile().apply(make_context(), module)
     assert remove_idle_barriers(kernel) is apart
     left = [op for op in kernel.walk() if isinstance(op, gpu.BarrierOp)]
     assert bool(left) is not apart

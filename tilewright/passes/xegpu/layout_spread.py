@@ -21,6 +21,7 @@ from tilewright.diagnostics import error_at
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.layout import Distribution
+from tilewright.passes.level import among
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.layout_defaults import bytes_of, spread
 from tilewright.passes.xegpu.layout_relations import (
@@ -203,8 +204,9 @@ class Spread:
             forward = [
                 attempt(r.back, self.layouts[canonical(r.b)]) for r in mine if r.back is not None
             ]
-            rows = [spread(shape, subgroups, (dim,)) for dim in range(len(shape))]
-            whole = own.replicated(subgroups, len(shape), shape)
+            share = among(op, subgroups)
+            rows = [spread(shape, share, (dim,)) for dim in range(len(shape))]
+            whole = own.replicated(share, len(shape), shape)
             for d in (before, *forward, *rows, whole):
                 if d is None or d.fault(shape) is not None:
                     continue

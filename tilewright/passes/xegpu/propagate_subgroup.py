@@ -28,6 +28,8 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.vector import MultiReductionOp, ShapeCastOp, StepOp
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.layout import Distribution, LayoutError
+from tilewright.passes.kernel import SUBGROUPS
+from tilewright.passes.level import among, run_around
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.cooperative import cooperative
 from tilewright.passes.xegpu.emit import Before, neutral
@@ -41,7 +43,7 @@ from tilewright.passes.xegpu.layout_defaults import (
 )
 from tilewright.passes.xegpu.layout_relations import canonical, is_free, is_vector, relations
 from tilewright.passes.xegpu.layout_spread import Demand, Spread
-from tilewright.passes.xegpu.wg_to_sg import SUBGROUPS, stated_layouts
+from tilewright.passes.xegpu.wg_to_sg import stated_layouts
 from tilewright.uarch.base import MatrixInstruction
 from tilewright.uarch.xe import XeMachine
 
@@ -208,7 +210,9 @@ def _sink_conversions(kernel: Operation) -> None:
 
 def _count(kernel: gpu.FuncOp, machine: XeMachine) -> int:
     """The number of subgroups that the text states, or a choice."""
-    found = [(op, d.subgroups) for op, d in stated_layouts(kernel)]
+    stated_by = [(op, d.subgroups) for op, d in stated_layouts(kernel)]
+    # Layouts in a branch that a run of subgroups takes deal to those alone.
+    found = [each for each in stated_by if run_around(each[0]) is None] or stated_by
     counts = Counter(n for _, n in found)
     if len(counts) > 1:
         raise _ambiguous(found, counts)
@@ -253,7 +257,7 @@ def _fix(state: Spread, subgroups: int) -> None:
                 _fix_product(state, op)
             case _:
                 if not _is_known(op):
-                    _replicate(state, op, subgroups)
+                    _replicate(state, op, among(op, subgroups))
 
 
 def _give_stated(state: Spread, value: SSAValue, d: Distribution) -> None:
@@ -322,17 +326,22 @@ def _defaults(state: Spread, subgroups: int, machine: XeMachine) -> None:
         op = value.owner
         assert isinstance(op, xegpu.DpasOp)
         d = product_layout(
-            own.shape_of(value), subgroups, instruction_of(op, machine), wanted_whole(op)
+            own.shape_of(value),
+            among(op, subgroups),
+            instruction_of(op, machine),
+            wanted_whole(op),
         )
         if state.give(value, d):
             state.run()
     reductions = [op for op in state.kernel.walk() if isinstance(op, MultiReductionOp)]
     for op in sorted(reductions, key=lambda op: _rank(state)(op.source)):
         shape = own.shape_of(op.source)
-        if state.give(op.source, spread(shape, subgroups, reduced_dims(op))):
+        if state.give(op.source, spread(shape, among(op, subgroups), reduced_dims(op))):
             state.run()
     for value in sorted(_open_values(state), key=_rank(state)):
-        if state.give(value, spread(own.shape_of(value), subgroups)):
+        op = value.owner if isinstance(value.owner, Operation) else value.owner.parent_op()
+        assert op is not None
+        if state.give(value, spread(own.shape_of(value), among(op, subgroups))):
             state.run()
 
 
@@ -346,7 +355,7 @@ def _once_only(state: Spread, subgroups: int) -> None:
         d = state.layouts[op.result]
         if op.result in state.fixed or op.result.first_use is None or own.replicas(d, shape) == 1:
             continue
-        state.layouts[op.result] = cooperative(shape, kind.element_type, subgroups)
+        state.layouts[op.result] = cooperative(shape, kind.element_type, among(op, subgroups))
 
 
 def _rank(state: Spread):
@@ -410,7 +419,8 @@ def _write(state: Spread, subgroups: int) -> None:
                     op.properties["layout"] = own.attribute(d)
             case xegpu.PrefetchNdOp():
                 stated = own.from_attribute(op.ownership)
-                d = cooperative(op.tdesc.get_shape(), op.tdesc.element_type, subgroups, stated)
+                share = among(op, subgroups)
+                d = cooperative(op.tdesc.get_shape(), op.tdesc.element_type, share, stated)
                 op.properties["layout"] = own.attribute(d)
             case xegpu.ConvertLayoutOp():
                 d = state.layouts[canonical(op.source)]

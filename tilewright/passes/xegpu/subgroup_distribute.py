@@ -36,7 +36,8 @@ from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.upstream import vector as more
-from tilewright.passes.level import LEVEL, functions_at
+from tilewright.passes.kernel import LEVEL
+from tilewright.passes.level import functions_at
 from tilewright.passes.xegpu.fragments import Fragment, Held, element_of
 from tilewright.passes.xegpu.lane_matrix import LaneMatrix
 from tilewright.passes.xegpu.lane_rows import add_remarks

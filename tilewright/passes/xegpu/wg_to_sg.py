@@ -42,17 +42,14 @@ from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
 from tilewright.dialects.xegpu import RangeAttr, TensorDescType
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout import Distribution
-from tilewright.passes.level import LEVEL, functions_at
+from tilewright.passes.kernel import LEVEL, SUBGROUPS
+from tilewright.passes.level import RANGE, functions_at, run_around
 from tilewright.passes.new_body import NewBody
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.modernize import modernize_older
 from tilewright.passes.xegpu.ownership import xe_machine
 from tilewright.passes.xegpu.regroup import regroup
 from tilewright.passes.xegpu.subgroup_ids import SubgroupIds
-
-SUBGROUPS = "tilewright.subgroups"
-RANGE = "sg_id_range"
-"""On an scf.if: the run of subgroups that does its region, as `#xegpu.range`."""
 
 Handler = Callable[["Distributor", Operation], None]
 HANDLERS: dict[str, Handler] = {}
@@ -109,7 +106,7 @@ def subgroups_of(kernel: Operation) -> int:
     found: tuple[int, Operation] | None = None
     most = 0
     for op in kernel.walk():
-        run = _run_of(op, kernel)
+        run = run_around(op)
         most = max(most, run.bounds[1] if run is not None else 0)
         for result in op.results:
             d = own.layout_of(result)
@@ -145,17 +142,6 @@ def stated_layouts(kernel: Operation) -> list[tuple[Operation, Distribution]]:
             if d is not None and d.sg_layout is not None:
                 found.append((op, d))
     return found
-
-
-def _run_of(op: Operation, kernel: Operation) -> RangeAttr | None:
-    """The run of subgroups that does an op; None where all do."""
-    scope = op.parent_op()
-    while scope is not None and scope is not kernel:
-        run = scope.attributes.get(RANGE)
-        if isinstance(run, RangeAttr):
-            return run
-        scope = scope.parent_op()
-    return None
 
 
 def _check_run(op: Operation, d: Distribution, run: RangeAttr) -> None:

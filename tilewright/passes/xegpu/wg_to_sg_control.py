@@ -13,9 +13,10 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.layout import Distribution
+from tilewright.passes.level import range_of, region_of_run
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.subgroup_ids import SubgroupIds
-from tilewright.passes.xegpu.wg_to_sg import RANGE, Distributor, handles
+from tilewright.passes.xegpu.wg_to_sg import Distributor, handles
 
 
 def _expanded(
@@ -131,11 +132,8 @@ def scf_for(to: Distributor, op: Operation) -> None:
 def scf_if(to: Distributor, op: Operation) -> None:
     assert isinstance(op, scf.IfOp)
     layouts = _layouts(op.results, to)
-    run = op.attributes.get(RANGE)
-    if isinstance(run, xegpu.RangeAttr):
-        if any(d is not None for d in layouts) or op.false_region.blocks:
-            raise to.refuse("of some subgroups gives no values to the others and has no else")
-        regions = [Region(_of_some(to, op.true_region.block, run)), Region()]
+    if (run := range_of(op)) is not None:
+        regions = [Region(_of_some(to, region_of_run(op).block, run)), Region()]
     else:
         regions = [
             Region(_region(to, region.block, [], [], layouts)) if region.blocks else Region()

@@ -9,7 +9,7 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import DenseArrayBase, SymbolRefAttr
 from xdsl.ir import Operation
 
-from tilewright.passes.level import BLOCK
+from tilewright.passes.kernel import BLOCK
 from tilewright.reference.barriers import rendezvous
 from tilewright.reference.lanes import width_of
 from tilewright.reference.program import Builder, find_symbol

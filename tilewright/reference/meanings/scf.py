@@ -7,6 +7,7 @@ from xdsl.dialects import scf
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects.upstream.scf import ForallOp
+from tilewright.passes.level import infer_level, range_of, region_of_run
 from tilewright.reference.machine import Group
 from tilewright.reference.program import Builder, Frame, Segment
 from tilewright.reference.registry import control
@@ -43,6 +44,10 @@ def for_(builder: Builder, op: scf.ForOp) -> None:
 
 @control("scf.if")
 def if_(builder: Builder, op: scf.IfOp) -> None:
+    if range_of(op) is not None and infer_level(builder.entry) == "workgroup":
+        # One program stands for all subgroups: those that take the branch are among them.
+        builder.single_block(region_of_run(op))
+        return
     yes, no, after = Segment(), Segment(), Segment()
     builder.branch(lambda group: group.get(op.cond), yes, no)
     for segment, region in ((yes, op.true_region), (no, op.false_region)):

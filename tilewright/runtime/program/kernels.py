@@ -35,14 +35,13 @@ Facts = tuple[bool, ...]
 
 @dataclass(frozen=True)
 class _Ready:
-    """A compiled kernel and how its launch grid comes from the program's."""
+    """A compiled kernel."""
 
     executable: Executable
-    subgroups: int
 
     def launch(self, grid: Grid, arguments: Sequence[Any]) -> None:
         values = [describe(a) if hasattr(a, "shape") else a for a in arguments]
-        self.executable.launch((grid[0] * self.subgroups, grid[1], grid[2]), values)
+        self.executable.launch(grid, values)
 
 
 @dataclass(frozen=True)
@@ -131,12 +130,10 @@ class Kernels:
                 _refuse_prints(kernel)
                 if target == "emu":
                     executable = emulated(kernel, level, subgroups, block)
-                    workgroups = 1
                 else:
                     executable = lifted(kernel, level, subgroups, block, facts, target)
-                    workgroups = subgroups if level != "workgroup" else 1
                 self._say(f"@{name}: {level} level, compiled for {target}{because}")
-                return _Ready(executable, workgroups)
+                return _Ready(executable)
             except UnsupportedError as error:
                 because = f", because {error.message}"
             except TilewrightError:

@@ -75,7 +75,7 @@ def lower_kernel(
     """The module of the last stage for a kernel at the stage level.
 
     `share`: let values that replace one another share a buffer. `prefetch`: fetch ahead. `subgroups`: a launch runs
-    that many workgroups for each that it was asked for (see `lift_subgroups`).
+    that many workgroups for each that it was asked for (see `workgroup_form`).
     """
     body = kernel.body.block
     types = [a.type for a in body.args]

@@ -11,7 +11,7 @@ from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.text import print_module
 from tilewright.layout import LayoutError
 from tilewright.passes.idle_barriers import remove_idle_barriers
-from tilewright.passes.kernel import kernel_of
+from tilewright.passes.kernel import kernel_of, programs_of
 from tilewright.passes.scaled_maxima import scale_maxima
 from tilewright.targets.base import CompileOptions, Observer, ignore
 from tilewright.targets.cuda.asynchronous import ABLATIONS as ASYNCHRONOUS
@@ -21,7 +21,7 @@ from tilewright.targets.cuda.lowered import Lowered
 from tilewright.targets.cuda.ownership import plan_ownership
 from tilewright.targets.cuda.passes.positions import place_tiles
 from tilewright.targets.cuda.passes.prefetches import leave_out_prefetches
-from tilewright.targets.cuda.retile import factor_of, retile, share_programs
+from tilewright.targets.cuda.retile import retile, share_programs
 from tilewright.targets.cuda.rules_pipeline import MOST_STAGES
 from tilewright.targets.cuda.sharing import ALONE, Share
 from tilewright.targets.cuda.warps import (
@@ -85,7 +85,7 @@ def run_pipeline(
                 f"a tile of this kernel cannot be dealt to threads: {error}",
                 hint="tiles whose extents are powers of two can",
             ) from error
-        lowered.split = factor_of(kernel)
+        lowered.split = programs_of(kernel)
     return lowered
 
 
@@ -134,7 +134,7 @@ def _asynchronous(
             continue
         ir["stage"] = text
         remarks += said
-        lowered.split, lowered.work = factor_of(kernel), made.work
+        lowered.split, lowered.work = programs_of(kernel), made.work
         return lowered
     remarks.append(f"copies and products do not run beside the program: {reason}")
     return None

@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import IntegerAttr, VectorType, i64
 from xdsl.ir import SSAValue
 
 from tilewright.dialects import xetile as xt
+from tilewright.passes.kernel import PROGRAMS, programs_of
 from tilewright.passes.split_workgroups import Choice, choices, shape_of, split
 from tilewright.targets.cuda.aliasing import may_alias, root_of
 from tilewright.targets.cuda.products import feeds_product
@@ -27,13 +28,10 @@ MOST_ELEMENTS = 8192
 LEAST_PRODUCT = 64
 """Rows or columns of a product that are not split further."""
 
-FACTOR = "tilewright.split"
-"""Attribute of a kernel: programs along x for each of the launch's."""
-
 
 def retile(kernel: gpu.FuncOp, remarks: list[str], most: int | None = None, least: int = 1) -> int:
     """Splits the workgroup as often as it takes, into `least` if it can; how many programs along x one has become."""
-    before = factor = factor_of(kernel)
+    before = factor = programs_of(kernel)
     most = MOST_ACCUMULATORS if most is None else most
     if any(feeds_product(op) for op in kernel.walk() if isinstance(op, xt.TileMmaOp)):
         # Both products' sums are held, and their rows share loads: the more the better.
@@ -61,13 +59,7 @@ def retile(kernel: gpu.FuncOp, remarks: list[str], most: int | None = None, leas
 def share_programs(kernel: gpu.FuncOp, factor: int) -> None:
     """So many programs along x stand for one of the launch's from here on."""
     if factor > 1:
-        kernel.attributes[FACTOR] = IntegerAttr(factor, i64)
-
-
-def factor_of(kernel: gpu.FuncOp) -> int:
-    """How many programs along x stand for one of the launch's."""
-    found = kernel.attributes.get(FACTOR)
-    return found.value.data if isinstance(found, IntegerAttr) else 1
+        kernel.attributes[PROGRAMS] = IntegerAttr(factor, i64)
 
 
 def _values(kernel: gpu.FuncOp) -> list[SSAValue]:

@@ -35,7 +35,8 @@ from tilewright.diagnostics import (
     error_at,
     location_of,
 )
-from tilewright.passes.level import BLOCK, LANES, LEVEL, infer_level
+from tilewright.passes.kernel import BLOCK, LEVEL
+from tilewright.passes.level import LANES, infer_level
 from tilewright.runtime.arrays import ArrayArg
 from tilewright.targets.base import Argument, CompileOptions, Grid, Observer, ignore
 from tilewright.targets.emu.fibers import SYMBOLS, scheduler

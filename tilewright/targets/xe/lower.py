@@ -36,7 +36,7 @@ from tilewright.diagnostics import UnsupportedError, error_at, location_of
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream import vector as more
 from tilewright.passes import memory_objects
-from tilewright.passes.level import LEVEL
+from tilewright.passes.kernel import LEVEL
 from tilewright.targets.xe import barriers, matrices, scattered
 from tilewright.targets.xe.blocks import Blocks, load_nd, prefetch_nd, store_nd
 from tilewright.targets.xe.building import (

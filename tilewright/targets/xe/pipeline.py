@@ -21,12 +21,11 @@ from xdsl.ir import Attribute
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import make_context
 from tilewright.dialects.text import print_module
-from tilewright.passes.kernel import kernel_of
-from tilewright.passes.level import LEVEL, infer_level
+from tilewright.passes.kernel import LEVEL, SUBGROUPS, kernel_of
+from tilewright.passes.level import infer_level
 from tilewright.passes.xegpu import pipeline as passes
 from tilewright.passes.xegpu.blocking_memory import APART, APART_REGISTERS
 from tilewright.passes.xegpu.blocks import ROW
-from tilewright.passes.xegpu.wg_to_sg import SUBGROUPS
 from tilewright.targets.base import Observer, ignore
 from tilewright.targets.xe.advice import fitting_tile
 from tilewright.targets.xe.assembled import cut_assembled

@@ -23,10 +23,11 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright import dtypes
 from tilewright.dialects import stage, xetile
+from tilewright.passes.kernel import programs_of
 from tilewright.passes.memory_objects import is_pure
 from tilewright.passes.neutral import splat
 from tilewright.targets.cuda.passes.suits import shares_memory
-from tilewright.targets.cuda.retile import factor_of, share_programs
+from tilewright.targets.cuda.retile import share_programs
 
 _QUIET = (
     xetile.LoadTileOp,
@@ -150,7 +151,7 @@ def _as_cluster(function: gpu.FuncOp, size: int) -> SSAValue:
             whole.result, lambda use, whole=whole: use.operation is not whole
         )
     function.attributes[stage.CLUSTER] = IntegerAttr(size, i64)
-    share_programs(function, factor_of(function) * size)
+    share_programs(function, programs_of(function) * size)
     return rank.result
 
 
