@@ -27,6 +27,7 @@ from tilewright.lang import (
     promote,
     tiles,
     values,
+    views,  # noqa: F401  (registers view)
 )
 from tilewright.lang.registry import FUNCTIONS, describe_signature
 from tilewright.lang.syntax import BREAK, LOOP_ELSE, REFUSED, RETURN_IN_LOOP
@@ -114,7 +115,7 @@ Elementwise operations broadcast as in numpy. Which dtype the result has:
 
 GROUPS = (
     ("Where a program stands", program, "program_id num_programs cdiv"),
-    ("Tiles", tiles, "init_tile update_tile_offset alloc_slm"),
+    ("Tiles", tiles, "init_tile update_tile_offset view alloc_slm"),
     ("Memory", memory, ""),
     ("Values out of nothing", creation, "zeros full arange"),
     ("Elementwise functions", elementwise, ""),

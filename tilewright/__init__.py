@@ -108,6 +108,7 @@ if TYPE_CHECKING:
     )
     from tilewright.lang.tiles import alloc_slm, init_tile, update_tile_offset
     from tilewright.lang.values import Array, Tile, Value
+    from tilewright.lang.views import view
     from tilewright.runtime.arrays import ArraySpec as spec
 
 __version__ = "0.1.0"
@@ -142,6 +143,7 @@ _LAZY: dict[str, str] = {
         "tilewright.lang.program",
     ),
     **dict.fromkeys(("alloc_slm", "init_tile", "update_tile_offset"), "tilewright.lang.tiles"),
+    "view": "tilewright.lang.views",
     **dict.fromkeys(("Array", "Tile", "Value"), "tilewright.lang.values"),
     "spec": "tilewright.runtime.arrays",
 }
@@ -254,6 +256,7 @@ __all__ = [
     "u32",
     "u64",
     "update_tile_offset",
+    "view",
     "wg_map",
     "where",
     "zeros",

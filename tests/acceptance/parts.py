@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import ml_dtypes
@@ -20,7 +21,7 @@ DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16, np.int8, np.uint8, np.int3
 @tw.kernel
 def masked(X, M, Y, Z, LOW: tw.constexpr, PAD: tw.constexpr, R: tw.constexpr, C: tw.constexpr):
     i, j = tw.program_id(0) * R, tw.program_id(1) * C
-    keep = tw.load_tile(tw.init_tile(M, [i, j], (R, C)))
+    keep = tw.load_tile(tw.init_tile(M, [i, j], (R, C))).to(tw.i1)
     x = tw.load_tile(tw.init_tile(X, [i, j], (R, C)), keep, padding=PAD)
     tw.store_tile(x, tw.init_tile(Y, [i, j], (R, C)))
     below = tw.arange(0, R, axis=0, shape=(R, 1)) >= LOW
@@ -28,7 +29,7 @@ def masked(X, M, Y, Z, LOW: tw.constexpr, PAD: tw.constexpr, R: tw.constexpr, C:
 
 
 def check_masked(
-    target: str, rng: np.random.Generator, dtype: Any, transposed: bool = True
+    target: str, rng: np.random.Generator, dtype: Any, *, transposed: bool = True, flag: Any = bool
 ) -> None:
     """Random masks on ragged arrays, of any memory order: numpy's `where`, and nothing else written."""
     rows, cols = (int(n) for n in rng.integers(1 if transposed else 2, 40, 2))
@@ -41,7 +42,9 @@ def check_masked(
         x, z = np.asfortranarray(x), np.asfortranarray(z)
     before = z.copy()
     grid = (tw.cdiv(rows, tile[0]), tw.cdiv(cols, tile[1]))
-    masked.options(target=target)[grid](x, keep, y, z, LOW=low, PAD=1, R=tile[0], C=tile[1])
+    masked.options(target=target)[grid](
+        x, keep.astype(flag), y, z, LOW=low, PAD=1, R=tile[0], C=tile[1]
+    )
     kept = np.where(keep, x, np.ones((), dtype))
     written = keep & (np.arange(rows)[:, None] % tile[0] >= low)
     assert np.array_equal(bits(y), bits(kept))
@@ -71,6 +74,81 @@ def expect_lower(args: list[Any], c: Any) -> None:
     lower = np.tril(np.ones(c.shape, bool))
     want = np.where(lower, a.astype(np.float32) @ b.astype(np.float32), before)
     assert np.array_equal(bits(c), bits(want))
+
+
+@tw.kernel
+def grouped(X, W, ENDS, Y, BM: tw.constexpr = 32, BN: tw.constexpr = 32, BK: tw.constexpr = 32):
+    """One product per group of rows, each with a matrix of its own; groups end where ENDS says."""
+    e, n = tw.program_id(0), tw.program_id(1) * BN
+    first = tw.load_tile(tw.init_tile(ENDS, [e], (1, 1))).item()
+    count = tw.load_tile(tw.init_tile(ENDS, [e + 1], (1, 1))).item() - first
+    x, y = tw.view(X, [first, 0], [count, None]), tw.view(Y, [first, 0], [count, None])
+    for m in range(0, x.shape[0], BM):
+        acc = tw.zeros((BM, BN), tw.f32)
+        for k in range(0, X.shape[1], BK):
+            a = tw.load_tile(tw.init_tile(x, [m, k], (BM, BK)))
+            acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(W, [e, k, n], (BK, BN))), acc)
+        tw.store_tile(acc.to(Y.dtype), tw.init_tile(y, [m, n], (BM, BN)))
+
+
+def groups_of(rng: np.random.Generator, rows: int, k: int, n: int) -> list[Any]:
+    """Random groups of rows, among them an empty one at the beginning, where ends are 0, and one row."""
+    cuts = np.sort(rng.integers(0, rows + 1, 2))
+    ends = np.array([0, 0, min(1, cuts[0]), *cuts, rows], np.int32)
+    x, w = rng.integers(-3, 4, (rows, k)), rng.integers(-3, 4, (len(ends) - 1, k, n))
+    return [x.astype(np.float16), w.astype(np.float16), ends, poisoned((rows, n), np.float32)]
+
+
+def expect_groups(args: list[Any], y: Any) -> None:
+    x, w, ends, _ = args
+    for e, (first, end) in enumerate(pairwise(ends)):
+        want = x[first:end].astype(np.float32) @ w[e].astype(np.float32)
+        np.testing.assert_array_equal(y[first:end], want)
+
+
+@tw.kernel
+def windows(
+    X,
+    AT,
+    Y,
+    R: tw.constexpr = 8,
+    C: tw.constexpr = 16,
+    PAD: tw.constexpr = 7,
+    BACK: tw.constexpr = 0,
+):
+    """Parts of X at run-time places, moved by two rows and a column inside of their bounds, and stored so."""
+    p = tw.program_id(0)
+    row = tw.load_tile(tw.init_tile(AT, [p, 0], (1, 1))).item()
+    column = tw.load_tile(tw.init_tile(AT, [p, 1], (1, 1))).item()
+    rows = tw.load_tile(tw.init_tile(AT, [p, 2], (1, 1))).item()
+    columns = tw.load_tile(tw.init_tile(AT, [p, 3], (1, 1))).item()
+    part = tw.view(tw.view(X, [row, 1], [None, None]), [0, column], [rows, columns])
+    x = tw.load_tile(tw.init_tile(part, [BACK, 1], (R, C)), padding=PAD)
+    tw.store_tile(
+        x, tw.init_tile(tw.view(Y, [p, 0, 0], [1, rows, columns]), [0, -BACK // 2, 2], (R, C))
+    )
+
+
+def check_windows(target: str, rng: np.random.Generator, dtype: Any, back: int) -> None:
+    """Places before, in and past the array, extents from -2 on; `back`: where tiles begin in them."""
+    n, r, c = 6, 8, 16
+    x = rng.integers(1 if dtype is bool else 10, 100, tuple(rng.integers(3, 30, 2))).astype(dtype)
+    at = rng.integers(-2, 28, (n, 4)).astype(np.int32)
+    at[0] = 0
+    y = poisoned((n, 12, 24), dtype)
+    want = y.copy()
+    windows.options(target=target)[n](x, at, y, BACK=back)
+    for p, (row, column, rows, columns) in enumerate(at.tolist()):
+        part = x[row:, 1:] if row >= 0 else x[:0]
+        part = part[: max(rows, 0), column : column + max(columns, 0)] if column >= 0 else x[:0]
+        low, right = -back // 2, 2
+        for i, j in np.ndindex(r, c):
+            at_x, at_y = (back + i, 1 + j), (low + i, right + j)
+            inside = 0 <= at_y[0] < min(rows, 12) and at_y[1] < min(columns, 24)
+            if inside:
+                read = at_x[0] >= 0 and at_x[0] < part.shape[0] and at_x[1] < part.shape[1]
+                want[p][at_y] = part[at_x] if read else np.asarray(7).astype(dtype)
+    np.testing.assert_array_equal(bits(y), bits(want))
 
 
 def bits(x: Any) -> Any:

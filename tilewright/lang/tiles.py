@@ -46,10 +46,10 @@ def init_tile(
 ) -> Tile:
     """A tile of ``shape`` (rows, columns) whose first element is at ``offsets`` in ``base``.
 
-    ``base`` is an array argument or the result of :func:`alloc_slm`; ``offsets`` counts elements,
-    one per dimension of the array. The tile covers the two innermost dimensions, leading offsets
-    select the matrix; a 1-D array is one row. Offsets may be negative or past the end: what is
-    outside the matrix reads as padding and is not written.
+    ``base`` is an array argument, a :func:`view` of one or the result of :func:`alloc_slm`;
+    ``offsets`` counts elements, one per dimension of the array. The tile covers the two innermost
+    dimensions, leading offsets select the matrix; a 1-D array is one row. Offsets may be negative or
+    past the end: what is outside the matrix reads as padding and is not written.
 
     ``order`` is the order of the matrix in memory, slowest dimension first: ``[1, 0]`` row-major,
     ``[0, 1]`` column-major. None takes the array's strides; a given order must agree with them.
@@ -209,6 +209,12 @@ def _scattered(
         scattered=True,
     )
     type_ = xetile.TileType(offsets.shape, base.dtype.mlir, attributes)
+    if base.is_view and static_strides(base.type) != (1,):
+        raise ArgumentError(
+            "base",
+            f"a scattered tile indexes an array as one flat one, which {base!r} is not",
+            hint="index the array that the view is a part of; a mask says what is inside",
+        )
     vector = computed(to(offsets, dtypes.index))
     op = xetile.InitTileOp(_flat(base), type_, offset_vector=vector)
     return Tile(emitter("init_tile").emit_checked(op).result, base.dtype)

@@ -230,23 +230,34 @@ class Tile:
 
 
 class Array:
-    """An array argument of a kernel, or shared local memory (``alloc_slm``).
+    """An array argument of a kernel, a part of one (``view``), or shared local memory (``alloc_slm``).
 
     Extents and strides count elements. An extent that is 1 and a stride that is 1 by the array's
     class are compile-time numbers, the others run-time scalars.
     """
 
-    __slots__ = ("_shape", "_strides", "dtype", "memory_space", "name", "ssa")
+    __slots__ = ("_shape", "_strides", "dtype", "is_view", "memory_space", "name", "ssa")
 
     __hash__ = object.__hash__
 
-    def __init__(self, ssa: SSAValue, dtype: DType, name: str, memory_space: int = 0):
+    def __init__(
+        self,
+        ssa: SSAValue,
+        dtype: DType,
+        name: str,
+        memory_space: int = 0,
+        *,
+        shape: tuple[int | Value, ...] | None = None,
+        strides: tuple[int | Value, ...] | None = None,
+    ):
         self.ssa = ssa
         self.dtype = dtype
         self.name = name
         self.memory_space = memory_space
-        self._shape: tuple[int | Value, ...] | None = None
-        self._strides: tuple[int | Value, ...] | None = None
+        self._shape = shape
+        self._strides = strides
+        self.is_view = shape is not None
+        """Whether it is a part of an array, made in the kernel."""
 
     @property
     def type(self) -> MemRefType:

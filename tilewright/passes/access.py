@@ -181,6 +181,10 @@ class AccessAnalysis:
         """Any integer scalar of the kernel as an expression."""
         return self.scalars.expr(value)
 
+    def extent(self, base: SSAValue, dim: int) -> Expr:
+        """An extent of a memref, in elements."""
+        return self.scalars.extent(base, dim)
+
     def loop(self, op: Operation) -> Loop:
         """An scf.for or scf.while (or the first dimension of an scf.parallel)."""
         return self.scalars.loop(op)

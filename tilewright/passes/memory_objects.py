@@ -63,6 +63,19 @@ def _addressed(value: SSAValue) -> SSAValue | None:
     return None
 
 
+def is_moved(value: SSAValue) -> bool:
+    """Whether a memref may begin elsewhere than what it is a view of."""
+    while isinstance(value, OpResult) and isinstance(value.op, _VIEWS):
+        match value.op:
+            case memref.ReinterpretCastOp() as op if set(op.static_offsets.get_values()) != {0}:
+                return True
+            case memref.SubviewOp() | memref.ViewOp():
+                return True
+            case _:
+                value = value.op.operands[0]
+    return False
+
+
 def is_allocation(root: SSAValue) -> bool:
     return isinstance(root, OpResult) and isinstance(root.op, _ALLOCATIONS)
 

@@ -22,6 +22,7 @@ from tilewright.passes.cleanup import cleanup
 from tilewright.passes.kernel import kernel_of, leave_out_maps
 from tilewright.passes.neutral import remove_neutral
 from tilewright.passes.reciprocal import use_reciprocals
+from tilewright.passes.views import fold_views
 from tilewright.passes.while_to_for import while_to_for
 from tilewright.passes.widen_accumulators import widen_accumulators
 from tilewright.passes.workgroup_form import speaks_xegpu, workgroup_form
@@ -76,6 +77,7 @@ def begin(
     run("widen-accumulators", lambda: widen_accumulators(kernel))
     begun.cleanup()
     run("while-to-for", lambda: while_to_for(kernel))
+    run("fold-views", lambda: fold_views(kernel))
     run("neutral", lambda: remove_neutral(kernel))
     if "reciprocal" not in options.disable:
         run("reciprocal", lambda: use_reciprocals(kernel))

@@ -17,6 +17,7 @@ from xdsl.passes import ModulePass
 from tilewright.passes.cleanup import cleanup
 from tilewright.passes.late_broadcasts import LateBroadcasts
 from tilewright.passes.outer_loops_to_grid import OuterLoopsToGrid
+from tilewright.passes.views import FoldViews
 from tilewright.passes.xegpu.blocking import XeGPUBlocking
 from tilewright.passes.xegpu.blockop_fallback import XeGPUBlockOpFallback
 from tilewright.passes.xegpu.exchange_slm import XeGPUExchangeThroughSlm
@@ -56,6 +57,7 @@ class Cleanup(ModulePass):
 
 WORKGROUP: Sequence[Entry] = (
     Entry(lambda _: OuterLoopsToGrid(), "independent outer loops become the grid", "xetile"),
+    Entry(lambda _: FoldViews(), "tiles of parts of arrays become tiles of the arrays", "xetile"),
     Entry(lambda _: XeTileToXeGPU(), "XeTile becomes XeGPU, op by op", "xegpu"),
     Entry(lambda _: XeGPUModernize(), "older text in today's form: offsets on memory ops", "xegpu"),
     Entry(lambda _: XeGPUOneInduction(), "what marches in step is carried once", "xegpu"),

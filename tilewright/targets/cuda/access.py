@@ -18,12 +18,11 @@ from xdsl.ir import SSAValue
 from tilewright.codegen.builder import Idx
 from tilewright.codegen.tiles import Tile, itemsize
 from tilewright.layout import Axis, Layout
-from tilewright.passes.memory_objects import is_allocation
-from tilewright.targets.cuda.aliasing import alignment_of, root_of
+from tilewright.targets.cuda.aliasing import WIDEST, tile_alignment
 from tilewright.targets.cuda.distribute import Distributor
 from tilewright.targets.cuda.divisibility import tile_divisors
 
-VECTOR_BYTES = 16
+VECTOR_BYTES = WIDEST
 
 
 @dataclass(frozen=True)
@@ -48,14 +47,7 @@ class Facts:
 
 def facts_of(tile_value: SSAValue, tile: Tile) -> Facts:
     offsets, extents = tile_divisors(tile_value)
-    root = root_of(tile_value)
-    size = itemsize(tile.element)
-    if root is None:
-        alignment = 1
-    elif is_allocation(root):
-        alignment = VECTOR_BYTES
-    else:
-        alignment = alignment_of(root, size)
+    alignment = tile_alignment(tile_value, itemsize(tile.element))
     unit = tuple(isinstance(s, int) and s == 1 for s in tile.strides)
     return Facts(offsets, extents, alignment, (unit[0], unit[1]))
 

@@ -10,9 +10,13 @@ from tilewright.dialects import xetile as xt
 from tilewright.passes.memory_objects import (
     is_allocation,
     is_array_argument,
+    is_moved,
     may_write,
     memory_root,
 )
+
+WIDEST = 16
+"""Bytes of the widest access, to which allocations are aligned."""
 
 
 def facts_of(argument: SSAValue) -> DictionaryAttr | None:
@@ -34,6 +38,19 @@ def alignment_of(argument: SSAValue, default: int) -> int:
     facts = facts_of(argument)
     found = facts.data.get("align") if facts is not None else None
     return found.value.data if isinstance(found, IntegerAttr) else default
+
+
+def tile_alignment(tile: SSAValue, default: int) -> int:
+    """Bytes that divide the address of a tile's matrix and its strides but the unit one."""
+    from tilewright.targets.cuda.ownership import origin_of
+
+    origin = origin_of(tile)
+    if origin is None:
+        return 1
+    if is_moved(origin.source):
+        return default
+    root = memory_root(origin.source)
+    return WIDEST if is_allocation(root) else alignment_of(root, default)
 
 
 def divisors_of(argument: SSAValue, rank: int) -> list[int]:

@@ -129,7 +129,7 @@ def widest_vector(tile: SSAValue, fast: int) -> int:
     Where it is 1, neighbouring lanes should have neighbouring elements: a vector of them per lane would
     be moved one by one, each access spread over many lines.
     """
-    from tilewright.targets.cuda.aliasing import alignment_of, root_of
+    from tilewright.targets.cuda.aliasing import root_of, tile_alignment
     from tilewright.targets.cuda.divisibility import tile_divisors
 
     kind = tile.type
@@ -138,7 +138,7 @@ def widest_vector(tile: SSAValue, fast: int) -> int:
     if kind.memory_space != 0 or root is None:
         return 16
     size = itemsize(kind.element_type)
-    alignment = alignment_of(root, size)
+    alignment = tile_alignment(tile, size)
     offsets, _ = tile_divisors(tile)
     width = max(1, 16 // size)
     while width > 1 and (alignment % (width * size) or offsets[fast] % width):

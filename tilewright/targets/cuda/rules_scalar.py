@@ -21,6 +21,7 @@ from tilewright.codegen.tiles import (
 )
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.upstream.memref import kept_dimensions
 from tilewright.passes.memory_objects import memory_space
 from tilewright.targets.cuda.distribute import (
     FALLBACKS,
@@ -140,16 +141,38 @@ def reinterpret(d: Distributor, op: Operation) -> None:
     """A view of the same memory with the sizes and strides that it names."""
     assert isinstance(op, memref.ReinterpretCastOp)
     base = _array(d, op, op.source)
-
-    def mixed(static: Sequence[int], dynamic: Sequence[SSAValue]) -> list[Idx]:
-        rest = [d.idx(v) for v in dynamic]
-        return [rest.pop(0) if n in (-(2**63), -1) else n for n in static]
-
-    (offset,) = mixed(op.static_offsets.get_values(), op.offsets)
-    sizes = mixed(op.static_sizes.get_values(), op.sizes)
-    strides = mixed(op.static_strides.get_values(), op.strides)
+    (offset,) = _mixed(d, op.static_offsets.get_values(), op.offsets)
+    sizes = _mixed(d, op.static_sizes.get_values(), op.sizes)
+    strides = _mixed(d, op.static_strides.get_values(), op.strides)
     pointer = d.b.ptr(base.pointer, d.b.mul(offset, itemsize(base.element)))
     d.set_matrix(op.result, Matrix(pointer, base.element, tuple(sizes), tuple(strides)))
+
+
+@rule("memref.subview")
+def subview(d: Distributor, op: Operation) -> None:
+    """A part of an array: an offset, other sizes, longer steps."""
+    assert isinstance(op, memref.SubviewOp)
+    b, base = d.b, _array(d, op, op.source)
+    pointer = base.pointer
+    offsets = _mixed(d, op.static_offsets.get_values(), op.offsets)
+    for at, stride in zip(offsets, base.strides, strict=True):
+        pointer = b.ptr(pointer, b.mul(b.mul(at, stride), itemsize(base.element)))
+    sizes = _mixed(d, op.static_sizes.get_values(), op.sizes)
+    steps = _mixed(d, op.static_strides.get_values(), op.strides)
+    strides = [b.mul(stride, step) for stride, step in zip(base.strides, steps, strict=True)]
+    kept = kept_dimensions(op)
+    d.set_matrix(
+        op.result,
+        Matrix(
+            pointer, base.element, tuple(sizes[i] for i in kept), tuple(strides[i] for i in kept)
+        ),
+    )
+
+
+def _mixed(d: Distributor, static: Sequence[int], dynamic: Sequence[SSAValue]) -> list[Idx]:
+    """Numbers of an op, those that it takes as operands among them."""
+    rest = [d.idx(v) for v in dynamic]
+    return [rest.pop(0) if n in (-(2**63), -1) else n for n in static]
 
 
 @rule("memref.cast", "memref.memory_space_cast")

@@ -271,6 +271,8 @@ def unaddressable(access: Access, analysis: AccessAnalysis) -> str | None:
     if access.base is not access.root or not isinstance(type, MemRefType):
         return "it is no whole array argument"
     rank = type.get_num_dims()
+    if access.extents[-rank:] != tuple(analysis.extent(access.base, d) for d in range(rank)):
+        return "its bounds are those of a part of the array"
     if not 1 <= rank <= 5:
         return f"rank {rank} is not 1 to 5"
     strides, offset = strided_form(type)

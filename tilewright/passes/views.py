@@ -1,0 +1,154 @@
+"""fold-views: a tile of a part of an array becomes a tile of the array that ends where the part does.
+
+    %v = memref.subview %A[%r, 0] [%n, %w] [1, 1]
+    %t = xetile.init_tile %v[%i, 0], [%n, %w], ..    ->    %t = xetile.init_tile %A[%r + %i, 0], [%r + %n, %w], ..
+
+So what is known of the array (alignment, strides, aliases) is known of the part. Requires: XeTile, and parts that begin
+inside of their array. Guarantees: the same elements, and ends that are not 0 unless the array is empty or the part was.
+
+Takes part: a view with steps of 1 of which nothing but tiles are made, none of which ever begins before it: a tile has
+an end of its matrix, but no beginning other than 0. The other views stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects import arith, gpu, memref
+from xdsl.dialects.builtin import DYNAMIC_INDEX, IndexType, MemRefType, ModuleOp
+from xdsl.ir import Operation, SSAValue
+from xdsl.passes import ModulePass
+
+from tilewright.dialects import xetile
+from tilewright.passes.access import AccessAnalysis
+
+Index = SSAValue | int
+
+
+@dataclass(frozen=True)
+class FoldViews(ModulePass):
+    """See the module's docstring."""
+
+    name = "fold-views"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for kernel in [f for f in op.walk() if isinstance(f, gpu.FuncOp)]:
+            fold_views(kernel)
+
+
+def fold_views(function: gpu.FuncOp) -> None:
+    """Rewrites the tiles of one kernel; the views that no tile has any more are removed."""
+    views = [op for op in function.walk() if isinstance(op, memref.SubviewOp)]
+    if not views:
+        return
+    analysis = AccessAnalysis(function)
+    before = _begun_before(function, analysis)
+    for view in reversed(views):  # a view of a view comes first
+        if before is None or view.result in before or not _is_plain(view):
+            continue
+        users = [use.operation for use in view.result.uses]
+        if all(isinstance(u, xetile.InitTileOp) and not u.tile_type.scattered for u in users):
+            for user in dict.fromkeys(users):
+                _fold(user, view)  # pyright: ignore[reportArgumentType]
+        if view.result.first_use is None:
+            view.detach()
+            view.erase()
+
+
+def _begun_before(function: gpu.FuncOp, analysis: AccessAnalysis) -> set[SSAValue] | None:
+    """Arrays of which some tile may begin before the first element; None where a tile's array is not known."""
+    found: set[SSAValue] = set()
+    for op in function.walk():
+        if op.results or op.operands:
+            tiles = [v for v in op.operands if isinstance(v.type, xetile.TileType)]
+            access = analysis.find(op)
+            if access is None:
+                if tiles and op.name.startswith("xetile.") and not _makes_tile(op):
+                    return None
+                continue
+            for offset in access.offsets:
+                low, _ = offset.range()
+                if low is None or low < 0:
+                    found.add(access.base)
+    return found
+
+
+def _makes_tile(op: Operation) -> bool:
+    return any(isinstance(r.type, xetile.TileType) for r in op.results)
+
+
+def _is_plain(view: memref.SubviewOp) -> bool:
+    """Does it keep every dimension, step by step?"""
+    source = view.source.type
+    assert isinstance(source, MemRefType)
+    steps = tuple(view.static_strides.get_values())
+    return steps == (1,) * source.get_num_dims() == (1,) * view.result.type.get_num_dims()
+
+
+def _fold(tile: xetile.InitTileOp, view: memref.SubviewOp) -> None:
+    starts = list(_mixed(view.static_offsets.get_values(), view.offsets))
+    counts = list(_mixed(view.static_sizes.get_values(), view.sizes))
+    block = tile.parent
+    assert block is not None
+
+    def value(n: Index) -> SSAValue:
+        if isinstance(n, SSAValue):
+            return n
+        constant = arith.ConstantOp.from_int_and_width(n, IndexType())
+        block.insert_op_before(constant, tile)
+        return constant.result
+
+    def add(a: Index, b: Index) -> Index:
+        if isinstance(a, int) and isinstance(b, int):
+            return a + b
+        if a == 0 or b == 0:
+            return b if a == 0 else a
+        total = arith.AddiOp(value(a), value(b))
+        total.location = tile.location
+        block.insert_op_before(total, tile)
+        return total.result
+
+    sizes = tile.mixed_sizes or counts
+    strides = tile.mixed_strides
+    if not strides:
+        strides = list(_strides(tile, view))
+    new = xetile.InitTileOp(
+        view.source,
+        tile.tile_type,
+        [add(s, o) for s, o in zip(starts, tile.mixed_offsets, strict=True)],
+        None,
+        [add(s, n) for s, n in zip(starts, sizes, strict=True)],
+        strides,
+    )
+    new.location = tile.location
+    new.result.name_hint = tile.result.name_hint
+    block.insert_op_before(new, tile)
+    tile.result.replace_all_uses_with(new.result)
+    tile.detach()
+    tile.erase()
+
+
+def _strides(tile: xetile.InitTileOp, view: memref.SubviewOp) -> Iterator[Index]:
+    """The strides of the view, which are its array's."""
+    source = view.source.type
+    assert isinstance(source, MemRefType) and tile.parent is not None
+    known = source.get_strides() or ()
+    dynamic = None
+    for d in range(source.get_num_dims()):
+        stride = known[d] if d < len(known) else None
+        if stride is not None and stride != DYNAMIC_INDEX:
+            yield stride
+            continue
+        if dynamic is None:
+            dynamic = memref.ExtractStridedMetaDataOp(view.source)
+            tile.parent.insert_op_before(dynamic, tile)
+        yield dynamic.strides[d]
+
+
+def _mixed(static: object, dynamic: object) -> Iterator[Index]:
+    """The numbers of an op, those that it takes as operands among them."""
+    rest = iter(dynamic)  # pyright: ignore
+    for n in static:  # pyright: ignore
+        yield next(rest) if n == DYNAMIC_INDEX else n
