@@ -25,10 +25,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, TypeAlias, Union
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Union
 
 from tilewright.dtypes import DType
 from tilewright.graph.affine import Affine, Extent, affine
+
+if TYPE_CHECKING:
+    from tilewright.graph.compiled import CompiledGraph
 
 GLOBAL: Final = "global"
 SHARED: Final = "shared"
@@ -79,7 +83,7 @@ class Access:
     buffer: str
     entries: tuple[Entry, ...]
 
-    @property
+    @cached_property
     def names(self) -> frozenset[str]:
         """The iteration variables (and symbols) that it depends on."""
         found: set[str] = set()
@@ -266,6 +270,15 @@ class TiledGraph:
 
         validate(self)
         return self
+
+    def compile(self, *, fuse: bool = True, **options: Any) -> CompiledGraph:
+        """A function of arrays that runs the graph; see :class:`CompiledGraph`.
+
+        ``fuse=False`` makes one kernel of every Task. The options are those of ``kernel.options``: target, ...
+        """
+        from tilewright.graph.compiled import CompiledGraph
+
+        return CompiledGraph(self, options, fuse)
 
     def __str__(self) -> str:
         from tilewright.graph.text import print_graph

@@ -18,7 +18,7 @@ from tilewright import dtypes
 from tilewright.dtypes import DType
 
 Array = NDArray[Any]
-Kind = Literal["elementwise", "mma", "reduce", "transpose", "mask", "iota", "macro"]
+Kind = Literal["elementwise", "mma", "reduce", "transpose", "reshape", "mask", "iota", "macro"]
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,8 @@ OPERATIONS: Final[dict[str, OpDef]] = {
     "cast": OpDef("cast", "elementwise", 1, np.copy, "{0}.to(tw.{dtype})", 0),
     "mma": OpDef("mma", "mma", 2, _mma, "tw.tile_mma({0}, {1})", 2),
     "transpose": OpDef("transpose", "transpose", 1, np.transpose, "tw.transpose({0})", 0),
+    "column": OpDef("column", "reshape", 1, lambda x: np.reshape(x, (-1, 1)), "{0}", 0),
+    "squeeze": OpDef("squeeze", "reshape", 1, np.squeeze, "{0}", 0),
     "mask": OpDef("mask", "mask", 1, _mask, "tw.where({inside}, {0}, {fill})", 0),
     "iota": OpDef("iota", "iota", 1, np.copy, "", 0),
     **{

@@ -88,16 +88,17 @@ class _Checks:
             raise CompileError(
                 f"{where}: {operation.op} takes {entry.arity} operands, not {len(operation.operands)}"
             )
-        for edge in operation.edges:
-            for access in edge.access.accesses():
-                self.access(access, edge.direction, where, axes)
         for edge in operation.loads:
             for access in edge.access.accesses():
-                if self.graph.memory(access.buffer) not in self.written:
+                known = access.buffer in self.graph.buffers
+                if known and self.graph.memory(access.buffer) not in self.written:
                     raise CompileError(
                         f"{where}: the load of {access.buffer} comes before anything is stored there",
                         hint=f"put the node that writes {access.buffer} before it",
                     )
+        for edge in operation.edges:
+            for access in edge.access.accesses():
+                self.access(access, edge.direction, where, axes)
         target = operation.store.access
         for access in list(target.accesses())[1:]:
             if self.graph.memory(access.buffer) not in self.written:

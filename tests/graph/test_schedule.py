@@ -1,0 +1,217 @@
+"""Traced expressions, scheduled and compiled, against numpy: with room for whole rows, and with so little that every
+axis is a loop; ragged extents; several dtypes. The function that is traced is its own oracle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.draws import fresh_rng
+from tilewright import graph as G
+from tilewright.graph.compiled import CompiledGraph
+from tilewright.graph.fuse import schedule
+from tilewright.graph.machines import room
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+LIMIT = {np.dtype("f4"): 2e-6, BF16: 2e-2}
+
+
+def back_to_back(a, b, c):
+    return (a @ b) @ c
+
+
+def attention(q, k, v):
+    return G.softmax((q @ k.swapaxes(-1, -2)) * 0.125) @ v
+
+
+def causal(q, k, v):
+    s = (q @ k.swapaxes(-1, -2)) * 0.125
+    return G.softmax(np.where(G.indices(s, 1) <= G.indices(s, 0), s, -1e30)) @ v
+
+
+def gated(x, wg, wu, wd):
+    return (G.silu(x @ wg) * (x @ wu)) @ wd
+
+
+def norm_linear(x, w, b, weights):
+    return G.layer_norm(x, w, b) @ weights
+
+
+def embedding(ids, table, w):
+    return G.relu(table[ids] @ w)
+
+
+def experts(x, ids, w):
+    return G.scatter_add(x.shape[0], ids, x[ids] @ w)
+
+
+def convolution(x, w, b):
+    y = np.einsum("bhwcrs,rscf->bhwf", G.windows(x, (3, 3), (1, 2)), w)
+    return np.maximum(y + b, 0.0)
+
+
+def several(x, w):
+    y = np.exp(x) * w
+    return y, y.sum(0), x.max(1)
+
+
+def softmax(x):
+    return G.softmax(x)
+
+
+def distances(x, y):
+    return (x * x).sum(1)[:, None] - 2.0 * (x @ y.T) + (y * y).sum(1)
+
+
+def gram(x):
+    return np.tanh(x) @ np.tanh(x).T
+
+
+def reshaped(x, w):
+    return ((x @ w).reshape(-1, 4, 16).transpose(1, 0, 2) * 2.0).sum(2)
+
+
+CASES = {
+    "gemm": (lambda a, b: a @ b, [(70, 50), (50, 90)]),
+    "back_to_back": (back_to_back, [(100, 64), (64, 130), (130, 48)]),
+    "attention": (attention, [(2, 40, 32), (2, 75, 32), (2, 75, 32)]),
+    "causal": (causal, [(40, 32), (40, 32), (40, 32)]),
+    "gated": (gated, [(50, 40), (40, 100), (40, 100), (100, 40)]),
+    "norm_linear": (norm_linear, [(30, 100), (100,), (100,), (100, 40)]),
+    "embedding": (embedding, [(50, 33), (50, 64), (64, 40)]),
+    "experts": (experts, [(50, 32), (50, 4, 20), (4, 32, 24)]),
+    "convolution": (convolution, [(2, 9, 11, 8), (3, 3, 8, 16), (16,)]),
+    "several": (several, [(37, 70), (70,)]),
+    "softmax": (softmax, [(21, 1500)]),
+    "distances": (distances, [(40, 24), (30, 24)]),
+    "gram": (gram, [(40, 24)]),
+    "reshaped": (reshaped, [(20, 24), (24, 64)]),
+}
+INDEXED = {"embedding": 0, "experts": 1}
+"""The argument that holds indices: its first extent is how many there are to choose from."""
+
+
+def inputs(name, dtype):
+    rng = fresh_rng()
+    arrays = []
+    for number, shape in enumerate(CASES[name][1]):
+        if INDEXED.get(name) == number:
+            arrays.append(rng.integers(0, shape[0], shape[1:]).astype(np.int32))
+        else:
+            arrays.append((rng.standard_normal(shape) * 0.5).astype(dtype))
+    return arrays
+
+
+def expected(function, arrays):
+    wide = [a if a.dtype == np.int32 else a.astype(np.float64) for a in arrays]
+    result = function(*wide)
+    return result if isinstance(result, tuple) else (result,)
+
+
+def check(compiled, arrays, wanted, limit):
+    got = compiled(*arrays)
+    for x, y in zip(got if isinstance(got, tuple) else (got,), wanted, strict=True):
+        assert x.shape == y.shape
+        assert np.linalg.norm(x.astype(np.float64) - y) <= limit * np.linalg.norm(y)
+
+
+class Tight(CompiledGraph):
+    """With a machine that has room for hardly anything: every long axis becomes a loop."""
+
+    values = 16 * 64 * 4
+
+    def _scheduled(self, sizes):
+        tiny = replace(room("cpu"), accumulators=4 * self.values, value=self.values)
+        made = schedule(self.graph.bound(sizes), "cpu", self._fuse, tiny)
+        loops = {
+            a.name for t in made.graph.tasks for n in t.nodes if hasattr(n, "axes") for a in n.axes
+        }
+        self.loops = loops
+        return made
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_against_numpy(name):
+    arrays = inputs(name, np.float32)
+    function = CASES[name][0]
+    graph = G.trace(function, *arrays, name=name)
+    compiled = graph.compile()
+    check(compiled, arrays, expected(function, arrays), 2e-6)
+    made = compiled.plan().schedule.graph
+    assert G.parse_graph(str(made)) == made
+
+
+@pytest.mark.parametrize("name", ["back_to_back", "attention", "norm_linear", "softmax", "several"])
+def test_in_loops(name):
+    arrays = inputs(name, np.float32)
+    function = CASES[name][0]
+    compiled = Tight(G.trace(function, *arrays, name=name), {})
+    check(compiled, arrays, expected(function, arrays), 2e-6)
+    assert compiled.loops
+    made = compiled.plan().schedule.graph
+    assert G.parse_graph(str(made)) == made
+
+
+@pytest.mark.parametrize("name", ["attention", "gated"])
+def test_narrow_floats(name):
+    arrays = inputs(name, BF16)
+    function = CASES[name][0]
+    check(G.trace(function, *arrays).compile(), arrays, expected(function, arrays), LIMIT[BF16])
+
+
+def test_unfused_graphs_give_the_same():
+    arrays = inputs("attention", np.float32)
+    compiled = G.trace(attention, *arrays).compile(fuse=False)
+    check(compiled, arrays, expected(attention, arrays), 2e-6)
+    assert len(compiled.plan().kernels) > 4
+
+
+def test_attention_is_one_pass_over_the_keys():
+    """On a GPU: one kernel, one loop, the scores nowhere in memory; derived, as nothing here knows attention."""
+    heads, length, d = 8, 2048, 128
+    graph = G.trace(attention, *[G.array([heads, length, d], tw.bf16)] * 3)
+    made = schedule(graph, "sm_90a")
+    (task,) = made.graph.tasks
+    loops = [n for n in task.nodes if isinstance(n, G.Task)]
+    assert len(loops) == 1 and [a.mapping for a in loops[0].axes] == ["sequential"]
+    ops = [o.op for o in loops[0].operations()]
+    assert ops.count("mma") == 2 and ops.count("exp") == 2, "one exp of scores, one that rescales"
+    assert {b.name for b in made.graph.buffers.values() if b.level == "global"} == {
+        "q",
+        "k",
+        "v",
+        "out",
+    }
+
+
+def test_a_chain_of_products_keeps_the_intermediate_in_registers():
+    specs = [G.array(s, tw.bf16) for s in ((16384, 64), (64, 4096), (4096, 64))]
+    made = schedule(G.trace(back_to_back, *specs), "sm_90a")
+    (task,) = made.graph.tasks
+    assert made.graph.buffers["product"].level == "register"
+    assert [a.step for a in task.axes if a.mapping == "block"] == [128]
+
+
+def test_what_is_too_large_for_one_kernel_is_cut_and_told():
+    specs = [
+        G.array(s, tw.bf16) for s in ((4096, 4096), (4096, 11008), (4096, 11008), (11008, 4096))
+    ]
+    made = schedule(G.trace(gated, *specs), "sm_90a")
+    assert len(made.graph.tasks) > 1 and made.cuts
+    assert all("stays in memory: " in cut for cut in made.cuts)
+
+
+def test_symbols_are_bound_at_launch_and_texts_are_shared():
+    graph = G.trace(embedding, G.array(["T"], tw.i32), G.array(["V", 64]), G.array([64, 40]))
+    compiled = graph.compile()
+    rng = fresh_rng()
+    table, w = (rng.standard_normal(s, np.float32) for s in ((90, 64), (64, 40)))
+    for length in (300, 290):
+        ids = rng.integers(0, 90, length).astype(np.int32)
+        check(compiled, [ids, table, w], expected(embedding, [ids, table, w]), 2e-6)
+    assert compiled.source(T=300, V=90) == compiled.source(T=290, V=90)

@@ -1,0 +1,296 @@
+"""What a sum lets through: rules on expressions, derived from the operations, that know no kernel.
+
+Two rules. *Distribution*: a factor that the reduced index does not move leaves the sum, if it needs a reduction
+itself (else there is nothing to win):
+
+    o[i, e] += mma(p[i, j], v[j, e])           u[i, e] += mma(x[i, j], v[j, e])
+    with p[i, j] = x[i, j] / l[i]        ->    o[i, e] = u[i, e] / l[i]
+
+*Rescaling*: ``exp(x - r)`` with r replaced by r' is ``exp(x - r) * exp(r - r')``. So a sum of terms that depend on a
+running maximum r only in this way need not start again when r grows: what was summed is multiplied by exp(r - r').
+:func:`scaling` finds the coefficient: the power of e (or 2) by which an expression grows per unit of r.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tilewright.graph.affine import Affine
+from tilewright.graph.nest import Nest, Statement
+from tilewright.graph.nodes import (
+    Axis,
+    Buffer,
+    Index,
+    Operand,
+    Operation,
+    Task,
+    TiledEdge,
+    TiledGraph,
+)
+from tilewright.graph.operations import computing
+
+Scaling = tuple[str, float]
+"""``("exp", c)``: the value is proportional to exp(c r)."""
+
+
+def scaling(nest: Nest, statement: Statement, source: str) -> Scaling | None:
+    """How the terms of a sum grow with the value ``source``; None where no single factor tells.
+
+    For the terms of `statement`, which is a sum of them; ``("", 0)`` where they do not depend on it.
+    """
+    found = _scaled_terms(nest, statement, source)
+    return None if found is None else found
+
+
+def _free(nest: Nest, operand: Operand, source: str) -> bool:
+    if not isinstance(operand, TiledEdge):
+        return True
+    name = operand.access.buffer
+    return name not in nest.statements or source not in nest.reach[name]
+
+
+_CONSTANT: Scaling = ("", 0.0)
+
+
+def _scaled(nest: Nest, operand: Operand, source: str) -> Scaling | None:
+    if _free(nest, operand, source):
+        return _CONSTANT
+    assert isinstance(operand, TiledEdge)
+    name = operand.access.buffer
+    if name == source or nest.statements[name].is_reduction:
+        return None
+    return _scaled_terms(nest, nest.statements[name], source)
+
+
+def _scaled_terms(nest: Nest, statement: Statement, source: str) -> Scaling | None:
+    """How what a statement computes, before it is combined, grows with ``source``."""
+    op, operands = statement.operation.op, statement.operation.operands
+    if op in ("exp", "exp2"):
+        slope = _slope(nest, operands[0], source)
+        return None if slope is None else (op, slope)
+    if op in ("copy", "cast", "neg"):
+        return _scaled(nest, operands[0], source)
+    if op in ("mul", "mma", "div"):
+        left, right = (_scaled(nest, o, source) for o in operands)
+        if left is None or right is None:
+            return None
+        if left[0] and right[0] and left[0] != right[0]:
+            return None
+        return (left[0] or right[0], left[1] + (-right[1] if op == "div" else right[1]))
+    if op in ("add", "sub"):
+        left, right = (_scaled(nest, o, source) for o in operands)
+        return left if left == right else None
+    if op == "where" and _free(nest, operands[0], source):
+        sides = [_scaled(nest, o, source) for o in operands[1:] if o not in (0.0, Affine())]
+        return sides[0] if len(set(sides)) == 1 else None
+    return None
+
+
+def _slope(nest: Nest, operand: Operand, source: str) -> float | None:
+    """The constant c of an expression that is c * source and something free of it; None where it is no such."""
+    if _free(nest, operand, source):
+        return 0.0
+    assert isinstance(operand, TiledEdge)
+    name = operand.access.buffer
+    if name == source:
+        return 1.0
+    statement = nest.statements[name]
+    if statement.is_reduction:
+        return None
+    op, operands = statement.operation.op, statement.operation.operands
+    if op in ("copy", "cast"):
+        return _slope(nest, operands[0], source)
+    if op == "neg":
+        inner = _slope(nest, operands[0], source)
+        return None if inner is None else -inner
+    if op in ("add", "sub"):
+        left, right = (_slope(nest, o, source) for o in operands)
+        if left is None or right is None:
+            return None
+        return left + right if op == "add" else left - right
+    if op in ("mul", "div"):
+        left, right = operands
+        if op == "mul" and _number(left) is not None:
+            left, right = right, left
+        factor, inner = _number(right), _slope(nest, left, source)
+        if factor is None or inner is None or factor == 0:
+            return None
+        return inner * factor if op == "mul" else inner / factor
+    return None
+
+
+def _number(operand: Operand) -> float | None:
+    if isinstance(operand, Affine):
+        return operand.number
+    return operand if isinstance(operand, float) else None
+
+
+# Distribution -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Factor:
+    op: str
+    operand: TiledEdge
+
+
+def distribute(graph: TiledGraph) -> TiledGraph:
+    """The graph with factors moved out of sums by the first rule. Statements that nothing needs are left out."""
+    return _Distribute(graph).run()
+
+
+class _Distribute:
+    def __init__(self, graph: TiledGraph):
+        self.graph = TiledGraph(graph.name, graph.symbols, dict(graph.buffers), [], graph.results)
+        self.tasks = {t.nodes[0].store.access.buffer: t for t in graph.tasks}  # pyright: ignore
+        self.heavy: set[str] = set()
+
+    def run(self) -> TiledGraph:
+        for name in list(self.tasks):
+            self.visit(name)
+        graph = self.graph
+        needed = set(graph.results) | {graph.memory(n) for n in graph.results}
+        order = list(self.tasks.values())
+        kept: list[Task] = []
+        for task in reversed(order):
+            operation = _only(task)
+            target = operation.store.access.buffer
+            if target in needed:
+                kept.insert(0, task)
+                for edge in operation.edges:
+                    for access in edge.access.accesses():
+                        needed |= {access.buffer, graph.memory(access.buffer)}
+            else:
+                del graph.buffers[target]
+        graph.tasks = kept
+        graph.buffers = {
+            n: b
+            for n, b in graph.buffers.items()
+            if b.alias_of is None or n in needed or b.role != "local"
+        }
+        return graph
+
+    def visit(self, name: str) -> None:
+        task = self.tasks[name]
+        operation = _only(task)
+        reduced = _reduced(task)
+        if reduced or any(e.access.buffer in self.heavy for e in operation.loads):
+            self.heavy.add(name)
+        if not reduced or operation.store.combine != "add" or not _is_float(self.graph, name):
+            return
+        if operation.op not in ("mma", "copy", "mul"):
+            return
+        factors: list[_Factor] = []
+        operands: list[Operand] = []
+        for operand in operation.operands:
+            core = self.extract(operand, frozenset(reduced), factors)
+            operands.append(core)
+        if factors:
+            self.replace(task, tuple(operands), factors)
+
+    def extract(self, operand: Operand, reduced: frozenset[str], out: list[_Factor]) -> Operand:
+        """The operand without the factors that leave the sum over ``reduced``; they go to ``out``."""
+        if not isinstance(operand, TiledEdge) or operand.access.buffer not in self.tasks:
+            return operand
+        inner = self.tasks[operand.access.buffer]
+        operation = _only(inner)
+        if operation.op not in ("mul", "div") or _reduced(inner) or len(operation.loads) != 2:
+            return operand
+        if not all(isinstance(e, Index) for e in operand.access.entries):
+            return operand
+        values: dict[str, Affine] = {}
+        for stored, read in zip(
+            operation.store.access.entries, operand.access.entries, strict=True
+        ):
+            assert isinstance(stored, Index) and isinstance(read, Index)
+            if stored.at.name is not None:
+                values[stored.at.name] = read.at
+        left, right = operation.loads
+        if operation.op == "mul" and self.leaves(left, values, reduced):
+            left, right = right, left
+        if self.leaves(right, values, reduced):
+            out.append(_Factor(operation.op, _moved(right, values)))
+            return self.extract(_moved(left, values), reduced, out)
+        local = frozenset(n for n, at in values.items() if reduced.intersection(at.names))
+        found: list[_Factor] = []
+        core = self.extract(left, local, found)
+        if not found:
+            return operand
+        name = self.new(operand.access.buffer, self.graph.buffers[operand.access.buffer].shape)
+        at = replace(operation.store, access=replace(operation.store.access, buffer=name))
+        made = Task(name, inner.axes, [Operation(operation.op, (core, right), at)])
+        self.insert(made, operand.access.buffer)
+        out += [_Factor(f.op, _moved(f.operand, values)) for f in found]
+        return replace(operand, access=replace(operand.access, buffer=name))
+
+    def leaves(
+        self, edge: TiledEdge, values: Mapping[str, Affine], reduced: frozenset[str]
+    ) -> bool:
+        moved = _moved(edge, values)
+        return edge.access.buffer in self.heavy and not reduced & moved.access.names
+
+    def replace(self, task: Task, operands: tuple[Operand, ...], factors: list[_Factor]) -> None:
+        operation = _only(task)
+        name = operation.store.access.buffer
+        core = self.new(name, self.graph.buffers[name].shape, wide=True)
+        store = replace(operation.store, access=replace(operation.store.access, buffer=core))
+        self.insert(
+            Task(core, task.axes, [replace(operation, operands=operands, store=store)]), name
+        )
+        self.heavy.add(core)
+        kept = tuple(a for a in task.axes if a.name not in _reduced(task))
+        at = TiledEdge("load", store.access)
+        for number, factor in enumerate(factors):
+            last = number == len(factors) - 1
+            target = name if last else self.new(name, self.graph.buffers[name].shape, wide=True)
+            edge = TiledEdge("store", replace(store.access, buffer=target))
+            made = Task(target, kept, [Operation(factor.op, (at, factor.operand), edge)])
+            if last:
+                self.tasks[name] = made
+            else:
+                self.insert(made, name)
+            at = TiledEdge("load", edge.access)
+
+    def new(self, base: str, shape: tuple[Affine, ...], wide: bool = False) -> str:
+        """A Buffer beside ``base``; a sum whose factors have left may need the range of a `wide` type."""
+        number = 1
+        while f"{base}_part{number}" in self.graph.buffers:
+            number += 1
+        like = self.graph.buffers[base]
+        name = f"{base}_part{number}"
+        self.graph.add(
+            Buffer(name, like.level, shape, computing(like.dtype) if wide else like.dtype)
+        )
+        return name
+
+    def insert(self, task: Task, before: str) -> None:
+        """Adds a Task in front of the one that makes ``before``."""
+        tasks: dict[str, Task] = {}
+        for name, each in self.tasks.items():
+            if name == before:
+                tasks[task.name] = task
+            tasks[name] = each
+        self.tasks = tasks
+
+
+def _only(task: Task) -> Operation:
+    (node,) = task.nodes
+    assert isinstance(node, Operation)
+    return node
+
+
+def _moved(edge: TiledEdge, values: Mapping[str, Affine]) -> TiledEdge:
+    return replace(edge, access=edge.access.substitute(values))
+
+
+def _reduced(task: Task) -> list[str]:
+    kept = _only(task).store.access.names
+    return [a.name for a in task.axes if a.name not in kept]
+
+
+def _is_float(graph: TiledGraph, name: str) -> bool:
+    return graph.buffers[name].dtype.is_float
+
+
+__all__ = ["Axis", "Scaling", "distribute", "scaling"]

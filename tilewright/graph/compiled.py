@@ -1,0 +1,182 @@
+"""A graph that can be called: symbols are bound to the arguments' extents, kernels compiled when first needed.
+
+A schedule is made for every set of extents; texts that are equal share one compiled kernel, so that a new length of a
+sequence usually compiles nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.diagnostics import LaunchError
+from tilewright.graph.fuse import Schedule, schedule
+from tilewright.graph.generate import KernelText, View, generate
+from tilewright.graph.nodes import Buffer, TiledGraph
+from tilewright.runtime.arrays import ArraySpec, contiguous_strides, describe, torch_type
+
+
+@dataclass
+class Plan:
+    """What runs for one set of extents."""
+
+    schedule: Schedule
+    kernels: list[KernelText]
+
+
+class CompiledGraph:
+    """What :meth:`TiledGraph.compile` gives: a function of arrays."""
+
+    def __init__(self, graph: TiledGraph, options: Mapping[str, Any], fuse: bool = True):
+        self.graph = graph
+        self._options = dict(options)
+        self._fuse = fuse
+        self._plans: dict[tuple[tuple[str, int], ...], Plan] = {}
+
+    def __call__(self, *arrays: Any, out: Any = None) -> Any:
+        """The outputs for these inputs: numpy arrays, torch tensors, or DLPack objects, all of one kind.
+
+        `out`: the array, or tuple of arrays, to fill. Raises LaunchError for what does not fit the graph.
+        """
+        given = [_array(a) for a in arrays]
+        sizes = self._bind(given)
+        plan = self.plan(**sizes)
+        graph = plan.schedule.graph
+        memory = {b.name: a for b, a in zip(graph.inputs, given, strict=True)}
+        wanted: list[Any] | None = None
+        if out is not None:
+            wanted = list(out) if isinstance(out, tuple) else [out]
+        if wanted is not None and len(wanted) != len(graph.results):
+            raise LaunchError(f"out has {len(wanted)} arrays, {graph.name} {len(graph.results)}")
+        for buffer, array in zip(graph.outputs, wanted or [], strict=False):
+            _fits(array, buffer)
+            memory[buffer.name] = array
+        for buffer in graph.buffers.values():
+            if buffer.level != "global" or buffer.alias_of is not None:
+                continue
+            if buffer.name not in memory:
+                memory[buffer.name] = _empty(buffer, given, buffer.zeroed)
+            elif buffer.zeroed:
+                memory[buffer.name][...] = 0
+        for buffer in graph.buffers.values():
+            if buffer.alias_of is not None:
+                shape = tuple(e.number or 0 for e in buffer.shape)
+                memory[buffer.name] = memory[graph.memory(buffer.name)].reshape(shape)
+        for text in plan.kernels:
+            kernel = text.kernel().options(**self._options) if self._options else text.kernel()
+            views = [_viewed(memory[v.buffer], v) for v in text.views.values()]
+            if all(text.grid):
+                kernel[text.grid](*views)
+        results = tuple(memory[name] for name in graph.results)
+        return results[0] if len(results) == 1 else results
+
+    def plan(self, **sizes: int) -> Plan:
+        """Schedule and kernels for these values of the symbols."""
+        missing = [s for s in self.graph.symbols if s not in sizes]
+        if missing:
+            raise LaunchError(f"{self.graph.name}: {', '.join(missing)} has no value")
+        key = tuple(sorted(sizes.items()))
+        found = self._plans.get(key)
+        if found is None:
+            made = self._scheduled(sizes)
+            texts = [generate(made.graph, task) for task in made.graph.tasks]
+            found = self._plans[key] = Plan(made, texts)
+        return found
+
+    def _scheduled(self, sizes: Mapping[str, int]) -> Schedule:
+        return schedule(self.graph.bound(sizes), self._options.get("target"), self._fuse)
+
+    def source(self, **sizes: int) -> str:
+        """The kernels as text in the tile language, for these values of the symbols."""
+        return "\n\n".join(t.source for t in self.plan(**sizes).kernels)
+
+    def ahead(self, target: str, **sizes: int) -> list[Any]:
+        """Every kernel compiled for a target that need not be here, for these values of the symbols."""
+        plan = self.plan(**sizes)
+        graph = plan.schedule.graph
+        made: list[Any] = []
+        for text in plan.kernels:
+            specs = [_spec(graph.buffers[v.buffer], v) for v in text.views.values()]
+            made.append(text.kernel().compile(*specs, target=target))
+        return made
+
+    def _bind(self, arrays: list[Any]) -> dict[str, int]:
+        graph = self.graph
+        if len(arrays) != len(graph.inputs):
+            names = ", ".join(b.name for b in graph.inputs)
+            raise LaunchError(
+                f"{graph.name} takes {len(graph.inputs)} arrays ({names}), not {len(arrays)}"
+            )
+        sizes: dict[str, int] = {}
+        for buffer, array in zip(graph.inputs, arrays, strict=True):
+            dtype = describe(array, buffer.name).dtype if array.ndim else None
+            shape = tuple(array.shape)
+            if len(shape) != len(buffer.shape) or dtype is not buffer.dtype:
+                raise LaunchError(
+                    f"{buffer.name} is {dtype}{list(shape)}, the graph takes {_type(buffer)}"
+                )
+            for extent, size in zip(buffer.shape, shape, strict=True):
+                if extent.name is not None:
+                    sizes.setdefault(extent.name, size)
+        for buffer, array in zip(graph.inputs, arrays, strict=True):
+            for place, (extent, size) in enumerate(zip(buffer.shape, array.shape, strict=True)):
+                if set(extent.names) <= set(sizes) and extent.value(sizes) != size:
+                    raise LaunchError(
+                        f"dimension {place} of {buffer.name} is {size}, and {extent}"
+                        + (f" is {extent.value(sizes)}" if extent.names else " is asked for")
+                    )
+        return sizes
+
+
+def _array(value: Any) -> Any:
+    if isinstance(value, np.ndarray) or hasattr(value, "new_empty"):
+        return value
+    if hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    return np.asarray(value)
+
+
+def _type(buffer: Buffer) -> str:
+    return f"{buffer.dtype}[{', '.join(map(str, buffer.shape))}]"
+
+
+def _fits(array: Any, buffer: Buffer) -> None:
+    shape = tuple(e.number for e in buffer.shape)
+    if tuple(array.shape) != shape:
+        raise LaunchError(f"out has shape {tuple(array.shape)}, the result {shape}")
+    dtype = describe(array, "out").dtype
+    if dtype is not buffer.dtype:
+        raise LaunchError(f"out has elements of {dtype}, the result of {buffer.dtype}")
+
+
+def _empty(buffer: Buffer, inputs: list[Any], zeroed: bool) -> Any:
+    shape = tuple(e.number or 0 for e in buffer.shape)
+    like = next((a for a in inputs if hasattr(a, "new_empty")), None)
+    if like is not None:
+        make = like.new_zeros if zeroed else like.new_empty
+        return make(shape, dtype=torch_type(buffer.dtype))
+    return (np.zeros if zeroed else np.empty)(shape, buffer.dtype.numpy)
+
+
+def _viewed(array: Any, view: View) -> Any:
+    """An array as a kernel wants it: dimensions in another order, none copied."""
+    order = [d for d in view.order if d is not None]
+    if order != list(range(len(order))):
+        array = array.permute(*order) if hasattr(array, "permute") else array.transpose(order)
+    if None in view.order:
+        array = array[tuple(None if d is None else slice(None) for d in view.order)]
+    return array
+
+
+def _spec(buffer: Buffer, view: View) -> ArraySpec:
+    shape = [e.number or 0 for e in buffer.shape]
+    strides = contiguous_strides(tuple(shape))
+    order = view.order
+    return ArraySpec(
+        tuple(1 if d is None else shape[d] for d in order),
+        buffer.dtype,
+        tuple(1 if d is None else strides[d] for d in order),
+    )

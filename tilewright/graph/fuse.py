@@ -1,0 +1,261 @@
+"""Which Tasks become one kernel: fused along Buffers while that is estimated to be faster, else cut, and told why.
+
+Every Task starts as a kernel of its own. Then, from the end of the graph to its start, the kernel that makes a Buffer
+is fused with those that read it if there is a nest of both, tiles for it, and the time is less than that of the two.
+A Buffer that is fused away is never in global memory; each reader may compute it again if that is cheaper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilewright.diagnostics import UnsupportedError
+from tilewright.graph.algebra import distribute
+from tilewright.graph.build import build
+from tilewright.graph.machines import Room, room
+from tilewright.graph.nest import Nest, nest_of
+from tilewright.graph.nodes import Operation, Task, TiledGraph
+from tilewright.graph.tiles import Cost, Tiling, cost, tile
+
+
+@dataclass
+class Kernel:
+    """Tasks that run as one kernel."""
+
+    tasks: dict[str, Task]
+    nest: Nest
+    tiling: Tiling
+    cost: Cost
+
+
+@dataclass
+class Schedule:
+    """The scheduled graph, one Task for each kernel, and what was decided."""
+
+    graph: TiledGraph
+    kernels: list[Kernel]
+    unfused_seconds: float
+    """Estimated time of all Tasks as kernels of their own."""
+    cuts: list[str] = field(default_factory=list[str])
+    """For every Buffer that stays in memory between kernels: why."""
+
+
+def schedule(
+    graph: TiledGraph, target: str | None = None, fuse: bool = True, machine: Room | None = None
+) -> Schedule:
+    """The kernels of a traced graph whose extents are numbers, for a target.
+
+    A graph with Tasks that are mapped already is its own schedule. Raises UnsupportedError for a Task that no kernel
+    can be made of. `machine` overrides the numbers of the target.
+    """
+    if any(axis.mapping != "each" for task in graph.tasks for axis in task.axes):
+        return Schedule(graph, [], 0.0)
+    return _Fusion(distribute(graph), machine or room(target)).run(fuse)
+
+
+class _Fusion:
+    def __init__(self, graph: TiledGraph, room: Room):
+        self.graph = graph
+        self.room = room
+        self.tasks = {_made(t): t for t in graph.tasks}
+        self.order = {name: i for i, name in enumerate(self.tasks)}
+        self.readers: dict[str, set[str]] = {name: set() for name in self.tasks}
+        for name, task in self.tasks.items():
+            for source in _sources(graph, task):
+                if source in self.readers:
+                    self.readers[source].add(name)
+        self.results = {graph.memory(n) for n in graph.results}
+        self.known: dict[tuple[frozenset[str], frozenset[str]], Kernel | str] = {}
+        self.why: dict[str, str] = {}
+
+    def run(self, fuse: bool) -> Schedule:
+        groups: list[set[str]] = [{name} for name in self.tasks]
+        alone = [self.kernel(g, groups) for g in groups]
+        unfused = 0.0
+        for name, each in zip(self.tasks, alone, strict=True):
+            if isinstance(each, str):
+                if not fuse:
+                    raise UnsupportedError(f"Task {name} is no kernel: {each}")
+                continue
+            unfused += each.cost.seconds
+        if fuse:
+            groups = self.fused(groups)
+        kernels: list[Kernel] = []
+        for group in self.sorted(groups):
+            made = self.kernel(group, groups)
+            if isinstance(made, str):
+                names = ", ".join(sorted(group, key=self.order.__getitem__))
+                raise UnsupportedError(f"Task {names} is no kernel: {made}")
+            kernels.append(made)
+        return self.built(kernels, unfused)
+
+    # Fusing.
+
+    def fused(self, groups: list[set[str]]) -> list[set[str]]:
+        latest = sorted(self.tasks, key=lambda n: -self.order[n])
+        # All at once first, with fewer and fewer products: the steps on the way to a good kernel may each be bad.
+        for products in (3, 2, 1):
+            for name in latest:
+                group = next(g for g in groups if name in g)
+                if len(group) == 1:
+                    groups = self.try_fuse(self.cone(name, products, groups), groups)
+        for name in latest:
+            for reader in sorted(self.readers[name], key=lambda n: -self.order[n]):
+                producer = next(g for g in groups if name in g)
+                consumer = next(g for g in groups if reader in g)
+                if producer is not consumer:
+                    groups = self.try_fuse([producer, consumer], groups, name)
+        return groups
+
+    def cone(self, name: str, products: int, groups: list[set[str]]) -> list[set[str]]:
+        """The groups that a Task needs, through up to so many products in a row."""
+        depth: dict[str, int] = {}
+        for each in reversed(self.tasks):
+            users = [depth[r] for r in self.readers[each] if r in depth]
+            if each == name or users:
+                operation = self.tasks[each].nodes[0]
+                is_product = isinstance(operation, Operation) and operation.op == "mma"
+                reached = max(users, default=0) + is_product
+                if reached <= products and not (users and self.graph.buffers[each].zeroed):
+                    depth[each] = reached
+        found = [g for g in groups if not g.isdisjoint(depth)]
+        return found if all(len(g) == 1 for g in found) else []
+
+    def try_fuse(
+        self, parts: list[set[str]], groups: list[set[str]], name: str = ""
+    ) -> list[set[str]]:
+        """The groups with ``parts`` as one, if that is possible and faster; ``name`` gets the reason if not."""
+        if len(parts) < 2:
+            return groups
+        both = {n for part in parts for n in part}
+        rest = [g for g in groups if g not in parts]
+        why = self.unfit(parts, both, rest, groups)
+        if why is None:
+            for each in both:
+                self.why.pop(each, None)
+            return [*rest, both]
+        if name:
+            self.why[name] = why
+        return groups
+
+    def unfit(
+        self,
+        parts: list[set[str]],
+        both: set[str],
+        rest: list[set[str]],
+        groups: list[set[str]],
+    ) -> str | None:
+        inner = {n for n in both if self.readers[n] & both}
+        if any(self.graph.buffers[n].zeroed for n in inner):
+            return "it is accumulated into by many programs"
+        if self.is_cyclic(both, rest):
+            return "another kernel stands between"
+        made = self.kernel(both, [*rest, both])
+        if isinstance(made, str):
+            return made
+        apart = 0.0
+        for part in parts:
+            kernel = self.kernel(part, groups)
+            apart += kernel.cost.seconds if isinstance(kernel, Kernel) else 1.0
+        if made.cost.seconds > apart:
+            return f"fused, {_time(made.cost.seconds)} would be more than {_time(apart)} apart"
+        return None
+
+    def is_cyclic(self, both: set[str], rest: list[set[str]]) -> bool:
+        """Would a path leave the fused kernel and come back?"""
+        seen: set[str] = set()
+        group_of = {n: g for g in rest for n in g}
+        work = [r for n in both for r in self.readers[n] if r not in both]
+        while work:
+            name = work.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            for member in group_of[name]:
+                for reader in self.readers[member]:
+                    if reader in both:
+                        return True
+                    if reader not in seen:
+                        work.append(reader)
+        return False
+
+    def kernel(self, group: set[str], groups: list[set[str]]) -> Kernel | str:
+        outputs = frozenset(
+            n for n in group if n in self.results or any(r not in group for r in self.readers[n])
+        )
+        key = (frozenset(group), outputs)
+        if key not in self.known:
+            self.known[key] = self.planned(group, outputs)
+        return self.known[key]
+
+    def planned(self, group: set[str], outputs: frozenset[str]) -> Kernel | str:
+        names = sorted(group, key=self.order.__getitem__)
+        tasks = {n: self.tasks[n] for n in names}
+        nest = nest_of(self.graph, list(tasks.values()), [n for n in names if n in outputs])
+        if isinstance(nest, str):
+            return nest
+        tiling = tile(nest, self.room)
+        if isinstance(tiling, str):
+            return tiling
+        return Kernel(tasks, nest, tiling, cost(nest, tiling, self.room))
+
+    def sorted(self, groups: list[set[str]]) -> list[set[str]]:
+        """Groups in an order in which each comes after what it reads."""
+        left, done, order = list(groups), set[str](), list[set[str]]()
+        while left:
+            for group in sorted(left, key=lambda g: min(self.order[n] for n in g)):
+                needs = {s for n in group for s in _sources(self.graph, self.tasks[n])}
+                if needs & set(self.tasks) - group <= done:
+                    break
+            else:
+                raise AssertionError("kernels that wait for each other")
+            left.remove(group)
+            done |= group
+            order.append(group)
+        return order
+
+    # The result.
+
+    def built(self, kernels: list[Kernel], unfused: float) -> Schedule:
+        graph = self.graph
+        kept = {n for k in kernels for n in k.nest.outputs} | {b.name for b in graph.inputs}
+        buffers = {
+            n: b
+            for n, b in graph.buffers.items()
+            if n in kept or (b.alias_of is not None and graph.memory(n) in kept)
+        }
+        result = TiledGraph(graph.name, graph.symbols, buffers, [], graph.results)
+        taken: set[str] = set()
+        for kernel in kernels:
+            name = (
+                f"{graph.name}_kernel" if len(kernels) == 1 else f"make_{kernel.nest.outputs[-1]}"
+            )
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            result.tasks.append(build(result, kernel.nest, kernel.tiling, name))
+        cuts = [
+            f"{n} stays in memory: {self.why.get(n, 'its readers gain nothing from it')}"
+            for k in kernels
+            for n in k.nest.outputs
+            if self.readers[n] and any(r not in k.tasks for r in self.readers[n])
+        ]
+        return Schedule(result, kernels, unfused, cuts)
+
+
+def _made(task: Task) -> str:
+    (node,) = task.nodes
+    assert isinstance(node, Operation)
+    return node.store.access.buffer
+
+
+def _sources(graph: TiledGraph, task: Task) -> set[str]:
+    (node,) = task.nodes
+    assert isinstance(node, Operation)
+    names = {a.buffer for e in node.loads for a in e.access.accesses()}
+    names |= {a.buffer for a in list(node.store.access.accesses())[1:]}
+    return names | {graph.memory(n) for n in names}
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e6:.3g} us"

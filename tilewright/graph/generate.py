@@ -1,0 +1,434 @@
+"""A kernel's Task as a function in the tile language: readable text, one loop for each Task, names kept.
+
+What a launch passes is a *view* of a global Buffer: its dimensions in the order in which tiles lie in it (leading
+offsets first, rows and columns last), so that a transposed operand costs nothing.
+"""
+
+from __future__ import annotations
+
+import linecache
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import sha256
+from typing import Any
+
+from tilewright import dtypes
+from tilewright.diagnostics import UnsupportedError
+from tilewright.graph.affine import Affine
+from tilewright.graph.nodes import (
+    GLOBAL,
+    Access,
+    Axis,
+    Gather,
+    Index,
+    Operand,
+    Operation,
+    Slice,
+    Task,
+    TiledEdge,
+    TiledGraph,
+)
+from tilewright.graph.operations import computing
+from tilewright.graph.operations import operation as entry_of
+from tilewright.lang.kernel import Kernel
+
+GRID_RANK = 3
+
+
+@dataclass(frozen=True)
+class View:
+    """A parameter: a Buffer with its dimensions in this order; None is a new one of extent 1."""
+
+    buffer: str
+    order: tuple[int | None, ...]
+
+
+@dataclass
+class KernelText:
+    """A kernel as text, what is passed to it, and its grid."""
+
+    name: str
+    source: str
+    views: dict[str, View]
+    """By the names of parameters, in their order."""
+    grid: tuple[int, ...]
+    constants: dict[str, int]
+
+    def kernel(self) -> Kernel:
+        """The kernel that the text defines; equal texts give one kernel."""
+        return _defined(self.name, self.source)
+
+
+@cache
+def _defined(name: str, source: str) -> Kernel:
+    import tilewright as tw
+
+    file = f"<tilewright graph {name} {sha256(source.encode()).hexdigest()[:12]}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    # Text of our own making, from a validated graph: names are identifiers, everything else is printed by this file.
+    scope: dict[str, Any] = {"tw": tw, "__name__": "tilewright_graph"}
+    exec(compile(source, file, "exec"), scope)
+    return scope[name]
+
+
+def generate(graph: TiledGraph, task: Task) -> KernelText:
+    """The text of a kernel. Raises UnsupportedError, with the node, for what the tile language cannot say."""
+    return _Generator(graph, task).run()
+
+
+@dataclass
+class _Generator:
+    graph: TiledGraph
+    task: Task
+    views: dict[View, str] = field(default_factory=dict[View, str])
+    lines: list[str] = field(default_factory=list[str])
+    axes: dict[str, Axis] = field(default_factory=dict[str, Axis])
+    constants: dict[str, int] = field(default_factory=dict[str, int])
+    extents: dict[str, str] = field(default_factory=dict[str, str])
+    """Text for the extent of an axis: a dimension of a parameter."""
+
+    def run(self) -> KernelText:
+        task = self.task
+        blocks = [a for a in task.axes if a.mapping == "block"]
+        self.axes = {a.name: a for a in task.axes}
+        self.collect(task)
+        for operation in task.operations():
+            for edge in operation.edges:
+                self.visit(operation, edge)
+        grid = self.heads(blocks)
+        for node in task.nodes:
+            self.node(node, 1)
+        used = "\n".join(self.lines)
+        parameters = [*self.views.values()]
+        parameters += [f"{n}: tw.constexpr = {v}" for n, v in self.constants.items() if n in used]
+        head = f"@tw.kernel\ndef {task.name}({', '.join(parameters)}):"
+        if len(head) > 110:
+            head = f"@tw.kernel\ndef {task.name}(\n    " + ", ".join(parameters) + ",\n):"
+        body = [line for line in self.lines if line]
+        text = "\n".join([head, *body]) + "\n"
+        views = {name: view for view, name in self.views.items()}
+        return KernelText(task.name, text, views, grid, dict(self.constants))
+
+    def collect(self, task: Task) -> None:
+        for axis in task.axes:
+            self.axes[axis.name] = axis
+            if axis.step > 1:
+                self.constants[self.size_name(axis.name)] = axis.step
+            if axis.mapping == "each":
+                raise UnsupportedError(
+                    f"Task {task.name}: axis {axis.name} is mapped to nothing yet",
+                    hint="schedule the graph, or write block, group or sequential",
+                )
+        for node in task.nodes:
+            if isinstance(node, Task):
+                if any(a.mapping == "block" for a in node.axes):
+                    raise UnsupportedError(f"Task {node.name}: blocks are the outermost axes")
+                self.collect(node)
+
+    def size_name(self, axis: str) -> str:
+        name = f"B{axis.upper()}"
+        while name in self.graph.buffers or name in self.axes:
+            name += "_"
+        return name
+
+    # Parameters.
+
+    def visit(self, operation: Operation, edge: TiledEdge) -> None:
+        """Names the view that an edge needs, and the extents that it tells."""
+        for access in edge.access.accesses():
+            if self.graph.buffers[access.buffer].level != GLOBAL:
+                continue
+            view = self.view(operation, access, edge.access is access)
+            name = self.views.get(view)
+            if name is None:
+                plain = view.order == tuple(range(len(access.entries)))
+                name = access.buffer if plain else f"{access.buffer}_t"
+                while name in self.views.values() or (not plain and name in self.graph.buffers):
+                    name += "_"
+                self.views[view] = name
+            shape = self.graph.buffers[access.buffer].shape
+            for place, dimension in enumerate(view.order):
+                if dimension is None:
+                    continue
+                entry = access.entries[dimension]
+                at = entry.at if isinstance(entry, Index) else None
+                at = entry.start if isinstance(entry, Slice) else at
+                if at is None or at.name not in self.axes:
+                    continue
+                if self.axes[at.name].extent == shape[dimension]:
+                    self.extents.setdefault(at.name, f"{name}.shape[{place}]")
+
+    def view(self, operation: Operation, access: Access, direct: bool) -> View:
+        """The order of dimensions in which the tile of an access is innermost."""
+        if any(isinstance(e, Gather) for e in access.entries):
+            return View(access.buffer, tuple(range(len(access.entries))))
+        tiled = [d for d, e in enumerate(access.entries) if isinstance(e, Slice)]
+        rest: list[int | None] = [d for d in range(len(access.entries)) if d not in tiled]
+        if len(tiled) > 2:
+            raise UnsupportedError(
+                f"{operation.name}: a tile of {access.buffer} has {len(tiled)} dimensions, at most 2 are possible"
+            )
+        if len(tiled) == 2:
+            rows = tiled[::-1] if operation.op == "transpose" and direct else tiled
+            return View(access.buffer, (*rest, *rows))
+        if not tiled:
+            return View(access.buffer, tuple(rest) if rest else (None,))
+        if self.is_column(operation, access, direct):
+            return View(access.buffer, (*rest, tiled[0], None))
+        return View(access.buffer, (*rest, *tiled))
+
+    def is_column(self, operation: Operation, access: Access, direct: bool) -> bool:
+        """Is the one tiled dimension the rows of the tile?"""
+        if not direct:  # indices: along the rows, unless something else stands there
+            edge = next(e for e in operation.edges if access in list(e.access.accesses()))
+            tiled = [e for e in edge.access.entries if isinstance(e, (Slice, Gather))]
+            return isinstance(tiled[0], Gather) and (len(tiled) == 2 or operation.op == "column")
+        if operation.op == "column":
+            return True
+        if operation.op == "squeeze" and operation.store.access is access:
+            (edge,) = operation.loads
+            return self.graph.buffers[edge.access.buffer].shape[0].number != 1
+        return False
+
+    # Statements.
+
+    def heads(self, blocks: list[Axis]) -> tuple[int, ...]:
+        """The lines that say where a program stands, and the grid."""
+        counts = [-(-_number(a.extent) // a.step) for a in blocks]
+        for place, axis in enumerate(blocks):
+            if place < GRID_RANK - 1 or len(blocks) <= GRID_RANK:
+                program = f"tw.program_id({place})"
+            else:  # the last dimension of the grid stands for all that are left
+                after = 1
+                for count in counts[place + 1 :]:
+                    after *= count
+                program = f"tw.program_id({GRID_RANK - 1})"
+                program += f" // {after}" if after > 1 else ""
+                program += f" % {counts[place]}" if place > GRID_RANK - 1 else ""
+            step = f" * {self.size_name(axis.name)}" if axis.step > 1 else ""
+            self.lines.append(f"    {axis.name} = {program}{step}")
+        grid = counts[: GRID_RANK - 1] if len(counts) > GRID_RANK else counts
+        if len(counts) > GRID_RANK:
+            last = 1
+            for count in counts[GRID_RANK - 1 :]:
+                last *= count
+            grid.append(last)
+        return tuple(max(1, c) for c in grid) or (1,)
+
+    def node(self, node: Operation | Task, depth: int) -> None:
+        pad = "    " * depth
+        if isinstance(node, Operation):
+            self.lines.append(f"{pad}{self.operation(node)}")
+            return
+        for axis in node.axes:
+            if axis.mapping == "group":
+                continue
+            step = self.size_name(axis.name) if axis.step > 1 else "1"
+            self.lines.append(
+                f"{pad}for {axis.name} in range(0, {self.extent(axis.name)}, {step}):"
+            )
+            pad += "    "
+        for child in node.nodes:
+            self.node(child, len(pad) // 4)
+
+    def extent(self, axis: str) -> str:
+        return self.extents.get(axis, str(_number(self.axes[axis].extent)))
+
+    def operation(self, op: Operation) -> str:
+        target = self.graph.buffers[op.store.access.buffer]
+        if target.level == GLOBAL:
+            return self.store(op)
+        name = target.name
+        rows = _tuple(self.size(e) for e in target.shape)
+        if op.op == "copy" and not isinstance(op.operands[0], TiledEdge):
+            return f"{name} = tw.full({rows}, {_literal(op.operands[0])}, tw.{target.dtype})"
+        if op.op == "iota":
+            axis = op.attribute("axis")
+            start = op.operands[0]
+            assert isinstance(start, Affine)
+            return f"{name} = {self.positions(start, target.shape, axis)}.to(tw.{target.dtype})"
+        text = self.expression(op, target.dtype)
+        combine = op.store.combine
+        if combine is None:
+            return f"{name} = {text}"
+        if op.op == "mma":
+            return f"{name} = {text[:-1]}, {name})"
+        if combine in ("add", "mul"):
+            return f"{name} = {name} {'+' if combine == 'add' else '*'} {text}"
+        return f"{name} = tw.{combine}imum({name}, {text})"
+
+    def expression(self, op: Operation, dtype: dtypes.DType) -> str:
+        entry = entry_of(op.op)
+        assert entry is not None
+        if op.op in ("copy", "transpose", "column", "squeeze"):
+            edge = op.loads[0]
+            if self.graph.buffers[edge.access.buffer].level == GLOBAL:
+                return self.load(op, edge.access)
+        wide = entry.kind in ("elementwise", "reduce") and op.op not in ("copy", "cast")
+        parts = [self.operand(op, o, wide) for o in op.operands]
+        if op.op == "mma":
+            return f"tw.tile_mma({', '.join(parts)})"
+        if op.op == "mask":
+            start, extent, axis = (op.attribute(k) for k in ("start", "extent", "axis"))
+            shape = self.graph.buffers[op.loads[0].access.buffer].shape
+            end = self.extents.get(start.name or "", str(extent))
+            inside = f"{self.positions(start, shape, axis)} < {end}"
+            return f"tw.where({inside}, {parts[0]}, {_literal(op.attribute('fill'))})"
+        attributes = dict(op.attributes)
+        text = entry.text.format(*parts, **attributes)
+        return text
+
+    def operand(self, op: Operation, operand: Operand, wide: bool) -> str:
+        if not isinstance(operand, TiledEdge):
+            return _literal(operand)
+        buffer = self.graph.buffers[operand.access.buffer]
+        if buffer.level == GLOBAL:
+            text = self.load(op, operand.access)
+        elif operand.access != buffer.whole:
+            raise UnsupportedError(
+                f"{op.name}: a part of the register {buffer.name} cannot be taken",
+                hint="load it from global memory in parts",
+            )
+        else:
+            text = buffer.name
+        if wide and computing(buffer.dtype) is not buffer.dtype:
+            text += f".to(tw.{computing(buffer.dtype)})"
+        return text
+
+    def positions(self, start: Affine, shape: tuple[Affine, ...], axis: int) -> str:
+        """Numbers along an axis of a tile."""
+        size = self.size(shape[axis])
+        rows = f"({size}, 1)" if axis == 0 else f"(1, {size})"
+        text = f"tw.arange(0, {size}, axis={axis}, shape={rows})"
+        offset = self.offset(start)
+        return text if offset == "0" else f"({text} + {offset})"
+
+    def size(self, extent: Affine) -> str:
+        """A tile's extent: the name of a constant where there is one of this size."""
+        return str(_number(extent))
+
+    def offset(self, at: Affine) -> str:
+        """An offset; the variable of an axis of one iteration is 0."""
+        zero = {n: Affine() for n, a in self.axes.items() if a.mapping == "group"}
+        return str(at.substitute(zero))
+
+    # Memory.
+
+    def tile(self, op: Operation, access: Access) -> str:
+        view = self.view(op, access, True)
+        offsets: list[str] = []
+        sizes: list[str] = []
+        for dimension in view.order:
+            entry = access.entries[dimension] if dimension is not None else None
+            if isinstance(entry, Slice):
+                offsets.append(self.offset(entry.start))
+                sizes.append(self.step(entry))
+            else:
+                offsets.append(self.offset(entry.at) if isinstance(entry, Index) else "0")
+                sizes.append("1")
+        shape = ", ".join((["1", *sizes])[-2:])
+        name = self.views[view]
+        return f"tw.init_tile({name}, [{', '.join(offsets)}], ({shape}))"
+
+    def step(self, entry: Slice) -> str:
+        size = _number(entry.size)
+        for name in entry.start.names:
+            if name in self.axes and self.axes[name].step == size > 1:
+                return self.size_name(name)
+        return str(size)
+
+    def load(self, op: Operation, access: Access) -> str:
+        if any(isinstance(e, Gather) for e in access.entries):
+            at, inside, _ = self.scattered(op, access)
+            return f"tw.load_gather(tw.init_tile({self.name(op, access)}, {at}), {inside})"
+        return f"tw.load_tile({self.tile(op, access)})"
+
+    def name(self, op: Operation, access: Access) -> str:
+        return self.views[self.view(op, access, True)]
+
+    def store(self, op: Operation) -> str:
+        access, combine = op.store.access, op.store.combine
+        dtype = self.graph.buffers[access.buffer].dtype
+        edge = op.operands[0]
+        value = self.expression(op, dtype)
+        if (
+            not isinstance(edge, TiledEdge)
+            or self.graph.buffers[edge.access.buffer].dtype is not dtype
+        ):
+            value = f"({value}).to(tw.{dtype})" if " " in value else f"{value}.to(tw.{dtype})"
+        if any(isinstance(e, Gather) for e in access.entries):
+            at, inside, _ = self.scattered(op, access)
+            tile = f"tw.init_tile({self.name(op, access)}, {at})"
+            if combine is None:
+                return f"tw.store_scatter({value}, {tile}, {inside})"
+            return f'tw.atomic_rmw("{combine}", {value}, {tile}, {inside})'
+        if combine is None:
+            return f"tw.store_tile({value}, {self.tile(op, access)})"
+        return f'tw.atomic_rmw("{combine}", {value}, {self.tile(op, access)})'
+
+    def scattered(self, op: Operation, access: Access) -> tuple[str, str, int]:
+        """Offsets into the flattened Buffer, which of them are inside, and the number of tiled dimensions."""
+        name = self.name(op, access)
+        tiled = [e for e in access.entries if isinstance(e, (Slice, Gather))]
+        flat, masks = "", list[str]()
+        for dimension, entry in enumerate(access.entries):
+            place = tiled.index(entry) if entry in tiled else 0
+            axis = 0 if (len(tiled) == 2 and place == 0) or op.op == "column" else 1
+            if op.op == "transpose":
+                axis = 1 - axis
+            if isinstance(entry, Index):
+                at = self.offset(entry.at)
+            elif isinstance(entry, Slice):
+                size = self.step(entry)
+                rows = f"({size}, 1)" if axis == 0 else f"(1, {size})"
+                at = f"tw.arange(0, {size}, axis={axis}, shape={rows})"
+                offset = self.offset(entry.start)
+                at = at if offset == "0" else f"({at} + {offset})"
+                masks.append(f"({at} < {name}.shape[{dimension}])")
+            else:
+                at, inside = self.indices(op, entry.index, axis)
+                masks += inside
+            flat = f"({flat}) * {name}.shape[{dimension}] + {at}" if flat else at
+        return flat, " & ".join(masks) or "True", len(tiled)
+
+    def indices(self, op: Operation, access: Access, axis: int) -> tuple[str, list[str]]:
+        """The tile of indices of a gather, and which of them exist."""
+        buffer = self.graph.buffers[access.buffer]
+        if buffer.level != GLOBAL:
+            return f"{buffer.name}.to(tw.i64)", []
+        view = self.view(op, access, False)
+        name = self.views[view]
+        offsets, sizes, masks = list[str](), list[str](), list[str]()
+        for place, dimension in enumerate(view.order):
+            entry = access.entries[dimension] if dimension is not None else None
+            if isinstance(entry, Slice):
+                size = self.step(entry)
+                offsets.append(self.offset(entry.start))
+                sizes.append(size)
+                rows = f"({size}, 1)" if axis == 0 else f"(1, {size})"
+                where = f"tw.arange(0, {size}, axis={axis}, shape={rows})"
+                masks.append(f"({where} + {offsets[-1]} < {name}.shape[{place}])")
+            else:
+                offsets.append(self.offset(entry.at) if isinstance(entry, Index) else "0")
+                sizes.append("1")
+        shape = ", ".join((["1", *sizes])[-2:])
+        tile = f"tw.init_tile({name}, [{', '.join(offsets)}], ({shape}))"
+        return f"tw.load_tile({tile}).to(tw.i64)", masks
+
+
+def _number(extent: Affine) -> int:
+    if extent.number is None:
+        raise UnsupportedError(f"the extent {extent} is not bound: give the symbols values")
+    return extent.number
+
+
+def _tuple(parts: Any) -> str:
+    return f"({', '.join(parts)})"
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, Affine):
+        return str(value)
+    if value in (float("inf"), float("-inf")) or value != value:
+        return f'float("{value}")'
+    return repr(value)

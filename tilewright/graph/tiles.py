@@ -1,0 +1,348 @@
+"""Which axes of a nest are tiled, what runs them, and in what steps.
+
+Tiles have two dimensions. Axes that a product multiplies along are tiled; others while every value keeps two tiled
+axes at most; the rest advance by one. An axis that every output has, and that nothing reduces, is mapped to the grid;
+the others are loops, or whole (one tile covers the extent: mapping ``group``). Steps are found by descent on the
+estimated time, within the room that the machine has for values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from math import ceil, inf, prod
+
+from tilewright.graph.algebra import scaling
+from tilewright.graph.machines import Room
+from tilewright.graph.nest import Nest, Statement
+from tilewright.graph.nodes import Access, Entry, Gather, Index, Mapped
+from tilewright.graph.operations import computing
+
+STEPS = (16, 32, 64, 128, 256)
+
+
+@dataclass(frozen=True)
+class Core:
+    """The axes of a product that is done by tile_mma: result [m, n], summed over k."""
+
+    m: str
+    n: str
+    k: str
+
+
+@dataclass
+class Tiling:
+    """The mapping and step of every axis."""
+
+    mapping: dict[str, Mapped]
+    step: dict[str, int]
+    tiled: tuple[str, ...]
+    cores: Mapping[str, Core]
+    seconds: float = inf
+
+    def loops(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of ``axes`` that are loops."""
+        return tuple(a for a in axes if self.mapping[a] == "sequential")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a nest costs: whole launches, in flops, bytes and seconds."""
+
+    flops: float
+    memory_bytes: float
+    """To and from global memory, each element once per kernel."""
+    cache_bytes: float
+    """What workgroups load and store: the same element may be loaded by many."""
+    programs: int
+    seconds: float
+
+
+def core_of(statement: Statement, extents: Mapping[str, int]) -> Core | None:
+    """The axes along which a statement is a matrix product; None where it is none."""
+    if statement.operation.op != "mma" or len(statement.operation.loads) != 2:
+        return None
+    left, right = (e.access.names & set(statement.axes) for e in statement.operation.loads)
+    m = [a for a in reversed(statement.kept) if a in left - right]
+    n = [a for a in reversed(statement.kept) if a in right - left]
+    k = [a for a in reversed(statement.reduced) if a in left & right]
+    k.sort(key=lambda a: -extents[a])
+    for choice in product(m, n, k):
+        if all(
+            _moves_alone(e, choice)
+            for load in statement.operation.loads
+            for e in load.access.entries
+        ):
+            return Core(*choice)
+    return None
+
+
+def _moves_alone(entry: Entry, tiled: tuple[str, ...]) -> bool:
+    """Does one of the tiled axes at most move an entry, and by one?"""
+    if not isinstance(entry, Index):
+        return True
+    moving = [f for a, f in entry.at.terms if a in tiled]
+    return not moving or moving == [1]
+
+
+def tile(nest: Nest, room: Room) -> Tiling | str:
+    """The cheapest tiling that was found, or why there is none."""
+    cores = {n: c for n, s in nest.statements.items() if (c := core_of(s, nest.extents))}
+    tiled = _tiled_axes(nest, cores)
+    if isinstance(tiled, str):
+        return tiled
+    axes = tuple(dict.fromkeys(a for s in nest.statements.values() for a in s.axes))
+    blockable = _blockable(nest, axes)
+    in_core = {a for c in cores.values() for a in (c.m, c.n, c.k)}
+    options: dict[str, list[tuple[Mapped, int]]] = {}
+    for axis in axes:
+        extent = nest.extents[axis]
+        spread: Mapped = "block" if axis in blockable else "sequential"
+        if axis not in tiled:
+            options[axis] = [(spread, 1)]
+            continue
+        whole = _whole(extent, axis in in_core)
+        steps = [s for s in STEPS if s < whole]
+        if axis in blockable and axis not in in_core:
+            steps += [s for s in (1, 4) if s < whole]
+        ways: list[tuple[Mapped, int]] = [("group", whole)]
+        ways.extend((spread, s) for s in steps)
+        options[axis] = ways
+    best = _descend(nest, room, tiled, cores, options)
+    if best is None:
+        return f"no tile of {', '.join(tiled)} leaves room for the values of {room.name}"
+    return best
+
+
+def _descend(
+    nest: Nest,
+    room: Room,
+    tiled: tuple[str, ...],
+    cores: Mapping[str, Core],
+    options: Mapping[str, list[tuple[Mapped, int]]],
+) -> Tiling | None:
+    def made(choice: Mapping[str, tuple[Mapped, int]]) -> Tiling:
+        tiling = Tiling(
+            {a: c[0] for a, c in choice.items()}, {a: c[1] for a, c in choice.items()}, tiled, cores
+        )
+        if fits(nest, tiling, room):
+            tiling.seconds = cost(nest, tiling, room).seconds
+        return tiling
+
+    def near(wanted: int) -> dict[str, tuple[Mapped, int]]:
+        return {a: min(ways, key=lambda w: abs(w[1] - wanted)) for a, ways in options.items()}
+
+    starts = [near(size) for size in (64, 128, 16, 1)]
+    # Rows one by one, each whole: what long reductions without a product want.
+    starts.append({a: ways[-1] if a in tiled and ways[-1][0] == "block" else ways[0]
+                   for a, ways in options.items()})  # fmt: skip
+    best: Tiling | None = None
+    for start in starts:
+        choice, tiling = dict(start), made(start)
+        improved = True
+        while improved:
+            improved = False
+            for axis, ways in reversed(list(options.items())):
+                for way in ways:
+                    if way == choice[axis]:
+                        continue
+                    other = made({**choice, axis: way})
+                    if other.seconds < tiling.seconds * 0.999:
+                        choice, tiling, improved = {**choice, axis: way}, other, True
+        if tiling.seconds < (best.seconds if best is not None else inf):
+            best = tiling
+    return best
+
+
+def _whole(extent: int, in_product: bool) -> int:
+    """A tile that covers an extent: multiples of 16, and of more where it is long, so that few shapes compile anew."""
+    step = max(16, (1 << extent.bit_length() - 1) // 16) if not in_product else 16
+    return max(16, -(-extent // step) * step)
+
+
+def _blockable(nest: Nest, axes: tuple[str, ...]) -> set[str]:
+    found = set(axes)
+    for name in nest.outputs:
+        found &= set(nest.statements[name].kept)
+    for statement in nest.statements.values():
+        found -= set(statement.reduced)
+    return found
+
+
+def _tiled_axes(nest: Nest, cores: Mapping[str, Core]) -> tuple[str, ...] | str:
+    tiled = dict.fromkeys(a for c in cores.values() for a in (c.m, c.n, c.k))
+    fault = _rank_fault(nest, cores, tiled)
+    if fault is not None:
+        return fault
+    rest = [s for n, s in nest.statements.items() if n not in cores]
+    rest.sort(key=lambda s: not s.is_reduction)
+    for statement in rest:
+        wanted = [*statement.reduced[-1:], *reversed(statement.kept), *statement.reduced[:-1]]
+        for axis in wanted:
+            if axis in tiled or nest.extents[axis] == 1:
+                continue
+            if _rank_fault(nest, cores, {**tiled, axis: None}) is None:
+                tiled[axis] = None
+    return tuple(tiled)
+
+
+def _rank_fault(nest: Nest, cores: Mapping[str, Core], tiled: Mapping[str, None]) -> str | None:
+    for name, statement in nest.statements.items():
+        own = [a for a in statement.axes if a in tiled]
+        core = cores.get(name)
+        if core is not None:
+            if not set(own) <= {core.m, core.n, core.k}:
+                return f"{name} is a product, and other axes of it are tiled as well"
+        elif len(own) > 2:
+            return f"{name} has three tiled axes ({', '.join(own)})"
+        for edge in statement.operation.edges:
+            for access in edge.access.accesses():
+                for entry in access.entries:
+                    if not _moves_alone(entry, tuple(tiled)):
+                        return f"{name}: a dimension moves by more than one tiled axis"
+        for edge in statement.operation.edges:
+            for access in edge.access.accesses():
+                used = [a for e in access.entries for a in _names(e) if a in tiled]
+                if len(set(used)) < len(used):
+                    return f"{name} reads a diagonal of {access.buffer}"
+    return None
+
+
+def _names(entry: object) -> Iterator[str]:
+    if isinstance(entry, Index):
+        yield from entry.at.names
+    elif isinstance(entry, Gather):
+        yield from entry.index.names
+
+
+# Cost -------------------------------------------------------------------------------------------------------------
+
+
+def fits(nest: Nest, tiling: Tiling, room: Room) -> bool:
+    """Is there room for the values?"""
+    accumulators = 0
+    for name, statement in nest.statements.items():
+        own = [tiling.step[a] for a in statement.kept if a in tiling.tiled]
+        size = prod(own) * computing(nest.graph.buffers[name].dtype).itemsize
+        core = tiling.cores.get(name)
+        if core is not None:
+            accumulators += size
+            staged = 0
+            for edge in statement.operation.loads:
+                buffer = edge.access.buffer
+                if buffer not in nest.statements and tiling.loops(
+                    tuple(edge.access.names & set(tiling.step))
+                ):
+                    staged += (
+                        _tile_elements(edge.access, tiling)
+                        * nest.graph.buffers[buffer].dtype.itemsize
+                    )
+            if staged > room.stage:
+                return False
+        elif statement.is_reduction:
+            size = prod(tiling.step[a] for a in statement.axes if a in tiling.tiled) * 4
+        if size > room.value:
+            return False
+        for edge in statement.operation.loads:
+            if _tile_elements(edge.access, tiling) * 4 > room.value:
+                return False
+    return accumulators <= room.accumulators
+
+
+def _tile_elements(access: Access, tiling: Tiling) -> int:
+    return prod(tiling.step[a] for a in access.names if a in tiling.tiled)
+
+
+def cost(nest: Nest, tiling: Tiling, room: Room) -> Cost:
+    """An estimate: work and traffic over all programs, and the time of the slowest of arithmetic and memories."""
+    rates = room.rates
+    trips = {a: ceil(nest.extents[a] / tiling.step[a]) for a in tiling.step}
+    blocks = prod(trips[a] for a, m in tiling.mapping.items() if m == "block")
+    layers = passes(nest, tiling)
+    flops = products = simple = cache_bytes = near = 0.0
+    touched: dict[tuple[str, frozenset[str]], float] = {}
+    for name, s in nest.statements.items():
+        loops = tiling.loops(s.axes)
+        count = blocks * prod(trips[a] for a in loops) * layers[name]
+        elements = prod(tiling.step[a] for a in s.axes if a in tiling.tiled)
+        work = count * elements * s.flops
+        flops += work
+        size = max(
+            (nest.graph.buffers[e.access.buffer].dtype.itemsize for e in s.operation.loads),
+            default=4,
+        )
+        core = tiling.cores.get(name)
+        if core is not None:
+            m, n, k = (tiling.step[a] for a in (core.m, core.n, core.k))
+            products += work * size / 4
+            near += count * (m * k + k * n) * size
+            near += 0 if room.registers else count * 8 * m * n / max(k / 16, 1)
+        else:
+            simple += count * elements * 4
+        reduced_loops = set(tiling.loops(s.reduced))
+        for edge in s.operation.loads:
+            for access in edge.access.accesses():
+                if access.buffer in nest.statements:
+                    continue
+                names = access.names & set(s.axes)
+                around = loops if names & reduced_loops else tiling.loops(tuple(names))
+                times = blocks * prod(trips[a] for a in around) * layers[name]
+                item = nest.graph.buffers[access.buffer].dtype.itemsize
+                gathers = 4 if any(isinstance(e, Gather) for e in access.entries) else 1
+                cache_bytes += times * _tile_elements(access, tiling) * item * gathers
+                key = (nest.graph.memory(access.buffer), frozenset(names))
+                touched[key] = prod(nest.extents[a] for a in names) * item
+    for name in nest.outputs:
+        s, item = nest.statements[name], nest.graph.buffers[name].dtype.itemsize
+        size = prod(nest.extents[a] for a in s.kept) * item * (2 if s.scatters else 1)
+        touched[name, frozenset()] = size
+        cache_bytes += size
+    memory = sum(touched.values())
+    rounds = -(-blocks // rates.cores) * rates.cores / blocks
+    core_seconds = rounds / rates.cores
+    arithmetic = (
+        products / rates.product_flops + (simple + near) / rates.elementwise_bytes
+    ) * core_seconds
+    ops = len(nest.statements) * rates.op_seconds * blocks * core_seconds
+    moved = cache_bytes / room.cache_rate * core_seconds
+    seconds = max(arithmetic + ops, memory / rates.memory_bytes / rates.cores, moved) + room.launch
+    return Cost(flops, memory, cache_bytes, blocks, seconds)
+
+
+def passes(nest: Nest, tiling: Tiling) -> dict[str, int]:
+    """How often each statement is computed because loops over one axis follow each other."""
+    count = dict.fromkeys(nest.statements, 1)
+    for axis, mapping in tiling.mapping.items():
+        if mapping != "sequential":
+            continue
+        layer: dict[str, int] = {}
+        for name, s in nest.statements.items():
+            below = [d for d in nest.reach[name] if d in layer and d != name]
+            if axis in s.reduced:
+                wait = [layer[d] + (not online(nest, tiling, s, nest.statements[d])) for d in below]
+                layer[name] = max(wait, default=0)
+            elif axis in s.kept and name in nest.outputs:
+                layer[name] = max(
+                    (layer[d] + 1 for d in below if axis in nest.statements[d].reduced), default=0
+                )
+        for name, s in nest.statements.items():
+            if axis in s.kept:
+                users = {layer[u] for u in layer if name in nest.reach[u] and u != name}
+                count[name] *= max(1, len(users))
+    return count
+
+
+def online(nest: Nest, tiling: Tiling, later: Statement, earlier: Statement) -> bool:
+    """Can both go in one loop, the later sum being rescaled when the earlier maximum (or minimum) changes?"""
+    loops = tiling.loops(later.reduced)
+    if len(loops) != 1 or tiling.loops(earlier.reduced) != loops or later.combine != "add":
+        return False
+    if earlier.combine not in ("max", "min") or not set(earlier.kept) <= set(later.kept):
+        return False
+    key = (later.name, earlier.name)
+    if key not in nest.scalings:
+        nest.scalings[key] = scaling(nest, later, earlier.name)
+    found = nest.scalings[key]
+    # Terms must shrink as the maximum grows, or nothing that was summed could be kept in range.
+    return found is not None and (found[1] < 0 if earlier.combine == "max" else found[1] > 0)
