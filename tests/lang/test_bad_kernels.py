@@ -1,6 +1,6 @@
 """Kernels that make no sense: each gives one located report, never a traceback or wrong code."""
 
-# ruff: noqa: B007, B015, B018, F821, F841, RUF059, RUF100, SIM115
+# ruff: noqa: B007, B015, B018, F821, F823, F841, RUF059, RUF100, SIM115
 import math
 
 import numpy as np
@@ -26,6 +26,20 @@ def bad(message, caret=None):
 @bad("axis is 0, 1 or 2, not the constant 'x'", '"x"')
 def axis(A):
     tw.program_id("x")
+
+
+counter = 0
+
+
+@bad("counter is read before the function binds it", "counter")
+def augmented_global(A):
+    counter += 1
+
+
+@bad("counter is read before the function binds it", "counter")
+def global_that_is_bound_later(A):
+    tw.store_tile(counter, tw.init_tile(A, [0, 0], (1, 1)))
+    counter = 1
 
 
 @bad("a loop over 2-D array of f32", "A")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -115,6 +115,10 @@ class CopyProgram:
 
     def fingerprint(self) -> str | None:
         return self.source
+
+    def watch(self) -> Callable[[], bool]:
+        then = self.source
+        return lambda: self.source == then
 
 
 @pytest.fixture

@@ -97,6 +97,13 @@ class FrameBase:
             if isinstance(binding.value, Unbound):
                 raise self.error(node, f"{name} {binding.value.why}", hint=binding.value.hint)
             return binding.value
+        if self.source.hides(name):
+            raise self.error(
+                node,
+                f"{name} is read before the function binds it",
+                rule="a name that a function binds anywhere is its own throughout, as in Python",
+                hint=f"a kernel does not change what is outside of it: call its own value other than {name}",
+            )
         try:
             return self.source.captured(name)
         except KeyError:

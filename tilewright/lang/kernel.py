@@ -91,6 +91,7 @@ class Kernel(KernelFunction):
         self._with_options: dict[Any, Kernel] = {}
         self._with_none: dict[frozenset[str], Kernel] = {}
         self._chosen: dict[Any, dict[str, Any]] = {}
+        self._chosen_in: object = None
         self._repeaters: dict[Any, Callable[..., None]] = {}
 
     # What a launcher asks of a front end (tilewright.runtime.launch.Program).
@@ -140,10 +141,16 @@ class Kernel(KernelFunction):
     def fingerprint(self) -> str | None:
         """Digest of everything that :meth:`build` reads; None when there is none."""
         from tilewright.runtime.key import digest
-        from tilewright.runtime.source import source_fingerprint
+        from tilewright.runtime.references import references
 
-        source = source_fingerprint(self.function)
+        source = references(self.function).fingerprint
         return None if source is None else digest(source, self.level, str(self.subgroups))
+
+    def watch(self) -> Callable[[], bool]:
+        """A check, made now, that tells at any later time whether :meth:`build` would read what it reads now."""
+        from tilewright.runtime.references import references
+
+        return references(self.function).unchanged
 
     # Launching and compiling.
 
@@ -186,8 +193,6 @@ class Kernel(KernelFunction):
         def new(*args: Any, **kwargs: Any) -> None:
             try:
                 if plain:
-                    if not kwargs and self.launcher.again(grid, args):
-                        return None
                     for value in args:
                         if value is None or value is auto:
                             break
@@ -328,6 +333,9 @@ class Kernel(KernelFunction):
             (t.dtype, t.shape, t.strides) if isinstance(t, ArrayArg) else t for t in types
         )
         key = (options, shapes, tuple(sorted((k, repr(v)) for k, v in given.items())))
+        if self._chosen_in is not (now := self.launcher.epoch()):
+            self._chosen.clear()
+            self._chosen_in = now
         chosen = self._chosen.get(key)
         if chosen is None:
             tuned = known(self.fingerprint(), types, options)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import linecache
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType
 from typing import Any
@@ -19,26 +18,22 @@ from xdsl.dialects.builtin import (
 )
 
 from tilewright.diagnostics import CompileError, Location
+from tilewright.runtime.source import Kept, text_of
 
-_trees: dict[str, tuple[list[str], dict[int, ast.FunctionDef]]] = {}
-"""Per file: the lines that were parsed, and its functions by their first line."""
+_KEPT = "__tilewright_source__"
 
 
-class Source:
+class Source(Kept):
     """One Python function as the front end sees it."""
 
     def __init__(self, function: FunctionType):
         self.function = function
         self.name = function.__name__
-        code: CodeType = function.__code__
-        self.file = code.co_filename
-        self.lines, self.node = _find(function)
-        self._cells: dict[str, Any] = {}
-        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-            try:
-                self._cells[name] = cell.cell_contents
-            except ValueError:  # a name of the enclosing function that is not bound yet
-                continue
+        self.code: CodeType = function.__code__
+        self.file = self.code.co_filename
+        text = text_of(function)
+        self.lines, self.node = text.lines, text.node
+        self._cells = dict(zip(self.code.co_freevars, function.__closure__ or (), strict=True))
         self._locations: dict[tuple[int, LocationAttr | None], LocationAttr] = {}
 
     @property
@@ -57,11 +52,19 @@ class Source:
     def captured(self, name: str) -> Any:
         """What a name means outside of the function; KeyError when nothing."""
         if name in self._cells:
-            return self._cells[name]
+            try:
+                return self._cells[name].cell_contents
+            except ValueError:  # a name of the enclosing function that is not bound yet
+                pass
         scope: Mapping[str, Any] = self.function.__globals__
         if name in scope:
             return scope[name]
         return vars(builtins)[name]
+
+    def hides(self, name: str) -> bool:
+        """Whether the function binds a name that means something outside too: by Python's rule it is its own then."""
+        own = name in self.code.co_varnames or name in self.code.co_cellvars
+        return own and (name in self.function.__globals__ or name in vars(builtins))
 
     def location(self, node: ast.AST) -> Location:
         """The stretch of source of a node; only its first line when it has several."""
@@ -106,54 +109,11 @@ class Source:
 
 
 def source_of(function: Callable[..., Any]) -> Source:
-    """The source of a function; one object per function, as long as it lives."""
+    """The source of a function; kept with it."""
     if not isinstance(function, FunctionType):
         raise CompileError(f"{function!r} is no Python function, so it has no source to compile")
-    found = _sources.get(function.__code__)
-    if found is None or found.function is not function:
-        found = _sources[function.__code__] = Source(function)
-    return found
-
-
-_sources: dict[CodeType, Source] = {}
-
-
-def _find(function: FunctionType) -> tuple[list[str], ast.FunctionDef]:
-    code = function.__code__
-    file, name = code.co_filename, function.__name__
-    lines = linecache.getlines(file, function.__globals__)
-    if not lines:
-        raise CompileError(
-            f"the source of {name} cannot be read ({file}, line {code.co_firstlineno})",
-            rule="a kernel is compiled from the text of its function",
-            hint="define it in a file or a notebook cell, not with exec() or python -c",
-        )
-    known = _trees.get(file)
-    if known is None or known[0] != lines:
-        try:
-            tree = ast.parse("".join(lines))
-        except SyntaxError as error:
-            raise CompileError(
-                f"the file of {name} does not parse: {error.msg}",
-                location=Location(file, error.lineno or 1, error.offset or 1),
-                hint="it changed after it was imported; import it again",
-            ) from None
-        known = _trees[file] = (list(lines), _functions(tree))
-    node = known[1].get(code.co_firstlineno)
-    if node is None or node.name != name:
-        raise CompileError(
-            f"{file}, line {code.co_firstlineno} does not hold the function {name}",
-            rule="a kernel is compiled from the text of its function",
-            hint="the file changed after it was imported, or the function is a lambda: import it"
-            " again, or write it as a def",
-        )
-    return known[0], node
-
-
-def _functions(tree: ast.AST) -> dict[int, ast.FunctionDef]:
-    found: dict[int, ast.FunctionDef] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
-            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            found[first] = node
-    return found
+    found: object = function.__dict__.get(_KEPT)
+    if isinstance(found, Source) and found.function is function and found.code is function.__code__:
+        return found
+    made = function.__dict__[_KEPT] = Source(function)
+    return made

@@ -69,6 +69,10 @@ class Program(Protocol):
         """Digest of the source that :meth:`build` reads; None when there is none."""
         ...
 
+    def watch(self) -> Callable[[], bool]:
+        """A check, made now, that tells at any later time whether :meth:`build` would read what it reads now."""
+        ...
+
 
 @dataclass(frozen=True)
 class CompiledKernel:

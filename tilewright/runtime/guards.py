@@ -14,15 +14,15 @@ from functools import cache
 from typing import Any, TypeAlias
 
 Seen: TypeAlias = tuple[Callable[..., bool], Callable[[], None], object, int, Any]
-"""A launch that was bound: check of its tensors, the launch, the knobs under which it was bound, and memory that
+"""A launch that was bound: check of its tensors, the launch, the launcher's epoch when it was bound, and memory that
 holds `number of tensors, address, ...` (u64): its place, and its owner. Native code reads it (`repeat.py`)."""
 
 
 def seen(
-    check: Callable[..., bool], run: Callable[[], None], knobs: object, addresses: Sequence[int]
+    check: Callable[..., bool], run: Callable[[], None], epoch: object, addresses: Sequence[int]
 ) -> Seen:
     memory = (C.c_uint64 * (len(addresses) + 1))(len(addresses), *addresses)
-    return check, run, knobs, C.addressof(memory), memory
+    return check, run, epoch, C.addressof(memory), memory
 
 
 @cache

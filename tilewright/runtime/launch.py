@@ -102,14 +102,26 @@ class Launcher:
         self._bound: dict[Any, Callable[[], None]] = {}
         self._guarded: dict[Any, Seen] = {}
         """By grid and addresses alone, with a check of the rest in one call."""
-        self._bound_under: list[object] = [None, None]
-        """The knobs under which the launches of ``_bound`` were bound, and the override that gave them."""
+        self._bound_under: list[object] = [None, None, object()]
+        """The knobs under which the launches of ``_bound`` were bound, what gave them, and :meth:`epoch`."""
         self._hits = 0
         self._often = False
+        self._watch: list[Callable[[], bool]] = [_always]
+        """Whether the program is what it was when the kernels of this launcher were compiled."""
+
+    def epoch(self) -> object:
+        """One object as long as the program does not change; forgets what was compiled when it has."""
+        if not self._watch[0]():
+            self._watch[0] = _always
+            self._bound_under[:] = None, None, object()
+            for known in (self._bound, self._guarded, self._seen, self._kernels):
+                known.clear()
+        return self._bound_under[2]
 
     def again(self, grid: Any, args: tuple[Any, ...]) -> bool:
         """Repeats a launch with these very addresses, shapes and numbers; False where there is none."""
-        if knobs.current() is not self._bound_under[0]:
+        under = self._bound_under[0]
+        if under is None or knobs.current() is not under or not self._watch[0]():
             return False
         run = None
         try:
@@ -144,7 +156,8 @@ class Launcher:
             self._often = True
             self._bound.clear()  # they are bound anew, as native code
             self._guarded.clear()
-        return repeater(otherwise, self._guarded, knobs.OVERRIDE, self._bound_under, grid)
+        under, watch = self._bound_under, self._watch
+        return repeater(otherwise, self._guarded, knobs.OVERRIDE, under, grid, watch)
 
     def _bind(self, grid: Any, args: tuple[Any, ...], plan: PreparedLaunch, run_time: Any) -> None:
         """Remember a launch that has just happened for :meth:`again`."""
@@ -155,13 +168,13 @@ class Launcher:
         if self._bound_under[0] is not settings or len(self._bound) >= _MAX_SHAPES:
             self._bound.clear()
             self._guarded.clear()
-            self._bound_under[:] = settings, knobs.OVERRIDE.get()
+            self._bound_under[:] = settings, knobs.OVERRIDE.get(), object()
         run = self._bound[exact] = plan.bind(full_grid(grid), run_time, self._often)
         if len(args) < len(_ADDRESSES) and all(type(value) in _tensors[0] for value in args):
             check = guard(args)
             if check is not None:
                 key = _ADDRESSES[len(args)](grid, *args)
-                self._guarded[key] = seen(check, run, settings, key[1:])
+                self._guarded[key] = seen(check, run, self._bound_under[2], key[1:])
 
     def with_options(self, changes: Mapping[str, Any]) -> Launcher:
         """A launcher of the same program with some options changed."""
@@ -182,6 +195,7 @@ class Launcher:
         """Runs the program once for every point of ``grid`` (an int or 1 to 3 ints)."""
         if not kwargs and self.again(grid, args):
             return None
+        self.epoch()
         full = full_grid(grid)
         values = self.binder.values(args, kwargs)
         settings = knobs.current()
@@ -305,6 +319,7 @@ class Launcher:
 
     def _kernel(self, bound: Bound, options: CompileOptions) -> CompiledKernel:
         """The kernel for these arguments: compiled when no signature like theirs was before."""
+        self.epoch()
         alignment = HOST_ALIGNMENT if runs_on_host(options) else DEVICE_ALIGNMENT
         row = BLOCK_ROW if options.target.partition("-")[0] == "xe" else 0
         signature = signature_of(bound.types, alignment=alignment, row=row)
@@ -316,10 +331,12 @@ class Launcher:
             with _compiling:
                 found = self._kernels.get(key)
                 if found is None:
+                    watch = self._watch[0] = self.program.watch()
                     found = compile_program(
                         self.program, signature, constexprs, options, cache.current()
                     )
-                    self._kernels[key] = found
+                    if self._watch[0] is watch:  # else it has changed meanwhile
+                        self._kernels[key] = found
         return found
 
     def _options(self, arrays: Sequence[ArrayArg]) -> CompileOptions:
@@ -354,6 +371,10 @@ class Launcher:
         chosen.setdefault("target", settings.target or (device or "cpu").partition(":")[0])
         chosen.setdefault("num_threads", settings.num_threads)
         return with_options(CompileOptions(), chosen), device
+
+
+def _always() -> bool:
+    return True
 
 
 _tensors: list[frozenset[Any]] = [frozenset()]

@@ -1,10 +1,10 @@
 """`Launcher.again` in native code: a launch seen before, without a frame of the interpreter.
 
     seen = slots[hash(addresses)] or guarded[(grid, *addresses)]    # addresses: a.data_ptr() of each argument
-    if seen and seen.check(*arguments): seen.run()  else: otherwise(*arguments, **keywords)
+    if unchanged() and seen and seen.check(*arguments): seen.run()  else: otherwise(*arguments, **keywords)
 
 A slot holds what was found last among addresses of its hash: comparing it takes a tenth of the time of a tuple
-and a look into a dictionary. It carries its addresses and the knobs under which it was bound, so that it cannot be
+and a look into a dictionary. It carries its addresses and the epoch in which it was bound, so that it cannot be
 out of step with either. Anything unusual (keywords, a number among the arguments, other knobs, an empty
 tensor, an exception) goes to `otherwise`.
 """
@@ -21,7 +21,7 @@ from tilewright.runtime.guards import Seen
 MOST_TENSORS = 8
 _SLOTS = 256
 
-# state: (otherwise, guarded, variable, [knobs, value], grid, "data_ptr", slots)
+# state: (otherwise, guarded, variable, [knobs, value, epoch], grid, "data_ptr", slots, [unchanged])
 _TEXT = """
 declare ptr @PyTuple_GetItem(ptr, i64)
 declare ptr @PyTuple_New(i64)
@@ -62,10 +62,20 @@ compare:
   %same = icmp eq ptr %value, %then
   call void @Py_DecRef(ptr %value)
   %name = call ptr @PyTuple_GetItem(ptr %state, i64 5)
-  br i1 %same, label %addresses.next, label %slow
+  br i1 %same, label %source, label %slow
+source:                                            ; is the program what it was?
+  %watch = call ptr @PyTuple_GetItem(ptr %state, i64 7)
+  %unchanged = call ptr @PyList_GetItem(ptr %watch, i64 0)
+  %yes = call ptr @PyObject_CallNoArgs(ptr %unchanged)
+  %unknown = icmp eq ptr %yes, null
+  br i1 %unknown, label %clear, label %told
+told:
+  call void @Py_DecRef(ptr %yes)
+  %still = icmp eq ptr %yes, @tw_true
+  br i1 %still, label %addresses.next, label %slow
 addresses.next:
-  %i = phi i64 [ 0, %compare ], [ %i1, %address ]
-  %hash = phi i64 [ 0, %compare ], [ %hash1, %address ]
+  %i = phi i64 [ 0, %told ], [ %i1, %address ]
+  %hash = phi i64 [ 0, %told ], [ %hash1, %address ]
   %more = icmp slt i64 %i, %n
   br i1 %more, label %ask, label %slot
 ask:
@@ -94,7 +104,7 @@ slot:
   br i1 %vacant, label %key, label %match
 match:
   %made = call ptr @PyTuple_GetItem(ptr %last, i64 2)
-  %now = call ptr @PyList_GetItem(ptr %bound, i64 0)
+  %now = call ptr @PyList_GetItem(ptr %bound, i64 2)
   %held = call ptr @PyTuple_GetItem(ptr %last, i64 3)
   %theirs = call ptr @PyLong_AsVoidPtr(ptr %held)
   %count = load i64, ptr %theirs
@@ -191,14 +201,16 @@ def repeater(
     variable: ContextVar[Any],
     bound_under: list[object],
     grid: Any,
+    watch: list[Callable[[], bool]],
 ) -> Callable[..., None] | None:
     """The launch on a grid that looks in `guarded` first; None where native code cannot do that.
 
-    `bound_under`: the knobs under which launches are bound, and the value of `variable` that gave them.
+    `bound_under`: the knobs under which launches are bound, the value of `variable` that gave them, and an object
+    that is another after all of them were forgotten. `watch`: a check that the program is what it was.
     """
     functions = compiled(_TEXT)
     if functions is None:
         return None
     slots: list[Seen | None] = [None] * _SLOTS
-    state = (otherwise, guarded, variable, bound_under, grid, "data_ptr", slots)
+    state = (otherwise, guarded, variable, bound_under, grid, "data_ptr", slots, watch)
     return functions.make("tw_repeat", VECTOR, state)
