@@ -135,7 +135,8 @@ TABLES: dict[str, dict[str, str]] = {
     "Control and checks": {
         "range": "range(...); Python's own: a loop at run time, whose pipeline the compiler makes",
         "debug_barrier syncthreads": "tw.barrier()",
-        "static_print": "print(...); what is known while compiling is printed then",
+        "static_print": "; call a plain Python function that prints: what it is given is known while"
+        " compiling, so it runs then",
         "multiple_of max_contiguous max_constancy assume": "; leave it out: code is specialised on"
         " the divisibility of extents and strides",
         "swizzle2d": "; leave it out: the compiler orders the workgroups",
