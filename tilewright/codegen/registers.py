@@ -43,7 +43,7 @@ from xdsl.ir import Attribute
 
 from tilewright.dialects.mach import AmxType
 from tilewright.dialects.upstream.gpu import memory_space_number
-from tilewright.dialects.upstream.memref import strided_form as memref_form
+from tilewright.dialects.upstream.strided import strided_form as memref_form
 
 DYNAMIC = -1
 """A size, stride or offset of a memref that is known at run time only."""

@@ -23,7 +23,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute
 
-from tilewright.dialects.upstream.memref import strided_form
+from tilewright.dialects.upstream.strided import strided_form
 
 BASE = 64
 """Bytes."""

@@ -36,6 +36,7 @@ from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
 from tilewright.passes.branches_to_loops import branches_to_loops
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.kernel import BLOCK, LEVEL, PROGRAMS, SUBGROUPS, kernel_of
+from tilewright.passes.strided_memrefs import strided_memrefs
 
 Run = Callable[[str, Callable[[], object]], None]
 Block = tuple[int, int, int]
@@ -46,6 +47,7 @@ def workgroup_form(module: ModuleOp, run: Run) -> int:
 
     `run` is given each step with its name.
     """
+    strided_memrefs(module)
     kernel = kernel_of(module)
     if len(kernel.body.blocks) > 1:
         run("branches-to-loops", lambda: branches_to_loops(kernel))

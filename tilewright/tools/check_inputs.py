@@ -18,6 +18,7 @@ from xdsl.ir import Attribute, BlockArgument
 
 from tilewright import dtypes
 from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects.upstream.strided import strided_form
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.runtime.arrays import ArraySpec
 from tilewright.tools.exits import UsageError
@@ -87,12 +88,12 @@ def specs_of(kernel: gpu.FuncOp) -> list[ArraySpec | Attribute]:
 
 def _strides(type: MemRefType[Attribute], shape: Sequence[int]) -> tuple[int, ...] | None:
     """Strides that the type asks for: None for row-major, else the unit one wherever it stands."""
-    given = type.get_strides()
-    if given is not None and all(s is not None and s > 0 for s in given):
-        stated = tuple(int(s) for s in given if s is not None)
+    given, _ = strided_form(type)
+    if all(s > 0 for s in given):
+        stated = given
         rows = tuple(prod(shape[dim + 1 :]) for dim in range(len(shape)))
         return None if stated == rows else stated
-    if given is None or len(shape) < 2 or given[-1] == 1 or 1 not in given:
+    if len(shape) < 2 or given[-1] == 1 or 1 not in given:
         return None
     order = sorted(range(len(shape)), key=lambda dim: given[dim] != 1)
     strides = [1] * len(shape)

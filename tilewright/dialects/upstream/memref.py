@@ -10,13 +10,11 @@ from typing import Any, cast
 
 from xdsl.dialects import memref
 from xdsl.dialects.builtin import (
-    DYNAMIC_INDEX,
     AffineMapAttr,
     DenseIntOrFPElementsAttr,
     IndexType,
     IntegerAttr,
     MemRefType,
-    StridedLayoutAttr,
     StringAttr,
     TensorType,
     UnitAttr,
@@ -338,32 +336,6 @@ class PrefetchOp(IRDLOperation):
         printer.print_op_attributes(self.attributes)
         printer.print_string(" : ")
         printer.print_attribute(self.memref.type)
-
-
-def strided_form(type: MemRefType) -> tuple[tuple[int, ...], int]:
-    """(strides, offset) of a memref in elements, `DYNAMIC_INDEX` where unknown.
-
-    TypeError for a layout that is no strided form.
-    """
-    layout = type.layout
-    if isinstance(layout, StridedLayoutAttr):
-        known, offset = layout.get_strides(), layout.get_offset()
-        strides = tuple(DYNAMIC_INDEX if s is None else s for s in known)
-        return strides, DYNAMIC_INDEX if offset is None else offset
-    if getattr(layout, "data", None) is not None:
-        try:
-            values = type.get_strides()
-        except Exception:
-            values = None
-        if values is None:
-            raise TypeError(f"{type}: its layout is not a strided form")
-        return tuple(DYNAMIC_INDEX if s is None else s for s in values), 0
-    out: list[int] = []
-    stride = 1
-    for n in reversed(type.get_shape()):
-        out.append(stride)
-        stride = DYNAMIC_INDEX if stride == DYNAMIC_INDEX or n < 0 else stride * n
-    return tuple(reversed(out)), 0
 
 
 def kept_dimensions(op: memref.SubviewOp) -> list[int]:

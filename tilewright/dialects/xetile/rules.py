@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
-    AffineMapAttr,
     AnyFloat,
     FloatAttr,
     IndexType,
@@ -24,13 +23,13 @@ from xdsl.dialects.builtin import (
     i1,
 )
 from xdsl.ir import Attribute, OpResult, SSAValue
-from xdsl.ir.affine import AffineBinaryOpExpr, AffineBinaryOpKind, AffineDimExpr, AffineExpr
 from xdsl.irdl import IRDLOperation
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright import layout
 from tilewright.dialects.strict import narrower
 from tilewright.dialects.upstream.gpu import memory_space_number
+from tilewright.dialects.upstream.strided import strided_form
 from tilewright.dialects.xetile import kinds
 from tilewright.dialects.xetile.attrs import (
     READ_HINTS,
@@ -177,54 +176,11 @@ def _constant(value: Index, unknown: Unknown) -> int | Unknown:
 
 def _memref_strides(source: MemRefType) -> Strides:
     """Strides of a memref in elements, None for one that is not known before run time."""
-    if isinstance(source.layout, AffineMapAttr):
-        return _affine_strides(source, source.layout)
-    if not isinstance(source.layout, NoneAttr):
-        known = source.get_strides()
-        if known is None:
-            raise VerifyException("expected a valid affine map in the layout")
-        return list(known)
-    # Row-major and dense: all that lies inside of a dynamic extent has an unknown stride.
-    strides: Strides = []
-    step: int | None = 1
-    for extent in reversed(source.get_shape()):
-        strides.append(step)
-        step = None if step is None or extent == DYNAMIC_INDEX else step * extent
-    return strides[::-1]
-
-
-def _affine_strides(source: MemRefType, attribute: AffineMapAttr) -> Strides:
-    """Strides of `affine_map` layouts: a permutation of the dimensions, or a linear form."""
-    results = attribute.data.results
-    rank = source.get_num_dims()
-    if len(results) == rank and all(isinstance(expr, AffineDimExpr) for expr in results):
-        places = [expr.position for expr in results if isinstance(expr, AffineDimExpr)]
-        if sorted(places) == list(range(rank)):
-            strides: Strides = [None] * rank
-            step: int | None = 1
-            for dim in reversed(places):
-                strides[dim] = step
-                extent = source.get_shape()[dim]
-                step = None if step is None or extent == DYNAMIC_INDEX else step * extent
-            return strides
-    if len(results) != 1 or any(_is_division(expr) for expr in results[0].dfs()):
-        raise VerifyException("expected a valid affine map in the layout")
-
-    # A linear form: the step along a dimension, unless a symbol has a say in it.
-    def steps(symbol: int) -> list[int]:
-        symbols = [symbol] * attribute.data.num_symbols
-        at = [[int(i == dim) for i in range(rank)] for dim in range(rank)]
-        (origin,) = attribute.data.eval([0] * rank, symbols)
-        return [attribute.data.eval(point, symbols)[0] - origin for point in at]
-
-    return [one if one == other else None for one, other in zip(steps(0), steps(1), strict=True)]
-
-
-def _is_division(expr: AffineExpr) -> bool:
-    return isinstance(expr, AffineBinaryOpExpr) and expr.kind not in (
-        AffineBinaryOpKind.Add,
-        AffineBinaryOpKind.Mul,
-    )
+    try:
+        strides, _ = strided_form(source)
+    except TypeError:
+        raise VerifyException("expected a valid affine map in the layout") from None
+    return [None if s == DYNAMIC_INDEX else s for s in strides]
 
 
 def _verify_order(op: init.InitTileOp, shape: Sequence[int], strides: Strides) -> None:

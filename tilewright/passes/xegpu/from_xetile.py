@@ -55,6 +55,7 @@ from tilewright.dialects.xegpu import (
 )
 from tilewright.dialects.xetile import TileType
 from tilewright.dialects.xetile.assembly import Index
+from tilewright.passes.strided_memrefs import strided_memrefs
 from tilewright.passes.xegpu.emit import Before, shape_of, with_shape
 from tilewright.passes.xegpu.from_xetile_values import convert_value, layout_of, swapped
 from tilewright.passes.xegpu.positions import Placed, PositionRewriter
@@ -67,6 +68,7 @@ class XeTileToXeGPU(ModulePass):
     name = "xetile-to-xegpu"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        strided_memrefs(op)
         for inner in list(op.walk()):
             convert_value(inner)
         PositionRewriter(_Tiles()).run(op.body)

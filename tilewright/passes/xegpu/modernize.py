@@ -49,6 +49,7 @@ from tilewright.dialects.xegpu.rules_block import (
 from tilewright.dialects.xegpu.types import MemDescType, MemorySpace, TensorDescType, element_bits
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.dialects.xetile.attrs import ints
+from tilewright.passes.strided_memrefs import strided_memrefs
 from tilewright.passes.xegpu.emit import Before, shape_of
 from tilewright.passes.xegpu.positions import Placed, PositionRewriter, add
 from tilewright.passes.xegpu.vector_gathers import gathers_as_loads
@@ -64,6 +65,7 @@ class XeGPUModernize(ModulePass):
     """Whether matrices that vector.gather reads may be seen as rows (memref.collapse_shape)."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        strided_memrefs(op)
         for owner in list(op.walk()):
             if isinstance(owner, xegpu.DpasOp):
                 _modernize_dpas(owner)

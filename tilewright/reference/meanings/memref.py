@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 from xdsl.dialects import memref
 from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
     AffineMapAttr,
     ArrayAttr,
     DenseArrayBase,
@@ -16,14 +17,13 @@ from xdsl.dialects.builtin import (
     IntegerAttr,
     MemRefType,
     NoneAttr,
-    StridedLayoutAttr,
     SymbolRefAttr,
 )
 from xdsl.ir import Attribute, Operation
-from xdsl.ir.affine import AffineMap
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects.upstream.memref import kept_dimensions
+from tilewright.dialects.upstream.strided import strided_form
 from tilewright.dialects.xetile.kinds import ATOMIC_KINDS
 from tilewright.reference import access, numerics
 from tilewright.reference.meanings import reductions
@@ -52,39 +52,11 @@ def memory_space(type: MemRefType[Attribute]) -> int:
 
 def static_strides(op: Operation, type: MemRefType[Attribute]) -> list[int | None]:
     """Strides in elements; None where the type leaves them open."""
-    shape = type.get_shape()
-    layout = type.layout
-    if isinstance(layout, StridedLayoutAttr):
-        return [None if isinstance(s, NoneAttr) else s.data for s in layout.strides]
-    if isinstance(layout, AffineMapAttr):
-        return _strides_of_map(op, layout.data, shape)
-    return _row_major(shape)
-
-
-def _row_major(shape: Sequence[int]) -> list[int | None]:
-    strides: list[int | None] = [1]
-    for extent in reversed(shape[1:]):
-        outer = strides[-1]
-        strides.append(None if extent < 0 or outer is None else outer * extent)
-    return strides[::-1] if shape else []
-
-
-def _strides_of_map(op: Operation, map: AffineMap, shape: Sequence[int]) -> list[int | None]:
-    """Strides of a layout map: a permutation of the dimensions, or one linear expression."""
-    rank = len(shape)
-    units = [[int(i == j) for j in range(rank)] for i in range(rank)]
-    zero = map.eval([0] * rank, [])
-    columns = [[a - b for a, b in zip(map.eval(unit, []), zero, strict=True)] for unit in units]
-    if len(zero) == 1:
-        return [column[0] for column in columns]
-    if sorted(columns) != sorted(units):
-        raise error_at(op, f"layout {map} is no permutation", kind=UnsupportedError)
-    places = [column.index(1) for column in columns]
-    permuted = [0] * rank
-    for dim, place in enumerate(places):
-        permuted[place] = shape[dim]
-    strides = _row_major(permuted)
-    return [strides[place] for place in places]
+    try:
+        strides, _ = strided_form(type)
+    except TypeError as error:
+        raise error_at(op, str(error), kind=UnsupportedError) from None
+    return [None if s == DYNAMIC_INDEX else s for s in strides]
 
 
 def mixed(site: Site, static: Attribute | None, dynamic: Sequence[Any]) -> list[Index]:
