@@ -114,3 +114,29 @@ def test_elements_that_no_array_has(tmp_path: Path, capsys: pytest.CaptureFixtur
     file.write_text(PROGRAMS["rows apart"].replace("xf32", "xi4"))
     assert main(["check", str(file), "--target", "xe-pvc"]) == 1
     assert "is no element type of a tile" in capsys.readouterr().err
+
+
+UNSIGNED = """
+import tilewright as tw
+@tw.kernel
+def unsigned(X, Y, Z, W):
+    m = tw.program_id(0) * 8
+    here = tw.arange(0, 16, axis=1, shape=(8, 16)) + tw.arange(0, 8, axis=0, shape=(8, 16)) * 16
+    x, y = tw.load_tile(tw.init_tile(X, [m, 0], (8, 16)), padding=7), tw.load_tile(tw.init_tile(Y, [m, 0], (8, 16)))
+    z = tw.load_gather(tw.init_tile(Z, here), here > 10, padding=9)
+    large = tw.max(x // 3 + (x >> 1), 1)
+    z = z + tw.where(y > 3, y, 2) % 5
+    tw.store_scatter(z, tw.init_tile(Z, here), here > 20)
+    small = tw.load_tile(tw.init_tile(X, [m, 0], (2, 8)))
+    tw.store_tile(tw.tile_mma(small, tw.transpose(small)).to(tw.f32), tw.init_tile(W, [m, 0], (2, 2)))
+    tw.store_tile(z + large.to(tw.u32), tw.init_tile(Y, [m, 0], (8, 16)))
+"""
+
+
+def test_unsigned_integers(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Arrays of them in every access, arithmetic that asks for the sign, a product: at every level, on lanes too."""
+    file = tmp_path / "program.py"
+    file.write_text(UNSIGNED)
+    arrays = ["u8[8,15]", "u32[8,16]", "u32[8,16]", "f32[2,2]"]
+    code = main(["check", f"{file}:unsigned", "--target", "xe-pvc", "--args", *arrays])
+    assert code == 0, capsys.readouterr().err

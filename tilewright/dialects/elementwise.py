@@ -1,7 +1,8 @@
 """Which ops do the same to every element: one answer for passes and targets.
 
-What a pass adds for itself stands there with its reason: casts between tiles of one shape (`xetile.convert_layout`,
-`builtin.unrealized_conversion_cast`), constants where operands do not matter, ops on scalars alone (`index.*`).
+What a pass adds for itself stands there with its reason: casts between tiles of one shape (`xetile.convert_layout`;
+`builtin.unrealized_conversion_cast` where it need not be an op on vectors), constants where operands do not matter, ops
+on scalars alone (`index.*`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ def is_elementwise(op: Operation) -> bool:
 
 
 def is_elementwise_on_vectors(op: Operation) -> bool:
-    """The same, of ops that give vectors; `xegpu.truncf` is one of them, for the passes that know XeGPU."""
+    """The same, of ops that give vectors. For the passes that know XeGPU, `xegpu.truncf` is one of them, and so is the
+    cast between integers of one width, signed and not."""
     if not op.results or not isinstance(op.results[0].type, VectorType):
         return False
-    return is_elementwise(op) or op.name == "xegpu.truncf"
+    return is_elementwise(op) or op.name in ("xegpu.truncf", "builtin.unrealized_conversion_cast")

@@ -41,6 +41,7 @@ from xdsl.dialects.builtin import (
     IntegerType,
     ModuleOp,
     Signedness,
+    UnrealizedConversionCastOp,
     VectorType,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -261,7 +262,12 @@ class _Block(BlockedShapes):
             raise self.refuse("packed operands of a product that no dpas does")
         result = element_of(op.result)
         wide = _sum_type(result)
-        if wide is None or any(_sum_type(element_of(v)) is None for v in (op.lhs, op.rhs)):
+        sums = isinstance(result, AnyFloat) or wide == result
+        if (
+            wide is None
+            or not sums
+            or any(_sum_type(element_of(v)) is None for v in (op.lhs, op.rhs))
+        ):
             dpas_instruction(self.owners.xe, op)
             raise self.refuse(f"a product of {element_of(op.lhs)} by {element_of(op.rhs)}")
         piece = self.owners.piece(op.result)
@@ -308,6 +314,12 @@ class _Block(BlockedShapes):
         if given == element:
             return value
         cast = arith.ExtFOp if isinstance(element, AnyFloat) else arith.ExtSIOp
+        if isinstance(given, IntegerType) and given.signedness.data == Signedness.UNSIGNED:
+            cast, plain = (
+                arith.ExtUIOp,
+                VectorType(IntegerType(given.width), value.type.get_shape()),
+            )
+            value = self.once(("plain", value), UnrealizedConversionCastOp.get([value], [plain]))
         kind = VectorType(element, value.type.get_shape())  # pyright: ignore
         op = cast.create(operands=[value], result_types=[kind])
         return self.once(("wide", value, element), op)
@@ -363,8 +375,8 @@ def _sum_type(element: Attribute) -> Attribute | None:
             return element
         case _ if isinstance(element, AnyFloat) and not isinstance(element, FloatTF32Type):
             return Float32Type()
-        case IntegerType() if element.signedness.data is Signedness.SIGNLESS:
-            return element if element.width.data > 32 else IntegerType(32)
+        case IntegerType() if element.signedness.data is not Signedness.SIGNED:
+            return IntegerType(max(32, element.width.data))
         case _:
             return None
 

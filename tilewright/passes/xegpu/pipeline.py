@@ -20,6 +20,7 @@ from tilewright.passes.outer_loops_to_grid import OuterLoopsToGrid
 from tilewright.passes.views import FoldViews
 from tilewright.passes.xegpu.blocking import XeGPUBlocking
 from tilewright.passes.xegpu.blockop_fallback import XeGPUBlockOpFallback
+from tilewright.passes.xegpu.booleans import XeGPUBytesOfBooleans
 from tilewright.passes.xegpu.exchange_slm import XeGPUExchangeThroughSlm
 from tilewright.passes.xegpu.from_xetile import XeTileToXeGPU
 from tilewright.passes.xegpu.modernize import XeGPUModernize
@@ -60,6 +61,7 @@ WORKGROUP: Sequence[Entry] = (
     Entry(lambda _: FoldViews(), "tiles of parts of arrays become tiles of the arrays", "xetile"),
     Entry(lambda _: XeTileToXeGPU(), "XeTile becomes XeGPU, op by op", "xegpu"),
     Entry(lambda _: XeGPUModernize(), "older text in today's form: offsets on memory ops", "xegpu"),
+    Entry(lambda _: XeGPUBytesOfBooleans(), "arrays of truth values hold bytes", "xegpu"),
     Entry(lambda _: XeGPUOneInduction(), "what marches in step is carried once", "xegpu"),
     Entry(lambda _: LateBroadcasts(), "masks are rows and columns while they can be", "xegpu"),
     Entry(lambda _: Cleanup(), "what nobody uses is not dealt out", "xegpu"),

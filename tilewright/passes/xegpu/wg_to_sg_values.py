@@ -38,7 +38,7 @@ def whole(to: Distributor, op: Operation) -> None:
         to.define(before, [after])
 
 
-@handles("elementwise", "vector.fma", "xegpu.truncf")
+@handles("elementwise", "vector.fma", "xegpu.truncf", "builtin.unrealized_conversion_cast")
 def elementwise(to: Distributor, op: Operation) -> None:
     """One op per piece; scalars stay."""
     if not any(isinstance(r.type, VectorType) for r in op.results):

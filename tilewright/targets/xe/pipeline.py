@@ -62,7 +62,13 @@ def _entries(level: str) -> Sequence[passes.Entry]:
         return (*passes.WORKGROUP, *passes.SUBGROUP)
     if level == "subgroup":
         same = ("xetile", "xegpu")
-        early = ("fold-views", "xetile-to-xegpu", "xegpu-modernize", "xegpu-one-induction")
+        early = (
+            "fold-views",
+            "xetile-to-xegpu",
+            "xegpu-modernize",
+            "xegpu-bytes-of-booleans",
+            "xegpu-one-induction",
+        )
         shared = [e for e in passes.WORKGROUP if e.stage in same and e.make("pvc").name in early]
         return (*shared, *passes.SUBGROUP)
     return ()
