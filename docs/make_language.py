@@ -39,9 +39,11 @@ HEAD = """\
 
 # The tile language
 
-A kernel is a Python function, decorated with `@tw.kernel`, that says what one *workgroup* does. It is compiled from
-its source text: it is not run by Python. Names and numbers known before the launch are computed while compiling;
-the rest becomes a program over whole tiles.
+A kernel is a Python function decorated with `@tw.kernel`. It describes the work of one *workgroup*. Python never runs
+it: Tilewright compiles it from its source text. Names and numbers that are known before the launch are evaluated at
+compile time; the rest becomes a program over whole tiles.
+
+{contents}
 
 ```python
 import numpy as np, tilewright as tw
@@ -61,63 +63,69 @@ def gemm(A, B, C, BM: tw.constexpr = 256, BN: tw.constexpr = 256, BK: tw.constex
 gemm[tw.cdiv(M, 256), tw.cdiv(N, 256)](A, B, C)
 ```
 
-Shapes need not divide: what a tile covers outside of its array reads as padding and is not written.
+Shapes need not be multiples of the tile size: elements of a tile that lie outside its array read as padding and are
+not written.
 
 ## Launching and compiling
 
 | | |
 |---|---|
 | `kernel[grid](*args)` | runs the kernel for every point of the grid: an int, a tuple of up to three, or a function of constexprs (`lambda BM: tw.cdiv(M, BM)`, or `lambda c: tw.cdiv(M, c.BM)`) |
-| arguments | numpy arrays (with the types of `ml_dtypes`), torch tensors, DLPack objects; ints (`index`), floats (`f32`), bools (`i1`), numpy scalars (their dtype); `None` makes a parameter one of compile time |
-| `P: tw.constexpr` | a parameter of compile time: a number, string, dtype, function, tuple of these; by position or keyword |
-| `P: tw.constexpr = tw.auto` | left to the target's planner, which sees the shapes and its machine |
-| `kernel.compile(*args, target=...)` | compiles for arguments like these (arrays, or `tw.spec(shape, dtype)`); the result has `.ir`, `.asm`, `.remarks` |
-| `kernel.options(...)` | the same kernel with `target`, `num_threads`, `num_stages`, `fastmath`, `maps`, `disable` of its own |
-| `@tw.kernel(level="subgroup", subgroups=n)` | the program of one of n subgroups instead of a workgroup's |
+| arguments | numpy arrays (with the types of `ml_dtypes`), torch tensors, DLPack objects; ints (`index`), floats (`f32`), bools (`i1`), numpy scalars (their dtype); passing `None` makes a parameter a compile-time constant |
+| `P: tw.constexpr` | a compile-time parameter: a number, string, dtype, function, or a tuple of these; the kernel is compiled once per value |
+| `P: tw.constexpr = tw.auto` | chosen by the target's planner for the shapes and the machine, or by `tilewright tune` |
+| `kernel.compile(*args, target=...)` | compiles for arguments like these (arrays, or `tw.spec(shape, dtype)`); no device is needed; the result has `.ir`, `.asm`, `.remarks` |
+| `kernel.options(...)` | the same kernel with its own `target`, `num_threads`, `num_stages`, `fastmath`, `maps`, `disable` |
+| `@tw.kernel(level="subgroup", subgroups=n)` | describes the work of one of n subgroups instead of a workgroup |
 
-What does not fit (number of arguments, dtypes, grid) is a `tw.LaunchError`, a kernel that is not legal a
-`tw.CompileError` with the line, a caret and a hint; nothing has run then.
+Arguments or a grid that do not fit raise `tw.LaunchError`. An invalid kernel raises `tw.CompileError` with the line, a
+caret and a hint. In both cases nothing has run.
 
-## What of Python a kernel may use
+`fastmath` is on by default. It allows two things: fusing a multiplication and an addition into one rounding (FMA), and
+approximate functions (`exp`, `log`, division and the like) within stated error bounds. It does not reorder your
+additions and does not assume anything about NaN, infinities or signed zeros: `x != x` finds NaN, and compensated sums
+work. Reductions and `tile_mma` are free in their order with either setting.
+
+## Python in kernels
 
 - **Assignments**, also to tuples (`a, b = b, a`), augmented ones, `:=`; numbers, strings, tuples, lists, f-strings.
 - **Operators** on numbers, scalars and values, with Python's meaning: `//` and `%` round down, comparisons chain.
-  `and`, `or`, `not` decide once and are for scalars (they do not evaluate what is not needed); masks combine with
-  `&`, `|`, `^`, `~`.
-- **`if`, `elif`, `else`**, `a if c else b`: on constants they choose while compiling, on scalars at run time. A name
-  bound in both branches has one type. `return` may stand in a branch, but not inside a loop of run time.
-- **`for i in range(...)`** with 1 to 3 arguments, negative steps too, and **`while`**: loops of run time. What a loop
-  carries from one iteration to the next (values, tiles, tuples of them) is found by the compiler and has one type in
-  every iteration. `continue` and `break` are allowed.
+  `and`, `or`, `not` are for scalars and short-circuit; combine masks with `&`, `|`, `^`, `~`.
+- **`if`, `elif`, `else`**, `a if c else b`: decided at compile time for constants, at run time for scalars. A name that
+  is bound in both branches must have the same type in both. `return` may appear in a branch, but not inside a run-time
+  loop.
+- **`for i in range(...)`** with 1 to 3 arguments, negative steps too, and **`while`**: run-time loops. Variables assigned in
+  a loop (values, tiles, tuples of them) are carried across iterations and must keep their type. `continue` and `break`
+  are allowed.
 - **`for x in (a, b)`**, `tw.static_range`, `zip`, `enumerate` over sequences: unrolled.
 - **Calls** to functions of the language, to other kernels and to plain Python functions, which are inlined. A function
-  whose arguments are all known while compiling simply runs. `len`, `min`, `max`, `abs`, `int`, `float`, `bool`,
+  whose arguments are all known at compile time is simply run. `len`, `min`, `max`, `abs`, `int`, `float`, `bool`,
   `isinstance`, `print` and `breakpoint` (both run on the reference target) mean what they mean in Python.
 - **Names from outside**: constants, modules, dtypes, functions, closures. They are read when the kernel is compiled.
-- **`assert`** checks at compile time what is known then, the rest at run time.
+- **`assert`** is checked at compile time if possible, otherwise at run time.
 
-What the language lacks, and what to write instead:
+Not supported, and what to write instead:
 
 """
 
 TYPES = """\
 ## Types
 
-A **value** holds a tile's elements or one scalar; it has `x.dtype`, `x.shape`, `x.to(dtype)` and `x.item()`. A
-**tile** is a place, made by `init_tile`. An **array** has `A.shape`, `A.strides`, `A.ndim`, `A.dtype`. The dtypes are
+A **value** holds the elements of a tile, or one scalar; it has `x.dtype`, `x.shape`, `x.to(dtype)` and `x.item()`. A
+**tile** is a region of an array, created by `init_tile`. An **array** has `A.shape`, `A.strides`, `A.ndim`, `A.dtype`. The dtypes are
 {dtypes}.
 
-Elementwise operations broadcast as in numpy. Which dtype the result has:
+Elementwise operations broadcast as in numpy. The dtype of the result:
 
 {promotion}
 
 """
 
 GROUPS = (
-    ("Where a program stands", program, "program_id num_programs cdiv"),
+    ("Program IDs and the grid", program, "program_id num_programs cdiv"),
     ("Tiles", tiles, "init_tile update_tile_offset view alloc_slm"),
     ("Memory", memory, ""),
-    ("Values out of nothing", creation, "zeros full arange"),
+    ("Creating values", creation, "zeros full arange"),
     ("Elementwise functions", elementwise, ""),
     ("Whole values", compute, ""),
     ("Ownership maps", maps, ""),
@@ -131,7 +139,33 @@ GROUPS = (
 
 
 def page() -> str:
-    """The whole page."""
+    """The whole page, with a table of contents."""
+    text = body()
+    headings = re.findall(r"^(##+) (.*)$", text, flags=re.MULTILINE)
+    contents: list[str] = []
+    for depth, title in headings:
+        link = f"[{_short(title)}](#{slug(title)})"
+        if depth == "##":
+            contents.append(f"- {link}")
+        else:
+            contents[-1] += (
+                ": " if contents[-1].endswith(")") and "`" not in contents[-1] else ", "
+            ) + link
+    return text.replace("{contents}", "\n".join(contents), 1)
+
+
+def slug(title: str) -> str:
+    """The anchor that a heading gets."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def _short(title: str) -> str:
+    """A function's name without its parameters."""
+    return re.sub(r"^`(?:tw\.)?([\w.]+)\(.*$", r"`\1`", title)
+
+
+def body() -> str:
+    """The page below its contents."""
     parts = [HEAD, "| construct | instead |", "|---|---|"]
     for what, hint in [*dict.fromkeys(REFUSED.values()), BREAK, RETURN_IN_LOOP, LOOP_ELSE]:
         parts.append(f"| {what} | {hint} |")

@@ -1,5 +1,6 @@
 """The pages that are made from the language's docstrings and tables are up to date."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,3 +17,11 @@ def test_pages_are_up_to_date(script):
         command, cwd=ROOT, capture_output=True, text=True, env={"PYTHONPATH": "."}
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_contents_of_the_reference_lead_to_its_sections():
+    text = (ROOT / "docs" / "language.md").read_text()
+    titles = re.findall(r"^##+ (.*)$", text, flags=re.MULTILINE)
+    kept = ("".join(c for c in t.lower() if c.isalnum() or c in "-_ ") for t in titles)
+    anchors = [t.replace(" ", "-") for t in kept]
+    assert re.findall(r"\]\(#([^)]*)\)", text) == anchors and len(anchors) > 60

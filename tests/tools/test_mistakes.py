@@ -34,7 +34,7 @@ BODIES = {
     "and of masks": ("m = (a > 0) and (a < 4)", "a", "a > 0", "and on"),
     "element of a value": ("", "a[0]", "a[0]", "no subscripts"),
     "element of an array": ("", "A[0, 0]", "A[0, 0]", "no subscripts"),
-    "assignment to an element": ("a[0, 0] = 3.0", "a", "a[0, 0]", "no assignment to an element"),
+    "assignment to an element": ("a[0, 0] = 3.0", "a", "a[0, 0]", "to an element or a slice is not supported"),
     "numpy on a value": ("", "np.einsum('ij->ij', a)", "np.einsum('ij->ij', a)", "run time"),
     "unknown name": ("", "aa", "aa", "aa is not defined"),
     "unknown function": ("", "tw.relu(a)", "tw.relu", "no attribute relu"),
@@ -50,7 +50,7 @@ BODIES = {
     "offsets of another rank": ("tw.init_tile(A, [0], (4, 4))", "a", "[0]", "1 offset"),
     "axis of the grid": ("tw.program_id(3)", "a", "3", "axis is 0, 1 or 2"),
     "comprehension": (
-        "xs = [a for _ in range(2)]", "a", "[a for _ in range(2)]", "no list comprehension",
+        "xs = [a for _ in range(2)]", "a", "[a for _ in range(2)]", "a list comprehension is not supported",
     ),
     "result": ("return a", "a", "return a", "returns"),
     "type of a loop": (

@@ -149,10 +149,9 @@ class FrameBase:
         return self.lacking(node, what, hint)
 
     def lacking(self, node: ast.AST, what: str, hint: str) -> CompileError:
-        noun = what.removeprefix("a ").removeprefix("an ")
         return self.error(
             node,
-            f"the tile language has no {noun}",
+            f"{what} is not supported in a kernel",
             rule="docs/language.md lists what of Python a kernel may use",
             hint=hint,
         )

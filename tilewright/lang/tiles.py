@@ -44,12 +44,13 @@ def init_tile(
     wg_map: WgMap | None = None,
     sg_map: SgMap | None = None,
 ) -> Tile:
-    """A tile of ``shape`` (rows, columns) whose first element is at ``offsets`` in ``base``.
+    """A tile of ``shape`` whose first element is at ``offsets`` in ``base``.
 
     ``base`` is an array argument, a :func:`view` of one or the result of :func:`alloc_slm`;
     ``offsets`` counts elements, one per dimension of the array. The tile covers the two innermost
-    dimensions, leading offsets select the matrix; a 1-D array is one row. Offsets may be negative or
-    past the end: what is outside the matrix reads as padding and is not written.
+    dimensions, leading offsets select the matrix; a 1-D array is one row. ``shape`` is (rows, columns),
+    or (columns,) for one row. Offsets may be negative or past the end: what is outside the matrix reads
+    as padding and is not written.
 
     ``order`` is the order of the matrix in memory, slowest dimension first: ``[1, 0]`` row-major,
     ``[0, 1]`` column-major. None takes the array's strides; a given order must agree with them.

@@ -150,7 +150,7 @@ def _dtype(dtype: np.dtype[Any], name: str) -> DType:
             found = dtypes.from_numpy(dtype)
         except TypeError as error:
             raise LaunchError(
-                f"{name} has elements that no kernel takes: {error}", hint=_instead(dtype)
+                f"{name} has an unsupported element type: {error}", hint=_instead(dtype)
             ) from None
         _DTYPES[dtype] = found
     return found
@@ -208,7 +208,7 @@ def _from_torch(tensor: Any, name: str) -> ArrayArg:
     if dtype is None:
         dtype = _TORCH_DTYPES.get(str(tensor.dtype))
         if dtype is None:
-            raise LaunchError(f"{name} has elements that no kernel takes: {tensor.dtype}")
+            raise LaunchError(f"{name} has an unsupported element type: {tensor.dtype}")
         _torch_cache[tensor.dtype] = dtype
     if str(tensor.layout) != "torch.strided":
         raise LaunchError(
@@ -316,7 +316,7 @@ def from_capsule(capsule: Any, name: str, device: str) -> ArrayArg:
     dtype = _DLPACK_DTYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     if dtype is None:
         what = f"DLPack type code {tensor.code} of {tensor.bits} bits, {tensor.lanes} lanes"
-        raise LaunchError(f"{name} has elements that no kernel takes: {what}")
+        raise LaunchError(f"{name} has an unsupported element type: {what}")
     shape = tuple(tensor.shape[i] for i in range(tensor.rank))
     _check_rank(shape, name)
     given = tensor.strides

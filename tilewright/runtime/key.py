@@ -244,7 +244,7 @@ def scalar_type(value: Any) -> ScalarType | None:
         try:
             return ScalarType(dtypes.from_numpy(value.dtype))
         except TypeError as error:
-            raise LaunchError(f"a scalar of a type that no kernel takes: {error}") from None
+            raise LaunchError(f"a scalar has an unsupported type: {error}") from None
     for base in (bool, int, float):
         if isinstance(value, base):
             return _SCALARS[base]
