@@ -57,6 +57,12 @@ def cases(rng: np.random.Generator) -> dict[str, tuple[Any, Any, list[Any], dict
     )
     index = rng.integers(0, 20, 9).astype(np.int32)
     out["gather_rows"] = (kernels.gather_rows, (9, 2, 1), [f32(rng, 20, 90), index, nan(9, 90)], {})
+    out["scores"] = (
+        kernels.scores,
+        (2, 2, 1),
+        [f32(rng, 40, 24), f32(rng, 50, 24), nan(40, 50)],
+        {"BM": 32, "BN": 32, "D": 24},
+    )
     out["slm"] = (kernels.transpose_through_slm, (2, 2, 1), [f32(rng, 40, 50), nan(50, 40)], {})
     return out
 

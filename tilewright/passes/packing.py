@@ -239,7 +239,10 @@ class Packing:
         offsets = [at.constant(x) if isinstance(x, int) else x for x in tile.mixed_offsets]
         assert isinstance(value.type, VectorType)
         panel = PanelOp(
-            pack.result, offsets, VectorType(pack.result.type.element_type, value.type.get_shape())
+            pack.result,
+            offsets,
+            VectorType(pack.result.type.element_type, value.type.get_shape()),
+            chain.transposed,
         )
         at.insert(panel)
         last.operands[position] = panel.result

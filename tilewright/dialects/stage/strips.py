@@ -22,6 +22,7 @@ from xdsl.dialects.builtin import (
     IntegerAttr,
     IntegerType,
     MemRefType,
+    UnitAttr,
     VectorType,
     i64,
 )
@@ -38,6 +39,7 @@ from xdsl.irdl import (
     irdl_attr_definition,
     irdl_op_definition,
     operand_def,
+    opt_prop_def,
     prop_def,
     region_def,
     result_def,
@@ -252,19 +254,34 @@ class PackOp(IRDLOperation):
 
 @irdl_op_definition
 class PanelOp(IRDLOperation):
-    """The tile of a packed array at offsets, one per dimension of the array.
+    """The tile of a packed array at offsets, one per dimension of the array; `transposed`: its transpose.
 
     ```mlir
     %a = stage.panel %p[%m, %k] : !stage.panels<8x1xf32, k = 1> -> vector<64x32xf32>
+    %b = stage.panel %q[%n, %k] transposed : !stage.panels<32x1xf32, k = 1> -> vector<32x64xf32>
     ```
     """
 
     name = "stage.panel"
     panels = operand_def(PanelsType)
     offsets = var_operand_def(IndexType)
+    transposed = opt_prop_def(UnitAttr)
     result = result_def(VectorType)
     traits = traits_def(Pure())
-    assembly_format = "$panels `[` $offsets `]` attr-dict `:` type($panels) `->` type($result)"
+    assembly_format = (
+        "$panels `[` $offsets `]` (`transposed` $transposed^)? attr-dict "
+        "`:` type($panels) `->` type($result)"
+    )
 
-    def __init__(self, panels: SSAValue, offsets: Sequence[SSAValue], result_type: VectorType):
-        super().__init__(operands=[panels, offsets], result_types=[result_type])
+    def __init__(
+        self,
+        panels: SSAValue,
+        offsets: Sequence[SSAValue],
+        result_type: VectorType,
+        transposed: bool = False,
+    ):
+        super().__init__(
+            operands=[panels, offsets],
+            properties={"transposed": UnitAttr() if transposed else None},
+            result_types=[result_type],
+        )

@@ -99,7 +99,10 @@ def _cut(elements: Array, axis: int, used: int) -> Array:
 
 @meaning("stage.panel")
 def panel(site: Site, op: Operation, packed: PackedValue, *offsets: Index) -> Array:
+    assert isinstance(op, stage.PanelOp)
     elements, shape = packed.elements, result_shape(op)
+    if op.transposed is not None:
+        shape = shape[::-1]
     if len(offsets) == 1:
         offsets = (scalar(0), *offsets)
     lead = elements.ndim - 1 - len(shape)
@@ -115,6 +118,7 @@ def panel(site: Site, op: Operation, packed: PackedValue, *offsets: Index) -> Ar
         inside = inside & (place >= 0) & (place < size)
         places.append(np.clip(place, 0, max(size - 1, 0)))
     if not elements.size:
-        return np.zeros((rows, *shape), elements.dtype)
+        return np.zeros((rows, *result_shape(op)), elements.dtype)
     values = np.where(inside, elements[tuple(places)], np.zeros((), elements.dtype))
-    return values.reshape(rows, *shape)
+    values = values.reshape(rows, *shape)
+    return values if op.transposed is None else values.swapaxes(1, 2)
