@@ -6,9 +6,11 @@ import re
 
 import numpy as np
 import pytest
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.dialects.text import parse_module
-from tilewright.passes.host.jam import jam_loops
+from tilewright.passes.host.jam import ROWS, WIDTH, jam_loops
 from tilewright.passes.host.memory import Memory
 from tilewright.passes.host.parallel import share_loops
 from tilewright.runtime.program import run_program
@@ -160,11 +162,75 @@ def test_only_rounds_that_keep_apart_are_shared(body, second, shared):
     module.verify()
 
 
-def test_what_is_jammed_verifies():
-    text = PROGRAM.replace("INDEX", "%j, %l")
+def jammed(text: str) -> ModuleOp:
+    """A product whose rows threads share, after `host-jam`: of the rows' loop and of the columns' one."""
     for name in ("MM", "NN", "KK", "ROWS", "COLUMNS"):
         text = text.replace(name, "40")
     module = parse_module(text, "loops.mlir")
     memory = Memory(module)
-    assert [jam_loops(f, memory) for f in module.body.block.ops] == [0, 0, 1, 0]
+    share_loops(module, memory, lambda types: True)
+    assert any(jam_loops(f, memory) == 2 for f in list(module.body.block.ops)[::-1])
     module.verify()
+    return module
+
+
+def sums(module: ModuleOp) -> int:
+    """The most values that one loop carries."""
+    return max(len(op.iter_args) for op in module.walk() if isinstance(op, scf.ForOp))
+
+
+def test_what_is_jammed_verifies():
+    assert sums(jammed(PROGRAM.replace("INDEX", "%j, %l"))) == WIDTH * ROWS
+
+
+ROUNDED = """%part = scf.for %o = %c0 to %k step %c4 iter_args(%old = %c_old) -> (f32) {
+        %c3 = arith.constant 3 : index
+        %in = scf.for %u = %c0 to %c3 step %c1 iter_args(%sum = %old) -> (f32) {
+          %l = arith.addi %o, %u : index
+          %x = memref.load %a[%i, %l] : memref<?x?xf16>
+          %y = memref.load %b[%l, %j] : memref<?x?xf16>
+          %p = arith.mulf %x, %y : f16
+          %w = arith.extf %p : f16 to f32
+          %q = arith.addf %w, %sum : f32
+          scf.yield %q : f32
+        }
+        scf.yield %in : f32
+      }
+      memref.store %part, %c[%ci, %j] : memref<?x?xf32>"""
+"""Sums in two loops, of products that are rounded to f16; of every four elements the last is left out."""
+
+
+def rounded() -> str:
+    start, end = (
+        PROGRAM.index("%s = scf.for %l"),
+        PROGRAM.index("%c[%ci, %j] : memref<?x?xf32>\n    }"),
+    )
+    text = PROGRAM[:start] + ROUNDED + PROGRAM[end + len("%c[%ci, %j] : memref<?x?xf32>") :]
+    text = text.replace(
+        "arith.sitofp %n : i32 to f16",
+        "arith.sitofp %n : i32 to f32\n"
+        "      %third = arith.constant 0.3 : f32\n      %g = arith.mulf %h, %third : f32\n"
+        "      %f = arith.truncf %g : f32 to f16",
+    ).replace("%f = arith.sitofp", "%h = arith.sitofp")
+    return text.replace("%from: index) {\n", "%from: index) {\n  %c4 = arith.constant 4 : index\n")
+
+
+@pytest.mark.parametrize("m, n, k", [(5, 16, 4), (37, 35, 8)])
+def test_products_rounded_to_f16(m, n, k, capsys):
+    text = rounded()
+    for name, value in {"MM": m, "NN": n, "KK": k, "ROWS": k, "COLUMNS": n}.items():
+        text = text.replace(name, str(value))
+    run_program(parse_module(text, "loops.mlir"))
+    got = numbers(capsys.readouterr().out).reshape(m + 3, n)
+    third = np.float32(0.3)
+    a, b = ((pattern(*s, x) * third).astype(np.float16) for s, x in (((m, k), 7), ((k, n), 3)))
+    want = np.full((m + 3, n), 0.5, np.float32)
+    for i in range(k):
+        if i % 4 != 3:
+            want[3:] += np.multiply.outer(a[:, i], b[i]).astype(np.float32)
+    # printMemref prints six digits.
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def test_loops_in_loops_of_constant_bounds_are_jammed():
+    assert sums(jammed(rounded())) == WIDTH * ROWS

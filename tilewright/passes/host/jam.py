@@ -9,11 +9,12 @@
       memref.store %s, %o[%i, %j]                    }
     }                                                scf.for %j = %mid to %hi step %1 { .. as before .. }
 
-A sum must be taken in its order, so it waits for one addition after another: eight of them wait together, and where
-neighbours lie side by side in memory they become vectors.
+A sum must be taken in its order, so it waits for one addition after another: sums of several rounds wait together, and
+where neighbours lie side by side in memory they become vectors. So do rounds of the loop around: what they read alike,
+a column of %n, is then read once for all of them.
 
 Requires: the loop is independent (`Memory.independent`).  It qualifies when its body is straight code with loops that
-carry values, whose bounds do not depend on the counter.
+carry values, or with one loop that qualifies itself, whose bounds do not depend on the counter.
 Guarantees: every element is computed by the same operations in the same order.
 """
 
@@ -28,29 +29,46 @@ from tilewright.passes.host.memory import Memory, outside
 
 WIDTH = 16
 """Rounds side by side: a register of f32 with AVX-512."""
+ROWS = 4
+"""Rounds of the loop around: so many registers of sums, with room for what they add up."""
 
 
 def jam_loops(function: Operation, memory: Memory) -> int:
-    """Jam every innermost loop of a function that qualifies; returns how many."""
+    """Jam every loop of a function that qualifies; returns how many."""
     loops = [
         op
         for op in function.walk()
         if isinstance(op, scf.ForOp) and _qualifies(op) and memory.independent(op)
     ]
+    around = [
+        op
+        for loop in loops
+        if isinstance(op := loop.parent_op(), scf.ForOp)
+        and _qualifies(op, loop)
+        and memory.independent(op)
+    ]
     for loop in loops:
-        _jam(loop)
-    return len(loops)
+        _jam(loop, WIDTH)
+    for loop in around:
+        _jam(loop, ROWS)
+    return len(loops) + len(around)
 
 
-def _qualifies(loop: scf.ForOp) -> bool:
+def _qualifies(loop: scf.ForOp, jammed: scf.ForOp | None = None) -> bool:
+    """`jammed`: the loop in it that qualifies, if one does."""
     inner = [op for op in loop.body.walk() if isinstance(op, scf.ForOp)]
     return (
         bool(inner)
         and _constant(loop.step) == 1
-        and all(list(op.iter_args) for op in inner)
-        and all(outside(loop, v) for op in inner for v in (op.lb, op.ub, op.step))
+        and all(list(op.iter_args) or op is jammed for op in inner)
+        and all(_same(loop, v) for op in inner for v in (op.lb, op.ub, op.step))
         and not any(isinstance(op, scf.IfOp) for op in loop.body.walk())
     )
+
+
+def _same(loop: scf.ForOp, value: SSAValue) -> bool:
+    """Whether all rounds of a loop see the same value."""
+    return outside(loop, value) or isinstance(value.owner, arith.ConstantOp)
 
 
 def _constant(value: SSAValue) -> int | None:
@@ -60,9 +78,9 @@ def _constant(value: SSAValue) -> int | None:
     return None
 
 
-def _jam(loop: scf.ForOp) -> None:
+def _jam(loop: scf.ForOp, count: int) -> None:
     rest = loop.clone()
-    width = arith.ConstantOp(IntegerAttr(WIDTH, IndexType()))
+    width = arith.ConstantOp(IntegerAttr(count, IndexType()))
     length = arith.SubiOp(loop.ub, loop.lb)
     groups = arith.DivSIOp(length, width)
     covered = arith.MuliOp(groups, width)
@@ -71,7 +89,7 @@ def _jam(loop: scf.ForOp) -> None:
     block = Block(arg_types=[IndexType()])
     together = scf.ForOp(loop.lb, middle.result, width.result, [], Region(block))
     maps: list[dict[SSAValue, SSAValue]] = []
-    for lane in range(WIDTH):
+    for lane in range(count):
         at = block.args[0]
         if lane:
             shift = arith.ConstantOp(IntegerAttr(lane, IndexType()))
@@ -104,7 +122,9 @@ def _copy(source: Block, target: Block, maps: list[dict[SSAValue, SSAValue]]) ->
 def _loops(op: scf.ForOp, maps: list[dict[SSAValue, SSAValue]]) -> scf.ForOp:
     carried = [m.get(v, v) for m in maps for v in op.iter_args]
     block = Block(arg_types=[IndexType(), *(v.type for v in carried)])
-    together = scf.ForOp(op.lb, op.ub, op.step, carried, Region(block))
+    first = maps[0]  # bounds are the same in all of them
+    bounds = [first.get(v, v) for v in (op.lb, op.ub, op.step)]
+    together = scf.ForOp(*bounds, carried, Region(block))
     together.location = op.location
     count = len(op.results)
     for lane, values in enumerate(maps):

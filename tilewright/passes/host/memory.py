@@ -45,6 +45,10 @@ class Memory:
             self._known[value] = self._find(value)
         return self._known[value]
 
+    def learn(self, value: SSAValue, same: SSAValue) -> None:
+        """A memref that is another by a new name."""
+        self._known[value] = self.roots(same)
+
     def _find(self, value: SSAValue) -> Roots:
         owner = value.owner
         if isinstance(owner, _ALLOCATIONS):

@@ -63,7 +63,7 @@ def _share(
             and memory.independent(op)
             and passable([value.type for value in _captured(op)])
         ):
-            shared.append(_outline(op, module, len(shared)))
+            shared.append(_outline(op, module, memory, len(shared)))
         else:
             for region in op.regions:
                 for inner in region.blocks:
@@ -98,12 +98,14 @@ def _captured(loop: scf.ForOp) -> list[SSAValue]:
     return [value for value in _used(loop) if not isinstance(value.owner, arith.ConstantOp)]
 
 
-def _outline(loop: scf.ForOp, module: ModuleOp, number: int) -> SharedLoop:
+def _outline(loop: scf.ForOp, module: ModuleOp, memory: Memory, number: int) -> SharedLoop:
     captured = _captured(loop)
     constants = {v: v.owner for v in _used(loop) if isinstance(v.owner, arith.ConstantOp)}
     types = tuple(value.type for value in captured)
     block = Block(arg_types=[IndexType(), IndexType(), *types])
     values: dict[SSAValue, SSAValue] = dict(zip(captured, block.args[2:], strict=True))
+    for value, name in values.items():
+        memory.learn(name, value)
     for value, op in constants.items():
         copy = op.clone()
         block.add_op(copy)

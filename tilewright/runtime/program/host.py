@@ -87,11 +87,11 @@ class Program:
         target = machine(None).target
         sharing = Sharing(target.representation, lambda name: self._object.address(name))
         memory = Memory(host)
-        for function in host.body.block.ops:
-            jam_loops(function, memory)
         passable = partial(can_pass, representation=target.representation)
         for loop in share_loops(host, memory, passable):
             self._export(loop.call, sharing.callback(loop, lambda run: _guarded(run, fail)))
+        for function in host.body.block.ops:
+            jam_loops(function, memory)
         try:
             text = emit_module(host, target)
         except UnsupportedError as error:
