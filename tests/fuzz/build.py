@@ -166,6 +166,35 @@ class Kernel:
         attribute = number(padding, MLIR[step.result.dtype]) if padding else None
         return xetile.LoadTileOp(tile, padding=attribute).result
 
+    def _store(self, step: Step, a: SSAValue) -> SSAValue:
+        xetile.StoreTileOp(a, self.tile(step.extra["to"], step.result, step.extra["at"]))
+        return a
+
+    def _put(self, step: Step, a: SSAValue) -> SSAValue:
+        xetile.StoreScatterOp(a, *self.scattered(step.extra["to"], step.result, step.extra["at"]))
+        return a
+
+    def _shift(self, step: Step, a: SSAValue) -> SSAValue:
+        """A tile loaded and stored again and again, both moving."""
+        extra = step.extra
+        array, start, by = extra["from"]
+
+        def moved(i: SSAValue, at: Sequence[Place], by: Sequence[int]) -> list[SSAValue]:
+            return [
+                arith.AddiOp(self.offset(p), arith.MuliOp(i, self.index(d)).result).result
+                for p, d in zip(at, by, strict=True)
+            ]
+
+        def body(i: SSAValue, carried: SSAValue) -> list[SSAValue]:
+            value = xetile.LoadTileOp(self.tile(array, step.result, moved(i, start, by))).result
+            if extra["op"] is not None:
+                value = self.binary(extra["op"], value, carried)
+            there = moved(i, extra["at"], extra["by"])
+            xetile.StoreTileOp(value, self.tile(extra["to"], step.result, there))
+            return [carried]
+
+        return self._loop(self.index(extra["times"]), [a], 1, body)
+
     def binary(self, op: str, a: SSAValue, b: SSAValue) -> SSAValue:
         cls: Any = {
             "addf": arith.AddfOp,

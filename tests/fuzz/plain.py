@@ -5,6 +5,7 @@ Written without the reference executor, so that the two can be held against each
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,11 +52,40 @@ def make_array(spec: ArrayOf, rng: np.random.Generator) -> np.ndarray[Any, Any]:
     }[spec.layout]()
 
 
+def make_arrays(specs: Sequence[ArrayOf], rng: np.random.Generator) -> list[np.ndarray[Any, Any]]:
+    """One array each; those with an owner lie in its memory."""
+    found: list[np.ndarray[Any, Any]] = []
+    for spec in specs:
+        if spec.owner is None:
+            found.append(make_array(spec, rng))
+            continue
+        size = spec.shape[0] * spec.shape[1]
+        flat = found[spec.owner].reshape(-1)
+        found.append(flat[spec.start : spec.start + size].reshape(spec.shape))
+    return found
+
+
+def copies(arrays: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+    """Copies that overlap one another as the arrays do, strides and all."""
+    homes: dict[int, np.ndarray[Any, Any]] = {}
+    found: list[np.ndarray[Any, Any]] = []
+    for array in arrays:
+        home = array
+        while isinstance(home.base, np.ndarray):
+            home = home.base
+        if id(home) not in homes:
+            homes[id(home)] = home.copy(order="K")
+        offset = array.__array_interface__["data"][0] - home.__array_interface__["data"][0]
+        memory = homes[id(home)].reshape(-1).view(np.uint8)
+        found.append(np.ndarray(array.shape, array.dtype, memory, offset, array.strides))
+    return found
+
+
 @dataclass
 class Outcome:
-    """What must be in the output arrays, and how large numbers became on the way."""
+    """What must be in the arguments, inputs first, and how large numbers became on the way."""
 
-    outputs: list[np.ndarray[Any, Any]]
+    arrays: list[np.ndarray[Any, Any]]
     scale: float
     finite: bool
 
@@ -63,8 +93,9 @@ class Outcome:
 def evaluate(
     program: Program, inputs: list[np.ndarray[Any, Any]], outputs: list[np.ndarray[Any, Any]]
 ) -> Outcome:
-    """Runs the program on copies of the outputs."""
-    results = [output.copy() for output in outputs]
+    """Runs the program on copies of the arguments."""
+    arrays = copies([*inputs, *outputs])
+    inputs, results = arrays[: len(inputs)], arrays[len(inputs) :]
     scale, finite = 1.0, True
     with np.errstate(all="ignore"):
         for x in range(program.grid[0]):
@@ -84,32 +115,35 @@ def evaluate(
                     zip(program.stores, results, strict=True)
                 ):
                     if program.way(output) == "tile":
-                        _store(result, values[position], x, y)
+                        m, n = values[position].shape
+                        _store(result, values[position], x * m, y * n)
                     else:
                         linear = x * program.grid[1] + y
-                        _scatter(program, output, result, values[position], linear)
-    return Outcome(results, scale, finite)
+                        added = program.way(output) == "add"
+                        _scatter(program.scatter(output), result, values[position], linear, added)
+    return Outcome(arrays, scale, finite)
 
 
-def _store(target: np.ndarray[Any, Any], value: np.ndarray[Any, Any], x: int, y: int) -> None:
-    m, n = value.shape
-    window = target[x * m : (x + 1) * m, y * n : (y + 1) * n]
-    window[...] = value[: window.shape[0], : window.shape[1]]
+def _store(
+    target: np.ndarray[Any, Any], value: np.ndarray[Any, Any], row: int, column: int
+) -> None:
+    for i, j in np.ndindex(value.shape):
+        if 0 <= row + i < target.shape[0] and 0 <= column + j < target.shape[1]:
+            target[row + i, column + j] = value[i, j]
 
 
 def _scatter(
-    program: Program,
-    output: int,
+    at: Scatter,
     target: np.ndarray[Any, Any],
     value: np.ndarray[Any, Any],
     linear: int,
+    added: bool = False,
 ) -> None:
-    at, flat = program.scatter(output), target.reshape(-1)
+    flat = target.reshape(-1)
     for i, j in np.ndindex(value.shape):
         if j < at.limit:
             place = _offset(at, i, j, linear)
-            added = flat[place] if program.way(output) == "add" else 0
-            flat[place] = value[i, j] + added
+            flat[place] = value[i, j] + (flat[place] if added else 0)
 
 
 def _offset(at: Scatter, i: int, j: int, linear: int) -> int:
@@ -203,6 +237,24 @@ def _step(
             if j < at.limit:
                 found[i, j] = flat[_offset(at, i, j, linear)]
         return found
+    if step.kind == "store":
+        row, column = (place.at(ids) for place in extra["at"])
+        _store(inputs[extra["to"]], args[0], row, column)
+        return args[0]
+    if step.kind == "put":
+        _scatter(extra["at"], inputs[extra["to"]], args[0], 0)
+        return args[0]
+    if step.kind == "shift":
+        array, at, by = extra["from"]
+        for i in range(extra["times"]):
+            row, column = (place.at(ids) + i * d for place, d in zip(at, by, strict=True))
+            moved = _load(inputs[array], row, column, step.result.shape, 0)
+            if extra["op"] is not None:
+                moved = _binary(extra["op"], moved, args[0]).astype(moved.dtype)
+            there = zip(extra["at"], extra["by"], strict=True)
+            row, column = (place.at(ids) + i * d for place, d in there)
+            _store(inputs[extra["to"]], moved, row, column)
+        return args[0]
     if step.kind == "binary":
         return _binary(extra["op"], *args)
     if step.kind == "unary":

@@ -8,6 +8,7 @@ Offsets, extents and strides are drawn so that tiles hang over every edge of the
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, Literal, TypeAlias
 
 from hypothesis import strategies as st
@@ -24,6 +25,7 @@ REDUCTIONS = {
     "float": ("add", "maximumf", "minnumf"),
     "int": ("add", "minsi", "maxui", "xor", "and"),
 }
+WRITES = ("store", "put", "shift")
 SIZES = (1, 2, 3, 4, 7, 8, 16, 17, 24, 32)
 
 
@@ -43,11 +45,15 @@ class Value:
 class ArrayOf:
     """An argument. `layout` is rows, columns (the unit stride first), gaps (no unit stride), reversed
     (rows in descending order), dense (row after row without gaps), or even rows or columns: a pitch of whole
-    vectors, as a copy engine needs it."""
+    vectors, as a copy engine needs it.
+
+    With `owner` it has no memory of its own: it lies in that argument's, dense, from element `start` on."""
 
     shape: Shape
     dtype: str
     layout: str
+    owner: int | None = None
+    start: int = 0
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,9 @@ class Program:
 
     A value is stored as a tile, scattered (each program to elements of its own, columns first), or added to
     an array that all programs share. Elements that are masked off keep what they held.
+
+    Steps may write inputs too (`store`, `put`, `shift`): in place, or over what other steps read. Such a program
+    is one workgroup, whose memory ops take effect in program order.
     """
 
     grid: tuple[int, int]
@@ -102,6 +111,18 @@ class Program:
     """How each of them is stored: `tile` (the default), `scatter` or `add`."""
     layout: str = "rows"
     """Of the arrays that take tiles."""
+
+    @property
+    def written(self) -> frozenset[int]:
+        """Inputs that steps write, by this name or that of another that shares its memory."""
+        found = {s.extra["to"] for s in self.steps if s.kind in WRITES}
+        homes = {self.home(a) for a in found}
+        return frozenset(a for a in range(len(self.arrays)) if self.home(a) in homes)
+
+    def home(self, array: int) -> int:
+        """The argument in whose memory one lies."""
+        owner = self.arrays[array].owner
+        return array if owner is None else owner
 
     def way(self, output: int) -> str:
         return self.ways[output] if output < len(self.ways) else "tile"
@@ -147,10 +168,12 @@ def places(extent: int, tile: int) -> st.SearchStrategy[Place]:
 class _Drawing:
     """A program while it is drawn."""
 
-    def __init__(self, draw: st.DrawFn):
+    def __init__(self, draw: st.DrawFn, in_place: bool = False):
         self.draw = draw
         self.arrays: list[ArrayOf] = []
         self.steps: list[Step] = []
+        self.in_place = in_place
+        """Arrays are used again: read, written, and overlapped by others."""
 
     def pick(self, options: Any) -> Any:
         return self.draw(st.sampled_from(list(options)))
@@ -163,15 +186,71 @@ class _Drawing:
         return len(self.steps) - 1
 
     def array(self, shape: Shape, dtype: str) -> int:
-        layout = self.pick(("rows", "columns", "gaps", "reversed"))
-        self.arrays.append(ArrayOf(shape, dtype, layout))
+        if self.in_place and (owners := self.owners(dtype)) and self.draw(st.booleans()):
+            owner = self.pick(owners)
+            room = prod(self.arrays[owner].shape)
+            columns = min(shape[1], room)
+            rows = min(shape[0], room // columns)
+            start = self.draw(st.integers(0, room - rows * columns))
+            self.arrays.append(ArrayOf((rows, columns), dtype, "dense", owner, start))
+        else:
+            layouts = ("rows", "columns", "gaps", "reversed", *(["dense"] * 2 * self.in_place))
+            self.arrays.append(ArrayOf(shape, dtype, self.pick(layouts)))
         return len(self.arrays) - 1
 
+    def owners(self, dtype: str, elements: int = 1) -> list[int]:
+        """Dense arrays of a type, with memory of their own for so many elements."""
+        return [
+            i
+            for i, a in enumerate(self.arrays)
+            if a == ArrayOf(a.shape, dtype, "dense") and prod(a.shape) >= elements
+        ]
+
+    def place(self, shape: Shape, dtype: str) -> tuple[int, tuple[Place, ...]]:
+        """An array and a place in it for a tile: where one was before, near it, or in an array of its own."""
+        known = [s for s in self.steps if s.kind in ("load", "store") and s.result.dtype == dtype]
+        if self.in_place and known and self.draw(st.integers(0, 3)):
+            other = self.pick(known)
+            array = other.extra["array"]
+            if other.result.shape == shape and self.draw(st.booleans()):
+                return array, other.extra["at"]
+            extents = self.arrays[array].shape
+        else:
+            extents = tuple(self.draw(st.integers(1, 2 * n + 3)) for n in shape)
+            array = self.array((extents[0], extents[1]), dtype)
+        return array, tuple(self.draw(places(e, n)) for e, n in zip(extents, shape, strict=True))
+
+    def write(self) -> None:
+        """A step that writes an input."""
+        source = self.draw(st.integers(0, len(self.steps) - 1))
+        value = self.steps[source].result
+        kind = self.pick(WRITES)
+        if kind == "put":
+            m, n = value.shape
+            homes = self.owners(value.dtype, m * n)
+            if not homes:
+                self.arrays.append(ArrayOf((m + 1, n), value.dtype, "dense"))
+                homes = [len(self.arrays) - 1]
+            array = self.pick(homes)
+            size = prod(self.arrays[array].shape)
+            rows, columns = self.pick(((n, 1), (1, m), (size - n, size - 1)))
+            start = self.draw(st.integers(0, size - 1))
+            at = Scatter(rows, columns, 0, start, size, self.pick((n, n, n // 2)))
+            self.add("put", (source,), value, to=array, at=at)
+            return
+        array, at = self.place(value.shape, value.dtype)
+        if kind == "store":
+            self.add("store", (source,), value, array=array, to=array, at=at)
+            return
+        to, there = self.place(value.shape, value.dtype)
+        steps = [self.draw(st.integers(-2, 2)) for _ in range(4)]
+        times, op = self.pick((0, 1, 2, 3)), self.pick((None, *BINARY[family(value.dtype)][:2]))
+        extra = {"from": (array, at, steps[:2]), "to": to, "at": there, "by": steps[2:]}
+        self.add("shift", (source,), value, times=times, op=op, **extra)
+
     def load(self, shape: Shape, dtype: str) -> int:
-        extents = tuple(self.draw(st.integers(1, 2 * n + 3)) for n in shape)
-        at = tuple(self.draw(places(e, n)) for e, n in zip(extents, shape, strict=True))
+        array, at = self.place(shape, dtype)
         padding = self.pick((0, 0, 0, 1, 3))
-        array = self.array((extents[0], extents[1]), dtype)
         map_ = self.map(shape) if self.draw(st.booleans()) else None
         return self.add(
             "load", (), Value(shape, dtype), array=array, at=at, padding=padding, map=map_
@@ -215,6 +294,9 @@ class _Drawing:
 
     def step(self) -> None:
         """One more step on a value that exists."""
+        if self.in_place and not self.draw(st.integers(0, 2)):
+            self.write()
+            return
         source = self.draw(st.integers(0, len(self.steps) - 1))
         value = self.steps[source].result
         (m, n), dtype = value.shape, value.dtype
@@ -372,15 +454,20 @@ def products(draw: st.DrawFn, steps: int = 4) -> Program:
 
 
 @st.composite
-def programs(draw: st.DrawFn, steps: int = 7) -> Program:
-    """A program of at least one load and up to `steps` more steps, which stores one or two values."""
-    drawing = _Drawing(draw)
+def programs(draw: st.DrawFn, steps: int = 7, in_place: bool | None = None) -> Program:
+    """A program of at least one load and up to `steps` more steps, which stores one or two values.
+
+    `in_place`: whether steps write inputs; drawn where it is not given.
+    """
+    drawing = _Drawing(draw, in_place=in_place or (in_place is None and draw(st.booleans())))
     drawing.load(drawing.shape(), drawing.pick(DTYPES))
     for _ in range(draw(st.integers(0, steps))):
         drawing.step()
     last = len(drawing.steps) - 1
     stores = sorted({last, draw(st.integers(0, last))})
     grid = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    if drawing.in_place:
+        grid = 1, 1
     ways: list[str] = []
     for position in stores:
         integer = drawing.steps[position].result.dtype == "i32"

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
-from tests.fuzz.plain import Outcome
+from tests.fuzz.plain import Outcome, copies
 from tests.fuzz.programs import Program, products, programs
 from tests.fuzz.test_found import FOUND
 from tests.fuzz.test_programs import Case, drawn, fuzz
@@ -49,10 +49,9 @@ def check_schedules(case: Case, expected: Outcome, seed: int) -> None:
         if name not in ("rings", "roles"):
             return
         for schedule in SCHEDULES:
-            outputs = [a.copy() for a in case.outputs]
-            arrays = [*case.inputs, *outputs]
+            arrays = copies(case.arrays)
             run(module, (*program.grid, 1), arrays, schedule=schedule, seed=seed)  # pyright: ignore
-            case.compare(expected, outputs, f"after {name}, {schedule}")
+            case.compare(expected, arrays, f"after {name}, {schedule}")
 
     options = CompileOptions(target="cuda", machine="sm_90a")
     run_pipeline(case.module.clone(), uarch.machine("sm_90a"), options, [], {}, observe)
@@ -62,8 +61,8 @@ def check_schedules(case: Case, expected: Outcome, seed: int) -> None:
 @given(program=programs(), seed=st.integers(0, 2**32 - 1))
 def test_threads_agree_with_plain_numpy(program: Program, seed: int) -> None:
     case, expected = drawn(program, seed)
-    outputs = [a.copy() for a in case.outputs]
+    arrays = copies(case.arrays)
     options = CompileOptions(target="cuda", machine="sm_80")
     code = ThreadsTarget("sm_80").build(case.module.clone(), options)
-    code.launch((*program.grid, 1), [describe(a) for a in (*case.inputs, *outputs)])
-    case.compare(expected, outputs, "threads")
+    code.launch((*program.grid, 1), [describe(a) for a in arrays])
+    case.compare(expected, arrays, "threads")

@@ -461,7 +461,14 @@ def same_matrix(a: Access, b: Access) -> bool:
     """Whether offsets of both count in one coordinate system."""
     if a.scattered or b.scattered or len(a.offsets) != len(b.offsets):
         return False
+    if a.tile_type.element_type != b.tile_type.element_type:
+        return False
     return same_view(a.base) is same_view(b.base) and a.strides == b.strides
+
+
+def same_tile(a: Access, b: Access) -> bool:
+    """Whether two block accesses address the same tile, element by element, while all symbols stay."""
+    return same_matrix(a, b) and a.base is b.base and (a.offsets, a.shape) == (b.offsets, b.shape)
 
 
 def _is_conditional(op: Operation) -> bool:

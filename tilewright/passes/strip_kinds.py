@@ -8,6 +8,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.traits import is_side_effect_free
 
 from tilewright.dialects import xetile as xt
+from tilewright.passes.sums import positionwise
 
 WRITES = (xt.StoreTileOp, xt.StoreScatterOp, xt.AtomicRmwOp)
 LOADS = (xt.LoadTileOp, xt.LoadGatherOp)
@@ -47,6 +48,16 @@ def is_mover(op: Operation) -> bool:
     if isinstance(op, vector.BroadcastOp):
         return is_tile(op.operands[0])
     return op.name in MOVERS
+
+
+def moves(op: Operation) -> bool:
+    """Does element [i, j] of the result, or of what is stored, need operands elsewhere than at [i, j], other than
+    through a reduction or a repetition along row i?"""
+    if isinstance(op, WRITES) or is_local_reduction(op):
+        return False
+    if isinstance(op, xt.BroadcastOp | xt.TransposeOp):
+        return is_mover(op)
+    return not positionwise(op)
 
 
 def writes(op: Operation) -> bool:

@@ -15,11 +15,21 @@ Each op joins the earliest strip that has its number of rows, comes after what t
 access keep its place among those that may touch the same elements. *Floating* ops are cheap to repeat and belong to
 whoever uses them: constants, repetitions, index vectors, transposes, and loads, which move down to their users unless
 something may be written in between. Reductions down columns and atomics form strips of their own.
+
+A strip reads an element just before it is needed, so a write shares a strip with a load of what it overwrites only
+*in place*: both name the same tile, and nothing in the strip reads that load at other elements than it computes. A
+load that its own store overlaps in any other way is done before, into memory:
+
+    %x = xetile.load_tile %t                       %y = stage.strip {
+    %y = xetile.transpose %x [1, 0]        ->        %x = xetile.load_tile %t
+    xetile.store_tile %y, %t                         stage.yield %x }
+                                                   stage.strip {
+                                                     xetile.store_tile (transpose of %y), %t }
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects import arith, gpu, scf, vector
@@ -28,7 +38,8 @@ from xdsl.traits import is_side_effect_free
 
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp, PackOp, StripOp, YieldOp
-from tilewright.passes.access import Access, AccessAnalysis
+from tilewright.passes.access import Access, AccessAnalysis, same_tile
+from tilewright.passes.memory_objects import may_read
 from tilewright.passes.strip_kinds import (
     FREE,
     LOADS,
@@ -37,6 +48,7 @@ from tilewright.passes.strip_kinds import (
     is_local_reduction,
     is_mover,
     is_tile,
+    moves,
     rows_of,
     writes,
 )
@@ -49,6 +61,8 @@ class Item:
     rows: int
     kind: str
     ops: list[Operation] = field(default_factory=list[Operation])
+    moved: set[Operation] = field(default_factory=set[Operation])
+    """Loads of which the strip reads other elements than those that it computes."""
 
 
 def form_strips(function: gpu.FuncOp, *, fuse: bool = True) -> None:
@@ -74,6 +88,9 @@ class Former:
         self.fuse = fuse
         self.block = block
         self.analysis = analysis
+        loops = analysis.scalars.enclosing(block.first_op) if block.first_op else ()
+        self.common = (*analysis.program_ids, *(loop.counter for loop in loops))
+        """What has one value for all ops of the block while it runs once."""
         self.items: list[Item] = []
         self.position: dict[SSAValue, int] = {}
         """Item that makes a value; -1 before all of them. Values from outside of the block are absent."""
@@ -160,14 +177,18 @@ class Former:
         inside = local and item.rows > 0 and item.kind == "rows" and is_tile(value)
         return at if inside else at + 1
 
-    def loads_under(self, value: SSAValue) -> Iterator[Operation]:
-        """Floating loads that a value is computed from."""
-        if self.floats(value):
+    def loads_under(
+        self, values: Sequence[SSAValue], moved: bool = False
+    ) -> Iterator[tuple[Operation, bool]]:
+        """Floating loads that values are computed from, and whether at other elements."""
+        for value in values:
+            if not self.floats(value):
+                continue
             assert isinstance(value, OpResult)
-            if isinstance(value.op, LOADS):
-                yield value.op
-            for v in value.op.operands:
-                yield from self.loads_under(v)
+            op = value.op
+            if isinstance(op, xt.LoadTileOp):
+                yield op, moved or op.permutation is not None or len(op.values) > 1
+            yield from self.loads_under(op.operands, moved or moves(op))
 
     # Memory ---------------------------------------------------------------------------------------------------
 
@@ -176,7 +197,7 @@ class Former:
         x, y = self.access(a), self.access(b)
         if x is None or y is None:
             return True
-        return self.analysis.may_alias(x.root, y.root)
+        return self.analysis.may_overlap(x, y, common=self.common)
 
     def access(self, op: Operation) -> Access | None:
         return self.analysis.find(op)
@@ -184,16 +205,13 @@ class Former:
     def same_tile(self, a: Operation, b: Operation) -> bool:
         """Do two block accesses address the same tile, element by element?"""
         x, y = self.access(a), self.access(b)
-        if x is None or y is None or x.scattered or y.scattered:
-            return False
-        return (
-            x.base is y.base
-            and x.offsets == y.offsets
-            and x.shape == y.shape
-            and x.strides == y.strides
-        )
+        return x is not None and y is not None and same_tile(x, y)
 
-    def load_fits(self, load: Operation, at: int) -> bool:
+    def in_place(self, load: Operation, write: Operation, moved: bool) -> bool:
+        """May a strip read a load at the elements that it computes while it writes?"""
+        return not self.conflict(load, write) or (not moved and self.same_tile(load, write))
+
+    def load_fits(self, load: Operation, at: int, moved: bool) -> bool:
         """May a floating load be evaluated in item `at`?"""
         mine = self.number[load]
         for item, other in self.placed:
@@ -204,7 +222,7 @@ class Former:
                 return False
             if not before and item <= at:
                 inside = item == at and load in self.items[at].ops
-                if not inside:
+                if not inside or not self.in_place(load, other, moved):
                     return False
         return True
 
@@ -213,7 +231,9 @@ class Former:
         for item, other in self.placed:
             if item < at or not (writes(op) or writes(other)) or not self.conflict(op, other):
                 continue
-            if item > at or not (not writes(other) and self.same_tile(op, other)):
+            if item > at or writes(other):
+                return False
+            if not self.in_place(other, op, other in self.items[at].moved):
                 return False
         return True
 
@@ -244,8 +264,9 @@ class Former:
 
     def alone(self, op: Operation) -> None:
         """An op that stays in program order with everything before it."""
-        for v in _used_values(op):
-            self.settle(v)
+        for inner in op.walk():
+            for v in inner.operands:
+                self.settle(v)
         for inner in op.walk():
             if writes(inner):
                 self.pin_loads(inner, self.number[op])
@@ -254,13 +275,13 @@ class Former:
         for r in op.results:
             self.position[r] = at
         for inner in op.walk():
-            if self.access(inner) is not None or writes(inner):
+            if self.access(inner) is not None or writes(inner) or may_read(inner):
                 self.placed.append((at, inner))
                 self.number.setdefault(inner, self.number[op])
 
     def settle(self, value: SSAValue) -> None:
         """A value is needed outside of strips: loads under it must have a place."""
-        for load in list(self.loads_under(value)):
+        for load, _ in list(self.loads_under([value])):
             self.pin(load)
 
     def pin(self, load: Operation) -> None:
@@ -320,49 +341,50 @@ class Former:
         rows, kind = self.group_of(op)
         if writes(op):
             self.pin_loads(op, self.number[op])
+            for load, moved in list(self.loads_under(op.operands)):
+                if not self.in_place(load, op, moved):
+                    self.pin(load)
         first = max((self.earliest(v, kind == "rows") for v in op.operands), default=0)
-        loads = [load for v in op.operands for load in self.loads_under(v)]
+        loads = list(self.loads_under(op.operands, moves(op)))
         at = -1
         if kind != "atomic" and self.fuse:
             for i in range(first, len(self.items)):
                 item = self.items[i]
                 if item.rows != rows or item.kind != kind:
                     continue
-                if self.is_memory(op) and not self.memory_fits(op, i):
+                if isinstance(op, WRITES + LOADS) and not self.memory_fits(op, i):
                     continue
-                if not all(self.load_fits(load, i) for load in loads):
+                if not all(self.load_fits(load, i, moved) for load, moved in loads):
                     continue
                 at = i
                 break
         if at < 0:
-            for load in list(loads):
-                if not self.load_fits(load, len(self.items)):
+            for load, moved in loads:
+                if not self.load_fits(load, len(self.items), moved):
                     self.pin(load)
             self.items.append(Item(rows, kind))
             at = len(self.items) - 1
-        for v in op.operands:
-            self.adopt(v, at)
+        self.adopt(loads, at)
         self.items[at].ops.append(op)
         for r in op.results:
             self.position[r] = at
-        if self.is_memory(op):
+        if isinstance(op, WRITES + LOADS):
             self.placed.append((at, op))
 
-    def adopt(self, value: SSAValue, at: int) -> None:
+    def adopt(self, loads: Iterable[tuple[Operation, bool]], at: int) -> None:
         """Note the floating loads that a strip now evaluates."""
-        for load in self.loads_under(value):
-            if load not in self.items[at].ops:
-                self.items[at].ops.append(load)
+        item = self.items[at]
+        for load, moved in loads:
+            if load not in item.ops:
+                item.ops.append(load)
                 self.placed.append((at, load))
-
-    def is_memory(self, op: Operation) -> bool:
-        return isinstance(op, WRITES + LOADS)
+            if moved:
+                item.moved.add(load)
 
     # Building -------------------------------------------------------------------------------------------------
 
     def rebuild(self, last: Operation | None) -> None:
         """Put the block together anew, with one strip per item."""
-        strips: dict[int, list[Operation]] = {}
         free = [op for op in self.number if op in self.floating and not isinstance(op, LOADS)]
         for op in list(self.block.ops):
             op.detach()
@@ -378,7 +400,6 @@ class Former:
                     order.append(item.ops[0])
                 else:
                     order.append(self.build_strip(item, at))
-                    strips[at] = item.ops
             order += sorted(self.after.get(at, []), key=lambda o: self.number[o])
         for op in order:
             self.block.add_op(op)
@@ -469,11 +490,6 @@ class Former:
             parent.insert_op_before(new, op)
             op.detach()
             op.erase()
-
-
-def _used_values(op: Operation) -> Iterator[SSAValue]:
-    for inner in op.walk():
-        yield from inner.operands
 
 
 def _replace_outside(value: SSAValue, result: SSAValue, body: Block) -> None:

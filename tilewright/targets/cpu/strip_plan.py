@@ -111,6 +111,8 @@ class StripPlanner:
         self.kept: dict[SSAValue, Buffer] = {}
         self.loaded: set[SSAValue | None] = set()
         """Arrays that the strip reads."""
+        self.written: set[SSAValue | None] = set()
+        """Arrays that the strip writes."""
         self.ahead: list[tuple[Tile, int, bool]] = []
         """What the level being emitted prefetches."""
 
@@ -168,6 +170,7 @@ class StripPlanner:
             plan.roots.append(Root(None, value, self.level(value), buffer, "keep"))
             if isinstance(value, OpResult):
                 self.kept[value] = buffer
+        self.settle_in_place(plan)
         # Values that a later level needs again.
         for root in list(plan.roots):
             self.keep_crossing(root.value, root.level, plan, set())
@@ -178,6 +181,18 @@ class StripPlanner:
         order = {"reduce": 0, "keep": 1, "store": 2}
         plan.roots.sort(key=lambda r: (r.level, order[r.kind]))
         return plan
+
+    def settle_in_place(self, plan: Plan) -> None:
+        """Stores to what the strip reads come last where roots of other widths, with loops of their own, run beside
+        them: these read first, and what the store needs of its own tile is kept."""
+        last = max((r.level for r in plan.roots), default=0)
+        for root in plan.roots:
+            if root.kind != "store" or self.base_of(root.op.operands[1]) not in self.loaded:  # pyright: ignore
+                continue
+            width = rows_cols(root.value.type)[1]
+            others = (r for r in plan.roots if r.level == root.level)
+            if any(rows_cols(r.value.type)[1] != width for r in others):
+                root.level = last + 1
 
     def base_of(self, tile: SSAValue) -> SSAValue | None:
         """The array of a tile. Other arrays that a strip writes do not overlap it (see `passes/strips.py`)."""

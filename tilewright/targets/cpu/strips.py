@@ -123,7 +123,9 @@ class StripEmitter(StripPlanner):
             e.values.buffers = dict(before)
             for level in range(plan.levels):
                 with e.scope():
-                    for root in plan.of(level, True):
+                    columns = plan.of(level, True)
+                    self.read(columns, Place(first, 0, 0, step))
+                    for root in columns:
                         self.column(root, first, step)
                 wide = plan.of(level, False)
                 if wide:
@@ -156,6 +158,13 @@ class StripEmitter(StripPlanner):
         register = e.at(root.value, place)
         b.store(register, root.buffer.address(b, first, 0))
         e.values.buffers[e.values.real(root.value)] = root.buffer
+
+    def read(self, roots: Sequence[Root], place: Place) -> None:
+        """Evaluate what several roots need at a place before one of them overwrites it."""
+        if len(roots) > 1 and self.loaded & self.written:
+            for root in roots:
+                for value in self.inputs(root.op) if root.op is not None else (root.value,):
+                    self.e.at(value, place)
 
     def store(self, root: Root, place: Place, mask: SSAValue | None) -> None:
         e, b = self.e, self.b
@@ -266,6 +275,7 @@ class StripEmitter(StripPlanner):
                     self.prefetch(ahead, place)
                     for root, group in zip(reductions, parts, strict=True):
                         group[u].add(e.at(root.value, place))
+                    self.read(others, place)
                     for root in others:
                         self.finish(root, place, None)
                 loop.out = [v for group in parts for acc in group for v in acc.values]
@@ -375,6 +385,7 @@ class StripEmitter(StripPlanner):
             if mask is not None:
                 value = b.value(arith.SelectOp(mask, value, self.identity(root, lanes)))
             accumulator.add(value)
+        self.read(others, place)
         for root in others:
             self.finish(root, place, mask)
 
