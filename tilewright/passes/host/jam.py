@@ -29,7 +29,7 @@ from tilewright.passes.host.memory import Memory, outside
 
 WIDTH = 16
 """Rounds side by side: a register of f32 with AVX-512."""
-ROWS = 4
+ROWS = 8
 """Rounds of the loop around: so many registers of sums, with room for what they add up."""
 
 
@@ -123,8 +123,8 @@ def _loops(op: scf.ForOp, maps: list[dict[SSAValue, SSAValue]]) -> scf.ForOp:
     carried = [m.get(v, v) for m in maps for v in op.iter_args]
     block = Block(arg_types=[IndexType(), *(v.type for v in carried)])
     first = maps[0]  # bounds are the same in all of them
-    bounds = [first.get(v, v) for v in (op.lb, op.ub, op.step)]
-    together = scf.ForOp(*bounds, carried, Region(block))
+    lb, ub, step = (first.get(v, v) for v in (op.lb, op.ub, op.step))
+    together = scf.ForOp(lb, ub, step, carried, Region(block))
     together.location = op.location
     count = len(op.results)
     for lane, values in enumerate(maps):

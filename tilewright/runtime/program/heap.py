@@ -14,6 +14,7 @@ from collections import defaultdict
 from tilewright.diagnostics import TilewrightError
 
 _PAGE = mmap.PAGESIZE
+_HUGE = 2 << 20
 _GUARD = 16 * _PAGE
 """Bytes that cannot be accessed behind an allocation, and so before the next one."""
 _MOST = 8192
@@ -31,6 +32,7 @@ class Heap:
         for name, result, arguments in (
             ("mmap", pointer, [pointer, size, C.c_int, C.c_int, C.c_int, C.c_long]),
             ("mprotect", C.c_int, [pointer, size, C.c_int]),
+            ("madvise", C.c_int, [pointer, size, C.c_int]),
             ("munmap", C.c_int, [pointer, size]),
             ("aligned_alloc", pointer, [size, size]),
             ("free", None, [pointer]),
@@ -67,6 +69,9 @@ class Heap:
         if start in (None, C.c_void_p(-1).value):
             return None
         self._libc.mprotect(start + size, _GUARD, 0)
+        if size >= _HUGE:
+            # Advice alone: a column of a large matrix would have a page of its own for every element.
+            self._libc.madvise(start, size, mmap.MADV_HUGEPAGE)
         return start
 
     def release(self, address: int | None) -> None:
