@@ -119,6 +119,12 @@ def may_write(op: Operation) -> bool:
     return True
 
 
+def says_it_writes(op: Operation) -> bool:
+    """Whether writing is among the effects that an op declares."""
+    effects = get_effects(op)
+    return effects is not None and any(e.kind is MemoryEffectKind.WRITE for e in effects)
+
+
 def may_read(op: Operation) -> bool:
     """Whether an op that is no tile access may read memory that others write."""
     if is_pure(op) or op.regions or op.name in _MEETINGS:

@@ -150,6 +150,29 @@ def test_constants_of_different_numbers(splat: bool):
     assert wrong([numbers.astype(np.int32)], [stored]) is None
 
 
+@pytest.mark.parametrize("data", ["", ", sg_data = [16, 8]"], ids=["no sg_data", "sg_data"])
+def test_a_product_whose_operands_are_dealt_out_along_k(data: str):
+    """Every subgroup multiplies all of k: what others own of A's rows and B's columns comes through shared memory."""
+    own = f"#xegpu.layout<sg_layout = [2, 4]{data}>"
+    tile = "!xegpu.tensor_desc<32x32"
+    text = program(
+        f"""
+  %ta = xegpu.create_nd_tdesc %a : memref<32x32xf16> -> {tile}xf16>
+  %tb = xegpu.create_nd_tdesc %b : memref<32x32xf16> -> {tile}xf16>
+  %tc = xegpu.create_nd_tdesc %c : memref<32x32xf32> -> {tile}xf32>
+  %x = xegpu.load_nd %ta[0, 0] <{{layout = {own}}}> : {tile}xf16> -> vector<32x32xf16>
+  %y = xegpu.load_nd %tb[0, 0] <{{layout = {own}}}> : {tile}xf16> -> vector<32x32xf16>
+  %z = xegpu.dpas %x, %y {{layout_a = {own}, layout_b = {own}, layout_cd = {own}}} :
+    vector<32x32xf16>, vector<32x32xf16> -> vector<32x32xf32>
+  xegpu.store_nd %z, %tc[0, 0] <{{layout = {own}}}> : vector<32x32xf32>, {tile}xf32>""",
+        "%a: memref<32x32xf16>, %b: memref<32x32xf16>, %c: memref<32x32xf32>",
+    )
+    module, rng = distributed(text), fresh_rng()
+    a, b = (rng.integers(-9, 10, (32, 32)).astype(np.float16) for _ in "ab")
+    (*_, c) = run(module, (1, 1, 1), [a, b, np.full((32, 32), np.nan, np.float32)], check=True)
+    np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32))
+
+
 def test_what_is_refused():
     many = ", ".join(str(i * i) for i in range(128))
     body = f"\n  %w = arith.constant dense<[{many}]> : vector<128xi32>" + anchor(

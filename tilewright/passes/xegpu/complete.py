@@ -1,7 +1,8 @@
 """What `xegpu-wg-to-sg-distribute` needs of a text that comes to it alone: layouts everywhere, exchanges in memory.
 
 Text with layouts on its anchors only (memory ops, products, convert_layout) and with convert_layout and
-reductions across subgroups is what others' passes of that name take. In the pipeline nothing is left to do here.
+reductions across subgroups is what others' passes of that name take; so are products whose operands are dealt out
+along k, which every subgroup of a row or column needs whole. In the pipeline nothing is left to do here.
 
     %v = xegpu.load_nd %t[0, 0] <{layout = #l}> : ..  -> vector<64x64xf32>
     %w = math.exp %v : vector<64x64xf32>                                      ->  .. {layout_result_0 = #l}
@@ -10,11 +11,15 @@ reductions across subgroups is what others' passes of that name take. In the pip
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from xdsl.dialects import gpu, memref, vector
 from xdsl.ir import Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.vector import MultiReductionOp
+from tilewright.layout import derive
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.exchange_slm import exchange_through_slm
 from tilewright.passes.xegpu.layout_relations import is_vector
@@ -27,6 +32,9 @@ def complete(kernel: gpu.FuncOp, machine: XeMachine) -> None:
     """Fills in what is missing, in place; barriers are placed anew only where an exchange was put in."""
     if not all(_is_owned(value) for op in kernel.walk() for value in _vectors(op)):
         propagate_subgroup(kernel, machine)
+    for op in list(kernel.walk()):
+        if isinstance(op, xegpu.DpasOp):
+            _whole_along_k(op)
     crossing = (xegpu.ConvertLayoutOp, MultiReductionOp, vector.ReductionOp)
     if not any(isinstance(op, crossing) for op in kernel.walk()):
         return
@@ -34,6 +42,29 @@ def complete(kernel: gpu.FuncOp, machine: XeMachine) -> None:
     exchange_through_slm(kernel, machine)
     if _allocations(kernel) != before:
         place_barriers(kernel)
+
+
+def _whole_along_k(op: xegpu.DpasOp) -> None:
+    """Conversions of the operands of a product that other subgroups own parts of."""
+    d = own.layout_of(op.result)
+    if d is None or len(own.shape_of(op.rhs)) != 2:
+        return
+    d = own.completed(d, own.shape_of(op.result))
+    needs = [*derive.mma_operands(d, own.shape_of(op.lhs)[1]), d]
+    for n, (value, need) in enumerate(zip(op.operands, needs, strict=False)):
+        have, shape = own.layout_of(value), own.shape_of(value)
+        if have is None or own.same_owners(own.completed(have, shape), need, shape):
+            continue
+        need = replace(
+            need,
+            inst_data=have.inst_data,
+            lane_layout=have.lane_layout,
+            lane_data=have.lane_data,
+        )
+        new = xegpu.ConvertLayoutOp(value, own.attribute(need), own.attribute(have))
+        new.location = op.location
+        Rewriter.insert_op(new, InsertPoint.before(op))
+        op.operands[n] = new.result
 
 
 def _vectors(op: Operation) -> list[SSAValue]:

@@ -145,7 +145,7 @@ def create_mask(to: Distributor, op: Operation) -> None:
 def dpas(to: Distributor, op: Operation) -> None:
     """Pieces of C are sums over pieces of A's row and B's column."""
     assert isinstance(op, xegpu.DpasOp)
-    d = to.result_layout(op)
+    d = own.completed(to.result_layout(op), own.shape_of(op.result))
     (m, k), n = own.shape_of(op.lhs), own.shape_of(op.rhs)[-1]
     if len(own.shape_of(op.rhs)) != 2:
         raise to.refuse("with a packed operand at workgroup level: the lowering packs it itself")

@@ -28,6 +28,7 @@ from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp, PackOp, StripOp, YieldOp
+from tilewright.passes.memory_objects import says_it_writes
 from tilewright.passes.neutral import splat
 from tilewright.targets.cpu import inserts as _inserts  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.targets.cpu import rules as _rules  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
@@ -54,6 +55,24 @@ from tilewright.targets.cpu.scalars import ScalarOps
 from tilewright.targets.cpu.storage import Storage, is_tile
 from tilewright.targets.cpu.strip_plan import Plan, Root
 from tilewright.targets.cpu.strips import StripEmitter
+
+OWN_DIALECTS = frozenset(
+    (
+        "arith",
+        "cf",
+        "func",
+        "gpu",
+        "index",
+        "math",
+        "memref",
+        "scf",
+        "stage",
+        "tw",
+        "vector",
+        "xetile",
+    )
+)
+"""What has rules here, or is made again as it is."""
 
 
 @dataclass
@@ -283,9 +302,15 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
         if method is not None:
             method(op)
             return
+        if op.name.partition(".")[0] not in OWN_DIALECTS:
+            raise error_at(
+                op, f"{op.name} is not supported by the cpu target", kind=UnsupportedError
+            )
         tiles = any(is_tile(v) for v in (*op.results, *op.operands))
         if tiles:
-            if not op.results:
+            if not op.results or says_it_writes(
+                op
+            ):  # whether anybody asks for what it gives or not
                 raise error_at(
                     op, f"{op.name} is not supported by the cpu target", kind=UnsupportedError
                 )
