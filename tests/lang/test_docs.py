@@ -1,5 +1,6 @@
 """The pages that are made from the language's docstrings and tables are up to date."""
 
+import os
 import re
 import subprocess
 import sys
@@ -13,8 +14,9 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("script", ["make_language.py", "make_names.py"])
 def test_pages_are_up_to_date(script):
     command = [sys.executable, f"docs/{script}", "--check"]
+    path = os.pathsep.join([str(ROOT), *sys.path])
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, env={"PYTHONPATH": "."}
+        command, cwd=ROOT, capture_output=True, text=True, env={"PYTHONPATH": path}
     )
     assert done.returncode == 0, done.stderr
 

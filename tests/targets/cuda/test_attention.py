@@ -13,11 +13,11 @@ from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Block, SSAValue
 
 import tilewright as tw
+from tests.draws import fresh_rng
 from tests.targets.cuda.test_asynchronous import (
     attention_case,
     check_passes,
     machine_code,
-    rng,
     text_of,
 )
 from tilewright.dialects import stage
@@ -79,7 +79,7 @@ def test_sums_are_kept_per_lane(kind: str) -> None:
     heads, length, depth = 1, 200, 64
 
     def fresh() -> tuple[list[Any], Array, Array]:
-        r = rng()
+        r = fresh_rng()
         q, k, v = (r.standard_normal((heads, length, depth)).astype(bf16) for _ in range(3))
         o = np.full_like(q, np.nan)
         s = scores(kind, q, k)
@@ -243,7 +243,7 @@ def test_a_mask_on_an_operand(end: int) -> None:
     """Where the mask holds, A is read by the matrix unit from shared memory as it is."""
 
     def fresh() -> tuple[list[Any], Array, Array]:
-        r = rng()
+        r = fresh_rng()
         a = r.standard_normal((136, 192)).astype(bf16)
         b = r.standard_normal((192, 72)).astype(bf16)
         c = np.full((136, 72), np.nan, np.float32)

@@ -9,7 +9,8 @@ from xdsl.dialects import func
 
 import tilewright as tw
 from tests.codegen.harness import module
-from tests.targets.cuda.test_asynchronous import check_passes, rng, text_of
+from tests.draws import fresh_rng
+from tests.targets.cuda.test_asynchronous import check_passes, text_of
 from tilewright.targets.cuda.divisibility import divisor
 
 INDICES = """
@@ -63,7 +64,7 @@ def test_lines_that_begin_between_16_bytes_are_not_for_the_copy_engine(
     m, n, k = 72, 136, 128
 
     def fresh():
-        r = rng()
+        r = fresh_rng()
         a, b = (r.standard_normal(s).astype(np.float16) for s in ((m, k), (k, n)))
         c = np.zeros((m, n), np.float16)
         wanted = a.astype(np.float64) @ b.astype(np.float64)

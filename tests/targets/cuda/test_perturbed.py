@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.targets.cuda.test_asynchronous import check_passes, rng, text_of
+from tests.draws import fresh_rng
+from tests.targets.cuda.test_asynchronous import check_passes, text_of
 
 bf16 = ml_dtypes.bfloat16
 M, N, K = 72, 64, 320
@@ -119,7 +120,7 @@ def conditional(A, B, C):
 
 
 def fresh() -> tuple[list[Any], Any, Any]:
-    r = rng()
+    r = fresh_rng()
     a, b = r.standard_normal((M, K)).astype(bf16), r.standard_normal((K, N)).astype(bf16)
     c = np.full((M, N), np.nan, bf16)
     return [a, b, c], c, a.astype(np.float64) @ b.astype(np.float64)

@@ -15,7 +15,8 @@ from xdsl.dialects.builtin import BFloat16Type
 import tilewright as tw
 from tests.acceptance.kernels import gemm_init_in_loop as product
 from tests.acceptance.kernels_more import running_sums
-from tests.targets.cuda.test_asynchronous import check_passes, rng, text_of
+from tests.draws import fresh_rng
+from tests.targets.cuda.test_asynchronous import check_passes, text_of
 from tilewright import uarch
 from tilewright.dialects import stage
 from tilewright.dialects.text import parse_module
@@ -75,7 +76,7 @@ def wide(*arrays: Array) -> list[Array]:
 
 def matrices(m: int, n: int, k: int, layout: str, dtype: Any) -> Fresh:
     def fresh() -> tuple[list[Any], Array, Array]:
-        r = rng()
+        r = fresh_rng()
         a = r.standard_normal((k, m) if layout[0] == "T" else (m, k)).astype(dtype)
         b = r.standard_normal((n, k) if layout[1] == "T" else (k, n)).astype(dtype)
         a, b = a.T if layout[0] == "T" else a, b.T if layout[1] == "T" else b
@@ -87,7 +88,7 @@ def matrices(m: int, n: int, k: int, layout: str, dtype: Any) -> Fresh:
 
 
 def quantised() -> tuple[list[Any], Array, Array]:
-    r = rng()
+    r = fresh_rng()
     a, b = r.standard_normal((72, 192)).astype(bf16), r.integers(-128, 128, (192, 80), np.int8)
     s, c = r.standard_normal((1, 80)).astype(np.float32), np.full((72, 80), np.nan, bf16)
     x, y, z = wide(a, b, s)
@@ -95,7 +96,7 @@ def quantised() -> tuple[list[Any], Array, Array]:
 
 
 def linear() -> tuple[list[Any], Array, Array]:
-    r = rng()
+    r = fresh_rng()
     q, k, v = (r.standard_normal((2, 150, 64)).astype(bf16) for _ in range(3))
     y = np.full(q.shape, np.nan, np.float32)
     x = wide(q, k, v)
@@ -103,13 +104,13 @@ def linear() -> tuple[list[Any], Array, Array]:
 
 
 def sums() -> tuple[list[Any], Array, Array]:
-    x = rng().standard_normal((72, 200)).astype(bf16)
+    x = fresh_rng().standard_normal((72, 200)).astype(bf16)
     y = np.full(x.shape, np.nan, np.float32)
     return [x, y], y, np.cumsum(wide(x)[0], 1)
 
 
 def of_experts() -> tuple[list[Any], Array, Array]:
-    r = rng()
+    r = fresh_rng()
     a, w = r.standard_normal((128, 136)).astype(bf16), r.standard_normal((3, 136, 72)).astype(bf16)
     e, c = np.array([2, 0], np.int32), np.full((128, 72), np.nan, bf16)
     x, y = wide(a, w)

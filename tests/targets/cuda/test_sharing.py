@@ -11,8 +11,9 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 
 import tilewright as tw
+from tests.draws import fresh_rng
 from tests.targets.cuda.harness import needs_gpu
-from tests.targets.cuda.test_asynchronous import error, rng, text_of
+from tests.targets.cuda.test_asynchronous import error, text_of
 from tilewright import uarch
 from tilewright.dialects.text import parse_module
 from tilewright.reference import run
@@ -52,7 +53,7 @@ def test_a_cluster_adds_up_what_its_workgroups_summed(share: Share) -> None:
     side = 64 if share.tiles == 1 else 128
 
     def fresh() -> tuple[list[Any], Any, Any]:
-        r = rng()
+        r = fresh_rng()
         a, b = r.standard_normal((m, k)).astype(bf16), r.standard_normal((n, k)).astype(bf16).T
         bias, c = r.standard_normal(n).astype(np.float32), np.full((m, n), np.nan, bf16)
         wanted = np.maximum(a.astype(np.float64) @ b.astype(np.float64) + bias, 0)
@@ -159,7 +160,7 @@ def test_short_steps_are_merged_where_the_length_allows_it(k: int, merged: bool)
         if name in ("steps", "roles"):
             seen.append(name)
             module.verify()
-            r = rng()
+            r = fresh_rng()
             a, b = (r.standard_normal(s).astype(bf16) for s in ((m, k), (n, k)))
             c = np.full((m, n), np.nan, np.float32)
             run(module, (2, 1, 1), [a, b, c], schedule="late", seed=3)  # pyright: ignore
