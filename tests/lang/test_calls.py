@@ -244,3 +244,50 @@ def test_ops_of_helpers_are_located_in_both_places():
     assert inner.source_line[inner.col - 1 : inner.end_col - 1].startswith("tw.load_tile(")
     lines = [c.source_line.strip() for c in callers_of(load_op)]
     assert lines[0].startswith("tw.store_tile(load(A, i, N) * 2") and lines[1] == "doubled(A, Y, i)"
+
+
+OFFSET = 4.0
+LAMBDAS = {
+    "first of a line": (lambda v: v * 2, 2.0),
+    "global": (lambda v: (v) + OFFSET, 5.0),
+    "choice while compiling": (lambda v: ((v) if OFFSET > 5 else (-v)), -1.0),
+    "choice at run time": (lambda v: (v) if tw.program_id(0) > 0 else (v + 7), 8.0),
+    "default": (lambda v, k=3.0: tw.maximum(
+        v, k), 3.0),
+    "constant": (lambda v: tw.zeros(v.shape, tw.f32), 0.0),
+    "itself": (lambda v: v, 1.0),
+}  # fmt: skip
+ON_ONE_LINE = (lambda v: v + 1, lambda v: v + 2)
+
+
+def through(function):
+    @tw.kernel
+    def kernel(X, Y):
+        x = tw.load_tile(tw.init_tile(X, [0, 0], (2, 2)))
+        tw.store_tile(function(x), tw.init_tile(Y, [0, 0], (2, 2)))
+
+    return kernel
+
+
+@tw.kernel
+def applied(X, Y, F: tw.constexpr):
+    tw.store_tile(F(tw.load_tile(tw.init_tile(X, [0, 0], (2, 2)))), tw.init_tile(Y, [0, 0], (2, 2)))
+
+
+@pytest.mark.parametrize("name", LAMBDAS)
+def test_a_lambda_is_a_helper_like_others(name):
+    function, expected = LAMBDAS[name]
+    for kernel, more in ((through(function), ()), (applied, (function,))):
+        y = np.full((2, 2), np.nan, np.float32)
+        kernel.options(target="reference")[1](np.ones((2, 2), np.float32), y, *more)
+        assert (y == expected).all()
+
+
+def test_lambdas_of_one_line_are_told_apart():
+    """By what they compute, and in the key under which code is kept on disk."""
+    kernels = [through(function) for function in ON_ONE_LINE]
+    for kernel, expected in zip(kernels, (2, 3), strict=True):
+        y = np.full((2, 2), np.nan, np.float32)
+        kernel.options(target="reference")[1](np.ones((2, 2), np.float32), y)
+        assert (y == expected).all()
+    assert kernels[0].fingerprint() != kernels[1].fingerprint()

@@ -177,3 +177,10 @@ def _kernel(tmp_path, body, parameters):
     scope: dict[str, object] = {"__name__": "elsewhere_kernel"}
     exec(compile(path.read_text(), str(path), "exec"), scope)
     return scope["kernel"]
+
+
+def test_a_float_of_python_says_why_it_is_no_integer(tmp_path):
+    body = "    tw.store_tile(n, tw.init_tile(A, [0, 0], (8, 8)))\n"
+    kernel = _kernel(tmp_path, body, "A, n")
+    text, _ = refused(kernel, np.zeros((8, 8), np.int32), 2.5)
+    assert "takes the tile's dtype, but a float never becomes an integer" in text

@@ -317,7 +317,8 @@ def _written(value: object, tile: Tile, what: str) -> SSAValue:
         found = _constant(value, tile.dtype)
     elif value.is_scalar and (value.weak or value.dtype.is_index):
         if value.weak and not tile.dtype.is_float:
-            raise _dtype_error(what, value, tile)
+            rule = "a number of Python takes the tile's dtype, but a float never becomes an integer"
+            raise _dtype_error(what, value, tile, rule)
         found = to(value, tile.dtype)
     elif value.dtype is not tile.dtype:
         raise _dtype_error(what, value, tile)
@@ -343,11 +344,13 @@ def _constant(value: Number, dtype: DType) -> Value:
         raise ArgumentError("value", getattr(error, "message", str(error))) from None
 
 
-def _dtype_error(what: str, value: Value, tile: Tile) -> ArgumentError:
+def _dtype_error(
+    what: str, value: Value, tile: Tile, rule: str = "memory ops do not convert"
+) -> ArgumentError:
     return ArgumentError(
         "value",
         f"{what} writes {describe_type(value)} to a {describe_type(tile)}",
-        rule="memory ops do not convert",
+        rule=rule,
         hint=f"convert the value: x.to(tw.{tile.dtype})",
     )
 

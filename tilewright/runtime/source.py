@@ -6,7 +6,7 @@ import ast
 import linecache
 from dataclasses import dataclass
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, TypeAlias
 
 from tilewright.diagnostics import CompileError, Location
 
@@ -32,6 +32,8 @@ class FunctionText(Kept):
     @property
     def text(self) -> str:
         """The function itself, with its decorators."""
+        if self.node.name == _LAMBDA:  # others may stand on its lines
+            return ast.unparse(self.node)
         return "".join(self.lines[first_line(self.node) - 1 : self.node.end_lineno])
 
 
@@ -43,8 +45,13 @@ def text_of(function: FunctionType) -> FunctionText:
     return found
 
 
-_trees: dict[str, tuple[list[str], dict[int, ast.FunctionDef]]] = {}
-"""Per file: the lines that were parsed, and its functions by their first line."""
+_Point: TypeAlias = tuple[int, int]
+_Place: TypeAlias = int | tuple[_Point, _Point]
+
+_trees: dict[str, tuple[list[str], dict[_Place, ast.FunctionDef]]] = {}
+"""Per file: the lines that were parsed, and its functions by first line, its lambdas by where their body stands."""
+
+_LAMBDA = "<lambda>"
 
 
 def _find(function: FunctionType) -> tuple[list[str], ast.FunctionDef]:
@@ -69,13 +76,12 @@ def _find(function: FunctionType) -> tuple[list[str], ast.FunctionDef]:
                 hint="it changed after it was imported; import it again",
             ) from None
         known = _trees[file] = (list(lines), _functions(tree))
-    node = known[1].get(code.co_firstlineno)
+    node = _the_one(code, known[1])
     if node is None or node.name != name:
         raise CompileError(
             f"{file}, line {code.co_firstlineno} does not hold the function {name}",
             rule="a kernel is compiled from the text of its function",
-            hint="the file changed after it was imported, or the function is a lambda: import it"
-            " again, or write it as a def",
+            hint="the file changed after it was imported: import it again",
         )
     return known[0], node
 
@@ -85,5 +91,35 @@ def first_line(node: ast.FunctionDef) -> int:
     return min([node.lineno, *(d.lineno for d in node.decorator_list)])
 
 
-def _functions(tree: ast.AST) -> dict[int, ast.FunctionDef]:
-    return {first_line(node): node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+def _functions(tree: ast.AST) -> dict[_Place, ast.FunctionDef]:
+    found: dict[_Place, ast.FunctionDef] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            found[first_line(node)] = node
+        elif isinstance(node, ast.Lambda):
+            body = node.body
+            returned = ast.copy_location(ast.Return(body), body)
+            # Through parse, for what a def has besides in this version of Python.
+            (made,) = ast.parse("def f(): pass").body
+            assert isinstance(made, ast.FunctionDef)
+            made.name, made.args, made.body = _LAMBDA, node.args, [returned]
+            start, end = (
+                (body.lineno, body.col_offset),
+                (body.end_lineno or 0, body.end_col_offset or 0),
+            )
+            found[start, end] = ast.copy_location(made, node)
+    return found
+
+
+def _the_one(code: CodeType, known: dict[_Place, ast.FunctionDef]) -> ast.FunctionDef | None:
+    """The function that code was made of; of lambdas the innermost around what its instructions come from."""
+    if code.co_name != _LAMBDA:
+        return known.get(code.co_firstlineno)
+    spans = [
+        ((first, start), (last, end))
+        for first, last, start, end in code.co_positions()
+        if first is not None and last is not None and start is not None and end
+    ]
+    low, high = min(a for a, _ in spans), max(b for _, b in spans)
+    around = [p for p in known if isinstance(p, tuple) and p[0] <= low and high <= p[1]]
+    return known[max(around)] if around else None

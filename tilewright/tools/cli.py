@@ -33,11 +33,11 @@ COMMANDS: dict[str, str] = {
     "run": "run a Python kernel file, one kernel of it, or an MLIR module",
     "opt": "apply passes to a module and print it",
     "compile": "compile a kernel and print any stage: IR, LLVM, assembly, object",
-    "check": "run every stage of a kernel against the reference executor",
+    "check": "compare every stage of a kernel with the reference executor",
     "show": "draw who owns what, and the stages side by side",
-    "bench": "measure Tilewright in turn with its peers",
-    "tune": "search the constexprs of a kernel, and keep the best on disk",
-    "info": "targets, devices, versions, settings, and what is missing",
+    "bench": "time Tilewright and its peers alternately",
+    "tune": "search the constexprs of a kernel and store the best on disk",
+    "info": "show targets, devices, versions and settings, and how to install what is missing",
 }
 
 EPILOG = """\
@@ -47,7 +47,7 @@ examples:
   tilewright compile examples/01_gemm.py:gemm --args 'f32[2048,2048]' 'f32[2048,2048]' \\
       'f32[2048,2048]' --emit xetile                  what the front end makes of a kernel
   tilewright opt kernel.mlir -p canonicalize,cse      passes, one after another
-  tilewright bench gemm --against torch               in turn with a peer, medians
+  tilewright bench gemm --against torch               alternately with a peer, medians
 
 `tilewright COMMAND --help` explains each command. `-` stands for standard input.
 exit codes: 0 done, 1 an error in the input, 2 wrong usage, 3 a tool or device is missing
