@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 import time
@@ -87,6 +88,61 @@ def test_a_directory_that_cannot_be_made_warns_once(tmp_path):
         warnings.simplefilter("error")
         store.put(KEY, ARTIFACTS)
     assert store.get(KEY) is None
+
+
+@pytest.mark.parametrize("umask", [0, 0o002, 0o077])
+def test_what_the_cache_makes_is_the_users_alone(tmp_path, umask):
+    store = KernelCache(tmp_path / "some" / "where" / "cache", 1 << 20)
+    before = os.umask(umask)
+    try:
+        store.put(KEY, ARTIFACTS)
+    finally:
+        os.umask(before)
+    place = entry(store, KEY)
+    modes = [stat.S_IMODE(p.stat().st_mode) for p in (place, place.parent, store.directory)]
+    assert modes == [0o600, 0o700, 0o700]
+    assert store.get(KEY) == ARTIFACTS
+
+
+FOREIGN = {
+    "entry for all": lambda e: e.chmod(0o666),
+    "entry for a group": lambda e: e.chmod(0o660),
+    "folder for all": lambda e: e.parent.chmod(0o777),
+    "cache for a group": lambda e: e.parent.parent.chmod(0o770),
+    "entry of another": lambda e: os.chown(e, 12345, -1),
+    "folder of another": lambda e: os.chown(e.parent, 12345, -1),
+    "cache of another": lambda e: os.chown(e.parent.parent, 12345, -1),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_what_others_may_have_written_is_not_used(store, name):
+    """It is code: one warning, and the kernel is compiled. An entry is replaced, a folder stays as it is."""
+    if "another" in name and os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    store.put(KEY, ARTIFACTS)
+    FOREIGN[name](entry(store, KEY))
+    with pytest.warns(RuntimeWarning, match="is not used .*(others may write|another user)"):
+        assert store.get(KEY) is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert store.get(KEY) is None
+        store.put(KEY, {"object": b"new"})
+        wanted = {"object": b"new"} if name.startswith("entry") else None
+        assert store.get(KEY) == wanted
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda p: os.symlink("/nowhere", p)])
+def test_what_is_no_file_in_the_place_of_an_entry(store, make):
+    """It is read without waiting, and replaced."""
+    store.put(KEY, ARTIFACTS)
+    entry(store, KEY).unlink()
+    make(entry(store, KEY))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert store.get(KEY) is None
+        store.put(KEY, ARTIFACTS)
+        assert store.get(KEY) == ARTIFACTS
 
 
 def test_knobs_choose_the_cache(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 from tilewright import LaunchError, UnsupportedError, knobs
 from tilewright.runtime.arrays import ArraySpec
 from tilewright.runtime.launch import Launcher
+from tilewright.targets.cuda import driver
 
 from .conftest import CopyProgram
 
@@ -269,7 +270,8 @@ class CudaArray:
     }  # fmt: skip
 
 
-def test_devices(launcher):
+def test_devices(launcher, monkeypatch):
+    monkeypatch.setattr(driver, "available", lambda: False)  # which would ask for the memory there
     x, _ = arrays()
     with pytest.raises(LaunchError, match="cpu and cuda:0"):
         launcher.launch(1, (x, CudaArray()), {})

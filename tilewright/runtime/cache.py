@@ -4,7 +4,8 @@ An entry is one file whose name is the digest of everything that its content dep
 never changes and never goes stale. It is written beside its place and renamed into it: readers see
 the whole entry or none, and two processes that compile the same kernel at once both succeed. The
 file carries a SHA-256 of its payload; an entry that does not match is deleted and counts as absent.
-Nothing in it is executed while it is read: the payload is named byte strings, no pickles.
+Nothing in it is executed while it is read: the payload is named byte strings, no pickles. The code in it is
+executed later: an entry, or a cache, that somebody else may have written is not used (`private.py`).
 
     tilewright-kernel-1\\n | 32 bytes SHA-256 | 8 bytes length of index | index (JSON) | blobs
 
@@ -25,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright import knobs
+from tilewright.runtime import private
 
 MAGIC = b"tilewright-kernel-1\n"
 SUFFIX = ".kernel"
@@ -56,16 +58,20 @@ class KernelCache:
         """The artifacts stored under ``key``, or None when there are none that are whole."""
         path = self._path(key)
         try:
-            data = path.read_bytes()
+            data = private.read(path, self.directory)
+        except private.ForeignError as error:
+            self._counts.misses += 1
+            self._warn("is not used", error)
+            return None
+        except IsADirectoryError:
+            data = b""
         except OSError:
             self._counts.misses += 1
             return None
         artifacts = unpack(data)
         if artifacts is None:
-            self._counts.corrupt += 1
             self._counts.misses += 1
-            with contextlib.suppress(OSError):
-                path.unlink()
+            self.discard(key)
             return None
         self._counts.hits += 1
         with contextlib.suppress(OSError):
@@ -77,7 +83,7 @@ class KernelCache:
         path = self._path(key)
         data = pack(artifacts)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            private.make_folders(path, self.directory)
             handle, name = tempfile.mkstemp(prefix="new-", dir=path.parent)
             try:
                 with os.fdopen(handle, "wb") as file:
@@ -88,15 +94,15 @@ class KernelCache:
                     os.unlink(name)
                 raise
         except OSError as error:
-            self._warn(error)
+            foreign = isinstance(error, private.ForeignError)
+            self._warn("is not used" if foreign else "cannot be written", error)
             return
         self._evict()
 
     def discard(self, key: str) -> None:
-        """Deletes an entry that was whole but that its target could not load."""
+        """Deletes an entry that is damaged, or that its target could not load."""
         self._counts.corrupt += 1
-        with contextlib.suppress(OSError):
-            self._path(key).unlink()
+        private.remove(self._path(key))
 
     def clear(self) -> None:
         """Deletes every entry."""
@@ -143,11 +149,11 @@ class KernelCache:
                 path.unlink()
                 total -= size
 
-    def _warn(self, error: OSError) -> None:
+    def _warn(self, what: str, error: OSError) -> None:
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f"the kernel cache {self.directory} cannot be written ({error.strerror}); kernels "
+                f"the kernel cache {self.directory} {what} ({error.strerror}); kernels "
                 f"are compiled again in every process. Set {knobs.variable('cache_dir')} to a "
                 f"directory of your own, or {knobs.variable('cache')}=0",
                 RuntimeWarning,

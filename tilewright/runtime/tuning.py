@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import dtypes, knobs
+from tilewright.runtime import private
 from tilewright.runtime.arrays import ArrayArg
 from tilewright.runtime.key import ScalarType, digest, signature_of
 from tilewright.targets.base import CompileOptions, get_target
@@ -46,7 +47,7 @@ def tuning_key(source: str, args: Sequence[ArrayArg | ScalarType], options: Comp
 def save(key: str, tuned: Tuned) -> Path:
     """Writes a result; it replaces an older one. OSError when the directory cannot be written."""
     path = _path(key)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private.make_folders(path, knobs.current().cache_path)
     content = json.dumps(
         {
             "constexprs": {name: _to_json(value) for name, value in tuned.constexprs.items()},
@@ -64,7 +65,7 @@ def save(key: str, tuned: Tuned) -> Path:
 def find(key: str) -> Tuned | None:
     """The result stored under ``key``; None when there is none that can be read."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        content = json.loads(_path(key).read_text(encoding="utf-8"))
+        content = json.loads(private.read(_path(key), knobs.current().cache_path))
         values = {str(n): _from_json(v) for n, v in content["constexprs"].items()}
         return Tuned(values, float(content["seconds"]), int(content["tried"]))
     return None

@@ -145,6 +145,11 @@ def operand(entry: Instruction, index: int, rng: np.random.Generator) -> np.ndar
     if name[1:3] == ["red", "add"]:
         dtype = np.float16 if "bf16" not in entry.name else ml_dtypes.bfloat16
         return rng.normal(size=(LANES, 2)).astype(dtype).view(np.int32)[:, 0]
+    if (
+        entry.name == "nvptx.prmt" and index == 2
+    ):  # each with one digit at least that asks for a sign
+        digits = rng.integers(-(1 << 31), 1 << 31, shape)
+        return (digits | 8 << 4 * rng.integers(0, 4, shape)).astype(np.int32)
     if kind.startswith("f"):
         positive = any(word in entry.name for word in ("lg2", "rsqrt"))
         values = rng.normal(size=shape) * np.exp2(rng.integers(-4, 5, shape))
@@ -380,3 +385,14 @@ def test_wgmma(case: tuple[Any, ...], rng: np.random.Generator) -> None:
         assert np.linalg.norm(p - q) <= (
             2.0**-8 if d == "f16" or a[0] == "e" else 2.0**-12
         ) * np.linalg.norm(q)
+
+
+def test_bytes_and_signs_that_a_selector_names() -> None:
+    """PTX ISA, prmt.b32 in its default mode: by digit 0 to 7 a byte, by 8 to 15 its sign."""
+    prmt = find("nvptx.prmt").meaning
+    a, b = 0x8A7F_1580, -0x7F01_0101  # bytes 80 15 7F 8A, FF FE FE 80
+    assert prmt(a, b, 0x3210) == [0x8A7F1580]
+    assert prmt(a, b, 0x7654) == [0x80FEFEFF]
+    assert prmt(a, b, 0xBA98) == [0xFF0000FF]
+    assert prmt(a, b, 0x0FC1) == [0x80FFFF15]
+    assert prmt(a, b, 0x7FFF3210 - (1 << 32)) == [0x8A7F1580]

@@ -248,11 +248,19 @@ declare(
 
 
 def _prmt(a: int, b: int, which: int) -> Sequence[Any]:
-    """Four bytes out of the eight of `a` (0 to 3) and `b` (4 to 7): digit i of `which` names byte i."""
-    known = (int(a) & 0xFFFFFFFF).to_bytes(4, "little") + (int(b) & 0xFFFFFFFF).to_bytes(
-        4, "little"
-    )
-    return [int.from_bytes(bytes(known[int(which) >> 4 * i & 7] for i in range(4)), "little")]
+    """Four bytes out of the eight of `a` (0 to 3) and `b` (4 to 7): digit i of `which` names byte i.
+
+    Bit 3 of a digit asks for that byte's sign in all eight bits; what is above the four digits says nothing.
+    """
+    known = (int(a) & 0xFFFFFFFF) | (int(b) & 0xFFFFFFFF) << 32
+    result = 0
+    for i in range(4):
+        digit = int(which) >> 4 * i & 15
+        byte = known >> 8 * (digit & 7) & 255
+        if digit & 8:
+            byte = 255 * (byte >> 7)
+        result |= byte << 8 * i
+    return [result]
 
 
 declare(

@@ -1,0 +1,72 @@
+"""Folders and files that nobody else can have written: what lies in them is run as this user.
+
+A folder is made for its user alone, whatever the umask. One that belongs to somebody else, or that others may write
+to, is not used, nor is such a file: :class:`ForeignError` says why. The system's administrator is trusted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+from pathlib import Path
+
+
+class ForeignError(OSError):
+    """A folder or file that others may have written."""
+
+
+def check(path: Path | str, found: os.stat_result) -> None:
+    """Raises ForeignError where what `found` describes may hold what another user wrote."""
+    if found.st_uid not in (0, os.geteuid()):
+        raise ForeignError(0, f"{path} belongs to another user ({found.st_uid})")
+    if found.st_mode & 0o022:
+        mode = stat.S_IMODE(found.st_mode)
+        raise ForeignError(0, f"others may write to {path} (mode {mode:o}); chmod go-w helps")
+
+
+def check_folders(path: Path, root: Path) -> None:
+    """Checks `root` and the folders in it on the way to `path`. OSError where one is missing."""
+    for folder in _on_the_way(path, root):
+        check(folder, os.stat(folder))
+
+
+def make_folders(path: Path, root: Path) -> None:
+    """Makes `root` and the folders in it on the way to `path`, where they are missing; checks them."""
+    root.parent.mkdir(parents=True, exist_ok=True)
+    for folder in _on_the_way(path, root):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        check(folder, os.stat(folder))
+
+
+def _on_the_way(path: Path, root: Path) -> list[Path]:
+    between = path.relative_to(root).parts[:-1]
+    return [root, *(root.joinpath(*between[: i + 1]) for i in range(len(between)))]
+
+
+def read(path: Path, root: Path) -> bytes:
+    """The content of a file in `root`. OSError where there is none; a pipe or a folder in its place is none."""
+    check_folders(path, root)
+    handle = os.open(
+        path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    )  # does not wait for a pipe's writer
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise IsADirectoryError(0, f"{path} is no file")
+        check(path, found)
+    except BaseException:
+        os.close(handle)
+        raise
+    with os.fdopen(handle, "rb") as file:
+        return file.read()
+
+
+def remove(path: Path) -> None:
+    """Takes away whatever is in the place of a file, if that is possible."""
+    with contextlib.suppress(OSError):
+        if stat.S_ISDIR(os.lstat(path).st_mode):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
