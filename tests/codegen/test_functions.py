@@ -93,6 +93,18 @@ def test_erf(level, t, rng) -> None:
     assert ulps(run("erf", x, t, "none", level), wanted) <= 2.5
 
 
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_large_angles(name, rng) -> None:
+    """f32 keeps its bound up to 2^50, where neighbours are 2^26 apart."""
+    x = np.exp2(np.concatenate([rng.uniform(13, 50, 1024), rng.uniform(48, 50, 1023)]))
+    x = np.append(np.minimum(x, 2.0**50), 1.01435746e15).astype(np.float32)
+    x *= rng.choice([-1, 1], x.shape).astype(np.float32)
+    with mpmath.workprec(200):
+        wanted = np.array([float(getattr(mpmath, name)(mpmath.mpf(float(v)))) for v in x])
+    for level in LEVELS[:: len(LEVELS) - 1]:
+        assert ulps(run(name, x, "f32", "none", level), wanted) <= 1.6
+
+
 SPECIAL = {
     "exp": [
         (np.inf, np.inf),

@@ -1,6 +1,6 @@
 """sin and cos.
 
-    x = n pi/2 + r, |r| <= pi/4        quadrant n mod 4 chooses sin r or cos r, and the sign
+    x = n pi/2 + r, |r| <= MOST        quadrant n mod 4 chooses sin r or cos r, and the sign
 
 f32 reduces in f64, which is exact enough up to |x| = 2^50; f64 subtracts pi/2 in three parts, good
 up to 2^31. Beyond that a result has no correct digits left (it is still in [-1, 1] or NaN). The
@@ -13,6 +13,9 @@ from tilewright.codegen.functions.exponential import INTEGER, ROUNDER, clamp
 from tilewright.codegen.lane_ops import Lanes
 
 TWO_OVER_PI = 0.6366197723675814
+MOST = 0.96
+"""Of |r|: pi/4, and what an error of n adds. At x = 2^50, x * 2/pi is wrong by 0.05 because 2/pi is rounded, and by as
+much again where the product is rounded before the sum. The polynomials are as good up to here."""
 PI_HALF = {
     "float": (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15),
     "double": (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33),
@@ -73,7 +76,7 @@ def _quadrant(o: Lanes, s: str, x: str, fast: bool, turn: int) -> str:
     t, i = o.type(s), INTEGER[s]
     integer = o.type(i)
     r, n = _reduce(o, s, x, fast)
-    r = clamp(o, s, r, -0.8, 0.8)
+    r = clamp(o, s, r, -MOST, MOST)
     if turn:
         n = o.op("add", integer, n, o.const(i, turn))
     z = o.op("fmul", t, r, r)
