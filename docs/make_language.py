@@ -84,12 +84,18 @@ caret and a hint. In both cases nothing has run.
 `fastmath` is on by default. It allows two things: fusing a multiplication and an addition into one rounding (FMA), and
 approximate functions (`exp`, `log`, division and the like) within stated error bounds. It does not reorder your
 additions and does not assume anything about NaN, infinities or signed zeros: `x != x` finds NaN, and compensated sums
-work. Reductions and `tile_mma` are free in their order with either setting.
+work. With it, `exp` and `exp2` give zero where the result is below 2^-126, the least normal f32; the bounds of all
+functions are in [emitter.md](emitter.md#numbers). Reductions and `tile_mma` are free in their order with either setting.
 
 ## Python in kernels
 
 - **Assignments**, also to tuples (`a, b = b, a`), augmented ones, `:=`; numbers, strings, tuples, lists, f-strings.
 - **Operators** on numbers, scalars and values, with Python's meaning: `//` and `%` round down, comparisons chain.
+  Dividing an integer scalar by zero ends the program with an error that names the line and the program on the
+  reference and cpu targets, and gives an unspecified number on GPUs. In tiles, the elements whose divisor is zero get
+  an unspecified number, and nothing fails: choose with `tw.where`, or load divisors with `padding=1` where a tile
+  overhangs its array, since the reference target reports every division by zero. The least integer divided by -1 is
+  itself on the cpu, as in numpy; the reference target reports it, and on GPUs it is unspecified.
   `and`, `or`, `not` are for scalars and short-circuit; combine masks with `&`, `|`, `^`, `~`.
 - **`if`, `elif`, `else`**, `a if c else b`: decided at compile time for constants, at run time for scalars. A name that
   is bound in both branches must have the same type in both. `return` may appear in a branch, but not inside a run-time
@@ -101,7 +107,10 @@ work. Reductions and `tile_mma` are free in their order with either setting.
 - **Calls** to functions of the language, to other kernels and to plain Python functions, which are inlined. A function
   whose arguments are all known at compile time is simply run. `len`, `min`, `max`, `abs`, `int`, `float`, `bool`,
   `isinstance`, `print` and `breakpoint` (both run on the reference target) mean what they mean in Python.
-- **Names from outside**: constants, modules, dtypes, functions, closures. They are read when the kernel is compiled.
+- **Names from outside**: constants, modules, dtypes, functions, closures, attributes of modules, classes and
+  objects. They are read when the kernel is compiled. A launch notices when one of them has changed (a constant, an
+  entry of a list, the code of a helper), and compiles the kernel again; a result of `kernel.compile` stays as it is.
+  A name that a kernel assigns is its own, as in Python: `counter += 1` does not reach a global.
 - **`assert`** is checked at compile time if possible, otherwise at run time.
 
 Not supported, and what to write instead:
