@@ -5,6 +5,9 @@ print(graph)                                                         # readable 
 """
 
 from tilewright.graph.affine import Affine, affine
+from tilewright.graph.builder import Builder
+from tilewright.graph.compiled import CompiledGraph
+from tilewright.graph.explain import Explanation
 from tilewright.graph.functions import (
     erf,
     gelu,
@@ -21,6 +24,7 @@ from tilewright.graph.functions import (
     take,
     windows,
 )
+from tilewright.graph.macro import macro_kernel
 from tilewright.graph.nodes import (
     Access,
     Axis,
@@ -44,6 +48,9 @@ __all__ = [
     "ArrayType",
     "Axis",
     "Buffer",
+    "Builder",
+    "CompiledGraph",
+    "Explanation",
     "Gather",
     "Index",
     "Operation",
@@ -59,6 +66,7 @@ __all__ = [
     "indices",
     "layer_norm",
     "load",
+    "macro_kernel",
     "matmul",
     "parse_graph",
     "relu",

@@ -73,6 +73,10 @@ class CompiledGraph:
         results = tuple(memory[name] for name in graph.results)
         return results[0] if len(results) == 1 else results
 
+    def sizes(self, *arrays: Any) -> dict[str, int]:
+        """The values of the symbols for these arrays. Raises LaunchError for arrays that do not fit the graph."""
+        return self._bind([_array(a) for a in arrays])
+
     def plan(self, **sizes: int) -> Plan:
         """Schedule and kernels for these values of the symbols."""
         missing = [s for s in self.graph.symbols if s not in sizes]

@@ -7,6 +7,7 @@ offsets first, rows and columns last), so that a transposed operand costs nothin
 from __future__ import annotations
 
 import linecache
+import re
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
@@ -15,6 +16,7 @@ from typing import Any
 from tilewright import dtypes
 from tilewright.diagnostics import UnsupportedError
 from tilewright.graph.affine import Affine
+from tilewright.graph.macro import BODIES
 from tilewright.graph.nodes import (
     GLOBAL,
     Access,
@@ -56,17 +58,19 @@ class KernelText:
 
     def kernel(self) -> Kernel:
         """The kernel that the text defines; equal texts give one kernel."""
-        return _defined(self.name, self.source)
+        words = set(re.findall(r"\w+", self.source))
+        macros = tuple((n, body) for n, body in BODIES.items() if n in words)
+        return _defined(self.name, self.source, macros)
 
 
 @cache
-def _defined(name: str, source: str) -> Kernel:
+def _defined(name: str, source: str, macros: tuple[tuple[str, Any], ...]) -> Kernel:
     import tilewright as tw
 
     file = f"<tilewright graph {name} {sha256(source.encode()).hexdigest()[:12]}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     # Text of our own making, from a validated graph: names are identifiers, everything else is printed by this file.
-    scope: dict[str, Any] = {"tw": tw, "__name__": "tilewright_graph"}
+    scope: dict[str, Any] = {"tw": tw, "__name__": "tilewright_graph", **dict(macros)}
     exec(compile(source, file, "exec"), scope)
     return scope[name]
 
@@ -249,6 +253,11 @@ class _Generator:
             return f"{name} = {self.positions(start, target.shape, axis)}.to(tw.{target.dtype})"
         text = self.expression(op, target.dtype)
         combine = op.store.combine
+        if (
+            op.op == "copy"
+            and self.graph.buffers[op.loads[0].access.buffer].dtype is not target.dtype
+        ):
+            text = f"{text}.to(tw.{target.dtype})"
         if combine is None:
             return f"{name} = {text}"
         if op.op == "mma":

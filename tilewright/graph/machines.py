@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 from tilewright import uarch
 from tilewright.passes.planner import GENERIC, Rates
+from tilewright.targets.base import CompileOptions, get_target, split_name
 
 
 @dataclass(frozen=True)
@@ -33,13 +34,14 @@ class Room:
 @cache
 def room(target: str | None) -> Room:
     """The numbers of a target: a name as of ``kernel.options(target=...)``, the CPU by default."""
-    if target in (None, "cpu", "reference"):
-        cores = os.cpu_count() or 1
-        rates = replace(GENERIC, cores=cores, product_flops=1.2e11, elementwise_bytes=2e10)
-        return Room("cpu", rates, 1 << 19, 1 << 20, 2e10, 5e-6, 1 << 20, False)
-    if target == "cuda":
-        target = "sm_90a"
-    machine = uarch.machine(target)
+    name = target or "cpu"
+    found: Any = get_target(name)
+    options = CompileOptions(target=name)
+    named = split_name(name)[1] or (found.machine(options) if hasattr(found, "machine") else None)
+    if named is None:
+        host: Any = found if hasattr(found, "rates") else get_target("cpu")
+        return Room(name, host.rates(options), 1 << 19, 1 << 20, 2e10, 5e-6, 1 << 20, False)
+    machine = uarch.machine(named)
     registers = machine.memories.get("registers")
     room = (registers.size if registers is not None else 256 << 10) // 2
     fast = machine.name.startswith("sm_90")

@@ -33,6 +33,7 @@ from tilewright.graph.affine import Affine, Extent, affine
 
 if TYPE_CHECKING:
     from tilewright.graph.compiled import CompiledGraph
+    from tilewright.graph.explain import Explanation
 
 GLOBAL: Final = "global"
 SHARED: Final = "shared"
@@ -279,6 +280,13 @@ class TiledGraph:
         from tilewright.graph.compiled import CompiledGraph
 
         return CompiledGraph(self, options, fuse)
+
+    def explain(self, target: str | None = None, **sizes: int) -> Explanation:
+        """What running it on ``target`` costs, and why it is cut as it is; `sizes` are values for its symbols."""
+        from tilewright.graph.explain import explain
+        from tilewright.graph.fuse import schedule
+
+        return explain(schedule(self.bound(sizes), target))
 
     def __str__(self) -> str:
         from tilewright.graph.text import print_graph

@@ -306,7 +306,11 @@ def cost(nest: Nest, tiling: Tiling, room: Room) -> Cost:
     ) * core_seconds
     ops = len(nest.statements) * rates.op_seconds * blocks * core_seconds
     moved = cache_bytes / room.cache_rate * core_seconds
-    seconds = max(arithmetic + ops, memory / rates.memory_bytes / rates.cores, moved) + room.launch
+    memory_seconds = memory / rates.memory_bytes / rates.cores
+    if room.registers:  # copies are asynchronous: the slowest of all decides
+        seconds = max(arithmetic + ops, memory_seconds, moved) + room.launch
+    else:
+        seconds = max(arithmetic + ops, moved) + memory_seconds + room.launch
     return Cost(flops, memory, cache_bytes, blocks, seconds)
 
 

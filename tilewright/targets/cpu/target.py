@@ -22,7 +22,7 @@ from tilewright.targets.cpu.pool import Pool, pool
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
-    from tilewright.passes.planner import Request
+    from tilewright.passes.planner import Rates, Request
 
 
 class CpuExecutable:
@@ -214,13 +214,18 @@ class CpuTarget:
 
     def resolve_auto(self, request: Request, options: CompileOptions) -> Mapping[str, Any]:
         """Values for the constexprs that a launch leaves to the planner."""
-        from tilewright.passes.planner import GENERIC, choose
+        from tilewright.passes.planner import choose
+
+        return choose(request, self.rates(options))
+
+    def rates(self, options: CompileOptions) -> Rates:
+        """What a launch is costed by on this machine."""
+        from tilewright.passes.planner import GENERIC
 
         m = machine(options.machine)
         per_core = 8e11 if m.amx else 2e9 * m.vector_bytes
         cores = options.num_threads or os.cpu_count() or 1
-        rates = replace(GENERIC, cores=cores, product_flops=per_core)
-        return choose(request, rates)
+        return replace(GENERIC, cores=cores, product_flops=per_core)
 
     def fingerprint(self, options: CompileOptions) -> str:
         return f"{machine(options.machine).key()}|{toolchain_version()}"

@@ -136,6 +136,10 @@ class CudaTarget:
         texts = {**ir, "llvm": llvm}
         return CudaExecutable(ptx.encode(), plan_of(lowered), name, remarks, lambda: texts)
 
+    def machine(self, options: CompileOptions) -> str:
+        """The name of the machine that kernels are compiled for."""
+        return machine_name(options)
+
     def resolve_auto(self, request: Request, options: CompileOptions) -> Mapping[str, Any]:
         """Values for the constexprs that a launch leaves to the planner."""
         machine_name(options)
