@@ -151,11 +151,14 @@ _LAZY: dict[str, str] = {
 
 _RENAMED = {"spec": "ArraySpec"}
 
+_PARTS = ("graph", "ops")
+"""Parts of the package with a face of their own."""
+
 
 if not TYPE_CHECKING:  # with it in sight, a type checker would accept every name
 
     def __getattr__(name: str) -> Any:
-        if name in ("graph", "ops"):  # parts of the package with a face of their own
+        if name in _PARTS:
             return importlib.import_module(f"tilewright.{name}")
         module = _LAZY.get(name)
         if module is None:
@@ -170,7 +173,7 @@ if not TYPE_CHECKING:  # with it in sight, a type checker would accept every nam
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, *_PARTS])
 
 
 __all__ = [

@@ -167,7 +167,8 @@ def test_a_grid_is_computed_without_the_compiler():
 
 
 def test_the_namespace_holds_the_language_alone():
-    assert dir(tw) == sorted(tw.__all__)
+    assert dir(tw) == sorted([*tw.__all__, "graph", "ops"])
+    assert all(hasattr(tw, name) for name in dir(tw))
 
 
 def _kernel(tmp_path, body, parameters):
