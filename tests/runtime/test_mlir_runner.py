@@ -69,6 +69,30 @@ def test_max_error_names_the_place(runner):
     )
 
 
+def test_max_error_of_narrow_arrays_that_agree_names_no_values(runner):
+    """Both arrays are of the narrow type; nothing differs, so that no place was found: what IMEX prints then."""
+    x = np.array([1, np.nan, 3], np.float16)
+    runner.print_max_error(x, x.copy())
+    assert runner.text == (
+        "Max absolute error 0 at idx=0 (i=inf, j=inf)\nMax relative error 0 at idx=0 (i=inf, j=inf)\n"
+    )
+
+
+def test_gemm_of_matrices_that_do_not_fit_says_so_and_does_nothing(runner):
+    a, b, c = np.ones((4, 8), np.float16), np.ones((4, 8), np.float16), np.ones((4, 8), np.float32)
+    runner.gemm(a, b, c)
+    runner.gemm(a, b.T, c[:, :4])
+    runner.gemm(a, b[0], c)
+    assert runner.text == (
+        "Incompatible matrix dimensions: A: [4, 8], B: [4, 8], C: [4, 8]\n"
+        "Expecting A strides to be [M, 1], B strides to be [K, 1], C strides to be [M, 1]\n"
+        "Expecting 2D memrefs, got A rank: 2, B rank: 1, C rank: 2\n"
+    )
+    assert (c == 1).all()
+    runner.gemm(a, np.ascontiguousarray(b.T), d := np.ones((4, 4), np.float32))
+    assert (d == 9).all()
+
+
 def test_random_fill_is_seeded_and_truncates(runner):
     a, b = np.zeros(1000, np.float16), np.zeros(1000, np.float16)
     runner.fill_random(a, -5.0, 5.0, True)

@@ -9,9 +9,11 @@ import ctypes as C
 import os
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -112,6 +114,14 @@ _FUNCTIONS = {
     "tw_memref_copy": ((C.c_int64, C.c_int64, C.c_void_p, C.c_int64, C.c_void_p), _copy),
 }
 _KEPT: list[object] = []
+
+
+def guarded_callbacks(guard: Callable[[Any], Any]) -> dict[str, Any]:
+    """The functions by name as C callbacks of a caller who hears of their exceptions: native code passes none on."""
+    return {
+        name: C.CFUNCTYPE(None, *parameters)(guard(function))
+        for name, (parameters, function) in _FUNCTIONS.items()
+    }
 
 
 @cache

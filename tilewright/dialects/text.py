@@ -17,6 +17,7 @@ from typing import Any
 from xdsl.context import Context
 from xdsl.dialects.builtin import (
     FileLineColLoc,
+    FloatAttr,
     IntAttr,
     IntegerAttr,
     MemRefType,
@@ -57,6 +58,9 @@ MLIRLexer._unescaped_characters_regex = re.compile(  # pyright: ignore[reportPri
 )
 
 _RESULTS = re.compile(r"%[^=\n]*=\s*")
+_WHOLE = re.compile(r"-?(?!0[xX])\d+(?![\d.eE])")
+_BEGIN = re.compile(r"(?:\s+|//[^\n]*)*+")
+"""What is before the first op of a text."""
 _OP_NAME = re.compile(r"[A-Za-z_][\w.$]*")
 
 # Ops that the RFCs write without their dialect, or with its name in capitals.
@@ -111,7 +115,11 @@ class LocatingParser(Parser):
 
     def parse_module(self, allow_implicit_module: bool = True) -> ModuleOp:
         try:
-            return super().parse_module(allow_implicit_module)
+            module = super().parse_module(allow_implicit_module)
+            if isinstance(module.location, UnknownLoc):
+                begin = _BEGIN.match(self._source.text)
+                module.location = self._place(begin.end() if begin else 0)
+            return module
         except ParseError:
             if self._current_token.kind == MLIRTokenKind.EOF and self._only_aliases:
                 return ModuleOp([])  # as in MLIR, a text without ops is an empty module
@@ -161,6 +169,18 @@ class LocatingParser(Parser):
             attr_or_dialect_name = f"xetile.{attr_or_dialect_name}"
         return super()._parse_extended_type_or_attribute(attr_or_dialect_name, is_type)
 
+    def parse_optional_builtin_int_or_float_attr(self) -> IntegerAttr | FloatAttr | None:
+        start = self.pos
+        value = super().parse_optional_builtin_int_or_float_attr()
+        whole = _WHOLE.match(self._source.text, start)
+        if whole is not None and isinstance(value, FloatAttr):
+            self.raise_error(
+                f"unexpected decimal integer literal for a floating point value: {whole[0]}.0 is one",
+                start,
+                whole.end(),
+            )
+        return value
+
     def parse_operation(self) -> Operation:
         start = self.pos
         # As in MLIR, an op stands where its name stands, after its results.
@@ -176,9 +196,12 @@ class LocatingParser(Parser):
             rule = _rule(error)
             raise CompileError(f"{told}{rule}", location=where, hint=hint_for(rule)) from error
         if isinstance(operation.location, UnknownLoc):
-            line, column = self._source.position(start)
-            operation.location = FileLineColLoc(self._filename, IntAttr(line), IntAttr(column))
+            operation.location = self._place(start)
         return operation
+
+    def _place(self, offset: int) -> FileLineColLoc:
+        line, column = self._source.position(offset)
+        return FileLineColLoc(self._filename, IntAttr(line), IntAttr(column))
 
     def _get_op_by_name(self, name: str) -> type[Operation]:
         for candidate in _candidates(name):
@@ -363,7 +386,12 @@ def _locate(module: Operation, error: Exception, source: SourceText | None) -> V
             operation.verify(verify_nested_ops=False)
         except Exception as structural:
             return _verify_error(operation, structural, source)
-    return VerifyError(_reason(error))
+    for operation in reversed(operations):  # those inside before those around them
+        try:
+            operation.verify()
+        except Exception as around:
+            return _verify_error(operation, around, source)
+    return _verify_error(module, error, source)
 
 
 def _verify_error(operation: Operation, error: Exception, source: SourceText | None) -> VerifyError:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes as C
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -22,6 +22,20 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
+from xdsl.dialects import func
+from xdsl.dialects.builtin import (
+    BFloat16Type,
+    Float16Type,
+    Float32Type,
+    Float64Type,
+    IndexType,
+    IntegerType,
+    MemRefType,
+    UnrankedMemRefType,
+)
+from xdsl.ir import Attribute
+
+from tilewright.diagnostics import CompileError, UnsupportedError, error_at
 
 Array = NDArray[Any]
 
@@ -42,7 +56,7 @@ ELEMENT: Final[dict[str, np.dtype[Any]]] = {
 class RunnerFunction:
     """One function of the library.
 
-    `arguments`: an element type of `ELEMENT` for an unranked memref of it, or "f32", "i1".  `result`: "f64" or "".
+    `arguments`: an element type of `ELEMENT` for an unranked memref of it, or "f32", "i1".  `result`: "f64", "i1", "".
     """
 
     name: str
@@ -80,12 +94,13 @@ class Runner:
 
     def print_all_close(self, got: Array, expected: Array) -> None:
         """|got - expected| <= 1e-4 + 1e-3 |expected| in f32, over the elements that both have."""
-        left, right = _f32(got), _f32(expected)
-        count = min(left.size, right.size)
-        left, right = left[:count], right[:count]
-        with np.errstate(invalid="ignore", over="ignore"):
-            far = np.abs(left - right) > np.float32(1e-4) + np.float32(1e-3) * np.abs(right)
-        self._verdict(far, left, right, got, expected)
+        left, right = _pair(got, expected)
+        self._verdict(_far(left, right), left, right, got, expected)
+
+    def all_close(self, got: Array, expected: Array) -> bool:
+        """The verdict of `print_all_close`, not printed."""
+        left, right = _pair(got, expected)
+        return not _far(left, right).any()
 
     def print_all_equal(self, got: Array, expected: Array) -> None:
         left, right = got.ravel(), expected.ravel()
@@ -109,17 +124,17 @@ class Runner:
         self.write(f"[ALLCLOSE: {'FALSE' if reason else 'TRUE'}]\n")
 
     def print_max_error(self, got: Array, expected: Array) -> None:
-        left, right = _f32(got), _f32(expected)
-        count = min(left.size, right.size)
-        left, right = left[:count], right[:count]
+        """The largest errors, in f64; NaN is none. Where nothing differs, the place is 0 and its values inf."""
+        left, right = (x.astype(np.float64) for x in _pair(got, expected))
         with np.errstate(all="ignore"):
             absolute = np.abs(left - right)
-            relative = absolute / np.maximum(np.abs(left), np.abs(right))
+            relative = absolute / np.fmax(np.abs(left), np.abs(right))
         for kind, values in (("absolute", absolute), ("relative", relative)):
             known = np.nan_to_num(values, nan=0.0, posinf=np.inf)
-            at = int(np.argmax(known)) if count else 0
-            i, j = (left[at], right[at]) if count else (0.0, 0.0)
-            largest = known[at] if count else 0.0
+            at, largest, i, j = 0, 0.0, np.inf, np.inf
+            if known.any():
+                at = int(np.argmax(known))
+                largest, i, j = known[at], left[at], right[at]
             self.write(f"Max {kind} error {largest:g} at idx={at} (i={i:g}, j={j:g})\n")
 
     def fill(self, a: Array, value: float) -> None:
@@ -131,12 +146,30 @@ class Runner:
 
     def gemm(self, a: Array, b: Array, c: Array) -> None:
         """C += A B in f32."""
-        c += (a.astype(np.float32) @ b.astype(np.float32)).astype(c.dtype)
+        if self._multiplies(a, b, c):
+            c += a.astype(np.float32) @ b.astype(np.float32)
 
     def gemm_rounded(self, a: Array, b: Array, c: Array) -> None:
         """C += A B in f32, the sum rounded to f16."""
-        total = c + a.astype(np.float32) @ b.astype(np.float32)
-        c[...] = total.astype(np.float16).astype(c.dtype)
+        if self._multiplies(a, b, c):
+            c[...] = (c + a.astype(np.float32) @ b.astype(np.float32)).astype(np.float16)
+
+    def _multiplies(self, a: Array, b: Array, c: Array) -> bool:
+        """Whether these are dense matrices that fit; what the real library prints where they are not."""
+        named = list(zip("ABC", (a, b, c), strict=True))
+        if any(x.ndim != 2 for x in (a, b, c)):
+            ranks = ", ".join(f"{name} rank: {x.ndim}" for name, x in named)
+            self.write(f"Expecting 2D memrefs, got {ranks}\n")
+        elif (a.shape[1], a.shape[0], b.shape[1]) != (b.shape[0], *c.shape):
+            sizes = ", ".join(f"{name}: [{x.shape[0]}, {x.shape[1]}]" for name, x in named)
+            self.write(f"Incompatible matrix dimensions: {sizes}\n")
+        elif any(x.strides != (x.shape[1] * x.itemsize, x.itemsize) for x in (a, b, c)):
+            self.write(
+                "Expecting A strides to be [M, 1], B strides to be [K, 1], C strides to be [M, 1]\n"
+            )
+        else:
+            return True
+        return False
 
     random_dtypes: Final = (
         "f16",
@@ -175,7 +208,11 @@ class Runner:
             ),
             RunnerFunction("printAllcloseI32", ("I32", "I32"), self.print_all_equal),
             *(
-                RunnerFunction(f"printMaxError{t}", (t, "F32"), self.print_max_error)
+                RunnerFunction(f"allclose{t}", (t, "F32"), self.all_close, "i1")
+                for t in ("F32", "F16", "BF16")
+            ),
+            *(
+                RunnerFunction(f"printMaxError{t}", (t, t), self.print_max_error)
                 for t in ("F32", "F16", "BF16")
             ),
             *(
@@ -194,6 +231,73 @@ class Runner:
             RunnerFunction("rtclock", (), self.clock, "f64"),
         ]
         return {function.name: function for function in table}
+
+
+_TYPES: Final[dict[str, tuple[type[Attribute], int]]] = {
+    "F64": (Float64Type, 0),
+    "F32": (Float32Type, 0),
+    "F16": (Float16Type, 0),
+    "BF16": (BFloat16Type, 0),
+    **{f"I{width}": (IntegerType, width) for width in (64, 32, 16, 8)},
+}
+"""The MLIR type of each element of `ELEMENT`: its class, and its width where it is an integer."""
+
+_SCALARS: Final = {"f32": Float32Type(), "f64": Float64Type(), "i1": IntegerType(1)}
+
+
+def called_function(op: func.CallOp, library: Mapping[str, RunnerFunction]) -> RunnerFunction:
+    """The function of the library that a call means.
+
+    A function reads memory by the element type in its name: a program that passes another one would have it
+    print garbage, or write beyond the array.  A ranked memref counts as an unranked one.
+
+    Raises:
+        UnsupportedError: there is none of that name.
+        CompileError: its arguments or results have other types than those passed, at the call.
+    """
+    name = op.callee.string_value()
+    function = library.get(name)
+    if function is None:
+        raise error_at(
+            op,
+            f"@{name} is declared, not defined, and the runner's library has no such function",
+            kind=UnsupportedError,
+            hint=f"it has: {', '.join(sorted(library))}",
+        )
+    takes = [_SCALARS.get(kind, kind) for kind in function.arguments]
+    gives = [_SCALARS[function.result]] if function.result else []
+    given = list(op.operand_types)
+    if (
+        len(given) != len(takes)
+        or not all(map(_fits, given, takes))
+        or list(op.result_types) != gives
+    ):
+        listed = ", ".join(str(t) if isinstance(t, Attribute) else _unranked(t) for t in takes)
+        results = ", ".join(map(str, gives))
+        raise error_at(
+            op,
+            f"@{name} of the runner's library is ({listed}) -> ({results}), but the program has it as "
+            f"({', '.join(map(str, given))}) -> ({', '.join(map(str, op.result_types))})",
+            rule="a function of the library reads memory by the element type in its name",
+            kind=CompileError,
+        )
+    return function
+
+
+def _fits(given: Attribute, wanted: Attribute | str) -> bool:
+    if isinstance(wanted, Attribute):
+        return given == wanted
+    if not isinstance(given, MemRefType | UnrankedMemRefType):
+        return False
+    element, (kind, width) = given.element_type, _TYPES[wanted]
+    if isinstance(element, IndexType):
+        return width == 64
+    return isinstance(element, kind) and (not width or element.width.data == width)  # pyright: ignore
+
+
+def _unranked(element: str) -> str:
+    kind, width = _TYPES[element]
+    return f"memref<*x{IntegerType(width) if width else kind()}>"
 
 
 def native(function: RunnerFunction, fail: Callable[[BaseException], Any] | None = None) -> Any:
@@ -215,7 +319,8 @@ def native(function: RunnerFunction, fail: Callable[[BaseException], Any] | None
                 raise
             return fail(error)
 
-    return C.CFUNCTYPE({"": None, "f64": C.c_double}[function.result], *kinds)(wrapper)
+    results = {"": None, "f64": C.c_double, "i1": C.c_bool}
+    return C.CFUNCTYPE(results[function.result], *kinds)(wrapper)
 
 
 def array_at(rank: int, descriptor: int, dtype: np.dtype[Any]) -> Array:
@@ -245,6 +350,18 @@ def _argument(kind: str, values: Iterator[Any]) -> Any:
 
 def _f32(a: Array) -> NDArray[np.float32]:
     return a.ravel().astype(np.float32)
+
+
+def _pair(got: Array, expected: Array) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Both as f32, the elements that both have."""
+    left, right = _f32(got), _f32(expected)
+    count = min(left.size, right.size)
+    return left[:count], right[:count]
+
+
+def _far(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.bool_]:
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.abs(left - right) > np.float32(1e-4) + np.float32(1e-3) * np.abs(right)
 
 
 def _cast(values: Any, dtype: np.dtype[Any]) -> Array:

@@ -7,13 +7,23 @@ loading the plug-in of stock `xdsl-opt`.
 
 from functools import cache
 
-from tilewright.dialects.upstream import arith, builtin, flow, func, gpu, memref, scf, vector
+from tilewright.dialects.upstream import (
+    arith,
+    builtin,
+    flow,
+    func,
+    gpu,
+    memref,
+    scf,
+    subview,
+    vector,
+)
 
 
 @cache
 def complete() -> None:
     """Completes the stock dialects, once per process."""
-    for part in (builtin, func, arith, gpu, memref, scf, vector, flow):
+    for part in (builtin, func, arith, gpu, memref, subview, scf, vector, flow):
         part.complete()
 
 

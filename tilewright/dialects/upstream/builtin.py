@@ -1,9 +1,11 @@
-"""builtin: elements of dense attributes.
+"""builtin: elements of dense attributes, extents of vectors, floats that have no form here.
 
 `dense<0xFF800000> : vector<8xf32>` gives the bits of the elements (-inf), as a scalar's
 hexadecimal literal does; stock xDSL reads it as the number 4286578688. `dense<[0.0, -0.0]>` is no
 splat, although its elements compare equal. And a splat costs one element: stock xDSL checks and packs
 each copy, a second for `dense<5> : memref<1024x1024xi32>`.
+
+A vector has elements, as MLIR says; numbers of f80 and f128, which stock xDSL reads but cannot write, are refused.
 """
 
 from __future__ import annotations
@@ -13,8 +15,17 @@ from itertools import repeat
 from operator import is_
 from typing import Any
 
-from xdsl.dialects.builtin import AnyFloat, DenseIntOrFPElementsAttr
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    DenseIntOrFPElementsAttr,
+    Float80Type,
+    Float128Type,
+    FloatAttr,
+    VectorType,
+)
+from xdsl.ir import Attribute
 from xdsl.parser import AttrParser
+from xdsl.utils.exceptions import VerifyException
 
 # The stock parser keeps an element's class private, and it is the only place to decode one.
 _Element: Any = AttrParser._TensorLiteralElement  # pyright: ignore[reportPrivateUsage]
@@ -34,6 +45,7 @@ _from_list: Any = DenseIntOrFPElementsAttr.from_list
 
 
 def _dense(type: Any, data: Sequence[Any]) -> DenseIntOrFPElementsAttr:
+    _check_width(type.element_type)
     # The same object throughout: equal numbers will not do, 0.0 equals -0.0.
     if len(data) > 1 and all(map(is_, data, repeat(data[0]))):
         data = data[:1]
@@ -47,7 +59,29 @@ def _is_splat(self: DenseIntOrFPElementsAttr) -> bool:
     return bool(data) and data == data[:size] * (len(data) // size)
 
 
+def _check_width(type: Attribute) -> None:
+    if isinstance(type, Float80Type | Float128Type):
+        raise VerifyException(
+            f"has a number of type {type}, wider than f64, which has no form here"
+        )
+
+
+_verify_vector: Any = VectorType.verify
+
+
+def _verify_extents(self: VectorType) -> None:
+    _verify_vector(self)
+    for extent in self.get_shape():
+        if extent < 1:
+            raise VerifyException(
+                f"vector types must have positive constant sizes but got {extent}"
+            )
+
+
 def complete() -> None:
+    number: Any = FloatAttr
+    number.verify = lambda self: _check_width(self.type)
+    VectorType.verify = _verify_extents
     _Element.to_type = _to_type
     stock: Any = DenseIntOrFPElementsAttr
     stock.from_list = staticmethod(_dense)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects import affine, cf, gpu, memref, scf
-from xdsl.ir import Attribute, Block, SSAValue
+from xdsl.dialects import affine, cf, func, gpu, memref, scf
+from xdsl.dialects.builtin import UnregisteredOp
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.traits import SymbolTable
 from xdsl.utils.exceptions import VerifyException
 
@@ -129,11 +130,28 @@ def _verify_return(op: gpu.ReturnOp) -> None:
 
 
 def _verify_launch(op: gpu.LaunchFuncOp) -> None:
-    """A kernel that is not there is told where the launch is compiled: it may stand in another file."""
+    """A module that says it holds kernels has those that it launches; others may stand in another file."""
     kernel = SymbolTable.lookup_symbol(op, op.kernel)
+    if kernel is None and _holds_kernels(op):
+        raise VerifyException(f"kernel function '{op.kernel}' is undefined")
     if isinstance(kernel, gpu.FuncOp):
         _same([v.type for v in op.kernelOperands], kernel.function_type.inputs.data,
               f"kernel @{kernel.sym_name.data}, whose arguments are")  # fmt: skip
+
+
+def _holds_kernels(op: Operation) -> bool:
+    above = op.parent_op()
+    while above is not None and "gpu.container_module" not in above.attributes:
+        above = above.parent_op()
+    return above is not None
+
+
+def _verify_place(op: func.FuncOp | memref.GlobalOp) -> None:
+    above = op.parent_op()
+    if above is None or isinstance(above, UnregisteredOp):
+        return
+    if not above.has_trait(SymbolTable):
+        raise VerifyException(f"stands in a '{above.name}', but a symbol stands in a module")
 
 
 def _verify_get_global(op: memref.GetGlobalOp) -> None:
@@ -163,3 +181,5 @@ def complete() -> None:
     add_verifier(gpu.ReturnOp, _verify_return)
     add_verifier(gpu.LaunchFuncOp, _verify_launch)
     add_verifier(memref.GetGlobalOp, _verify_get_global)
+    for op in (func.FuncOp, memref.GlobalOp):
+        add_verifier(op, _verify_place)

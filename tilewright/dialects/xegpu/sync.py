@@ -102,8 +102,8 @@ class InitNbarrierOp(IRDLOperation):
 
     name = "xegpu.init_nbarrier"
 
-    nbarrier_id = operand_def(Attribute)
-    participant_thread_num = operand_def(Attribute)
+    nbarrier_id = operand_def(IntegerType)
+    participant_thread_num = operand_def(IntegerType)
     result = result_def(NbarrierType)
 
     def __init__(self, nbarrier_id: Value, participant_thread_num: Value):

@@ -15,7 +15,7 @@ Asynchronous tokens order ops that are in program order anyway, and vanish.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -52,8 +52,12 @@ class Launch:
     """Whether nothing reads what the launch computes, so that a repetition of it may be left out."""
 
 
-def host_to_calls(module: ModuleOp, library: Collection[str]) -> list[Launch]:
-    """Rewrite every host function in place; `library` names the runtime functions that calls may reach."""
+Library = Callable[[func.CallOp], object]
+"""Raises where the runtime has no function for a call of one that is not defined, or one of other types."""
+
+
+def host_to_calls(module: ModuleOp, library: Library) -> list[Launch]:
+    """Rewrite every host function in place; `library` refuses calls that the runtime cannot answer."""
     launches: list[Launch] = []
     for function in [f for f in module.body.block.ops if isinstance(f, func.FuncOp)]:
         if function.is_declaration:
@@ -66,9 +70,7 @@ def host_to_calls(module: ModuleOp, library: Collection[str]) -> list[Launch]:
     return launches
 
 
-def _rewrite(
-    op: Operation, library: Collection[str], launches: list[Launch], module: ModuleOp
-) -> None:
+def _rewrite(op: Operation, library: Library, launches: list[Launch], module: ModuleOp) -> None:
     match op:
         case gpu.AllocOp():
             _alloc(op)
@@ -147,18 +149,11 @@ def _launch(op: gpu.LaunchFuncOp, launches: list[Launch]) -> None:
     _replace(op, [*casts.values(), mach.CallOp(symbol, [*sizes, *operands])])
 
 
-def _library_call(op: func.CallOp, library: Collection[str]) -> None:
-    name = op.callee.string_value()
-    if name not in library:
-        raise error_at(
-            op,
-            f"@{name} is declared, not defined, and the runner's library has no such function",
-            kind=UnsupportedError,
-            hint=f"it has: {', '.join(sorted(library))}",
-        )
+def _library_call(op: func.CallOp, library: Library) -> None:
+    library(op)
     casts = {v: _unranked(v) for v in op.arguments if isinstance(v.type, MemRefType)}
     operands = [casts[v].dest if v in casts else v for v in op.arguments]
-    call = mach.CallOp(HOST + name, operands, [r.type for r in op.results])
+    call = mach.CallOp(HOST + op.callee.string_value(), operands, [r.type for r in op.results])
     _replace(op, [*casts.values(), call], list(call.results))
 
 

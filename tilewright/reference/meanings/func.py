@@ -5,6 +5,7 @@ A function that is only declared is looked for in the runner's library (`runtime
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,12 @@ from xdsl.dialects import func
 from xdsl.dialects.builtin import SymbolRefAttr
 from xdsl.ir import Operation
 
-from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.reference.memory import array_at
 from tilewright.reference.program import Builder, find_symbol, is_declaration
 from tilewright.reference.registry import control
 from tilewright.reference.site import Site
 from tilewright.reference.values import MemRefValue
-from tilewright.runtime.mlir_runner import ELEMENT
+from tilewright.runtime.mlir_runner import ELEMENT, called_function
 
 
 @control("func.call")
@@ -34,18 +34,9 @@ def call(builder: Builder, op: func.CallOp) -> None:
 
 def library_call(site: Site, op: func.CallOp, *operands: Any) -> Any:
     """A function of the runner's library, on the caller's arrays."""
-    name = op.callee.string_value()
-    library = site.machine.context.library
-    if name not in library:
-        raise error_at(
-            op,
-            f"@{name} is declared, not defined, and the runner's library has no such function",
-            kind=UnsupportedError,
-            hint=f"it has: {', '.join(sorted(library))}",
-        )
-    function = library[name]
+    function = called_function(op, site.machine.context.library)
     arguments = [
-        _array(value, ELEMENT[kind]) if kind in ELEMENT else np.asarray(value).flat[0].item()
+        _array(site, value, ELEMENT[kind]) if kind in ELEMENT else np.asarray(value).flat[0].item()
         for kind, value in zip(function.arguments, operands, strict=True)
     ]
     arrays = [a for a in arguments if isinstance(a, np.ndarray)]
@@ -53,9 +44,10 @@ def library_call(site: Site, op: func.CallOp, *operands: Any) -> Any:
     result = function.call(*arguments)
     for array, old in zip(arrays, before, strict=False):
         # What a function fills is written; an array that it only reads stays as it is.
-        if name.startswith("fill") or array.tobytes() != old.tobytes():
+        if function.name.startswith("fill") or array.tobytes() != old.tobytes():
             _note_written(site, array)
-    return np.array([result], np.float64) if function.result else None
+    kinds = {"f64": np.float64, "i1": np.bool_}
+    return np.array([result], kinds[function.result]) if function.result else None
 
 
 def _note_written(site: Site, array: np.ndarray[Any, Any]) -> None:
@@ -67,11 +59,23 @@ def _note_written(site: Site, array: np.ndarray[Any, Any]) -> None:
         site.note_elements(places[None], np.ones((1, places.size), bool), array.itemsize, "write")
 
 
-def _array(value: MemRefValue, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """The numpy view of a memref of host code, which has one instance."""
+def _array(site: Site, value: MemRefValue, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """The numpy view of a memref of host code, which has one instance; all of it must be allocated."""
     base = int(value.base[0]) + int(value.offset[0]) * dtype.itemsize
-    shape = tuple(int(n[0]) for n in value.sizes)
+    shape = tuple(max(int(n[0]), 0) for n in value.sizes)
     strides = tuple(int(s[0]) * dtype.itemsize for s in value.strides)
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
+    low = base + sum(min(r, 0) for r in reach)
+    high = base + sum(max(r, 0) for r in reach) + dtype.itemsize
+    known = -(2**63) <= low <= high < 2**63
+    memory = site.machine.context.memory
+    if not known or memory.locate(np.array([low]), np.array([high]))[0] < 0:
+        site.report(
+            "error", "out of bounds", f"{site.op.name} passes a memref that reaches outside"
+        )
+        return np.zeros(shape if prod(shape) < 1 << 20 else (0,) * len(shape), dtype)
     return array_at(base, shape, strides, dtype)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from math import prod
 from typing import Any, cast
 
 import numpy as np
@@ -77,6 +78,10 @@ def alloc(site: Site, op: Operation, *operands: Any) -> Any:
     type = memref_type(op.results[0])
     dynamic = iter([value for value in operands if isinstance(value, np.ndarray)])
     sizes = [next(dynamic) if e < 0 else scalar(e) for e in type.get_shape()]
+    if any((size < 0).any() for size in sizes):
+        least = min(int(size.min()) for size in sizes)
+        site.report("error", "alloc", f"{op.name} of an extent of {least}")
+        sizes = [np.maximum(size, 0) for size in sizes]
     strides = static_strides(op, type)
     row_major = list(accumulate([scalar(1), *sizes[:0:-1]], np.multiply))[::-1] if sizes else []
     whole = [m if s is None else scalar(s) for s, m in zip(strides, row_major, strict=True)]
@@ -86,6 +91,8 @@ def alloc(site: Site, op: Operation, *operands: Any) -> Any:
     empty = any((extent == 0).any() for extent in sizes)
     itemsize = numerics.numpy_type(type).itemsize
     size = 0 if empty else int(reach.max()) * itemsize
+    if prod(n for n in type.get_shape() if n > 0) * itemsize > 1 << 47:
+        raise error_at(op, f"{op.name} of more bytes than there are addresses")
     name = f"the buffer of {op.name}"
     if memory_space(type) == SHARED:
         base = site.allocate_shared(size, itemsize, name)
@@ -333,7 +340,9 @@ def copy(site: Site, op: Operation, *operands: Any) -> Any:
         base = ref.base + dtype.itemsize * ref.offset
         return access.Boxes(base, ref.sizes, ref.strides, zeros, shape)
 
-    if all(shape):
+    if shape != tuple(int(size[0]) for size in target.sizes):
+        site.report("error", "copy", f"{op.name} copies between shapes that differ")
+    elif all(shape):
         access.store_boxes(site, boxes(target), access.load_boxes(site, boxes(source), dtype, 0))
     return None
 

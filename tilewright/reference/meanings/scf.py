@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from xdsl.dialects import scf
+from xdsl.ir import Operation, SSAValue
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects.upstream.scf import ForallOp
@@ -19,16 +20,10 @@ def for_(builder: Builder, op: scf.ForOp) -> None:
     counter, *carried = op.body.block.args
     head, body, after = Segment(), Segment(), Segment()
 
-    def check_step(group: Group) -> None:
-        if (group.get(op.step) <= 0).any():
-            group.site.op = op
-            group.site.report("error", "loop", "scf.for needs a step above zero")
-            group.set(op.step, np.maximum(group.get(op.step), 1))
-
     def advance(group: Group) -> None:
         group.set(counter, group.get(counter) + group.get(op.step))
 
-    builder.step(check_step)
+    builder.step(lambda group: _check_step(group, op, op.step))
     builder.move([op.lb, *op.iter_args], [counter, *carried])
     builder.jump(head)
     builder.start(head)
@@ -40,6 +35,13 @@ def for_(builder: Builder, op: scf.ForOp) -> None:
     builder.jump(head)
     builder.start(after)
     builder.move(carried, op.results)
+
+
+def _check_step(group: Group, op: Operation, step: SSAValue) -> None:
+    if (group.get(step) <= 0).any():
+        group.site.op = op
+        group.site.report("error", "loop", f"{op.name} needs a step above zero")
+        group.set(step, np.maximum(group.get(step), 1))
 
 
 @control("scf.if")
@@ -120,6 +122,8 @@ def parallel(builder: Builder, op: scf.ParallelOp) -> None:
                 inner = builder.single_block(region)
                 builder.move(inner.operands, [result])
 
+    for step in op.step:
+        builder.step(lambda group, step=step: _check_step(group, op, step))
     counters = op.body.block.args
     builder.nest(list(zip(counters, op.lowerBound, op.upperBound, op.step, strict=True)), body)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes as C
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,16 +26,18 @@ from xdsl.ir import Attribute
 
 from tilewright.codegen import emit_module
 from tilewright.codegen.jit import LoadedObject, compile_object
+from tilewright.codegen.support import guarded_callbacks
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import make_context
 from tilewright.dtypes import from_mlir, from_name
 from tilewright.passes.affine_to_scf import affine_to_scf
+from tilewright.passes.host.checks import UNDEFINED, Check, host_checks
 from tilewright.passes.host.jam import jam_loops
 from tilewright.passes.host.memory import Memory
 from tilewright.passes.host.parallel import share_loops
 from tilewright.passes.host.to_calls import HOST, POISON, Launch, host_to_calls
 from tilewright.passes.host.unread_launches import mark_unread_launches
-from tilewright.runtime.mlir_runner import Runner, array_at, array_of, native
+from tilewright.runtime.mlir_runner import Runner, array_at, array_of, called_function, native
 from tilewright.runtime.program.entry import RANDOM, call_entry, choose_entry
 from tilewright.runtime.program.heap import Heap
 from tilewright.runtime.program.kernels import Kernels
@@ -76,7 +78,7 @@ class Program:
         self._entry = call_entry(host, choose_entry(host, entry), say)
         if not every_launch:
             mark_unread_launches(host)
-        launches = host_to_calls(host, table)
+        launches = host_to_calls(host, lambda call: called_function(call, table))
         for function in table.values():
             self._export(HOST + function.name, native(function, fail))
         self._export(POISON, _poison_callback(fail, 0 if zeroed else 255))
@@ -92,6 +94,10 @@ class Program:
             self._export(loop.call, sharing.callback(loop, lambda run: _guarded(run, fail)))
         for function in host.body.block.ops:
             jam_loops(function, memory)
+        checks = host_checks(host)
+        self._export(UNDEFINED, _undefined_callback(checks, fail))
+        for name, callback in guarded_callbacks(lambda run: _guarded(run, fail)).items():
+            self._export(name, callback)
         try:
             text = emit_module(host, target)
         except UnsupportedError as error:
@@ -206,6 +212,15 @@ def _poison_callback(fail: Fail, byte: int) -> Any:
         C.memset(address, byte, size)
 
     return C.CFUNCTYPE(None, C.c_void_p, C.c_int64)(_guarded(poison, fail))
+
+
+def _undefined_callback(checks: Sequence[Check], fail: Fail) -> Any:
+    """What the checks of host code call: the program ends with the message of one of them."""
+
+    def undefined(number: int, value: int) -> None:
+        raise checks[number].error(value)
+
+    return C.CFUNCTYPE(None, C.c_int64, C.c_int64)(_guarded(undefined, fail))
 
 
 def _allocate_callback(heap: Heap, fail: Fail) -> Any:

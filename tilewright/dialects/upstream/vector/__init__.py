@@ -1,8 +1,9 @@
-"""vector: the ops that stock xDSL lacks, and the format of `vector.print`."""
+"""vector: the ops and rules that stock xDSL lacks, and the format of `vector.print`."""
 
 from xdsl.dialects.vector import Vector
 
 from tilewright.dialects.upstream.complete import add_ops
+from tilewright.dialects.upstream.vector import rules
 from tilewright.dialects.upstream.vector.compute import ContractionOp, MultiReductionOp
 from tilewright.dialects.upstream.vector.memory import GatherOp, ScatterOp, complete_print
 from tilewright.dialects.upstream.vector.shapes import (
@@ -33,6 +34,7 @@ NEW_OPS = (
 
 def complete() -> None:
     complete_print()
+    rules.complete()
     add_ops(Vector, NEW_OPS)
 
 

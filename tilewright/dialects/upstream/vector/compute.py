@@ -27,7 +27,9 @@ from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.upstream.arith import element
 from tilewright.dialects.upstream.vector.common import vector_of
+from tilewright.dialects.upstream.vector.rules import check_kind
 
 
 @irdl_op_definition
@@ -75,6 +77,7 @@ class MultiReductionOp(IRDLOperation):
     def verify_(self) -> None:
         source = vector_of(self.source)
         shape = source.get_shape()
+        check_kind(self.kind, source.element_type)
         if any(not 0 <= dim < len(shape) for dim in self.dims):
             raise VerifyException("reduction dimension out of range")
         kept = [extent for dim, extent in enumerate(shape) if dim not in self.dims]
@@ -182,6 +185,7 @@ class ContractionOp(IRDLOperation):
                 raise VerifyException(f"expected indexing map {position} to have {rank} outputs")
         if self.acc.type != self.result.type:
             raise VerifyException("accumulator and result must have the same type")
+        check_kind(self.kind, element(self.acc.type))
 
     @classmethod
     def parse(cls, parser: Parser) -> ContractionOp:

@@ -1,0 +1,110 @@
+"""memref.subview: its result is the part that it names, and the part lies inside, as MLIR's verifier has it.
+
+    memref.subview %m[1, 0] [2, 4] [1, 2] : memref<4x8xf32> to memref<2x4xf32, strided<[8, 2], offset: 8>>
+
+What the text states is checked here; numbers that are known at run time alone, by host code when it runs
+(`passes/host/checks.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects import memref
+from xdsl.dialects.builtin import DYNAMIC_INDEX as DYNAMIC
+from xdsl.dialects.builtin import MemRefType
+from xdsl.utils.exceptions import VerifyException
+
+from tilewright.dialects.upstream.complete import add_verifier
+from tilewright.dialects.upstream.memref import kept_dimensions, strided_form
+
+
+def static_parts(op: memref.SubviewOp) -> tuple[list[int], list[int], list[int]]:
+    """Offsets, sizes and strides as written, `DYNAMIC_INDEX` where a value gives them."""
+    offsets, sizes, strides = (
+        [int(v) for v in part.get_values()]
+        for part in (op.static_offsets, op.static_sizes, op.static_strides)
+    )
+    return offsets, sizes, strides
+
+
+def _verify(op: memref.SubviewOp) -> None:
+    source, result = op.source.type, op.result.type
+    assert isinstance(source, MemRefType) and isinstance(result, MemRefType)
+    shape = source.get_shape()
+    offsets, sizes, strides = static_parts(op)
+    for name, part in (("offset", offsets), ("size", sizes), ("stride", strides)):
+        if len(part) != len(shape):
+            raise VerifyException(f"expected {len(shape)} {name} values, got {len(part)}")
+    for axis, numbers in enumerate(zip(offsets, sizes, strides, shape, strict=True)):
+        _verify_inside(axis, *numbers)
+    if source.element_type != result.element_type or source.memory_space != result.memory_space:
+        raise VerifyException(
+            f"expected the element type and the memory space of {source}, got {result}"
+        )
+    kept = kept_dimensions(op)
+    dropped = [sizes[axis] for axis in range(len(sizes)) if axis not in kept]
+    if len(kept) != len(result.get_shape()) or any(size != 1 for size in dropped):
+        raise VerifyException(
+            f"expected a result of shape {_listed(sizes)}, or of that without extents of 1, got {result}"
+        )
+    _verify_layout(source, result, kept, (offsets, sizes, strides))
+
+
+def _verify_inside(axis: int, offset: int, size: int, stride: int, extent: int) -> None:
+    if size != DYNAMIC and size < 0:
+        raise VerifyException(
+            f"expected a size of dimension {axis} that is not negative, got {size}"
+        )
+    if offset == DYNAMIC:
+        return
+    if offset < 0 or (extent != DYNAMIC and offset > extent - (size != 0)):
+        raise VerifyException(f"offset {axis} is out-of-bounds: {offset} of {_listed([extent])}")
+    if DYNAMIC in (size, stride, extent) or size == 0:
+        return
+    last = offset + (size - 1) * stride
+    if not 0 <= last < extent:
+        raise VerifyException(
+            f"slice along dimension {axis} runs out-of-bounds: {last} of {extent}"
+        )
+
+
+def _verify_layout(
+    source: MemRefType,
+    result: MemRefType,
+    kept: Sequence[int],
+    parts: tuple[list[int], list[int], list[int]],
+) -> None:
+    """Strides and offset that the result states are those of the part; a stride of one element says nothing."""
+    try:
+        (steps, start), (stated, stated_start) = strided_form(source), strided_form(result)
+    except TypeError:
+        return  # a layout that is no strided form
+    offsets, sizes, strides = parts
+    made = [_times(step, stride) for step, stride in zip(steps, strides, strict=True)]
+    for step, offset in zip(steps, offsets, strict=True):
+        move = _times(step, offset)
+        start = DYNAMIC if DYNAMIC in (start, move) else start + move
+    fits = stated_start in (start, DYNAMIC) and all(
+        given in (made[axis], DYNAMIC) or sizes[axis] == 1
+        for axis, given in zip(kept, stated, strict=True)
+    )
+    if not fits:
+        words = (
+            f"strided<{_listed([made[axis] for axis in kept])}, offset: {_listed([start])[1:-1]}>"
+        )
+        raise VerifyException(f"expected a result of layout {words}, got {result}")
+
+
+def _times(a: int, b: int) -> int:
+    if 0 in (a, b):
+        return 0
+    return DYNAMIC if DYNAMIC in (a, b) else a * b
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return f"[{', '.join('?' if n == DYNAMIC else str(n) for n in numbers)}]"
+
+
+def complete() -> None:
+    add_verifier(memref.SubviewOp, _verify)
