@@ -46,6 +46,10 @@ class Knobs:
         default=1 << 30,
         metadata={"help": "bytes kept at most, the least recently used go (suffix K, M, G)"},
     )
+    time_limit: int = field(
+        default=600,
+        metadata={"help": "seconds that a command gives a program in MLIR before it stops it"},
+    )
     traceback: bool = field(
         default=False, metadata={"help": "show Python's traceback of internal errors (0 or 1)"}
     )
@@ -85,6 +89,7 @@ _READERS: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "cache": (_boolean, "0 or 1"),
     "cache_dir": (Path, "a directory"),
     "cache_size": (_bytes, "a number of bytes, like 512M"),
+    "time_limit": (_positive, "a positive number"),
     "traceback": (_boolean, "0 or 1"),
 }
 

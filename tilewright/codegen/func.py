@@ -22,7 +22,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.cf import print_region
 from tilewright.codegen.descriptor import external_arguments, external_types
-from tilewright.codegen.printer import Arg, Printer, attribute, prints
+from tilewright.codegen.printer import Arg, Printer, attribute, prints, symbol, unsupported
 
 
 def _symbol(attr: Attribute | None) -> str:
@@ -61,6 +61,8 @@ def print_function(p: Printer, op: Operation) -> None:
     name = _symbol(attribute(op, "sym_name"))
     type = attribute(op, "function_type")
     assert isinstance(type, FunctionType)
+    if "\0" in name or name.startswith("llvm."):
+        raise unsupported(op, f"@{name} is no name for a function: LLVM has it for itself")
     body = op.regions[0]
     results = _result_type([t for r in type.outputs for t in p.registers(r)])
     kernel = "mach.kernel" in op.attributes
@@ -93,7 +95,7 @@ def print_function(p: Printer, op: Operation) -> None:
         if key in ("spirv.reqd_work_group_size", "spirv.intel_reqd_sub_group_size")
     )
     words = _nvvm_attributes(op)
-    p.functions.append(f"{head} @{name}({', '.join(parameters)}) #0{words}{metadata} {{")
+    p.functions.append(f"{head} {symbol(name)}({', '.join(parameters)}) #0{words}{metadata} {{")
     p.functions.append("entry:")
     p.functions += p.entry
     p.functions += p.lines
@@ -110,10 +112,15 @@ def _int_node(attr: Attribute) -> str:
     return f"!{{{', '.join(f'i32 {v}' for v in values)}}}"
 
 
+def _text(text: str) -> str:
+    """Inside of quotes in LLVM's text."""
+    return symbol(f" {text}")[3:-1]
+
+
 def _nvvm_attributes(op: Operation) -> str:
     """`nvvm.*` string attributes of a kernel: "nvvm.reqntid" = "384,1,1" and the like."""
     return "".join(
-        f' "{key}"="{value.data}"'
+        f' "{_text(key)}"="{_text(value.data)}"'
         for key, value in op.attributes.items()
         if key.startswith("nvvm.") and isinstance(value, StringAttr)
     )
@@ -170,7 +177,7 @@ def print_direct_call(p: Printer, op: Operation) -> None:
         arguments = [a for v in op.operands for a in external_arguments(p, v)]
     else:
         arguments = _flat(p, list(op.operands))
-    print_call(p, op, f"@{name}", arguments)
+    print_call(p, op, symbol(name), arguments)
 
 
 @prints("mach.call")
@@ -179,7 +186,7 @@ def print_runtime_call(p: Printer, op: Operation) -> None:
     arguments = _flat(p, list(op.operands))
     result = _result_type([t for r in op.results for t in p.registers(r.type)])
     p.declare(name, result, [t for t, _ in arguments])
-    print_call(p, op, f"@{name}", arguments)
+    print_call(p, op, symbol(name), arguments)
 
 
 @prints("mach.call_indirect")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import cache
@@ -72,6 +73,16 @@ def _linker(triple: str) -> Any:
     )
     return llvm.create_lljit_compiler(machine, use_jit_link=True, suppress_errors=True)
 
+
+LIBRARY = re.compile(
+    "mem(cpy|move|set|cmp)|bcmp|aligned_alloc|free"
+    "|(exp|exp2|exp10|expm1|log|log2|log10|log1p|pow|sqrt|cbrt|sin|cos|sincos|tan|asin|acos|atan|atan2|sinh|cosh|tanh"
+    "|erf|erfc|fma|fmod|remainder|fmin|fmax|fabs|copysign|floor|ceil|trunc|round|roundeven|rint|nearbyint|ldexp"
+    "|lround|llround|lrint|llrint)f?"
+    "|__(add|sub|mul|div|mod|udiv|umod|fix|fixuns|float|floatun|trunc|extend|pow|eq|ne|lt|le|gt|ge|unord)"
+    "[bhsdxtf]*[dtsh]?[fi]?[0-9]?|__(ash[lr]|lshr|clz|ctz|popcount|parity)[sdt]i[0-9]"
+)
+"""Functions of the C library, of its mathematics and of compilers' run time that LLVM makes calls of."""
 
 _numbers = count()
 """Of the libraries that were linked: their names are used once."""
@@ -137,19 +148,33 @@ class LoadedObject:
     address of 32 bits wraps round, and kernels read elsewhere.)
     """
 
-    def __init__(self, data: bytes, target: LLVMTarget, symbols: Mapping[str, int] | None = None):
-        """`symbols`: addresses of external functions by name, beyond those that the process
-        exports.
+    def __init__(
+        self,
+        data: bytes,
+        target: LLVMTarget,
+        symbols: Mapping[str, int] | None = None,
+        *,
+        ours: bool = False,
+    ):
+        """`symbols`: addresses of external functions by name, beyond those of `support` and those that code
+        generators call by themselves (`LIBRARY`). Code made from a program's text reaches no others: whatever
+        the text calls, it is not the shell. `ours`: the code is Tilewright's own, and all that the process
+        exports is there for it.
 
-        Raises CompileError when the object needs a symbol that neither gives.
+        Raises CompileError when the object needs a symbol that none of them gives.
         """
         library = llvm.JITLibraryBuilder().add_object_img(data)
         for name in undefined_symbols(data):
             if name == "_GLOBAL_OFFSET_TABLE_":  # the linker's own
                 continue
-            address = (symbols or {}).get(name) or support_address(name) or _process_address(name)
+            address = (symbols or {}).get(name) or support_address(name)
+            if address is None and (ours or LIBRARY.fullmatch(name)):
+                address = _process_address(name)
             if address is None:
-                raise CompileError(f"the object needs '{name}', which nothing here defines")
+                raise CompileError(
+                    f"the object needs '{name}', which nothing here defines",
+                    rule="code of a program reaches the functions of the runtime, and no others of this process",
+                )
             library.import_symbol(name, address)
         self._names = frozenset(defined_symbols(data))
         for name in self._names:
@@ -168,5 +193,5 @@ class LoadedObject:
 
 
 def load(text: str, target: LLVMTarget, symbols: Mapping[str, int] | None = None) -> LoadedObject:
-    """Compile and load in one step."""
-    return LoadedObject(compile_object(text, target), target, symbols)
+    """Compile and load code of our own in one step."""
+    return LoadedObject(compile_object(text, target), target, symbols, ours=True)

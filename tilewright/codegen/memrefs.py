@@ -28,7 +28,14 @@ from tilewright.codegen.descriptor import (
 )
 from tilewright.codegen.memory import load_value, print_prefetch_of, store_value
 from tilewright.codegen.pointers import offset_pointer
-from tilewright.codegen.printer import Printer, attribute, integer_attribute, prints, unsupported
+from tilewright.codegen.printer import (
+    Printer,
+    attribute,
+    integer_attribute,
+    prints,
+    symbol,
+    unsupported,
+)
 from tilewright.codegen.registers import DYNAMIC, MemRefLayout
 from tilewright.dialects.mach import ATOMIC_KINDS
 
@@ -108,25 +115,24 @@ def print_global(p: Printer, op: Operation) -> None:
         texts *= count // len(texts) if len(texts) == 1 else 1
         text = f"[{', '.join(f'{e.stored} {t}' for t in texts)}]"
     elif value is None:
-        p.globals.append(f"@{name.data} = external global [{count} x {e.stored}]")
+        p.globals.append(f"{symbol(name.data)} = external global [{count} x {e.stored}]")
         p.defined.add(name.data)
         return
     align = integer_attribute(op, "alignment", ALIGNMENT)
     p.globals.append(
-        f"@{name.data} = internal {constant} [{count} x {e.stored}] {text}, align {align}"
+        f"{symbol(name.data)} = internal {constant} [{count} x {e.stored}] {text}, align {align}"
     )
     p.defined.add(name.data)
 
 
 @prints("memref.get_global")
 def print_get_global(p: Printer, op: Operation) -> None:
-    symbol = attribute(op, "name_")
-    symbol = attribute(op, "name") if symbol is None else symbol
-    assert isinstance(symbol, SymbolRefAttr)
+    name = attribute(op, "name_") or attribute(op, "name")
+    assert isinstance(name, SymbolRefAttr)
     result = op.results[0]
     assert isinstance(result.type, MemRefType)
     sizes = [str(n) for n in p.rep.memref(result.type).sizes]
-    write(p, result, f"@{symbol.string_value()}", "0", sizes, row_major(p, sizes))
+    write(p, result, symbol(name.string_value()), "0", sizes, row_major(p, sizes))
 
 
 # Elements -----------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ in the common one, which the modules of this package fill with `@prints`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -63,6 +64,19 @@ def integer_attribute(op: Operation, name: str, default: int | None = None) -> i
 def unsupported(op: Operation, what: str, hint: str | None = None) -> UnsupportedError:
     """The error for an op that this target cannot print."""
     return UnsupportedError(f"{op.name}: {what}", location=location_of(op), hint=hint)
+
+
+def symbol(name: str) -> str:
+    """A symbol in LLVM's text: `@name`, quoted where it is more than letters, so that no name is ever text."""
+    if _PLAIN.fullmatch(name):
+        return f"@{name}"
+    quoted = "".join(
+        chr(b) if 32 <= b < 127 and chr(b) not in '"\\' else f"\\{b:02X}" for b in name.encode()
+    )
+    return f'@"{quoted}"'
+
+
+_PLAIN = re.compile(r"[-\w$.]+", re.ASCII)
 
 
 class Printer:
@@ -199,7 +213,7 @@ class Printer:
         if name not in self.declarations:
             convention = "" if name.startswith("llvm.") else self.target.function_convention
             head = f"declare {convention} {result}" if convention else f"declare {result}"
-            self.declarations[name] = f"{head} @{name}({', '.join(parameters)}){attrs}"
+            self.declarations[name] = f"{head} {symbol(name)}({', '.join(parameters)}){attrs}"
 
     def call(
         self, result: str, name: str, args: Sequence[Arg], *, flags: str = "", attrs: str = ""
@@ -210,7 +224,7 @@ class Printer:
         self.declare(name, result, [t for t, _ in args], attrs)
         convention = "" if name.startswith("llvm.") else self.target.function_convention
         head = " ".join(x for x in ("call", flags, convention, result) if x)
-        text = f"{head} @{name}({', '.join(f'{t} {v}' for t, v in args)})"
+        text = f"{head} {symbol(name)}({', '.join(f'{t} {v}' for t, v in args)})"
         if result == "void":
             self.line(text)
             return ""
@@ -279,7 +293,7 @@ class Printer:
         for n in sorted(unknown):
             space = self.addressed[n]
             kind = f"{space}global [0 x i8], align 16" if space else "global i8"
-            declared.append(f"@{n} = external {kind}")
+            declared.append(f"{symbol(n)} = external {kind}")
         tail = ["", f"attributes #0 = {{ {' '.join(a for a in attributes if a)} }}", *self.metadata]
         return "\n".join([*head, *self.globals, *declared, "", *self.functions, *tail, ""])
 

@@ -36,6 +36,7 @@ from tilewright.tools.compile import add_kernel_arguments
 from tilewright.tools.console import err, out, render_error
 from tilewright.tools.exits import DONE, INPUT_ERROR, UsageError
 from tilewright.tools.launches import ask
+from tilewright.tools.limited import add_trusted, limited, refuse_internal
 from tilewright.tools.sources import (
     Source,
     find_kernel,
@@ -266,15 +267,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, help="of the random inputs; printed when not given")
     parser.add_argument("--no-fastmath", action="store_true", help="strict arithmetic")
+    add_trusted(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
     source = parse_source(args.file)
+    if source.is_python:
+        return check(source, args)
+    return limited(lambda: check(source, args))
+
+
+def check(source: Source, args: argparse.Namespace) -> int:
+    """Checks what a file holds, all of it."""
     seed = args.seed if args.seed is not None else secrets.randbelow(2**31)
     options = with_options(
         CompileOptions(), {"target": args.target, "fastmath": not args.no_fastmath}
     )
     module, specs = load(source, args.args, args.set, options)
+    if not source.is_python:
+        refuse_internal(module, args.trusted)
     units = separate(module)
     if len(units) == 1:
         return _check(args, source, module, specs, seed, options)

@@ -76,6 +76,15 @@ def add_kernel_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     source = parse_source(args.file)
+    if source.is_python:
+        return compile_and_print(source, args)
+    from tilewright.tools.limited import limited
+
+    return limited(lambda: compile_and_print(source, args))
+
+
+def compile_and_print(source: Source, args: argparse.Namespace) -> int:
+    """Compiles what a file holds and prints the stage that was asked for."""
     changes: dict[str, Any] = {"target": args.target, "fastmath": not args.no_fastmath}
     if args.disable:
         changes["disable"] = args.disable.split(",")

@@ -22,11 +22,13 @@ import numpy as np
 from tilewright import knobs
 from tilewright.diagnostics import CompileError, LaunchError, Location, TilewrightError
 from tilewright.lang.kernel import definition
+from tilewright.runtime.program.worker import Limits, in_worker
 from tilewright.targets.base import split_name
 from tilewright.tools.compile import add_kernel_arguments
 from tilewright.tools.console import err, out, show_warning
 from tilewright.tools.directives import check_lines, directives
 from tilewright.tools.exits import DONE, INPUT_ERROR, UsageError
+from tilewright.tools.limited import add_trusted, limited, refuse_internal
 from tilewright.tools.sources import (
     Source,
     check_python,
@@ -79,6 +81,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="also run repeated launches whose results nothing reads",
     )  # fmt: skip
     parser.add_argument("--seed", type=int, help="of random data")
+    add_trusted(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -187,8 +190,9 @@ def compare_module(text: str, name: str, args: argparse.Namespace) -> int:
         if code != DONE:
             return code
         printed.seek(0)
-        with redirect_stdout(sys.stderr):
-            same = check_lines(text, name, printed.read())
+        output = printed.read()
+        with redirect_stdout(sys.stderr):  # an expression of a CHECK line may search for ever
+            same = in_worker(lambda _: check_lines(text, name, output), Limits())
     return DONE if same else INPUT_ERROR
 
 
@@ -199,8 +203,14 @@ def execute_module(text: str, name: str, args: argparse.Namespace) -> int:
     module = parse_module(text, name, strict=args.strict, warnings=warnings)
     for warning in warnings:
         err().print(warning)
+    refuse_internal(module, args.trusted)
     if args.target != "reference" and not args.check:
         return run_compiled(module, text, args)
+    return limited(lambda: run_reference(module, text, args))
+
+
+def run_reference(module: ModuleOp, text: str, args: argparse.Namespace) -> int:
+    """The whole program by the reference executor."""
     from tilewright import reference
     from tilewright.passes.affine_to_scf import affine_to_scf
 
@@ -215,7 +225,7 @@ def execute_module(text: str, name: str, args: argparse.Namespace) -> int:
 
 def run_compiled(module: ModuleOp, text: str, args: argparse.Namespace) -> int:
     """Host code compiled, kernels by their target, in a worker process that a wild address may end."""
-    from tilewright.runtime.program import Limits, in_worker, run_program
+    from tilewright.runtime.program import run_program
 
     found = directives(text)
     level = args.level

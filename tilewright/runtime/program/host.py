@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from xdsl.dialects import func
 from xdsl.dialects.builtin import (
     Float32Type,
     Float64Type,
@@ -21,6 +22,8 @@ from xdsl.dialects.builtin import (
     IntegerType,
     MemRefType,
     ModuleOp,
+    StringAttr,
+    SymbolRefAttr,
 )
 from xdsl.ir import Attribute
 
@@ -48,6 +51,8 @@ Fail = Callable[[BaseException], Any]
 """What a callback does with an exception: native code cannot be unwound, so it must not return."""
 
 
+PROGRAM = "program."
+"""Prefix of the functions of the text, in LLVM's."""
 _ALLOCATE, _RELEASE = "tw_allocate", "tw_release"
 
 
@@ -79,6 +84,7 @@ class Program:
         if not every_launch:
             mark_unread_launches(host)
         launches = host_to_calls(host, lambda call: called_function(call, table))
+        self._entry = _apart(host, self._entry)
         for function in table.values():
             self._export(HOST + function.name, native(function, fail))
         self._export(POISON, _poison_callback(fail, 0 if zeroed else 255))
@@ -193,6 +199,16 @@ def _host_functions(module: ModuleOp) -> ModuleOp:
             op.detach()
             op.erase(safe_erase=False)
     return host
+
+
+def _apart(host: ModuleOp, entry: str) -> str:
+    """Give every function a name that neither the runtime nor LLVM uses; the entry's."""
+    for op in host.walk():
+        if isinstance(op, func.FuncOp):
+            op.sym_name = StringAttr(PROGRAM + op.sym_name.data)
+        elif isinstance(op, func.CallOp):
+            op.callee = SymbolRefAttr(PROGRAM + op.callee.string_value())
+    return PROGRAM + entry
 
 
 def _guarded(callback: Any, fail: Fail) -> Callable[..., Any]:
