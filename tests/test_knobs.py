@@ -13,10 +13,10 @@ from tilewright import TilewrightError, knobs
 def test_from_environment():
     found = knobs.from_environment({
         "TILEWRIGHT_TARGET": "reference", "TILEWRIGHT_NUM_THREADS": "3", "TILEWRIGHT_CACHE": "0",
-        "TILEWRIGHT_CACHE_DIR": "/x", "TILEWRIGHT_CACHE_SIZE": "5M", "TILEWRIGHT_TRACEBACK": "1",
-        "UNRELATED": "?",
+        "TILEWRIGHT_CACHE_DIR": "/x", "TILEWRIGHT_CACHE_SIZE": "5M", "TILEWRIGHT_TIME_LIMIT": "7",
+        "TILEWRIGHT_TRACEBACK": "1", "UNRELATED": "?",
     })  # fmt: skip
-    assert found == knobs.Knobs("reference", 3, False, Path("/x"), 5 << 20, True)
+    assert found == knobs.Knobs("reference", 3, False, Path("/x"), 5 << 20, 7, True)
     assert knobs.from_environment({"TILEWRIGHT_NUM_THREADS": ""}) == knobs.Knobs()
 
 

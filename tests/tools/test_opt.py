@@ -119,3 +119,12 @@ def test_every_pass_says_what_it_does(tilewright):
         name, _, about = line.partition(" ")
         assert about.strip() and "See the module" not in about, line
         assert not about.strip().startswith(f"{name}:"), line
+
+
+def test_a_fault_of_a_stock_pass_is_told_as_that(tilewright, tmp_path):
+    path = tmp_path / "plain.mlir"
+    path.write_text("func.func @main() {\n  return\n}\n")
+    done = tilewright("opt", path, "-p", "canonicalize,apply-pdl-interp,cse")
+    assert done.code == 1
+    assert "plain.mlir:1:1: error: pass apply-pdl-interp of xDSL failed: AssertionError" in done.err
+    assert "a fault of Tilewright" not in done.err

@@ -8,8 +8,9 @@ XeGPU on smaller, one-dimensional values is a lane's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
-from typing import cast
+from typing import Any, cast
 
 from xdsl.dialects import func, gpu, scf
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerAttr, StringAttr, VectorType
@@ -185,6 +186,21 @@ def _rank(type_: Attribute) -> int:
 
 LANES = 16
 """Lanes of a subgroup of a launch that does not say: that of PVC and BMG."""
+
+
+MOST_THREADS = 1 << 16
+"""Of a workgroup: far more than any GPU's 1024, and few enough that each may have a stack of its own."""
+
+
+def threads_of_launch(block: Sequence[int], place: Any) -> int:
+    """The threads of a workgroup of a launch; CompileError at `place` (an op or a location) where it has none, or too
+    many.
+    """
+    threads = prod(block)
+    if min(block) < 1 or threads > MOST_THREADS:
+        extents = " x ".join(map(str, block))
+        raise error_at(place, f"a workgroup of {extents} threads; it has 1 to {MOST_THREADS}")
+    return threads
 
 
 def subgroups_of_launch(kernel: Operation, level: str, threads: int) -> int:

@@ -33,7 +33,6 @@ from xdsl.ir import Operation
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
-from tilewright.passes.branches_to_loops import branches_to_loops
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.kernel import BLOCK, LEVEL, PROGRAMS, SUBGROUPS, kernel_of
 from tilewright.passes.strided_memrefs import strided_memrefs
@@ -49,8 +48,6 @@ def workgroup_form(module: ModuleOp, run: Run) -> int:
     """
     strided_memrefs(module)
     kernel = kernel_of(module)
-    if len(kernel.body.blocks) > 1:
-        run("branches-to-loops", lambda: branches_to_loops(kernel))
     known = kernel.attributes.pop(BLOCK, None)
     block = _three(known) if isinstance(known, DenseArrayBase) else None
     plain = not speaks_xegpu(kernel)

@@ -24,7 +24,7 @@ from xdsl.ir import Attribute, Operation
 from tilewright.diagnostics import LaunchError
 from tilewright.dialects.stage.programs import cluster_size
 from tilewright.passes.kernel import BLOCK, LEVEL, programs_of
-from tilewright.passes.level import infer_level, subgroups_of_launch
+from tilewright.passes.level import infer_level, subgroups_of_launch, threads_of_launch
 from tilewright.reference.batch import Batch
 from tilewright.reference.engine import Schedule
 from tilewright.reference.lanes import DEFAULT_WIDTH, width_of
@@ -146,6 +146,7 @@ def launch(
 ) -> None:
     """A kernel launched by host code that runs at `site`."""
     context = site.machine.context
+    threads_of_launch(block, site.op)
     level = infer_level(function)
     function.attributes.setdefault(LEVEL, StringAttr(level))
     if level == "workgroup":

@@ -44,6 +44,8 @@ class ReferenceTarget:
     """Builds nothing, stores nothing."""
 
     name = "reference"
+    takes_branches = True
+    """Blocks that branch to each other run as they stand."""
 
     def build(
         self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore

@@ -15,8 +15,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, VectorType
 
+from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects.text import print_module
 from tilewright.passes.cleanup import cleanup
 from tilewright.passes.kernel import kernel_of, leave_out_maps
@@ -63,6 +64,14 @@ def begin(
     """
     check_disabled(options, optional)
     kernel = kernel_of(module)
+    for position, type in enumerate(kernel.function_type.inputs.data):
+        if isinstance(type, VectorType):
+            raise error_at(
+                kernel,
+                f"argument {position} of @{kernel.sym_name.data} is {type}: target {options.target} passes no vectors",
+                hint="a kernel takes an array, and loads the vector from it",
+                kind=UnsupportedError,
+            )
     foreign = speaks_xegpu(kernel)
     ir["xegpu" if foreign else "xetile"] = print_module(module, readable=True)
 

@@ -19,9 +19,10 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 from tilewright import dtypes, reference
-from tilewright.diagnostics import CheckError, CompileError, TilewrightError, UnsupportedError
+from tilewright.diagnostics import CheckError, TilewrightError, UnsupportedError, error_at
 from tilewright.passes.affine_to_scf import affine_to_scf
-from tilewright.targets.base import CompileOptions, get_target, split_name, with_options
+from tilewright.targets.base import CompileOptions, split_name, with_options
+from tilewright.targets.entry import build_text, prepare_text
 from tilewright.tools.check_inputs import Inputs, grid_of, make_args, poisoned, specs_of
 from tilewright.tools.check_kernels import (
     ITERATIONS,
@@ -194,6 +195,10 @@ def stages_of_target(module: ModuleOp, options: CompileOptions) -> list[Stage]:
     seen = str(module)
 
     lane: ModuleOp | None = None
+    prepare_text(module, options.target)
+    if str(module) != seen:
+        seen = str(module)
+        stages.append(Stage("pass branches-to-loops", _interpreter(module.clone())))
 
     def observe(name: str, changed: ModuleOp) -> None:
         nonlocal seen, lane
@@ -202,7 +207,7 @@ def stages_of_target(module: ModuleOp, options: CompileOptions) -> list[Stage]:
             lane = changed.clone()
             stages.append(Stage(f"pass {name}", _interpreter(lane)))
 
-    executable = get_target(options.target).build(module.clone(), options, observe)
+    executable = build_text(module.clone(), options, observe)
     if split_name(options.target)[0] == "xe":
         stages += _without_a_gpu(executable, lane, options)
     elif options.target != "reference":
@@ -217,7 +222,7 @@ def _without_a_gpu(executable: Any, lane: ModuleOp | None, options: CompileOptio
 
     found: list[Stage] = []
     if lane is not None:
-        compiled = get_target("emu").build(lane.clone(), with_options(options, {"target": "emu"}))
+        compiled = build_text(lane.clone(), with_options(options, {"target": "emu"}))
         found.append(Stage("the lanes' program, compiled for this CPU", _launcher(compiled)))
     try:
         present = device() is not None
@@ -317,7 +322,7 @@ def _check(
     module, cut = (module, 0) if args.all else shortened(module)
     kernel = as_tiles(module)
     if kernel is None:
-        raise CompileError(f"{source.name} has no kernel and no function to run")
+        raise error_at(module, f"{source.name} has no kernel and no function to run")
     values = make_args(specs if specs is not None else specs_of(kernel), seed)
     grid = _grid(args.grid, args.set) if args.grid else few or grid_of(kernel, values)
     inputs = poisoned(kernel, Inputs(grid, values))

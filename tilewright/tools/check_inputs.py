@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import IndexType, MemRefType
+from xdsl.dialects.builtin import IndexType, MemRefType, VectorType
 from xdsl.ir import Attribute, BlockArgument
 
 from tilewright import dtypes
@@ -21,6 +21,7 @@ from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects.upstream.strided import strided_form
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.runtime.arrays import ArraySpec
+from tilewright.targets.entry import check_arguments
 from tilewright.tools.exits import UsageError
 from tilewright.tools.sources import random_array
 
@@ -61,9 +62,17 @@ def _like(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def specs_of(kernel: gpu.FuncOp) -> list[ArraySpec | Attribute]:
     """What each argument of an MLIR kernel could be: arrays sized by the tiles, scalar types."""
+    check_arguments(kernel)
     analysis = AccessAnalysis(kernel)
     specs: list[ArraySpec | Attribute] = []
     for argument in kernel.body.blocks[0].args:
+        if isinstance(argument.type, VectorType):
+            raise error_at(
+                kernel,
+                f"argument {argument.index} is {argument.type}: check makes up arrays and numbers",
+                hint="a kernel takes an array, and loads the vector from it",
+                kind=UnsupportedError,
+            )
         if not isinstance(argument.type, MemRefType):
             specs.append(argument.type)
             continue

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tilewright.diagnostics import CompileError, ToolMissing, UnsupportedError
+from tilewright.diagnostics import ToolMissing, UnsupportedError, error_at
 from tilewright.targets.base import Advising, CompileOptions, Executable, Storable, get_target
 from tilewright.tools.console import err
 from tilewright.tools.exits import DONE, MissingTool, UsageError
@@ -128,11 +128,14 @@ def compile_source(
     from tilewright.runtime.deep import deeply
     from tilewright.runtime.effects import kernel_function
     from tilewright.targets.base import with_options
+    from tilewright.targets.entry import build_text, prepare_text
 
     warnings: list[str] = []
     module = parse_module(source.read(), source.name, warnings=warnings)
     for warning in warnings:
         err().print(warning)
+    options = with_options(CompileOptions(), changes)
+    prepare_text(module, options.target)
     if kernel_function(module) is None:
         if any(op.name.startswith("xegpu.") for op in module.walk()):
             # Independent outer loops are found in XeTile: the two say the same of a workgroup.
@@ -141,16 +144,16 @@ def compile_source(
             XeGPUToXeTile().apply(make_context(), module)
         OuterLoopsToGrid().apply(make_context(), module)
     if kernel_function(module) is None:
-        raise CompileError(
+        raise error_at(
+            module,
             f"{source.name} has no kernel",
             rule="a kernel is a gpu.func with the attribute kernel, or a func of loops over tiles",
         )
-    options = with_options(CompileOptions(), changes)
     if get_target(options.target).name == "cuda":
         from tilewright.passes.assume_alignment import assume_alignment
 
         assume_alignment(module)
-    return deeply(lambda: get_target(options.target).build(module.clone(), options))
+    return deeply(lambda: build_text(module.clone(), options))
 
 
 class Stages(Mapping[str, "str | bytes"]):

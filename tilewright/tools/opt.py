@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.diagnostics import CompileError, Location, TilewrightError
+from tilewright.diagnostics import Location, TilewrightError, error_at
 from tilewright.tools.console import err, render_error
 from tilewright.tools.exits import DONE, INPUT_ERROR
 from tilewright.tools.pipelines import available_passes, make_pipeline, module_pipeline
@@ -150,14 +150,30 @@ def _print(module: Any, args: argparse.Namespace) -> str:
 
 
 def run_passes(pipeline: Any, context: Any, module: Any) -> None:
-    """Applies a pipeline; what a stock pass raises for its input becomes a diagnostic."""
+    """Applies a pipeline; what a stock pass raises becomes a diagnostic that names the pass."""
     from xdsl.utils.exceptions import DiagnosticException, PassFailedException
 
-    try:
-        pipeline.apply(context, module)
-    except (DiagnosticException, PassFailedException) as error:
-        message = str(error).strip().split("\n")[-1] or type(error).__name__
-        raise CompileError(f"a pass failed: {message}") from error
+    passes = [*pipeline.passes, None]
+    for n, each in enumerate(passes):
+        if pipeline.callback is not None:
+            pipeline.callback(passes[n - 1] if n else None, module, each)
+        if each is None:
+            return
+        try:
+            each.apply(context, module)
+        except (DiagnosticException, PassFailedException) as error:
+            message = str(error).strip().split("\n")[-1] or type(error).__name__
+            raise error_at(module, f"pass {each.name} failed: {message}") from error
+        except Exception as error:
+            if isinstance(error, TilewrightError) or type(each).__module__.startswith(
+                "tilewright."
+            ):
+                raise
+            raise error_at(
+                module,
+                f"pass {each.name} of xDSL failed: {type(error).__name__}: {error}",
+                rule="it is a pass of stock xDSL: what it takes, and its faults, are not Tilewright's",
+            ) from error
 
 
 @dataclass(frozen=True)

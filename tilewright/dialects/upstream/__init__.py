@@ -8,6 +8,7 @@ loading the plug-in of stock `xdsl-opt`.
 from functools import cache
 
 from tilewright.dialects.upstream import (
+    affine,
     arith,
     builtin,
     flow,
@@ -23,7 +24,7 @@ from tilewright.dialects.upstream import (
 @cache
 def complete() -> None:
     """Completes the stock dialects, once per process."""
-    for part in (builtin, func, arith, gpu, memref, subview, scf, vector, flow):
+    for part in (builtin, func, arith, gpu, memref, subview, scf, vector, flow, affine):
         part.complete()
 
 

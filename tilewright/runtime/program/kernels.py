@@ -27,8 +27,6 @@ from tilewright.targets.base import Executable, Grid
 Say = Callable[[str], Any]
 _REPEATS = 1
 """How often a launch runs whose results nothing reads, besides those whose results something does."""
-_MOST_THREADS = 1 << 16
-"""Of a workgroup: far more than any GPU's 1024, and few enough that each may have a stack of its own."""
 Facts = tuple[bool, ...]
 """Of each kernel argument, whether it is an array that overlaps no other."""
 
@@ -109,19 +107,13 @@ class Kernels:
 
     def _prepare(self, launch: Launch, block: Grid, facts: Facts) -> _Ready | _Interpreted:
         # Here, not above: a program without kernels starts without the compiler for them.
-        from tilewright.passes.level import infer_level, subgroups_of_launch
+        from tilewright.passes.level import infer_level, subgroups_of_launch, threads_of_launch
         from tilewright.runtime.program.lifting import alone, emulated, lifted
 
         kernel = self._find(launch)
         _refuse_overlap(kernel, facts, launch)
         level = infer_level(kernel) if self._level == "auto" else self._level
-        threads = block[0] * block[1] * block[2]
-        if not 1 <= threads <= _MOST_THREADS:
-            raise error_at(
-                launch.location,
-                f"a workgroup of {block[0]} x {block[1]} x {block[2]} threads; it has 1 to {_MOST_THREADS}",
-                kind=CompileError,
-            )
+        threads = threads_of_launch(block, launch.location)
         subgroups = subgroups_of_launch(kernel, level, threads)
         name = kernel.sym_name.data
         because = ""

@@ -21,7 +21,8 @@ from xdsl.ir import Attribute
 
 from tilewright.passes.kernel import BLOCK, LEVEL, kernel_of
 from tilewright.runtime.program.kernels import Facts
-from tilewright.targets.base import CompileOptions, Executable, Grid, get_target
+from tilewright.targets.base import CompileOptions, Executable, Grid
+from tilewright.targets.entry import build_text
 
 
 def lifted(
@@ -30,13 +31,13 @@ def lifted(
     """The kernel compiled for a target, which makes a workgroup's program of it (`passes.workgroup_form`)."""
     module = alone(kernel, level, subgroups, block)
     kernel_of(module).attributes["tilewright.args"] = _facts_attribute(facts)
-    return get_target(target).build(module, CompileOptions(target=target))
+    return build_text(module, CompileOptions(target=target))
 
 
 def emulated(kernel: gpu.FuncOp, level: str, subgroups: int, block: Grid) -> Executable:
     """The kernel as its subgroups' program, for launches of `block` threads."""
     module = alone(kernel, level, subgroups, block)
-    return get_target("emu").build(module, CompileOptions(target="emu"))
+    return build_text(module, CompileOptions(target="emu"))
 
 
 def _facts_attribute(facts: Facts) -> Attribute:

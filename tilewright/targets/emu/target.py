@@ -143,6 +143,8 @@ class EmuTarget:
     """See `tilewright.targets.base.Target`."""
 
     name = "emu"
+    takes_branches = True
+    """Blocks that branch to each other run as they stand."""
 
     def build(
         self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore

@@ -1,0 +1,92 @@
+"""Every command's door for the text of a kernel: branches become loops, and what no target takes has its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tilewright.diagnostics import UnsupportedError
+from tilewright.dialects.text import parse_module
+from tilewright.targets.base import CompileOptions
+from tilewright.targets.entry import build_text
+from tilewright.tools.cli import main
+
+BRANCHES = """\
+gpu.module @m {
+  gpu.func @k(%a: memref<64x16xf32>, %n: index) kernel {
+    %c0 = arith.constant 0 : index
+    %c8 = arith.constant 8 : index
+    cf.br ^head(%c0 : index)
+  ^head(%i: index):
+    %more = arith.cmpi slt, %i, %n : index
+    cf.cond_br %more, ^body, ^end
+  ^body:
+    %t = xetile.init_tile %a[%i, %c0] : memref<64x16xf32> -> !xetile.tile<8x16xf32>
+    %v = xetile.load_tile %t : !xetile.tile<8x16xf32> -> vector<8x16xf32>
+    %w = arith.addf %v, %v : vector<8x16xf32>
+    xetile.store_tile %w, %t : vector<8x16xf32>, !xetile.tile<8x16xf32>
+    %j = arith.addi %i, %c8 : index
+    cf.br ^head(%j : index)
+  ^end:
+    gpu.return
+  }
+}
+"""
+TANGLED = """\
+gpu.module @m {
+  gpu.func @k(%a: memref<16xf32>, %c: i1) kernel {
+    cf.cond_br %c, ^one, ^two
+  ^one:
+    cf.cond_br %c, ^two, ^three
+  ^two:
+    cf.cond_br %c, ^one, ^three
+  ^three:
+    gpu.return
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("target", ["cpu", "sm_90a", "xe-pvc", "emu"])
+def test_a_kernel_with_branches_compiles(target: str, tmp_path: Path, capsys) -> None:
+    path = tmp_path / "branches.mlir"
+    path.write_text(BRANCHES)
+    assert main(["compile", str(path), "--target", target, "--emit", "llvm"]) == 0
+    assert "br i1" in capsys.readouterr().out
+
+
+def test_a_kernel_with_branches_is_checked(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "branches.mlir"
+    path.write_text(BRANCHES)
+    assert main(["check", str(path), "--seed", "1"]) == 0
+    assert "right: pass branches-to-loops" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("target", ["cpu", "sm_90a", "xe-pvc"])
+def test_branches_that_are_no_loops_are_refused_where_they_stand(target: str) -> None:
+    with pytest.raises(UnsupportedError, match="part of no loop") as error:
+        build_text(parse_module(TANGLED, "tangled.mlir"), CompileOptions(target=target))
+    assert error.value.location is not None and error.value.location.line == 3
+
+
+@pytest.mark.parametrize(
+    "argument, words",
+    [("memref<*xf32>", "no launch passes"), ("vector<8x16xf32>", "passes no vectors")],
+)
+def test_arguments_that_no_launch_passes_are_refused(argument: str, words: str) -> None:
+    text = f"gpu.module @m {{\n  gpu.func @k(%a: {argument}) kernel {{\n    gpu.return\n  }}\n}}\n"
+    with pytest.raises(UnsupportedError, match=words) as error:
+        build_text(parse_module(text, "argument.mlir"), CompileOptions(target="cpu"))
+    assert error.value.location is not None and error.value.location.line == 2
+
+
+@pytest.mark.parametrize("command", [["check"], ["compile", "--target", "cpu"]])
+def test_commands_tell_the_place(command: list[str], tmp_path: Path, capsys) -> None:
+    path = tmp_path / "vector.mlir"
+    path.write_text(BRANCHES.replace("%n: index", "%n: index, %z: vector<4xf32>"))
+    assert main([command[0], str(path), *command[1:]]) == 1
+    assert "vector.mlir:2:3: error: argument 2" in capsys.readouterr().err
+    path.write_text("// nothing here\nfunc.func private @f()\n")
+    assert main([command[0], str(path), *command[1:]]) == 1
+    assert "vector.mlir:2:1: error:" in capsys.readouterr().err
