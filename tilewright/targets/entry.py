@@ -40,9 +40,9 @@ def prepare_text(module: ModuleOp, target: str) -> None:
         for op in kernel.walk():
             if isinstance(op, func.CallOp):
                 _check_call(op)
-        if len(kernel.body.blocks) > 1 and not branches_to_loops(kernel):
-            if not getattr(get_target(target), "takes_branches", False):
-                _refuse_branches(kernel)
+        loops = len(kernel.body.blocks) < 2 or branches_to_loops(kernel)
+        if not loops and not getattr(get_target(target), "takes_branches", False):
+            _refuse_branches(kernel)
 
 
 def _check_call(op: func.CallOp) -> None:

@@ -16,7 +16,8 @@ from xdsl.dialects.builtin import MemRefType
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.upstream.complete import add_verifier
-from tilewright.dialects.upstream.memref import kept_dimensions, strided_form
+from tilewright.dialects.upstream.memref import kept_dimensions
+from tilewright.dialects.upstream.strided import strided_form
 
 
 def static_parts(op: memref.SubviewOp) -> tuple[list[int], list[int], list[int]]:
