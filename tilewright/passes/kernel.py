@@ -6,7 +6,7 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp
 from xdsl.ir import Operation
 
-from tilewright.diagnostics import CompileError, UnsupportedError, error_at
+from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects.xetile import TileType
 
 LEVEL = "tilewright.level"
@@ -31,7 +31,8 @@ def kernel_of(module: ModuleOp) -> gpu.FuncOp:
     found = [op for op in module.walk() if isinstance(op, gpu.FuncOp)]
     if len(found) != 1:
         names = ", ".join(op.sym_name.data for op in found) or "none"
-        raise CompileError(f"a module to compile has one kernel; this one has {names}")
+        place = found[1] if found else module
+        raise error_at(place, f"a module to compile has one kernel; this one has {names}")
     return found[0]
 
 

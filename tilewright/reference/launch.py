@@ -21,7 +21,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation
 
-from tilewright.diagnostics import LaunchError
+from tilewright.diagnostics import LaunchError, error_at
 from tilewright.dialects.stage.programs import cluster_size
 from tilewright.passes.kernel import BLOCK, LEVEL, programs_of
 from tilewright.passes.level import infer_level, subgroups_of_launch, threads_of_launch
@@ -171,7 +171,8 @@ def find_entry(module: ModuleOp, name: str | None = None) -> Operation:
         found = [op for op in everything if _name(op) == name]
         if not found:
             known = ", ".join(_name(op) for op in everything) or "none"
-            raise LaunchError(f"there is no function called {name!r}; there are: {known}")
+            words = f"there is no function called {name!r}; there are: {known}"
+            raise error_at(module, words, kind=LaunchError)
         return found[0]
     mains = [op for op in functions if _name(op) == "main" and not op.body.blocks[0].args]
     for candidates in (mains, kernels, functions):
@@ -179,8 +180,9 @@ def find_entry(module: ModuleOp, name: str | None = None) -> Operation:
             return candidates[0]
         if candidates:
             names = ", ".join(_name(op) for op in candidates)
-            raise LaunchError(f"the module has several functions: {names}", hint="name one of them")
-    raise LaunchError("the module has no function to run")
+            words = f"the module has several functions: {names}"
+            raise error_at(candidates[1], words, hint="name one of them", kind=LaunchError)
+    raise error_at(module, "the module has no function to run", kind=LaunchError)
 
 
 def _name(op: Operation) -> str:
@@ -243,7 +245,11 @@ def bind_arguments(
     """Row values of the arguments, and arrays that must be copied back after the run."""
     name = _name(function)
     if len(args) != len(program.arguments):
-        raise LaunchError(f"@{name} takes {len(program.arguments)} arguments, {len(args)} given")
+        raise error_at(
+            function,
+            f"@{name} takes {len(program.arguments)} arguments, {len(args)} given",
+            kind=LaunchError,
+        )
     bound: list[Any] = []
     write_back: list[tuple[Any, Any]] = []
     for position, (argument, given) in enumerate(zip(program.arguments, args, strict=True)):

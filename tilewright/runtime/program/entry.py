@@ -28,7 +28,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
-from tilewright.diagnostics import CompileError, UnsupportedError, error_at
+from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import mach
 from tilewright.dtypes import from_mlir
 
@@ -45,21 +45,22 @@ def choose_entry(module: ModuleOp, name: str | None) -> func.FuncOp:
         if isinstance(op, func.FuncOp) and not op.is_declaration
     }
     if not defined:
-        raise CompileError(
+        raise error_at(
+            module,
             "the program has no function to run: nothing but declarations and kernels",
             hint="a program starts in a function of the host, func.func @main() { .. }, which launches kernels",
         )
     names = f"name one with --entry: {', '.join(defined)}"
     if name is not None:
         if name not in defined:
-            raise CompileError(f"the program has no function @{name}", hint=names)
+            raise error_at(module, f"the program has no function @{name}", hint=names)
         return defined[name]
     if "main" in defined:
         return defined["main"]
     called = {op.callee.string_value() for op in module.walk() if isinstance(op, func.CallOp)}
     free = [function for name, function in defined.items() if name not in called]
     if len(free) != 1:
-        raise CompileError("the program has no function @main", hint=names)
+        raise error_at(module, "the program has no function @main", hint=names)
     return free[0]
 
 
