@@ -51,6 +51,16 @@ func.func @main() {{
 """
 
 
+@pytest.mark.parametrize(
+    "body, words",
+    [
+        ("func.call @nowhere() : () -> ()", "nowhere"),
+        (
+            "%a = memref.alloc() : memref<4xf32>\n func.call @missing(%a) : (memref<4xf32>) -> ()",
+            "missing",
+        ),
+    ],
+)
 def test_unknown_functions_are_refused_with_their_name(body, words):
     declare = (
         "func.func private @nowhere()\nfunc.func private @missing(memref<4xf32>)\n"
