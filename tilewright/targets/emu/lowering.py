@@ -54,7 +54,7 @@ Handler = Callable[["Lowering", Any], None]
 HANDLERS: dict[str, Handler] = {}
 """How ops are lowered, by name; the rest is elementwise or refused."""
 
-NOT_UNIFORM, NOT_ALL_LANES, ASSERTION = 1, 2, 3
+NOT_UNIFORM, NOT_ALL_LANES, ASSERTION, BY_ZERO = 1, 2, 3, 4
 """What a subgroup can find wrong with its lanes while it runs (codes of `tw_emu_fail`)."""
 
 
@@ -332,14 +332,17 @@ class Lowering:
             else:
                 shape = shape_of(operands[1].type)
                 operands[0] = self.b.broadcast(operands[0], vec(i1, *shape))
-        if self.mask is not None and _divides(op):
-            one = self.b.constant(operands[1].type, 1)
-            operands[1] = self.b.select(self.mask, operands[1], one)
+        if _divides(op):
+            self._divide(op, *operands)
+            return
         self._create(op, operands, [self.widened(r.type) for r in op.results])
 
     def _same(self, op: Operation) -> None:
         """Once for all lanes."""
         operands = [self.plain(x).value for x in op.operands]  # pyright: ignore
+        if _divides(op):
+            self._divide(op, *operands)
+            return
         self._create(op, operands, [signless(r.type) for r in op.results])
 
     def _create(
@@ -354,6 +357,37 @@ class Lowering:
         self.b.put(new)
         for before, after in zip(op.results, new.results, strict=True):
             self.set(before, after)
+
+    def _divide(self, op: Operation, x: SSAValue, y: SSAValue) -> None:
+        """A division of integers that does not trap: MIN by -1 is MIN, and x by 0 is x by 1.
+
+        By 0, a scalar of a lane that stands here is an error.
+        """
+        b = self.b
+        zero, one = b.constant(y.type, 0), b.constant(y.type, 1)
+        bad = b.add(arith.CmpiOp(y, zero, "eq"))
+        if not isinstance(op.results[0].type, VectorType):
+            fine = b.add(arith.CmpiOp(y, zero, "ne"))
+            if isinstance(y.type, VectorType):
+                if self.mask is not None:
+                    away = b.add(arith.XOrIOp(self.mask, b.constant(self.mask.type, 1)))
+                    fine = b.add(arith.OrIOp(fine, away))
+                fine = self.all(fine)
+            self.demand(fine, BY_ZERO)
+        negates = None
+        if not op.name.endswith(("ui", "u")):
+            negates = b.add(arith.CmpiOp(y, b.constant(y.type, -1), "eq"))
+            bad = b.add(arith.OrIOp(bad, negates))
+        made = type(op).create(
+            operands=[x, b.add(arith.SelectOp(bad, one, y))],
+            result_types=[x.type],
+            properties=dict(op.properties),
+            attributes=dict(op.attributes),
+        )
+        result = b.add(made)
+        if negates is not None and ".rem" not in op.name:
+            result = b.add(arith.SelectOp(negates, b.add(arith.SubiOp(zero, x)), result))
+        self.set(op.results[0], result)
 
     def _growing(self, op: Operation) -> bool:
         """Arithmetic on ramps: on their bases, the steps are known (`uniformity`). False where it is none."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.targets.base import Grid
 from tilewright.targets.emu import context as c
-from tilewright.targets.emu.lowering import ASSERTION, NOT_ALL_LANES, NOT_UNIFORM
+from tilewright.targets.emu.lowering import ASSERTION, BY_ZERO, NOT_ALL_LANES, NOT_UNIFORM
 from tilewright.targets.emu.worker import Failure
 
 
@@ -25,6 +25,8 @@ def describe_failure(failure: Failure, sites: Sequence[Any], grid: Grid) -> str:
             return f"an operand of {name} differs between the lanes of {who}, which do it together"
         case code if code == NOT_ALL_LANES:
             return f"{name} is done by all lanes of a subgroup, but not all of those of {who} stand here"
+        case code if code == BY_ZERO:
+            return f"integer division by zero in {who}"
         case code if code == ASSERTION:
             return f"assertion failed in {who}: {sites[failure.site][2]}"
         case code:
