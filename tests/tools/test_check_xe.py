@@ -140,3 +140,23 @@ def test_unsigned_integers(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     arrays = ["u8[8,15]", "u32[8,16]", "u32[8,16]", "f32[2,2]"]
     code = main(["check", f"{file}:unsigned", "--target", "xe-pvc", "--args", *arrays])
     assert code == 0, capsys.readouterr().err
+
+
+FAR = """
+import tilewright as tw
+@tw.kernel
+def far(X, Y, r, c):
+    x = tw.load_tile(tw.init_tile(X, [4294967296, 0], (8, 16)), padding=3)
+    x = x + tw.load_tile(tw.init_tile(X, [0, r], (8, 16)))
+    tw.store_tile(x, tw.init_tile(Y, [c, 0], (8, 16)))
+    tw.store_tile(x, tw.init_tile(Y, [8, 0], (8, 16)))
+"""
+
+
+def test_places_beyond_32_bits(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """What wraps to a place inside of the matrix lies outside: padding, and stores that are dropped."""
+    file = tmp_path / "program.py"
+    file.write_text(FAR)
+    places = ["f32[16,16]", "f32[16,16]", "-4294967296", "8589934592"]
+    code = main(["check", f"{file}:far", "--target", "xe-pvc", "--args", *places])
+    assert code == 0, capsys.readouterr().err

@@ -8,7 +8,7 @@ from tests.targets.xe import kernels
 from tests.targets.xe.conftest import build
 from tilewright.diagnostics import CompileError, ToolMissing, UnsupportedError
 from tilewright.targets.base import CompileOptions, get_target
-from tilewright.targets.xe import offline
+from tilewright.targets.xe import offline, pipeline
 
 CASES = {
     "registers": (
@@ -123,3 +123,37 @@ def test_reloaded_from_disk() -> None:
     again = target.load(first.artifacts(), options)  # pyright: ignore
     assert again.asm["spirv"] == first.asm["spirv"]  # pyright: ignore
     assert again.ir == first.ir
+
+
+WIDE = """
+gpu.module @m { gpu.func @k(%a: memref<128x512xf32>, %c: memref<128x256xf32>) kernel
+    attributes {tilewright.level = "subgroup"} {
+  %c0 = arith.constant 0 : index
+  %c256 = arith.constant 256 : index
+  %c512 = arith.constant 512 : index
+  %z = arith.constant dense<0.0> : vector<128x256xf32>
+  %t = xegpu.create_nd_tdesc %a : memref<128x512xf32> -> !xegpu.tensor_desc<128x256xf32>
+  %u = xegpu.create_nd_tdesc %c : memref<128x256xf32> -> !xegpu.tensor_desc<128x256xf32>
+  %r = scf.for %k = %c0 to %c512 step %c256 iter_args(%sum = %z) -> (vector<128x256xf32>) {
+    %x = xegpu.load_nd %t[0, %k] : !xegpu.tensor_desc<128x256xf32> -> vector<128x256xf32>
+    %s = arith.addf %x, %sum : vector<128x256xf32>
+    scf.yield %s : vector<128x256xf32>
+  }
+  xegpu.store_nd %r, %u[0, 0] : vector<128x256xf32>, !xegpu.tensor_desc<128x256xf32>
+  gpu.return } }
+"""
+
+
+def test_what_a_loop_carries_is_refused_before_it_is_cut() -> None:
+    with pytest.raises(
+        UnsupportedError, match=r"carry 2048 registers .* in one vector<128x256xf32>"
+    ) as caught:
+        build(WIDE)
+    assert caught.value.location is not None and caught.value.location.line == 10
+
+
+def test_an_order_of_the_program_has_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "BUDGET", 0.0)
+    with pytest.raises(UnsupportedError, match="operations of a subgroup stand between") as caught:
+        build(kernels.gemm(rows=64))
+    assert caught.value.location is not None

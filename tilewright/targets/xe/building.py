@@ -35,11 +35,16 @@ from tilewright.codegen.registers import LANES
 from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
 from tilewright.dialects import mach
 from tilewright.dialects.upstream import vector as more
+from tilewright.passes.spans import EXTENT, span
 
 Index = int | SSAValue
 
 LANES_MOST = 16
 """Components of the longest register (codegen.registers)."""
+
+REACH = 2 * EXTENT
+"""How far outside of a matrix a message may begin: bytes of any element fit 32 bits there, and sums with what lies
+in a matrix."""
 
 index = IndexType()
 GLOBAL = LLVMPointerType(IntAttr(1))
@@ -95,6 +100,7 @@ class Builder:
         self.constants: dict[tuple[Attribute, int], SSAValue] = {}
         self.op: Operation | None = None
         self.private: dict[SSAValue, Private] = {}
+        self._places: dict[SSAValue, SSAValue] = {}
         self._read: dict[tuple[SSAValue, int, Attribute], SSAValue] = {}
 
     def add(self, op: Operation) -> SSAValue:
@@ -176,6 +182,47 @@ class Builder:
         if isinstance(number, int):
             return self.constant(number, i32)
         return self.add(arith.IndexCastOp(number, i32))
+
+    def place(self, number: Index) -> Index:
+        """A place in a matrix that fits a message: what lies outside of every matrix stays outside, within `REACH`.
+
+        Clamped is behind what makes the number, so once for a loop that does not change it, and only where it is not
+        known to lie nearby; of a sum with what does, the other part.
+        """
+        number = self.known(number)
+        if isinstance(number, int):
+            return max(-REACH, min(number, REACH))
+        if number in self._places:
+            return self._places[number]
+        found = span(number)
+        if found is not None and found[0] >= -EXTENT and found[1] <= EXTENT:
+            return number
+        new: list[Operation] = []
+        if isinstance(sum := number.owner, arith.AddiOp):
+            for far, near in (sum.operands, sum.operands[::-1]):
+                by = span(near)
+                if by is not None and by[0] >= -EXTENT and by[1] <= EXTENT:
+                    new = [arith.AddiOp(self.value(self.place(far)), near)]
+                    break
+        if not new:
+            last = number
+            if found is None or found[1] > REACH:
+                new.append(arith.MinSIOp(last, self.constant(REACH)))
+                last = new[-1].results[0]
+            if found is None or found[0] < -REACH:
+                new.append(arith.MaxSIOp(last, self.constant(-REACH)))
+        behind = number.owner
+        for op in new:
+            assert self.op is not None
+            op.location = self.op.location
+        if isinstance(behind, Operation):
+            assert behind.parent is not None
+            behind.parent.insert_ops_after(new, behind)
+        else:
+            first = next(op for op in behind.ops if not isinstance(op, arith.ConstantOp))
+            behind.insert_ops_before(new, first)
+        made = self._places[number] = new[-1].results[0] if new else number
+        return made
 
     # Pointers -------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.diagnostics import LaunchError, ToolMissing
+from tilewright.passes.spans import EXTENT
 from tilewright.runtime.arrays import ArrayArg
 from tilewright.targets.base import Argument, Grid
 
@@ -171,6 +172,11 @@ def launch(executable: XeExecutable, grid: Grid, args: Sequence[Argument]) -> No
             low, size = _bytes_of(arg)
             if on_gpu:
                 _check_surface(arg)
+            elif meta["blocks"] and max(arg.shape[-2:], default=0) > EXTENT:
+                raise LaunchError(
+                    f"a matrix of {' x '.join(map(str, arg.shape[-2:]))} elements is beyond what block messages reach",
+                    rule=f"up to {EXTENT} rows and columns",
+                )
             data = ctypes.string_at(low, size) if size else b""
             given.append(
                 {

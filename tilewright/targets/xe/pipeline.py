@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import process_time
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import (
@@ -38,12 +39,13 @@ from tilewright.targets.xe.registers import (
     TooManyRegisters,
     choose_mode,
     lanes_of,
+    refuse_carried,
     risk,
 )
 from tilewright.targets.xe.registers import pressure as pressure_of
 from tilewright.targets.xe.reload import reload_in_loops
 from tilewright.targets.xe.run_once import run_once
-from tilewright.targets.xe.schedule import order_by_demand
+from tilewright.targets.xe.schedule import BUDGET, order_by_demand
 from tilewright.targets.xe.split_loads import split_loads
 from tilewright.targets.xe.whole_stores import whole_stores
 from tilewright.targets.xe.words import branches_give_words
@@ -82,7 +84,7 @@ def _fits(kernel: gpu.FuncOp, machine: XeMachine) -> bool:
     return True
 
 
-def _make_fit(kernel: gpu.FuncOp, machine: XeMachine) -> list[str]:
+def _make_fit(kernel: gpu.FuncOp, machine: XeMachine, until: float) -> list[str]:
     """Where registers do not suffice in the order of the program: another order, smaller loads, loads in every step.
 
     The names of the passes that ran. Addresses of scattered loads take many registers: they come in order, too.
@@ -91,15 +93,15 @@ def _make_fit(kernel: gpu.FuncOp, machine: XeMachine) -> list[str]:
     if scattered < MANY_ADDRESSES and _fits(kernel, machine):
         return []
     lanes, ran = lanes_of(kernel, machine), ["xe-order-by-demand"]
-    order_by_demand(kernel, lanes)
+    order_by_demand(kernel, lanes, until)
     for registers in PARTS:
         if _fits(kernel, machine):
             break
         if split_loads(kernel, machine, lanes, registers * machine.grf_bytes):
-            order_by_demand(kernel, lanes)
+            order_by_demand(kernel, lanes, until)
             ran += ["xe-split-loads", "xe-order-by-demand"]
     if not _fits(kernel, machine) and reload_in_loops(kernel):
-        order_by_demand(kernel, lanes)
+        order_by_demand(kernel, lanes, until)
         ran += ["xe-reload", "xe-order-by-demand"]
     return ran
 
@@ -116,12 +118,13 @@ def run(
     kernel = kernel_of(module)
     _refuse_parts_of_bytes(kernel)
     if infer_level(kernel) != "workgroup":
-        return _lowered(module, machine, ir, observe)
+        return _lowered(module, machine, ir, observe, process_time() + BUDGET)
     first: TooManyRegisters | None = None
     given, dealt = module.clone(), _says_who_owns(kernel)
+    until = process_time() + BUDGET
     while True:
         try:
-            return _lowered(module, machine, ir, observe)
+            return _lowered(module, machine, ir, observe, until)
         except TooManyRegisters as error:
             first = first or error
             change = None if dealt else _more_subgroups(kernel_of(module), machine)
@@ -181,7 +184,7 @@ def _says_who_owns(kernel: gpu.FuncOp) -> bool:
 
 
 def _lowered(
-    module: ModuleOp, machine: XeMachine, ir: dict[str, str], observe: Observer
+    module: ModuleOp, machine: XeMachine, ir: dict[str, str], observe: Observer, until: float
 ) -> tuple[Lowered, int, Pressure]:
     chip = machine.name.removeprefix("xe-")
     context = make_context()
@@ -196,6 +199,8 @@ def _lowered(
         each = entry.make(chip)
         each.apply(context, module)
         observe(each.name, module)
+        if infer_level(kernel_of(module)) == "subgroup":
+            refuse_carried(kernel_of(module), machine)
         # Printing takes as long as lowering: a stage is printed once, behind its last pass.
         if n + 1 == len(entries) or entries[n + 1].stage != entry.stage:
             ir[entry.stage] = print_module(module, readable=True)
@@ -214,7 +219,7 @@ def _lowered(
     if own_sums(kernel):
         observe("xe-own-sums", module)
     natural = pressure_of(kernel, machine)
-    if ran := _make_fit(kernel, machine):
+    if ran := _make_fit(kernel, machine, until):
         observe(ran[-1], module)
     ir["xegpu-lane"] = print_module(module, readable=True)
     registers, pressure = choose_mode(kernel, machine, natural.registers + natural.reserve)

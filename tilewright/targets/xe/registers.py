@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xdsl.dialects import gpu
+from xdsl.dialects import gpu, scf
+from xdsl.dialects.builtin import AnyFloat, IntegerType, VectorType, i1
 from xdsl.ir import Operation
 
 from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.targets.xe.building import bits_of
 from tilewright.targets.xe.forms import LARGE, SMALL
 from tilewright.targets.xe.liveness import Liveness
 from tilewright.targets.xe.lower import integer
@@ -118,6 +120,34 @@ def risk(found: Pressure, mode: int, natural: int) -> str | None:
         f"{found.registers} registers of data{what} in {mode}: such kernels were seen to spill from "
         f"{SEEN * mode // LARGE} on; smaller subgroup tiles{rows} avoid it, and --emit report asks the offline compiler"
     )
+
+
+def refuse_carried(kernel: gpu.FuncOp, machine: XeMachine) -> None:
+    """Refuses a subgroup's program whose loop alone carries more than a thread has registers for: no order of it and
+    no smaller pieces change that, and to find them takes minutes."""
+    for loop in kernel.walk():
+        if not isinstance(loop, scf.ForOp):
+            continue
+        held = [
+            (
+                a.type,
+                a.type.element_count() * bits_of(a.type.element_type) // 8 // machine.grf_bytes,
+            )
+            for a in loop.iter_args
+            if isinstance(a.type, VectorType)
+            and isinstance(a.type.element_type, AnyFloat | IntegerType)
+            and a.type.element_type != i1
+        ]
+        need = sum(registers for _, registers in held)
+        if need > LARGE:
+            kind, most = max(held, key=lambda each: each[1])
+            raise error_at(
+                loop,
+                f"a subgroup would carry {need} registers through this loop, {most} of them in one {kind}; "
+                f"{machine.name} has {LARGE}",
+                hint="give a subgroup a smaller tile: smaller sg_data, more subgroups, or a smaller workgroup tile",
+                kind=TooManyRegisters,
+            )
 
 
 def choose_mode(kernel: gpu.FuncOp, machine: XeMachine, before: int = 0) -> tuple[int, Pressure]:

@@ -13,13 +13,16 @@ value. Loads hide less latency so: it runs only where registers would not suffic
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
+from time import process_time
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Block, Operation, SSAValue
 
+from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.targets.xe.building import bits_of, element_of
 from tilewright.targets.xe.liveness import VIEWS, Liveness
 from tilewright.targets.xe.moves import READS, Moves, stores
@@ -36,13 +39,20 @@ _PARTS = (
 )
 
 
-def order_by_demand(kernel: gpu.FuncOp, lanes: int) -> None:
-    """Reorders a kernel for subgroups of `lanes` lanes (see the module)."""
+BUDGET = 20.0
+"""Seconds of processor time that orders may take in one compilation."""
+
+
+def order_by_demand(kernel: gpu.FuncOp, lanes: int, until: float = inf) -> None:
+    """Reorders a kernel for subgroups of `lanes` lanes (see the module).
+
+    UnsupportedError where the process has used `until` seconds of processor time before it is done.
+    """
     liveness, moves = Liveness(kernel.body.blocks[0], lanes), Moves(kernel)
     for block in list(_blocks(kernel)):
         positions = {op: i for i, op in enumerate(block.ops)}
         for stretch in list(_stretches(block, moves)):
-            _Stretch(stretch, positions, liveness).reorder()
+            _Stretch(stretch, positions, liveness, until).reorder()
 
 
 def _blocks(op: Operation) -> Iterator[Block]:
@@ -100,9 +110,13 @@ class _Stretch:
     """One run of ops of a block, and the order in which they shall come."""
 
     def __init__(
-        self, ops: Sequence[Operation], positions: dict[Operation, int], liveness: Liveness
+        self,
+        ops: Sequence[Operation],
+        positions: dict[Operation, int],
+        liveness: Liveness,
+        until: float,
     ):
-        self.ops, self.positions, self.liveness = ops, positions, liveness
+        self.ops, self.positions, self.liveness, self.until = ops, positions, liveness, until
         self.members = set(ops)
         self.order: list[Operation] = []
         self.done: set[Operation] = set()
@@ -149,6 +163,8 @@ class _Stretch:
                 for each in self.waiting[op]:
                     self.consumers.setdefault(each, set()).add(op)
         self.ready: dict[Operation, _Candidate] = {}
+        self.concerned: dict[SSAValue, dict[Operation, None]] = {}
+        """Of a value, the ready ops whose costs it takes part in."""
         self.goal = self._goals()
         # Of what an op waits for, that which others read too, or which reads what others made.
         self.heavy = {op: self._shared([*self.waiting[op], op]) for op in ops if not _waits(op)}
@@ -226,17 +242,31 @@ class _Stretch:
             for value in self.reads[op]:
                 self.readers[value].discard(op)
 
-    def _refresh(self, roots: frozenset[SSAValue]) -> None:
-        for op, known in self.ready.items():
-            if not known.roots.isdisjoint(roots):
-                self.ready[op] = self.candidate(op)
+    def _refresh(self, roots: Collection[SSAValue]) -> None:
+        """Counts again what is ready and concerned with some values."""
+        for op in {op: None for root in roots for op in self.concerned.get(root, ())}:
+            self._count(op)
+
+    def _count(self, op: Operation) -> None:
+        now = self.candidate(op)
+        before = self.ready.get(op)
+        for root in now.roots - before.roots if before else now.roots:
+            self.concerned.setdefault(root, {})[op] = None
+        for root in before.roots - now.roots if before else ():
+            del self.concerned[root][op]
+        self.ready[op] = now
+
+    def _leave(self, op: Operation) -> _Candidate:
+        chosen = self.ready.pop(op)
+        for root in chosen.roots:
+            del self.concerned[root][op]
+        return chosen
 
     def _enter(self, ops: Sequence[Operation]) -> None:
         """Ops that nothing holds back any more."""
         for op in ops:
-            self.ready[op] = self.candidate(op)
-        for op in ops:
-            self._refresh(self.ready[op].roots)
+            self._count(op)
+        self._refresh({root for op in ops for root in self.ready[op].roots})
 
     def reorder(self) -> None:
         block, after = self.ops[0].parent, self.ops[-1].next_op
@@ -249,8 +279,16 @@ class _Stretch:
                 users[each].append(op)
         self._enter([op for op in anchors if not missing[op]])
         while self.ready:
+            if process_time() > self.until:
+                raise error_at(
+                    self.ops[0],
+                    f"an order in which registers might suffice was looked for for {BUDGET:.0f} s: {len(self.ops)} "
+                    "operations of a subgroup stand between two barriers or loops here",
+                    hint="a smaller tile along the dimension that no loop goes through gives a subgroup fewer",
+                    kind=UnsupportedError,
+                )
             best = min(self.ready, key=self.rank)
-            chosen = self.ready.pop(best)
+            chosen = self._leave(best)
             self.take([op for op in (*self.waiting[best], best) if op not in self.done])
             self._refresh(chosen.roots)
             entering: list[Operation] = []

@@ -119,11 +119,13 @@ def message(b: Builder, s: Surface) -> Message:
     if start != 0:
         base = b.address(base, start)
         aligned = aligned and isinstance(start, int) and start % ALIGNMENT == 0
-    width, x = b.times(s.sizes[-1], size), s.offsets[-1]
+    width, x = b.times(s.sizes[-1], size), b.place(s.offsets[-1])
     if not aligned:
         address = b.add(mach.IntFromPtrOp(base))
         low = b.add(arith.AndIOp(address, b.constant(ALIGNMENT - 1)))
         high = b.add(arith.AndIOp(address, b.constant(-ALIGNMENT)))
         base = b.add(mach.PtrFromIntOp(high, GLOBAL))
         width, x = b.plus(width, low), b.plus(x, b.divided(low, size))
-    return Message(base, width, s.sizes[-2], b.times(s.strides[-2], size), x, s.offsets[-2])
+    return Message(
+        base, width, s.sizes[-2], b.times(s.strides[-2], size), x, b.place(s.offsets[-2])
+    )

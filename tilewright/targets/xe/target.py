@@ -211,6 +211,7 @@ class XeTarget:
             "slm": lowered.slm_bytes,
             "named_barriers": lowered.named_barriers,
             "arguments": argument_plan(lowered.arguments),
+            "blocks": "2d_" in llvm["neutral"],
             "remarks": lowered.remarks,
             "refused": refused,
         }
