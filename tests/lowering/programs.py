@@ -41,7 +41,7 @@ SUBGROUPS = (1, 2, 4, 4, 8)
 
 class _Lowering(_Drawing):
     def __init__(self, draw: st.DrawFn):
-        super().__init__(draw)
+        super().__init__(draw, in_place=draw(st.booleans()))
         self.subgroups = self.pick(SUBGROUPS)
 
     def shape(self) -> Shape:

@@ -21,7 +21,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tilewright import dtypes, reference
 from tilewright.diagnostics import CheckError, TilewrightError, UnsupportedError, error_at
 from tilewright.passes.affine_to_scf import affine_to_scf
-from tilewright.targets.base import CompileOptions, split_name, with_options
+from tilewright.targets.base import CompileOptions, Elsewhere, get_target, split_name, with_options
 from tilewright.targets.entry import build_text, prepare_text
 from tilewright.tools.check_inputs import Inputs, grid_of, make_args, poisoned, specs_of
 from tilewright.tools.check_kernels import (
@@ -207,9 +207,12 @@ def stages_of_target(module: ModuleOp, options: CompileOptions) -> list[Stage]:
             lane = changed.clone()
             stages.append(Stage(f"pass {name}", _interpreter(lane)))
 
+    target = get_target(options.target)
     executable = build_text(module.clone(), options, observe)
     if split_name(options.target)[0] == "xe":
         stages += _without_a_gpu(executable, lane, options)
+    elif isinstance(target, Elsewhere) and (missing := target.missing()) is not None:
+        stages.append(Stage(f"code generation for {options.target}", _not_run(missing)))
     elif options.target != "reference":
         stages.append(Stage(f"code generation for {options.target}", _launcher(executable)))
     return stages
@@ -239,6 +242,13 @@ def _without_a_gpu(executable: Any, lane: ModuleOp | None, options: CompileOptio
 
         found.append(Stage(f"SPIR-V for {options.target} through OpenCL", run))
     return found
+
+
+def _not_run(reason: str) -> Runner:
+    def run(grid: tuple[int, int, int], args: Sequence[Any]) -> None:
+        raise NotRun(reason)
+
+    return run
 
 
 def _interpreter(module: ModuleOp) -> Runner:

@@ -286,6 +286,15 @@ X86: Final = Machine(
             "vector_bytes": Limit(
                 "vector register", "Intel SDM", values=(16, 32, 64), unit="bytes"
             ),
+            "tile_elements": Limit(
+                "size", "a core's pass over them takes a second", most=1 << 28, unit="elements"
+            ),
+            "workgroup_bytes": Limit(
+                "memory of a workgroup",
+                "each thread keeps a workgroup's memory",
+                most=1 << 30,
+                unit="bytes",
+            ),
         }
     ),
     source="Intel SDM",

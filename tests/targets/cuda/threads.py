@@ -50,18 +50,26 @@ def entry_of(lowered: Lowered) -> Any:
 def on_device(args: Sequence[Any], base: int) -> Iterator[tuple[Memory, dict[int, int]]]:
     """Memory with the arrays of a launch from `base` on, and their addresses by argument; copied back in the end."""
     arrays = {i: a for i, a in enumerate(args) if isinstance(a, ArrayArg)}
-    ranges = {i: a.byte_range() for i, a in arrays.items()}
-    memory = Memory(base + sum(high - low + 8192 for low, high in ranges.values()))
+    ranges = [(a.byte_range(), i) for i, a in arrays.items()]
+    memory = Memory(base + sum(high - low + 8192 for (low, high), _ in ranges))
     memory.top = base
+    spans: list[tuple[int, int, list[int]]] = []
+    """Bytes [low, high) of the host, and the arguments in them: those that overlap stay so."""
+    for (low, high), i in sorted(ranges):
+        if spans and (low < spans[-1][1] or (low, high) == spans[-1][:2]):
+            start, end, inside = spans.pop()
+            spans.append((start, max(end, high), [*inside, i]))
+        else:
+            spans.append((low, high, [i]))
     addresses: dict[int, int] = {}
-    placed: dict[tuple[int, int], int] = {}
-    for i, (low, high) in ranges.items():
-        if (low, high) not in placed:
-            data = np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(low))
-            placed[low, high] = memory.place(data)
-        addresses[i] = placed[low, high] + arrays[i].pointer - low
+    placed: list[tuple[int, int, int]] = []
+    for low, high, inside in spans:
+        data = np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(low))
+        at = memory.place(data)
+        placed.append((low, high, at))
+        addresses |= {i: at + arrays[i].pointer - low for i in inside}
     yield memory, addresses
-    for (low, high), at in placed.items():
+    for low, high, at in placed:
         ctypes.memmove(low, memory.bytes[at:].ctypes.data, high - low)
 
 

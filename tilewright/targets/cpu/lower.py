@@ -52,6 +52,7 @@ from tilewright.targets.cpu.memory import (
 from tilewright.targets.cpu.memrefs import MemrefOps, Scratch
 from tilewright.targets.cpu.packing import emit_pack_task, packed_array
 from tilewright.targets.cpu.scalars import ScalarOps
+from tilewright.targets.cpu.sizes import check_memory
 from tilewright.targets.cpu.storage import Storage, is_tile
 from tilewright.targets.cpu.strip_plan import Plan, Root
 from tilewright.targets.cpu.strips import StripEmitter
@@ -113,6 +114,7 @@ def lower_kernel(
     main = FunctionContext("tw_workgroup", kernel, block, m)
     main.b.prefetches = prefetch
     main.lower_workgroup(packs, share)
+    check_memory(kernel, main.scratch.used)
     functions.append(main.op)
 
     # Memory of the packed arrays, one after the other.

@@ -23,6 +23,7 @@ from tilewright.targets.cpu.lower import Lowered, lower_kernel
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.memory import element_of
 from tilewright.targets.cpu.micro import family_of
+from tilewright.targets.cpu.sizes import check_sizes
 from tilewright.targets.workgroup import begin
 
 
@@ -102,6 +103,7 @@ def run_pipeline(
 
     `observe` sees the module after every pass, by the pass's name.
     """
+    check_sizes(module)
     owners = "a workgroup is one thread on the cpu"
     begun = begin(module, options, ABLATIONS, remarks, ir, observe, owners=owners)
     kernel, run, off = begun.kernel, begun.run, options.disable

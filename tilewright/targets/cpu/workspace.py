@@ -7,6 +7,7 @@ import mmap
 import os
 
 from tilewright import forks
+from tilewright.diagnostics import LaunchError
 
 _HUGE = 2 << 20
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
@@ -34,7 +35,10 @@ _lock = forks.lock()
 
 
 def acquire(size: int) -> Block:
-    """A block of at least `size` bytes that nobody else uses; contents undefined."""
+    """A block of at least `size` bytes that nobody else uses; contents undefined.
+
+    Raises LaunchError where the system has no room for it.
+    """
     with _lock:
         best = None
         for block in _free:
@@ -43,7 +47,13 @@ def acquire(size: int) -> Block:
         if best is not None:
             _free.remove(best)
             return best
-    return Block(-(-max(size, 4096) * 9 // 8 // 4096) * 4096)
+    try:
+        return Block(-(-max(size, 4096) * 9 // 8 // 4096) * 4096)
+    except OSError as error:
+        raise LaunchError(
+            f"the launch needs {size} bytes for packed arrays and its threads' tiles: {error.strerror}",
+            hint="smaller tiles need less, and so do fewer threads (options(num_threads=n))",
+        ) from None
 
 
 def release(block: Block) -> None:

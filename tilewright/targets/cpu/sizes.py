@@ -1,0 +1,44 @@
+"""Sizes that a workgroup cannot have on a CPU are refused where the program names them.
+
+A pass over a tile visits every element of it, whatever array lies under it; a workgroup's memory stays with its
+thread.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from xdsl.dialects import memref
+from xdsl.dialects.builtin import MemRefType, ModuleOp, VectorType
+from xdsl.ir import Operation
+
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.targets.cpu.memory import itemsize
+from tilewright.uarch.x86 import X86
+
+
+def check_sizes(module: ModuleOp) -> None:
+    """UnsupportedError at the first tile with too many elements, or allocation with too many bytes."""
+    for op in module.walk():
+        for value in (*op.results, *op.operands):
+            if isinstance(value.type, VectorType):
+                shape = value.type.get_shape()
+                name = f"a tile of {' x '.join(map(str, shape))}"
+                _require(op, name, "tile_elements", prod(shape))
+        if isinstance(op, memref.AllocOp | memref.AllocaOp):
+            type = op.memref.type
+            if isinstance(type, MemRefType) and type.has_static_shape():
+                check_memory(op, prod(type.get_shape()) * itemsize(type.element_type))
+
+
+def check_memory(op: Operation, number: int) -> None:
+    """UnsupportedError where a workgroup would need so many bytes."""
+    _require(op, op.name, "workgroup_bytes", number)
+
+
+def _require(op: Operation, name: str, limit: str, number: int) -> None:
+    fault = X86.fault(name, limit, number)
+    if fault is not None:
+        hint = "cover the array by more workgroups of smaller tiles"
+        rule = X86.limits[limit].source
+        raise error_at(op, fault, hint=hint, rule=rule, kind=UnsupportedError)
