@@ -106,7 +106,7 @@ functions are in [emitter.md](emitter.md#numbers). Reductions and `tile_mma` are
 - **`for x in (a, b)`**, `tw.static_range`, `zip`, `enumerate` over sequences: unrolled.
 - **Calls** to functions of the language, to other kernels and to plain Python functions, which are inlined. A function
   whose arguments are all known at compile time is simply run. `len`, `min`, `max`, `abs`, `int`, `float`, `bool`,
-  `isinstance`, `print` and `breakpoint` (both run on the reference target) mean what they mean in Python.
+  `isinstance`, `print` and `breakpoint` (on the reference target only) mean what they mean in Python.
 - **Names from outside**: constants, modules, dtypes, functions, closures, attributes of modules, classes and
   objects. They are read when the kernel is compiled. A launch notices when one of them has changed (a constant, an
   entry of a list, the code of a helper), and compiles the kernel again; a result of `kernel.compile` stays as it is.

@@ -18,7 +18,7 @@ from tilewright.targets import base
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tilewright"
 
-GROUND = {"diagnostics", "dtypes", "forks", "frames", "knobs"}
+GROUND = {"diagnostics", "dtypes", "forks", "frames", "knobs", "printed"}
 """What every part may import."""
 BELOW: dict[str, set[str]] = {
     "diagnostics": set(),
@@ -26,6 +26,7 @@ BELOW: dict[str, set[str]] = {
     "forks": set(),
     "frames": set(),
     "knobs": set(),
+    "printed": set(),
     "layout": set(),
     "uarch": {"layout"},
     "dialects": {"layout"},

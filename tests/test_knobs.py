@@ -14,9 +14,9 @@ def test_from_environment():
     found = knobs.from_environment({
         "TILEWRIGHT_TARGET": "reference", "TILEWRIGHT_NUM_THREADS": "3", "TILEWRIGHT_CACHE": "0",
         "TILEWRIGHT_CACHE_DIR": "/x", "TILEWRIGHT_CACHE_SIZE": "5M", "TILEWRIGHT_TIME_LIMIT": "7",
-        "TILEWRIGHT_TRACEBACK": "1", "UNRELATED": "?",
+        "TILEWRIGHT_TRACEBACK": "1", "TILEWRIGHT_PRINT_LINES": "0", "UNRELATED": "?",
     })  # fmt: skip
-    assert found == knobs.Knobs("reference", 3, False, Path("/x"), 5 << 20, 7, True)
+    assert found == knobs.Knobs("reference", 3, False, Path("/x"), 5 << 20, 7, True, 0)
     assert knobs.from_environment({"TILEWRIGHT_NUM_THREADS": ""}) == knobs.Knobs()
 
 

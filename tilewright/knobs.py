@@ -53,6 +53,10 @@ class Knobs:
     traceback: bool = field(
         default=False, metadata={"help": "show Python's traceback of internal errors (0 or 1)"}
     )
+    print_lines: int = field(
+        default=1000,
+        metadata={"help": "lines that one launch prints at most; on a GPU: programs that print"},
+    )
 
     @property
     def cache_path(self) -> Path:
@@ -75,6 +79,13 @@ def _positive(text: str) -> int:
     return value
 
 
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise ValueError(text)
+    return value
+
+
 def _bytes(text: str) -> int:
     scale = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper(), 1)
     value = int(text[:-1] if scale > 1 else text) * scale
@@ -90,6 +101,7 @@ _READERS: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "cache_dir": (Path, "a directory"),
     "cache_size": (_bytes, "a number of bytes, like 512M"),
     "time_limit": (_positive, "a positive number"),
+    "print_lines": (_count, "a number of lines"),
     "traceback": (_boolean, "0 or 1"),
 }
 

@@ -96,7 +96,7 @@ def test_print_of_kernels(capsys: pytest.CaptureFixture[str]) -> None:
       tw.breakpoint ["i"] %i : index
       func.return
     }""")(-3, 1.3)
-    assert capsys.readouterr().out == "{i} is -3, x 1.3 or 1.29688, True\nv = [[1 2]\n [3 4]]\n"
+    assert capsys.readouterr().out == "{i} is -3, x 1.3 or 1.29688, True\nv = [[1 2] [3 4]]\n"
 
 
 def test_strided_copy(rng: np.random.Generator) -> None:

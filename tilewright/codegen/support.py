@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.printed import OPEN, number, spelled
+
 
 def _write(text: str) -> None:
     sys.stdout.write(text)
@@ -59,6 +61,8 @@ class _Line:
     """One tw.print on its way: the format, and what its values are made of."""
 
     text: str
+    launch: int = 0
+    """The number of the launch whose lines are counted with this one; 0 for a program of the host."""
     extents: list[int] = field(default_factory=list[int])
     numbers: list[float] = field(default_factory=list[float])
     values: list[str] = field(default_factory=list[str])
@@ -68,8 +72,14 @@ _LINES: dict[int, _Line] = {}
 """By native thread: Python forgets its thread-locals between two calls from a thread of the pool."""
 
 
+def _print_launch(launch: int) -> None:
+    _LINES[threading.get_native_id()] = _Line("", launch)
+
+
 def _print_begin(text: bytes) -> None:
-    _LINES[threading.get_native_id()] = _Line(text.decode(errors="replace"))
+    thread = threading.get_native_id()
+    begun = _LINES.get(thread)
+    _LINES[thread] = _Line(text.decode(errors="replace"), begun.launch if begun is not None else 0)
 
 
 def _print_extent(n: int) -> None:
@@ -82,21 +92,25 @@ def _print_number(x: float) -> None:
     line.numbers.append(x)
     if len(line.numbers) < prod(line.extents):
         return
-    if line.extents:
-        array = np.array(line.numbers).reshape(line.extents)
-        line.values.append(np.array2string(array, separator=" ", threshold=64))
-    else:
-        line.values.append(f"{x:g}" if isinstance(x, float) else str(x))
+    text, places = spelled(line.extents, "{}")
+    array = np.array(line.numbers, object).reshape(line.extents)
+    line.values.append(text.format(*(number(array[place]) for place in places)))
     line.extents, line.numbers = [], []
 
 
 def _print_end() -> None:
     line = _LINES.pop(threading.get_native_id())
-    _write(line.text.format(*line.values) + "\n")
+    text = line.text.format(*line.values)
+    launch = OPEN.get(line.launch)
+    if launch is None:
+        _write(text + "\n")
+    else:
+        launch.write(text)
 
 
 _FUNCTIONS = {
     "tw_print_begin": ((C.c_char_p,), _print_begin),
+    "tw_print_launch": ((C.c_int64,), _print_launch),
     "tw_print_extent": ((C.c_int64,), _print_extent),
     "tw_print_int": ((C.c_int64,), _print_number),
     "tw_print_bool": ((C.c_int64,), lambda x: _print_number(bool(x))),

@@ -124,6 +124,7 @@ def nvptx(cpu: str = "sm_80", ptx: int = 80) -> LLVMTarget:
     """
     from tilewright.codegen.lanes import NVPTX_HANDLERS
     from tilewright.codegen.nvptx_masked import NVPTX_MASKED_HANDLERS
+    from tilewright.codegen.nvptx_printing import NVPTX_PRINTING_HANDLERS
     from tilewright.codegen.nvptx_values import NVPTX_VALUE_HANDLERS
 
     if cpu not in NVPTX_ABILITIES:
@@ -138,7 +139,12 @@ def nvptx(cpu: str = "sm_80", ptx: int = 80) -> LLVMTarget:
         kernel_convention="ptx_kernel",
         function_attributes="nounwind",
         provides=NVPTX_ABILITIES[cpu] | versions,
-        handlers={**NVPTX_HANDLERS, **NVPTX_VALUE_HANDLERS, **NVPTX_MASKED_HANDLERS},
+        handlers={
+            **NVPTX_HANDLERS,
+            **NVPTX_VALUE_HANDLERS,
+            **NVPTX_MASKED_HANDLERS,
+            **NVPTX_PRINTING_HANDLERS,
+        },
     )
 
 

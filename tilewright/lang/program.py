@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from xdsl.dialects import cf, gpu
+from xdsl.dialects import cf, gpu, vector
 from xdsl.ir import Operation
 
 from tilewright import dtypes
@@ -16,9 +16,10 @@ from tilewright.dialects import tw as tw_dialect
 from tilewright.lang.arithmetic import binary, truth
 from tilewright.lang.compute import reduction
 from tilewright.lang.context import ArgumentError, emitter
-from tilewright.lang.convert import computed, index_value, item
+from tilewright.lang.convert import computed, index_value, item, to
 from tilewright.lang.registry import language
 from tilewright.lang.values import Array, Tile, Value, describe_type
+from tilewright.printed import spelled
 
 _DIMENSIONS = (gpu.DimensionEnum.X, gpu.DimensionEnum.Y, gpu.DimensionEnum.Z)
 
@@ -222,15 +223,19 @@ def static_assert(condition: bool, message: str = "") -> None:
 
 @language
 def device_print(*values: object) -> None:
-    """Prints values, strings and numbers in one line, as Python's print; ``print`` is the same.
+    """Prints ``values``, strings and numbers in one line, as Python's print; ``print`` is the same.
 
     The line starts with the program that printed it. Lines of different programs come in any order.
+    Numbers have six digits; of a tile with more than 64 elements its shape and corners are printed.
+    A launch prints 1000 lines at most (``TILEWRIGHT_PRINT_LINES``), and says how many it left out. On a
+    GPU so many programs print, when the host waits for them; on Intel's GPUs, none can: run the kernel on
+    the cpu or the reference target.
 
     >>> @tw.kernel
     ... def hello(Y):
     ...     tw.device_print("program", tw.program_id(0))
     ...     tw.store_tile(1, tw.init_tile(Y, [0], (1, 1)))
-    >>> y = np.empty(1, np.int32); hello.options(target="reference")[2](y)
+    >>> y = np.empty(1, np.int32); hello.options(num_threads=1)[2](y)
     [workgroup (0, 0, 0)] program 0
     [workgroup (1, 0, 0)] program 1
     """
@@ -238,18 +243,35 @@ def device_print(*values: object) -> None:
     operands: list[Any] = []
     for value in values:
         if isinstance(value, FormatString):
-            texts.append(value.format)
-            operands += [computed(v) for v in value.values]
+            texts.append(value.format.format(*(_shown(v, operands) for v in value.values)))
         elif isinstance(value, Value):
-            texts.append("{}")
-            operands.append(computed(value))
+            texts.append(_shown(value, operands))
         elif isinstance(value, (Tile, Array)):
             raise CompileError(
                 f"print of {describe_type(value)}", hint="print its elements: tw.load_tile(tile)"
             )
         else:
-            texts.append(str(value).replace("{", "{{").replace("}", "}}"))
-    emitter("device_print").emit(tw_dialect.PrintOp(" ".join(texts), operands))
+            texts.append(str(value))
+    text = " ".join(texts).replace("{", "{{").replace("}", "}}").replace(_HOLE, "{}")
+    emitter("device_print").emit(tw_dialect.PrintOp(text, operands))
+
+
+_HOLE = "\0"
+"""Stands for an operand while a line's text is put together: no text that is printed holds it."""
+
+
+def _shown(value: Value, operands: list[Any]) -> str:
+    """A value's place in the text of a line; the elements that are shown of it become operands, as f64, i64 or i1."""
+    text, places = spelled(value.shape, _HOLE)
+    for place in places:
+        one = value
+        if value.shape:
+            op = vector.ExtractOp(computed(value), place, value.dtype.arith)
+            one = Value(emitter("device_print").result(op), value.dtype, ())
+        if not value.dtype.is_bool:
+            one = to(one, dtypes.f64 if value.dtype.is_float else dtypes.i64)
+        operands.append(computed(one))
+    return text
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from tilewright.diagnostics import LaunchError, error_at
 from tilewright.dialects.stage.programs import cluster_size
 from tilewright.passes.kernel import BLOCK, LEVEL, programs_of
 from tilewright.passes.level import infer_level, subgroups_of_launch, threads_of_launch
+from tilewright.printed import Lines
 from tilewright.reference.batch import Batch
 from tilewright.reference.engine import Schedule
 from tilewright.reference.lanes import DEFAULT_WIDTH, width_of
@@ -82,7 +83,10 @@ def run(
     block = _block(function, subgroups)
     x, y, z = _grid(grid)
     workgroups = (x * programs_of(function), y, z)
-    results = context.launch(program, workgroups, block, bound)
+    try:
+        results = context.launch(program, workgroups, block, bound)
+    finally:
+        context.lines.finish()
     context.report.workgroups = int(np.prod(workgroups))
     context.report.results = [r[0] if isinstance(r, np.ndarray) else r for r in results]
     for original, copy in write_back:
@@ -103,6 +107,8 @@ class RunContext:
     """The addresses of memref.global buffers that were asked for."""
     seed: int | None = None
     schedule: Schedule = "late"
+    lines: Lines = field(default_factory=Lines)
+    """What has been printed by tw.print."""
     grid: tuple[int, int, int] = (1, 1, 1)
     """The grid that was asked for; clusters of workgroups may round it up."""
 

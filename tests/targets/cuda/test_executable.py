@@ -151,7 +151,7 @@ def test_printing_is_refused_with_a_way_out(line: str) -> None:
         gpu.return
       }}
     }}"""
-    with pytest.raises(UnsupportedError, match="does not print") as refused:
+    with pytest.raises(UnsupportedError, match="has no form in compiled code on a GPU") as refused:
         get_target("cuda").build(parse_module(text), CompileOptions(target="sm_90a"))
     assert "reference" in (refused.value.hint or "")
 

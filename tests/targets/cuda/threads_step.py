@@ -15,6 +15,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tests.targets.cuda.threads_memory import GLOBAL_BASE, SHARED_BASE, Memory, Race, unsigned
 from tilewright.codegen.instructions import table
+from tilewright.printed import number
 from tilewright.reference import numerics
 from tilewright.reference.registry import MEANINGS, load_meanings
 from tilewright.targets.cuda.lowered import Lowered
@@ -359,6 +360,12 @@ class Threads:
         self.store(to, data, self.active)
 
     # Control -------------------------------------------------------------------------------------
+
+    def op_tw_print(self, op: Any) -> None:
+        """As the driver's printf: every thread that comes by prints."""
+        for thread in np.flatnonzero(self.active):
+            values = (self.rows(v)[thread].item() for v in op.operands)
+            print(op.format.data.format(*map(number, values)))
 
     def _uniform(self, v: SSAValue) -> int:
         x = self.rows(v)[self.active]

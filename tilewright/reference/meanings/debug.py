@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import Operation
 
 from tilewright.diagnostics import location_of
+from tilewright.printed import number, spelled
 from tilewright.reference.barriers import NamedBarrier
 from tilewright.reference.machine import Group
 from tilewright.reference.program import Builder, Segment
@@ -29,22 +31,31 @@ def row_of(value: Any, position: int) -> Any:
 
 @meaning("tw.print")
 def print_(site: Site, op: Operation, *values: Any) -> None:
-    """One line per instance, or one for all when all values are the same for everybody."""
+    """One line per instance that prints; a kernel's says which one it is."""
     text = op.properties["format"]
     assert isinstance(text, StringAttr)
-    together = site.count == 1 or all(row_count(value) == 1 for value in values)
-    for position in range(1 if together else site.count):
+    inside = site.batch.count > 1 or in_kernel(op)
+    for position in range(site.count):
         words = text.data.format(*(show(row_of(value, position)) for value in values))
-        if not together or site.count < site.batch.count:
+        if inside:
             who = site.machine.name_of_instance(int(site.instances[position]))
             words = f"[{who}] {words}"
-        print(words)
+        site.machine.context.lines.write(words)
+
+
+def in_kernel(op: Operation) -> bool:
+    """Whether an op stands in a kernel, not in a program of the host."""
+    parent = op.parent_op()
+    while parent is not None and not isinstance(parent, gpu.FuncOp):
+        parent = parent.parent_op()
+    return parent is not None
 
 
 def show(value: Any) -> str:
     if isinstance(value, np.ndarray):
-        return np.array2string(np.asarray(value), separator=" ", threshold=64)
-    return f"{value:g}" if isinstance(value, float) else str(value)
+        text, places = spelled(value.shape, "{}")
+        return text.format(*(show(value[place].item()) for place in places))
+    return number(value)
 
 
 @meaning("tw.breakpoint")

@@ -61,6 +61,7 @@ def build(
         "scratch_bytes": lowered.scratch_bytes,
         "packs": lowered.packs,
         "subgroups": lowered.subgroups,
+        "prints": lowered.prints,
         "remarks": remarks,
         "machine": options.machine,
     }

@@ -28,6 +28,7 @@ from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp, PackOp, StripOp, YieldOp
+from tilewright.dialects.tw import PrintOp
 from tilewright.passes.memory_objects import says_it_writes
 from tilewright.passes.neutral import splat
 from tilewright.targets.cpu import inserts as _inserts  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
@@ -87,6 +88,8 @@ class Lowered:
     packs: int
     subgroups: int = 1
     """Workgroups that run for each of the launch's, along x."""
+    prints: bool = False
+    """Does a program print lines, which a launch counts?"""
 
 
 def lower_kernel(
@@ -113,6 +116,7 @@ def lower_kernel(
         del used
     main = FunctionContext("tw_workgroup", kernel, block, m)
     main.b.prefetches = prefetch
+    main.subgroups = subgroups
     main.lower_workgroup(packs, share)
     check_memory(kernel, main.scratch.used)
     functions.append(main.op)
@@ -134,12 +138,21 @@ def lower_kernel(
     run.op(func.ReturnOp())
     module = ModuleOp([*functions, plan_op, run_op])
     return Lowered(
-        module, block, -(-main.scratch.used // 4096) * 4096, types, len(packs), subgroups
+        module,
+        block,
+        -(-main.scratch.used // 4096) * 4096,
+        types,
+        len(packs),
+        subgroups,
+        prints=any(isinstance(op, PrintOp) for op in kernel.walk()),
     )
 
 
 class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
     """One function being built from (parts of) a kernel."""
+
+    subgroups = 1
+    """Programs along x that stand for one workgroup of the launch."""
 
     def __init__(self, name: str, kernel: gpu.FuncOp, block: ArgumentBlock, m: Machine):
         op, b = function(name, [mach.ptr, index, index])
@@ -375,15 +388,33 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
     def lower_xetile_prefetch_tile(self, op: xt.PrefetchTileOp) -> None:
         """The caches of a CPU prefetch by themselves; blocks are copied once and stay."""
 
-    def lower_tw_print(self, op: Operation) -> None:
+    def lower_tw_print(self, op: PrintOp) -> None:
+        """A line of this program; elements of tiles were taken out of them where the line was written."""
+        if any(is_tile(v) for v in op.values):
+            raise error_at(
+                op,
+                "compiled code prints scalars, not vectors",
+                kind=UnsupportedError,
+                hint="vector.extract the elements to be printed",
+            )
+        b = self.b
+        b.call("tw_print_launch", [b.value(mach.IntFromPtrOp(self.argument, index))])
+        x, y, z = (self.ids[axis] for axis in "xyz")
+        who, ids = "workgroup ({}, {}, {})", [x, y, z]
+        if self.subgroups > 1:
+            n = b.idx(self.subgroups)
+            ids = [b.value(arith.DivSIOp(x, n)), y, z, b.value(arith.RemSIOp(x, n))]
+            who += " subgroup {}"
+        values = [self.e.scalar(v) for v in op.values]
+        b.op(PrintOp(f"[{who}] {op.format.data}", [*ids, *values]))
+
+    def lower_tw_breakpoint(self, op: Operation) -> None:
         raise error_at(
             op,
-            "compiled code on the cpu does not print",
+            "compiled code on the cpu does not stop in a debugger",
             kind=UnsupportedError,
-            hint="run the kernel with kernel.options(target='reference'): there print and breakpoint work",
+            hint="run the kernel with kernel.options(target='reference'): there it does",
         )
-
-    lower_tw_breakpoint = lower_tw_print
 
     def lower_vector_extract(self, op: vector.ExtractOp) -> None:
         if is_tile(op.result):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright import forks
 from tilewright.codegen.jit import LoadedObject, compile_assembly, toolchain_version
 from tilewright.diagnostics import CheckError, Location
+from tilewright.printed import OPEN, Lines
 from tilewright.runtime.arrays import ArrayArg
 from tilewright.targets.base import Argument, CompileOptions, Grid, Observer, PreparedLaunch, ignore
 from tilewright.targets.cpu import workspace
@@ -51,6 +52,7 @@ class CpuExecutable:
         self._scratch = meta["scratch_bytes"]
         self._packs = meta["packs"]
         self._subgroups = meta["subgroups"]
+        self._prints = meta.get("prints", False)
         self._ready: tuple[Pool, Any, int, LoadedObject] | None = None
         self._guard = forks.lock()
 
@@ -130,6 +132,7 @@ class CpuExecutable:
             plan(address)
             total += words[at + 7]
         block = workspace.acquire(total)
+        lines = OPEN.setdefault(address, Lines()) if self._prints else None
         try:
             words[at + 3] = block.address
             words[at + 4] = self._scratch
@@ -137,6 +140,8 @@ class CpuExecutable:
             found.run(run, address)
         finally:
             workspace.release(block)
+            if lines is not None:
+                OPEN.pop(address).finish()
             failed = _failures.pop(address, None) if _failures else None
         if failed is not None:
             raise _failure(*failed, self._subgroups)

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from xdsl.dialects import gpu
 
 from tilewright.dialects import stage
+from tilewright.dialects.tw import PrintOp
 from tilewright.passes.cleanup import cleanup
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda.ownership import Ownership, plan_ownership
@@ -105,6 +106,9 @@ def make_asynchronous(
     """
     off = options.disable
     if "rings" in off or machine.name != "sm_90a":
+        return None
+    if any(isinstance(op, PrintOp) for op in kernel.walk()):
+        remarks.append("copies and products do not run beside a program that prints")
         return None
     run("positions", lambda: place_tiles(kernel))
     run("rounding", lambda: round_where_loaded(kernel))

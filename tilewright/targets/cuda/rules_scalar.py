@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from xdsl.dialects import arith, cf, gpu, memref
-from xdsl.dialects.builtin import IndexType, MemRefType
+from xdsl.dialects.builtin import IndexType, MemRefType, VectorType
 from xdsl.ir import Operation, SSAValue
 
+from tilewright import knobs
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.tiles import (
     Matrix,
@@ -21,6 +22,7 @@ from tilewright.codegen.tiles import (
 )
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.tw import PrintOp
 from tilewright.dialects.upstream.memref import kept_dimensions
 from tilewright.passes.memory_objects import memory_space
 from tilewright.targets.cuda.distribute import (
@@ -249,10 +251,40 @@ def check(d: Distributor, op: Operation) -> None:
     d.fail_unless(d.scalar(op.arg), op)
 
 
-@rule("tw.print", "tw.breakpoint", "gpu.printf", "vector.print")
+@rule("tw.print")
+def print_line(d: Distributor, op: Operation) -> None:
+    """Thread 0 prints for its workgroup; a launch prints the lines of so many programs as a knob says."""
+    assert isinstance(op, PrintOp)
+    if any(isinstance(v.type, VectorType) for v in op.values):
+        raise d.error(
+            op, "compiled code prints scalars, not vectors", "vector.extract what is to be printed"
+        )
+    b, limit = d.b, knobs.current().print_lines
+    x, y, z = (d.program("gpu.block_id", axis) for axis in "xyz")
+    columns, rows = (d.program("gpu.grid_dim", axis) for axis in "xy")
+    number = b.add(b.mul(b.add(b.mul(z, rows), y), columns), x)
+    first = b.cmp("eq", d.thread, 0)
+    shown = b.both(first, b.cmp("slt", number, limit))
+    assert shown is not None
+    values = [d.scalar(v) for v in op.values]
+    with b.when(shown):
+        b.op(PrintOp(f"[workgroup ({{}}, {{}}, {{}})] {op.format.data}", [x, y, z, *values]))
+    function = op.parent_op()
+    while function is not None and not isinstance(function, gpu.FuncOp):
+        function = function.parent_op()
+    assert function is not None
+    if next(o for o in function.walk() if isinstance(o, PrintOp)) is op:
+        beyond = b.both(first, b.cmp("eq", number, limit))
+        assert beyond is not None
+        with b.when(beyond):
+            name = knobs.variable("print_lines")
+            b.op(PrintOp(f"... the other programs print nothing ({name} is {limit})", []))
+
+
+@rule("tw.breakpoint", "gpu.printf", "vector.print")
 def refuse(d: Distributor, op: Operation) -> None:
     raise d.error(
         op,
-        "compiled code on a GPU does not print",
-        hint="run the kernel with --target reference, or kernel.options(target='reference'): there it prints",
+        f"{op.name} has no form in compiled code on a GPU",
+        hint="tw.print has; or run the kernel with --target reference, kernel.options(target='reference')",
     )

@@ -10,7 +10,7 @@ from typing import Any
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import FixedBitwidthType, MemRefType, ModuleOp, StringAttr
 
-from tilewright import uarch
+from tilewright import knobs, uarch
 from tilewright.codegen import emit_module, nvptx
 from tilewright.codegen.jit import toolchain_version
 from tilewright.codegen.remote import generate_ptx, start_helper
@@ -152,7 +152,8 @@ class CudaTarget:
 
     def fingerprint(self, options: CompileOptions) -> str:
         # What a machine's name stands for is in the compiler's own sources, which are in the key too.
-        return f"{machine_name(options)}|{toolchain_version()}"
+        # How many programs print is in their code.
+        return f"{machine_name(options)}|{toolchain_version()}|{knobs.current().print_lines}"
 
     def describe(self, options: CompileOptions) -> str:
         """What it compiles for, for people."""

@@ -117,6 +117,7 @@ def run(
     """
     kernel = kernel_of(module)
     _refuse_parts_of_bytes(kernel)
+    _refuse_prints(kernel)
     if infer_level(kernel) != "workgroup":
         return _lowered(module, machine, ir, observe, process_time() + BUDGET)
     first: TooManyRegisters | None = None
@@ -137,6 +138,17 @@ def run(
                 raise first from None
         module = given.clone()
         kernel_of(module).attributes.update(change)
+
+
+def _refuse_prints(kernel: gpu.FuncOp) -> None:
+    for op in kernel.walk():
+        if op.name in ("tw.print", "tw.breakpoint"):
+            raise error_at(
+                op,
+                f"{op.name}: programs on Intel GPUs do not print",
+                hint="run the kernel where they do: kernel.options(target='cpu'), or target='reference'",
+                kind=UnsupportedError,
+            )
 
 
 def _refuse_parts_of_bytes(kernel: gpu.FuncOp) -> None:
