@@ -151,9 +151,6 @@ def lower_kernel(
 class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
     """One function being built from (parts of) a kernel."""
 
-    subgroups = 1
-    """Programs along x that stand for one workgroup of the launch."""
-
     def __init__(self, name: str, kernel: gpu.FuncOp, block: ArgumentBlock, m: Machine):
         op, b = function(name, [mach.ptr, index, index])
         self._start(op, b, kernel, block, m)
@@ -387,34 +384,6 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
 
     def lower_xetile_prefetch_tile(self, op: xt.PrefetchTileOp) -> None:
         """The caches of a CPU prefetch by themselves; blocks are copied once and stay."""
-
-    def lower_tw_print(self, op: PrintOp) -> None:
-        """A line of this program; elements of tiles were taken out of them where the line was written."""
-        if any(is_tile(v) for v in op.values):
-            raise error_at(
-                op,
-                "compiled code prints scalars, not vectors",
-                kind=UnsupportedError,
-                hint="vector.extract the elements to be printed",
-            )
-        b = self.b
-        b.call("tw_print_launch", [b.value(mach.IntFromPtrOp(self.argument, index))])
-        x, y, z = (self.ids[axis] for axis in "xyz")
-        who, ids = "workgroup ({}, {}, {})", [x, y, z]
-        if self.subgroups > 1:
-            n = b.idx(self.subgroups)
-            ids = [b.value(arith.DivSIOp(x, n)), y, z, b.value(arith.RemSIOp(x, n))]
-            who += " subgroup {}"
-        values = [self.e.scalar(v) for v in op.values]
-        b.op(PrintOp(f"[{who}] {op.format.data}", [*ids, *values]))
-
-    def lower_tw_breakpoint(self, op: Operation) -> None:
-        raise error_at(
-            op,
-            "compiled code on the cpu does not stop in a debugger",
-            kind=UnsupportedError,
-            hint="run the kernel with kernel.options(target='reference'): there it does",
-        )
 
     def lower_vector_extract(self, op: vector.ExtractOp) -> None:
         if is_tile(op.result):

@@ -1,16 +1,18 @@
-"""Scalar ops of a kernel at the last stage, and what ends a program: a failed assertion, a division by zero."""
+"""Scalar ops of a kernel at the last stage, and what they tell: lines, a failed assertion, a division by zero."""
 
 from __future__ import annotations
 
 from xdsl.dialects import arith, cf
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.codegen.builder import Builder
-from tilewright.diagnostics import location_of
+from tilewright.codegen.builder import Builder, index
+from tilewright.diagnostics import UnsupportedError, error_at, location_of
 from tilewright.dialects import mach
+from tilewright.dialects.tw import PrintOp
 from tilewright.targets.cpu import divisions
 from tilewright.targets.cpu.evaluate import Evaluator, Values
 from tilewright.targets.cpu.memory import as_idx, plain
+from tilewright.targets.cpu.storage import is_tile
 
 
 class ScalarOps:
@@ -25,6 +27,8 @@ class ScalarOps:
     """Of the grid, and of the program where the function is one: x, y, z."""
     ahead: bool
     """Whether ops are lowered that the program may never come to."""
+    subgroups = 1
+    """Programs along x that stand for one workgroup of the launch."""
 
     def clone_scalar(self, op: Operation) -> None:
         b = self.b
@@ -89,3 +93,31 @@ class ScalarOps:
 
     def lower_cf_assert(self, op: cf.AssertOp) -> None:
         self.check(op, self.e.scalar(op.arg), "assertion failed", op.msg.data)
+
+    def lower_tw_print(self, op: PrintOp) -> None:
+        """A line of this program; elements of tiles were taken out of them where the line was written."""
+        if any(is_tile(v) for v in op.values):
+            raise error_at(
+                op,
+                "compiled code prints scalars, not vectors",
+                kind=UnsupportedError,
+                hint="vector.extract the elements to be printed",
+            )
+        b = self.b
+        b.call("tw_print_launch", [b.value(mach.IntFromPtrOp(self.argument, index))])
+        x, y, z = (self.ids[axis] for axis in "xyz")
+        who, ids = "workgroup ({}, {}, {})", [x, y, z]
+        if self.subgroups > 1:
+            n = b.idx(self.subgroups)
+            ids = [b.value(arith.DivSIOp(x, n)), y, z, b.value(arith.RemSIOp(x, n))]
+            who += " subgroup {}"
+        values = [self.e.scalar(v) for v in op.values]
+        b.op(PrintOp(f"[{who}] {op.format.data}", [*ids, *values]))
+
+    def lower_tw_breakpoint(self, op: Operation) -> None:
+        raise error_at(
+            op,
+            "compiled code on the cpu does not stop in a debugger",
+            kind=UnsupportedError,
+            hint="run the kernel with kernel.options(target='reference'): there it does",
+        )
