@@ -119,3 +119,22 @@ def test_arguments_that_do_not_fit_are_told():
         run(a.astype(np.float64), b)
     with pytest.raises(LaunchError, match=r"out has shape \(3, 3\)"):
         run(a, b[:4], out=np.zeros((3, 3), np.float32))
+
+
+def test_a_macro_kernel_keeps_its_name():
+    @G.macro_kernel(meaning=lambda x: x + 1)
+    def test_next(x):
+        return x + 1.0
+
+    text = """
+def g():
+    x = input(f32[16, 16])
+    y = output(f32[16, 16])
+    test_next = buffer("register", f32[16, 16])
+    for i in space("g", block(16, 16)):
+        test_next = test_next(x)
+        y[i:i + 16, 0:16] = copy(test_next)
+    return y
+"""
+    with pytest.raises(CompileError, match="a Buffer has the name of the macro kernel test_next"):
+        G.parse_graph(text)

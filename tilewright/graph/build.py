@@ -243,13 +243,17 @@ class _Builder:
         return names
 
     def masked(self, name: str, scope: Scope, shape: Shape, axis: str, fill: float) -> str:
-        made = self.register(name, shape, self.graph.buffers[name].dtype)
-        self.emit(
-            scope, "mask", [name], made,
-            start=affine(axis), extent=self.nest.extents[axis], axis=shape.index(axis),
-            fill=fill,
-        )  # fmt: skip
-        return made
+        """A value with ``fill`` past the end of an axis."""
+        key = ("mask", name, axis, fill)
+        if key not in scope.values:
+            dtype = self.graph.buffers[name].dtype
+            made = scope.values[key] = self.register(name, shape, dtype)
+            self.emit(
+                scope, "mask", [name], made,
+                start=affine(axis), extent=self.nest.extents[axis], axis=shape.index(axis),
+                fill=float(fill) if dtype.is_float else int(fill),
+            )  # fmt: skip
+        return scope.values[key]
 
     def reduced(
         self, statement: Statement, scope: Scope, shape: Shape, into: str, combine: Combine | None

@@ -260,7 +260,7 @@ class Builder:
         kind = dtype or computing(tiles[0].dtype)
         if op == "cast":
             attributes["dtype"] = kind.name
-        made = self._near(op, REGISTER, extents, kind)
+        made = self._near(f"{op}_r" if entry.kind == "macro" else op, REGISTER, extents, kind)
         self._emit(op, list(operands), made.access, None, **attributes)
         return made
 

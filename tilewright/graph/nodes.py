@@ -293,6 +293,16 @@ class TiledGraph:
 
         return print_graph(self)
 
+    def _repr_svg_(self) -> str:
+        from tilewright.graph.draw import draw
+
+        return draw(self)
+
+    def show(self, path: str) -> None:
+        """Draws the graph to a file, as SVG; a notebook draws it by itself."""
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self._repr_svg_())
+
     def save(self, path: str) -> None:
         """Writes the text form to a file."""
         with open(path, "w", encoding="utf-8") as file:

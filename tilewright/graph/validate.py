@@ -88,6 +88,8 @@ class _Checks:
             raise CompileError(
                 f"{where}: {operation.op} takes {entry.arity} operands, not {len(operation.operands)}"
             )
+        if entry.kind == "macro" and operation.op in self.graph.buffers:
+            raise CompileError(f"{where}: a Buffer has the name of the macro kernel {operation.op}")
         for edge in operation.loads:
             for access in edge.access.accesses():
                 known = access.buffer in self.graph.buffers

@@ -1,0 +1,86 @@
+"""Random graphs: expressions drawn at random agree with numpy, or are refused with a reason."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import numpy as np
+import pytest
+
+from tests.draws import fresh_rng, fresh_seed
+from tilewright import graph as G
+from tilewright.diagnostics import TilewrightError
+
+EXAMPLES = int(os.environ.get("TILEWRIGHT_GRAPH_EXAMPLES", "6"))
+"""Random expressions that are tried; each compiles its kernels."""
+
+UNARY = (np.tanh, np.abs, G.sigmoid, lambda x: np.exp(x * 0.1), lambda x: x * 0.5 + 1.0)
+BINARY = (np.add, np.subtract, np.multiply, np.maximum)
+
+
+def expression(seed, count):
+    """A function of three arrays [a, b], [b, c], [a, c] that applies ``count`` random operations."""
+
+    def function(x, y, z):
+        draw = random.Random(seed)
+        values = [x, y, z]
+        for _ in range(count):
+            one = draw.choice(values)
+            kind = draw.choice(
+                ("unary", "binary", "binary", "product", "product", "reduce", "softmax", "T")
+            )
+            fits = [v for v in values if v.shape == one.shape]
+            if kind == "unary":
+                made = draw.choice(UNARY)(one)
+            elif kind == "binary":
+                made = draw.choice(BINARY)(one, draw.choice(fits))
+            elif kind == "product":
+                partners = [v for v in values if v.shape[0] == one.shape[1]]
+                if not partners:
+                    continue
+                made = (one @ draw.choice(partners)) * (1 / one.shape[1] ** 0.5)
+            elif kind == "reduce":
+                made = one - draw.choice((one.mean(1, keepdims=True), one.max(0, keepdims=True)))
+            elif kind == "softmax":
+                made = G.softmax(one)
+            else:
+                made = one.T
+            values.append(made)
+        return values[-1] * 1.0, values[-2].sum(0)
+
+    return function
+
+
+@pytest.mark.parametrize("number", range(EXAMPLES))
+def test_random_expressions(number):
+    seed = fresh_seed()
+    draw = random.Random(seed)
+    a, b, c = (draw.choice((5, 16, 33, 70)) for _ in range(3))
+    rng = fresh_rng()
+    arrays = [rng.standard_normal(s, np.float32) for s in ((a, b), (b, c), (a, c))]
+    function = expression(seed, draw.randrange(2, 12))
+    want = function(*(x.astype(np.float64) for x in arrays))
+    try:
+        run = G.trace(function, *arrays).compile()
+        got = run(*arrays)
+    except TilewrightError as refused:
+        assert len(str(refused)) > 40, "a reason is given"
+        return
+    for x, y in zip(got, want, strict=True):
+        assert np.linalg.norm(x - y) <= 1e-4 * max(np.linalg.norm(y), 1e-3 * y.size**0.5)
+
+
+def test_a_hundred_nodes_are_planned():
+    """Planning alone: text round trip, a kernel for everything, or a reason."""
+    seed = fresh_seed()
+    shapes = [(64, 48), (48, 32), (64, 32)]
+    graph = G.trace(expression(seed, 60), *map(G.array, shapes))
+    assert G.parse_graph(str(graph)) == graph
+    try:
+        plan = graph.compile().plan()
+    except TilewrightError as refused:
+        assert len(str(refused)) > 40, "a reason is given"
+        return
+    made = plan.schedule.graph.validate()
+    assert G.parse_graph(str(made)) == made
