@@ -42,3 +42,19 @@ def test_a_traced_graph_is_drawn_in_a_notebook():
     )
     root = ET.fromstring(graph._repr_svg_())
     assert sum(t.startswith("Task ") for t in titles(root, "rect")) == len(graph.tasks)
+
+
+def test_the_command_line_shows_a_saved_graph(tmp_path, capsys):
+    from tilewright.tools.cli import main
+
+    path = tmp_path / "two.tgraph"
+    G.parse_graph(SCHEDULED).save(str(path))
+    assert main(["show", str(path)]) == 0
+    assert capsys.readouterr().out == SCHEDULED
+    for name in ("two.svg", "two.html"):
+        assert main(["show", str(path), "-o", str(tmp_path / name)]) == 0
+        assert "Task over_n" in (tmp_path / name).read_text()
+    assert main(["show", str(path), "-o", str(tmp_path / "two.png")]) == 2
+    path.write_text(SCHEDULED.replace("mma(a, B", "mma(a, E"))
+    assert main(["show", str(path)]) == 1
+    assert "no Buffer is called E" in capsys.readouterr().err

@@ -11,6 +11,9 @@ import pytest
 
 import tilewright as tw
 from tests.draws import fresh_rng
+from tilewright import reference
+from tilewright.runtime.arrays import numpy_view
+from tilewright.targets.reference import ReferenceExecutable
 
 FOLDER = Path(__file__).parents[2] / "examples" / "graph"
 NAMES = sorted(p.stem for p in FOLDER.glob("*.py") if p.stem != "run")
@@ -48,6 +51,25 @@ def test_example(name):
         # In a type that their matrix units have: f32 is long work for a compiler.
         compiled = each.graph(dtype=tw.bf16).compile(target=target).ahead(target, **sizes)
         assert all("llvm" in kernel.asm for kernel in compiled)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_element_is_raced_for(name, monkeypatch):
+    """The reference executor runs the kernels in its checking mode: races, reads of what was never written."""
+    launches = []
+
+    def launch(self, grid, args):
+        values = [numpy_view(a) for a in args]
+        report = reference.run(self.module, grid, values, check=True)
+        launches.append(report)
+        assert not report.errors, str(report.errors[0])
+
+    monkeypatch.setattr(ReferenceExecutable, "launch", launch)
+    each = example(name)
+    arrays = each.arrays(fresh_rng())
+    got = each.graph().compile(target="reference")(*arrays)
+    want = each.expected(*arrays)
+    assert launches and np.linalg.norm(got - want) <= 1e-5 * np.linalg.norm(want)
 
 
 def test_programs_are_short():

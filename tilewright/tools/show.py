@@ -111,7 +111,10 @@ class Owned:
 def configure(parser: argparse.ArgumentParser) -> None:
     from tilewright.tools.compile import add_kernel_arguments
 
-    parser.add_argument("file", help="FILE.mlir, FILE.py:KERNEL, or - for MLIR on standard input")
+    parser.add_argument(
+        "file",
+        help="FILE.mlir, FILE.py:KERNEL, FILE.tgraph (a saved graph), or - for MLIR on standard input",
+    )
     add_kernel_arguments(parser)
     parser.add_argument("-o", "--output", metavar="OUT", help="OUT.html, OUT.svg or OUT.png")
     parser.add_argument("--stages", action="store_true", help="also compile, and show every stage")
@@ -122,6 +125,8 @@ def execute(args: argparse.Namespace) -> int:
     suffix = Path(args.output).suffix.lower() if args.output else ""
     if suffix not in ("", ".html", ".svg", ".png"):
         raise UsageError(f"{args.output}: show writes .html, .svg or .png")
+    if args.file.endswith(".tgraph"):
+        return _show_graph(args.file, args.output)
     source = parse_source(args.file)
     stages = _stages(source, args) if args.stages or source.is_python else {}
     text = str(stages.get("xetile", "")) if source.is_python else source.read()
@@ -153,6 +158,24 @@ def execute(args: argparse.Namespace) -> int:
         raise MissingTool(
             "drawing a PNG needs matplotlib", hint="pip install 'tilewright[vis]', or ask for .svg"
         ) from None
+    return DONE
+
+
+def _show_graph(path: str, output: str | None) -> int:
+    """A saved TiledGraph: its text, or its picture."""
+    from tilewright.graph import load
+    from tilewright.graph.draw import draw as draw_graph
+
+    if output and output.endswith(".png"):
+        raise UsageError(f"{output}: a graph is drawn as .svg or .html")
+    graph = load(path)
+    if not output:
+        print(graph, end="")
+        return DONE
+    picture = draw_graph(graph)
+    if output.endswith(".html"):
+        picture = _PAGE.format(title=html.escape(graph.name), body=picture)
+    Path(output).write_text(picture, encoding="utf-8")
     return DONE
 
 
