@@ -215,3 +215,27 @@ def test_symbols_are_bound_at_launch_and_texts_are_shared():
         ids = rng.integers(0, 90, length).astype(np.int32)
         check(compiled, [ids, table, w], expected(embedding, [ids, table, w]), 2e-6)
     assert compiled.source(T=300, V=90) == compiled.source(T=290, V=90)
+
+
+def test_empty_arrays_give_empty_results():
+    run = G.trace(embedding, G.array(["T"], tw.i32), G.array([9, 64]), G.array([64, 40])).compile()
+    got = run(np.zeros(0, np.int32), np.ones((9, 64), np.float32), np.ones((64, 40), np.float32))
+    assert got.shape == (0, 40)
+
+
+def test_dlpack_objects_and_views_are_taken():
+    class Foreign:
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self, **options):
+            return self.array.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+    rng = fresh_rng()
+    a, b = rng.standard_normal((40, 70), np.float32), rng.standard_normal((90, 40), np.float32)
+    run = G.trace(lambda x, y: x @ y, G.array(["M", "K"]), G.array(["K", "N"])).compile()
+    got = run(a.T, Foreign(b.T))
+    assert np.linalg.norm(got - a.T @ b.T) <= 1e-6 * np.linalg.norm(got)

@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from tilewright.graph.affine import Affine
 from tilewright.graph.nest import Nest, Statement
 from tilewright.graph.nodes import (
-    Axis,
     Buffer,
     Index,
     Operand,
@@ -39,8 +38,7 @@ def scaling(nest: Nest, statement: Statement, source: str) -> Scaling | None:
 
     For the terms of `statement`, which is a sum of them; ``("", 0)`` where they do not depend on it.
     """
-    found = _scaled_terms(nest, statement, source)
-    return None if found is None else found
+    return _scaled_terms(nest, statement, source)
 
 
 def _free(nest: Nest, operand: Operand, source: str) -> bool:
@@ -291,6 +289,3 @@ def _reduced(task: Task) -> list[str]:
 
 def _is_float(graph: TiledGraph, name: str) -> bool:
     return graph.buffers[name].dtype.is_float
-
-
-__all__ = ["Axis", "Scaling", "distribute", "scaling"]

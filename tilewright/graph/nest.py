@@ -95,10 +95,6 @@ class Nest:
     )
     """What `algebra.scaling` found for (a sum, a maximum) of the nest."""
 
-    def inside(self, buffer: str) -> Statement | None:
-        """The statement that makes a Buffer; None for one that the nest only reads."""
-        return self.statements.get(buffer)
-
     @cached_property
     def reach(self) -> Mapping[str, frozenset[str]]:
         """For every statement those that it depends on, itself among them."""

@@ -157,7 +157,7 @@ def _descend(
 
 def _whole(extent: int, in_product: bool) -> int:
     """A tile that covers an extent: multiples of 16, and of more where it is long, so that few shapes compile anew."""
-    step = max(16, (1 << extent.bit_length() - 1) // 16) if not in_product else 16
+    step = 16 if in_product else max(16, (1 << extent.bit_length()) // 32)
     return max(16, -(-extent // step) * step)
 
 
@@ -258,7 +258,7 @@ def cost(nest: Nest, tiling: Tiling, room: Room) -> Cost:
     """An estimate: work and traffic over all programs, and the time of the slowest of arithmetic and memories."""
     rates = room.rates
     trips = {a: ceil(nest.extents[a] / tiling.step[a]) for a in tiling.step}
-    blocks = prod(trips[a] for a, m in tiling.mapping.items() if m == "block")
+    blocks = max(1, prod(trips[a] for a, m in tiling.mapping.items() if m == "block"))
     layers = passes(nest, tiling)
     flops = products = simple = cache_bytes = near = 0.0
     touched: dict[tuple[str, frozenset[str]], float] = {}

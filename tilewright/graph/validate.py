@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from tilewright.diagnostics import CompileError
 from tilewright.graph.affine import Affine
@@ -294,12 +294,3 @@ def _first(access: Access) -> str:
 
 def _shape(shape: Sequence[Affine]) -> str:
     return f"[{', '.join(map(str, shape))}]"
-
-
-def buffers_of(operations: Iterator[Operation]) -> dict[str, None]:
-    """The names of the Buffers that Operations load from or store to, in order."""
-    found: dict[str, None] = {}
-    for operation in operations:
-        for edge in operation.edges:
-            found.update((access.buffer, None) for access in edge.access.accesses())
-    return found
