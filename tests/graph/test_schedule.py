@@ -239,3 +239,15 @@ def test_dlpack_objects_and_views_are_taken():
     run = G.trace(lambda x, y: x @ y, G.array(["M", "K"]), G.array(["K", "N"])).compile()
     got = run(a.T, Foreign(b.T))
     assert np.linalg.norm(got - a.T @ b.T) <= 1e-6 * np.linalg.norm(got)
+
+
+@pytest.mark.parametrize(
+    ("target", "machine"),
+    [("cuda", None), ("sm_80", "sm_80"), ("cuda-sm_90a", "sm_90a"), ("xe-pvc", "xe-pvc"), ("xe-bmg", "xe-bmg"),
+     ("cpu", "cpu"), ("reference", "reference"), (None, "cpu")],
+)  # fmt: skip
+def test_every_target_has_room(target, machine):
+    found = room(target)
+    assert machine in (None, found.name)
+    graph = G.trace(back_to_back, *map(G.array, ((64, 32), (32, 64), (64, 32))))
+    assert schedule(graph, target).graph.tasks

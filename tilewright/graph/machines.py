@@ -37,7 +37,11 @@ def room(target: str | None) -> Room:
     name = target or "cpu"
     found: Any = get_target(name)
     options = CompileOptions(target=name)
-    named = split_name(name)[1] or (found.machine(options) if hasattr(found, "machine") else None)
+    family, chip = split_name(name)
+    tables = [t for t in (name, chip, f"{family}-{chip}") if t in uarch.MACHINES]
+    named = tables[0] if tables else None
+    if named is None and hasattr(found, "machine"):
+        named = found.machine(options)
     if named is None:
         host: Any = found if hasattr(found, "rates") else get_target("cpu")
         return Room(name, host.rates(options), 1 << 19, 1 << 20, 2e10, 5e-6, 1 << 20, False)
