@@ -50,11 +50,19 @@ def print_float_cast(p: Printer, op: Operation) -> None:
 
 @prints("arith.sitofp", "arith.uitofp")
 def print_integer_to_float(p: Printer, op: Operation) -> None:
-    """Integers wider than f32's mantissa reach a narrow float through f64, which is exact."""
+    """Integers wider than f32's mantissa reach a narrow float through f64, which is exact.
+
+    A truth value picks one of two constants: LLVM's SPIR-V backend has no conversion of a vector of i1.
+    """
     name = op.name.removeprefix("arith.")
 
     def convert(o: Lanes, x: str, src: Element, dst: Element) -> str:
         t = o.type(src.llvm)
+        if src.llvm == "i1":
+            kind = "double" if dst.name == "f64" else "float"
+            one = o.const(kind, -1.0 if name == "sitofp" else 1.0)
+            x = o.select(x, o.type(kind), one, o.const(kind, 0.0))
+            return x if dst.name in ("f32", "f64") else from_f32(p, o, x, dst)
         if dst.name in ("f32", "f64"):
             return o.cast(name, t, x, o.type(dst.llvm))
         if src.bits <= 16:

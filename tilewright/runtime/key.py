@@ -66,8 +66,8 @@ class ArrayType:
     noalias: bool
     """Whether the array shares no byte range with another argument."""
     row: int = 0
-    """`BLOCK_ROW` where its rows, side by side, have as many bytes and are whole words of 4; else, and where a target
-    does not ask, 0."""
+    """`BLOCK_ROW` where its rows (columns, where these are contiguous) have as many bytes and are whole words of 4;
+    else, and where a target does not ask, 0."""
 
     def mlir(self) -> Attribute:
         """``memref<?x?xbf16, strided<[?, 1]>>``: static are unit extents and the unit stride."""
@@ -102,7 +102,7 @@ class ArrayType:
         }
         if self.noalias:
             facts["noalias"] = UnitAttr()
-        if self.row and self.row > self.div[-1] * self.dtype.itemsize:
+        if self.unit is not None and self.row > self.div[self.unit] * self.dtype.itemsize:
             facts["row"] = IntegerAttr(self.row, i64)
         return DictionaryAttr(facts)
 
@@ -178,6 +178,7 @@ def array_type(
         if axis != unit and extent > 1:
             bits |= stride * size
     words = (WORD,) if row and size < WORD else ()
+    long = unit is not None and unit >= arg.rank - 2 and _is_long(arg.shape[unit] * size, row)
     return ArrayType(
         dtype=arg.dtype,
         rank=arg.rank,
@@ -186,7 +187,7 @@ def array_type(
         align=_largest(bits, (alignment, HOST_ALIGNMENT, *words, size, 1)),
         div=tuple(_largest(extent, DIVISORS) for extent in arg.shape),
         noalias=noalias,
-        row=row if unit == arg.rank - 1 and _is_long(arg.shape[-1] * size, row) else 0,
+        row=row if long else 0,
     )
 
 

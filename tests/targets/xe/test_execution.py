@@ -34,6 +34,8 @@ def random(rng: np.random.Generator, shape: tuple[int, ...], element: str) -> np
     return rng.standard_normal(shape).astype(dtype)
 
 
+PAIRS = " <{transpose = array<i64: 1, 0>, transpose_bit_width = 32 : i32}>"
+
 FORMS = {
     "plain": ((64, 64), "f16", (8, 16), {}),
     "two blocks": ((64, 64), "f16", (32, 16), {"count": 2}),
@@ -46,8 +48,15 @@ FORMS = {
         (64, 64),
         "f16",
         (16, 16),
-        {"how": " <{transpose = array<i64: 1, 0>, transpose_bit_width = 32 : i32}>"},
+        {"how": PAIRS},
     ),
+    "transposed pairs that begin at an odd column": (
+        (64, 64),
+        "f16",
+        (16, 16),
+        {"how": PAIRS, "at": (1, 3)},
+    ),
+    "transposed pairs of odd rows": ((64, 27), "f16", (16, 16), {"how": PAIRS, "at": (0, 12)}),
     "wide": ((64, 64), "f16", (8, 32), {}),
     "right and bottom edge": ((60, 64), "f16", (8, 16), {"at": (56, 56)}),
     "before the matrix": ((64, 64), "f16", (8, 16), {"at": (-3, -6)}),

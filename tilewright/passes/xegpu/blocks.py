@@ -19,10 +19,11 @@ from xdsl.dialects.builtin import (
     MemRefType,
     StridedLayoutAttr,
 )
-from xdsl.ir import BlockArgument, SSAValue
+from xdsl.ir import BlockArgument, OpResult, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
+from tilewright.dialects.upstream.memref import TransposeOp as MemRefTransposeOp
 from tilewright.dialects.xegpu.attrs import MemorySpace
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile.assembly import Index
@@ -188,6 +189,35 @@ def surface_fault(xe: XeMachine, op: xegpu.CreateNdDescOp) -> str | None:
     return None
 
 
+def argument(source: SSAValue) -> SSAValue:
+    """The array of which a base is the transpose (a column-major array is one), or itself."""
+    while isinstance(source, OpResult) and isinstance(source.op, MemRefTransposeOp):
+        source = source.op.in_
+    return source
+
+
+def promised(source: SSAValue) -> DictionaryAttr | None:
+    """The kernel's `tilewright.args` entry of an argument, or of a transpose of one with extents in its order.
+
+    None for other values and for text without facts.
+    """
+    if isinstance(source, OpResult) and isinstance(source.op, MemRefTransposeOp):
+        entry = promised(source.op.in_)
+        div = None if entry is None else entry.data.get("div")
+        if entry is None or not isinstance(div, ArrayAttr):
+            return entry
+        turned = ArrayAttr(div.data[d] for d in source.op.permutation)
+        return DictionaryAttr({**entry.data, "div": turned})
+    if not isinstance(source, BlockArgument):
+        return None
+    kernel = source.owner.parent_op()
+    facts = kernel.attributes.get("tilewright.args") if isinstance(kernel, gpu.FuncOp) else None
+    if not isinstance(facts, ArrayAttr) or source.index >= len(facts.data):
+        return None
+    entry = facts.data[source.index]
+    return entry if isinstance(entry, DictionaryAttr) else None
+
+
 def _promised_fault(
     op: xegpu.CreateNdDescOp,
     strides: list[int | None],
@@ -198,13 +228,8 @@ def _promised_fault(
 
     Kernels that are compiled for their arguments have `tilewright.args`; other text is taken at its word.
     """
-    source = op.source
-    kernel = source.owner.parent_op() if isinstance(source, BlockArgument) else None
-    facts = kernel.attributes.get("tilewright.args") if isinstance(kernel, gpu.FuncOp) else None
-    if not isinstance(facts, ArrayAttr) or not isinstance(source, BlockArgument):
-        return None
-    entry = facts.data[source.index] if source.index < len(facts.data) else None
-    if not isinstance(entry, DictionaryAttr):
+    entry = promised(op.source)
+    if entry is None:
         return None
     align, div, row = (entry.data.get(name) for name in ("align", "div", "row"))
     if len(strides) > 1 and strides[-2] is None:

@@ -24,7 +24,7 @@ from xdsl.ir import BlockArgument, OpResult, SSAValue
 from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile.assembly import Index
-from tilewright.passes.xegpu.blocks import surface
+from tilewright.passes.xegpu.blocks import argument, promised, surface
 from tilewright.passes.xegpu.multiples import is_multiple
 from tilewright.passes.xegpu.positions import constant
 
@@ -35,15 +35,9 @@ _DEPTH = 12
 
 
 def promise(source: SSAValue) -> DictionaryAttr | None:
-    """The kernel's `tilewright.args` entry of an argument; None for other values and for text without facts."""
-    if not isinstance(source, BlockArgument):
-        return None
-    kernel = source.owner.parent_op()
-    facts = kernel.attributes.get("tilewright.args") if isinstance(kernel, gpu.FuncOp) else None
-    if not isinstance(facts, ArrayAttr) or source.index >= len(facts.data):
-        return None
-    entry = facts.data[source.index]
-    return entry if isinstance(entry, DictionaryAttr) and "align" in entry.data else None
+    """What `promised` says, where it says an alignment; None where it does not."""
+    entry = promised(source)
+    return entry if entry is not None and "align" in entry.data else None
 
 
 def _promised_align(source: SSAValue) -> int | None:
@@ -96,7 +90,7 @@ def _base_alignment(op: xegpu.CreateNdDescOp, itemsize: int) -> int:
         offset = given
     elif not isinstance(layout, NoneAttr):
         return itemsize
-    if isinstance(source, BlockArgument) or isinstance(source.owner, memref.AllocOp):
+    if isinstance(argument(source), BlockArgument) or isinstance(source.owner, memref.AllocOp):
         promised = _promised_align(source)
         return gcd(MOST if promised is None else promised, power(offset * itemsize))
     return itemsize
@@ -111,9 +105,9 @@ def _stride_alignment(op: xegpu.CreateNdDescOp, stride: Index | None, itemsize: 
     metadata = stride is None or (
         isinstance(stride, OpResult)
         and isinstance(stride.op, memref.ExtractStridedMetaDataOp)
-        and stride.op.source is op.source
+        and argument(stride.op.source) is argument(op.source)
     )
-    if metadata and isinstance(op.source, BlockArgument):
+    if metadata and isinstance(argument(op.source), BlockArgument):
         return _PROMISED_PITCH if trusted is None else power(trusted)
     if metadata:
         return itemsize

@@ -36,6 +36,7 @@ from tilewright.passes.xegpu.fragments import element_of
 from tilewright.passes.xegpu.lane_layouts import natural
 from tilewright.passes.xegpu.lane_rows import LaneRows
 from tilewright.passes.xegpu.ownership import shape_of
+from tilewright.passes.xegpu.row_access import whole_units
 
 
 class LaneBlocks(LaneRows):
@@ -117,6 +118,8 @@ class LaneBlocks(LaneRows):
             elif form == "transpose":
                 extra["transpose"] = DenseArrayBase.from_list(i64, [1, 0])
                 if bits < 32:
+                    if not whole_units(op, 32):
+                        continue
                     extra["transpose_bit_width"] = IntegerAttr(32, i32)
             if stays_in_lanes(layout, wanted):
                 return layout, extra

@@ -24,7 +24,7 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout.blocks import lane_map
-from tilewright.passes.xegpu.blocks import surface
+from tilewright.passes.xegpu.blocks import created, surface
 from tilewright.passes.xegpu.facts import row_alignment
 from tilewright.uarch.xe import XeMachine
 
@@ -102,6 +102,12 @@ def asked(
 def offset_parts(op: xegpu.BlockAccess, base: xegpu.CreateNdDescOp) -> list[list[Index]]:
     """Coordinates that add up to the block's position."""
     return [list(g) for g in (base.mixed_offsets, op.mixed_offsets or []) if g]
+
+
+def whole_units(op: xegpu.LoadNdOp, bits: int) -> bool:
+    """Is the block known to begin at a whole unit of `bits` bits of a row, as a message that moves units does?"""
+    base = created(op.operands[op.tdesc_operand])
+    return base is not None and row_alignment(base, offset_parts(op, base)) * 8 % bits == 0
 
 
 def best(q: Question) -> Plan:

@@ -11,8 +11,8 @@ compared element by element. Where they differ by the order of components only, 
 of components make it right; where lanes differ, the op is refused. Slices of a loaded fragment are read from
 private memory one by one, in the form that their user wants, so that drivers see no moves of payload.
 
-Shapes that no message has (a machine without 2D blocks, a narrow pitch) become the same callees with `soft`
-in front: guarded loads of single elements, defined in the module itself.
+Shapes that no message has (a machine without 2D blocks, a narrow pitch, a pair that begins at an odd column)
+become the same callees with `soft` in front: guarded loads of single elements, defined in the module itself.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from tilewright.dialects.xegpu import distribution
 from tilewright.layout.blocks import lane_map
 from tilewright.passes.xegpu.blocks import ROW
 from tilewright.passes.xegpu.check_legal import cache_policies
+from tilewright.passes.xegpu.row_access import whole_units
 from tilewright.targets.xe.building import Builder, Private, bits_of
 from tilewright.targets.xe.forms import LOCALITY, Block2D, Hints
 from tilewright.targets.xe.rows import load as load_row
@@ -74,8 +75,7 @@ def wanted(op: xegpu.LoadNdOp | xegpu.StoreNdOp, lanes: int) -> Table:
     if isinstance(op, xegpu.LoadNdOp) and op.packed is not None:
         packed = max(1, 32 // bits)
     elif isinstance(op, xegpu.LoadNdOp) and op.transposes:
-        width = op.transpose_bit_width
-        unit = 1 if width is None else width.value.data // bits
+        unit = op.together
     turned = (shape[1] // unit, shape[0] * unit) if unit else shape
     if isinstance(op.ownership, xegpu.SgMapAttr):
         layout = distribution.distribution(op.ownership).over((*lead, *turned))
@@ -169,13 +169,25 @@ def _candidates(
 
 
 def messages(
-    s: Blocks, form: Block2D, m: Message | None, want: Table | None, unit: int = 1
+    s: Blocks,
+    form: Block2D,
+    m: Message | None,
+    want: Table | None,
+    unit: int = 1,
+    soft: bool = False,
 ) -> tuple[list[Part], list[int]] | str:
-    """Messages that move a block, and the order of components that they leave; else why there are none."""
+    """Messages that move a block, and the order of components that they leave; else why there are none.
+
+    `unit` elements of the text are one of the form's; `soft`: none of the machine's messages will do.
+    """
     why = ""
-    soft = m is not None and _too_narrow(m)
+    soft = soft or (m is not None and _too_narrow(m))
     rounds = [False, True] if not soft and form.kind != "prefetch" else [soft]
     for gathers in rounds:
+        if (
+            gathers
+        ):  # Any column and any width of the matrix is possible: elements need not go together.
+            form, unit = replace(form, bits=form.bits // unit, columns=form.columns * unit), 1
         for way in _candidates(form, s.lanes, s.machine):
             parts: list[Part] = []
             tables: list[Table] = []
@@ -241,25 +253,27 @@ def load_nd(s: Blocks, op: xegpu.LoadNdOp) -> SSAValue:
     if op.packed is not None and bits < 32:
         form_kind = "vnni"
     elif op.transposes:
-        width = op.transpose_bit_width
-        unit = 1 if width is None else width.value.data // bits
-        form_kind = "transpose"
+        unit, form_kind = op.together, "transpose"
     form = Block2D(
         form_kind, bits * unit, rows, columns // unit, op.tdesc.array_length, hints_of(s, op)
     )
     m = _message(s, op)
-    found = messages(s, form, m, wanted(op, s.lanes), unit)
+    split = unit > 1 and not whole_units(op, bits * unit)
+    found = messages(s, form, m, wanted(op, s.lanes), unit, split)
     if isinstance(found, str):
         raise b.refuse(found, "give the block an inst_data that one message can move")
     parts, order = found
-    _say_soft(s, op, parts)
+    reason = f"{s.machine.name} has no block message for it"
+    if split:
+        reason = f"{bits * unit}-bit units need a column that is known to be a multiple of {unit}"
+    _say_soft(s, op, parts, reason)
     bytes = kind.element_count() * bits // 8
     pointer = b.scratch(bytes)
     last: Operation | None = None
     for part in parts:
         place = b.address(pointer, part.first * bits // 8)
         # A transposing message counts x in its own units, the operands in the text's.
-        last = b.call(part.callee, [*_place(b, m, part, unit), place])
+        last = b.call(part.callee, [*_place(b, m, part, part.form.bits // bits), place])
     assert last is not None
     here = Private(pointer, 0, parts[0].form.word_bits(s.lanes), last)
     value = b.read_private(here, kind)
@@ -275,11 +289,9 @@ def _place(b: Builder, m: Message, part: Part, unit: int = 1) -> list[SSAValue]:
     return moved.operands(b, part.x, part.y)
 
 
-def _say_soft(s: Blocks, op: Operation, parts: list[Part]) -> None:
+def _say_soft(s: Blocks, op: Operation, parts: list[Part], why: str) -> None:
     if parts[0].soft:
-        s.remark(
-            op, f"{op.name} moves single elements: {s.machine.name} has no block message for it"
-        )
+        s.remark(op, f"{op.name} moves single elements: {why}")
 
 
 def store_nd(s: Blocks, op: xegpu.StoreNdOp) -> None:
@@ -296,7 +308,7 @@ def store_nd(s: Blocks, op: xegpu.StoreNdOp) -> None:
     if isinstance(found, str):
         raise b.refuse(found, "give the block an inst_data that one message can move")
     parts, order = found
-    _say_soft(s, op, parts)
+    _say_soft(s, op, parts, f"{s.machine.name} has no block message for it")
     value = op.value
     if order != list(range(len(order))):
         back = [order.index(i) for i in range(len(order))]
