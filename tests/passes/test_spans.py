@@ -24,6 +24,17 @@ gpu.module @m { gpu.func @k(%a: memref<?x64xf32>, %n: index, %w: i32) kernel {
   scf.for %j = %c0 to %n step %c32 {
     %other = arith.addi %j, %c32 : index
   }
+  %at, %on = scf.for %i = %c3 to %rows step %c32 iter_args(%before = %c0, %sum_of = %c0) -> (index, index) {
+    %again = arith.addi %before, %c0 : index
+    %more = arith.addi %sum_of, %c32 : index
+    scf.yield %i, %more : index, index
+  }
+  %yes = arith.cmpi eq, %n, %c0 : index
+  %one = scf.if %yes -> (index) {
+    scf.yield %c32 : index
+  } else {
+    scf.yield %c3 : index
+  }
   gpu.return } }
 """
 WANT = {
@@ -36,6 +47,11 @@ WANT = {
     "sum": None,
     "next": (35, EXTENT + 31),
     "other": None,
+    "again": (0, EXTENT - 1),
+    "at": (0, EXTENT - 1),
+    "more": None,
+    "on": None,
+    "one": (3, 32),
 }
 
 
@@ -47,3 +63,10 @@ def test_spans() -> None:
         if result.name_hint in WANT
     }
     assert found == WANT
+
+
+def test_a_target_says_how_long_arrays_are() -> None:
+    module = parse_module(TEXT, "spans.mlir")
+    rows = next(op for op in module.walk() if op.name == "memref.dim").results[0]
+    assert span(rows, lambda _: 7) == (0, 7)
+    assert span(rows, lambda _: None) is None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xdsl.dialects import scf
 
 import tilewright as tw
 from tests.acceptance.kernels import transpose_through_slm
@@ -69,6 +70,20 @@ def test_every_machine_has_code_anywhere(name: str, machine: str) -> None:
     assert ("wgmma.mma_async" in compiled.asm["ptx"]) == (machine == "sm_90a")
     assert ("mma.sync" in compiled.asm["ptx"]) == (machine == "sm_80")
     assert compiled.ir["xetile"] and compiled.asm["llvm"]
+
+
+@pytest.mark.parametrize("name", ["NT", "two products", "attention"])
+def test_loops_clamp_no_coordinates(name: str) -> None:
+    """Where they begin, or what they count, lies nearby: only what a program adds is clamped, in front of them."""
+    kernel, args, settings = PROGRAMS[name]
+    module = parse_module(kernel.compile(*args, target="sm_90a", **settings).ir["mach"])
+    clamps = {"arith.minsi", "arith.maxsi"}
+    assert any(op.name in clamps for op in module.walk())
+    copies = [op for op in module.walk() if "nvptx.tma.load" in str(op.properties)]
+    loops = [op for op in (copy.parent_op() for copy in copies) if isinstance(op, scf.ForOp)]
+    inner = [op for op in loops if not any(isinstance(x, scf.ForOp) for x in op.body.walk())]
+    assert inner
+    assert not any(op.name in clamps for loop in inner for op in loop.body.walk())
 
 
 RFC = Path(__file__).parents[3] / "examples" / "rfc"

@@ -95,6 +95,31 @@ def test_products(layout, rng):
     check(k.gemm, [a, b, poison(136, 200)], (3, 2, 1), 1e-2, BM=rows, BN=128, BK=64)
 
 
+@tw.kernel
+def somewhere(A, B, C, ROW, FROM, COUNT):
+    """B from row FROM on, counted and as a sum; to C from ROW on."""
+    acc = tw.zeros((64, 64), tw.f32)
+    for i in range(FROM, FROM + COUNT, 64):
+        a = tw.load_tile(tw.init_tile(A, [0, i - FROM], (64, 64)))
+        b = tw.load_tile(tw.init_tile(B, [i, 0], (64, 64)))
+        acc = tw.tile_mma(a, b, acc)
+    for i in range(0, B.shape[0], 64):
+        a = tw.load_tile(tw.init_tile(A, [0, i], (64, 64)))
+        b = tw.load_tile(tw.init_tile(B, [FROM + i, 0], (64, 64)))
+        acc = tw.tile_mma(a, b, acc)
+    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [ROW, 0], (64, 64)))
+
+
+@pytest.mark.parametrize(
+    "row, start", [(0, 1 << 32), (0, (-1 << 32) - 32), (1 << 32, 0), ((-1 << 32) - 8, -64)]
+)
+def test_places_beyond_32_bits_lie_outside(row, start, rng):
+    """What is loaded there is zero, and what is stored there is dropped."""
+    a, b = values(rng, 64, 128), values(rng, 128, 64)
+    old = values(rng, 64, 64)
+    check(somewhere, [a, b, old, row, start, 128], (1, 1, 1), 1e-2)
+
+
 @pytest.mark.parametrize(
     "share, cluster", [(Share(1, 4, 1), 4), (Share(2, 2, 1), 2), (Share(2, 1, 2), 1)], ids=str
 )

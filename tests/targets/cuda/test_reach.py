@@ -32,6 +32,7 @@ def executable() -> Any:
         (np.zeros((64, 128), bf16), None),
         (np.zeros((1, 128), bf16), None),
         (np.zeros((64, 0), bf16), "dimension 1 has 0 elements"),
+        (np.broadcast_to(bf16(0), (1 << 30, 64)), "dimension 0 has 1073741824 elements"),
         (np.zeros((64, 128), bf16)[::-1], "a stride of -256 bytes"),
         (np.broadcast_to(np.zeros(128, bf16), (64, 128)), "a stride of 0 bytes"),
     ],

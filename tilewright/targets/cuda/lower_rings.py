@@ -15,10 +15,11 @@ from tilewright.dialects import mach, stage, xetile
 from tilewright.dialects.stage.rings import ring_type
 from tilewright.layout import Layout
 from tilewright.targets.cuda import staged as st
+from tilewright.targets.cuda.coordinates import coordinates
 from tilewright.targets.cuda.distribute import LANES, Distributor, pointer_in, rule
 from tilewright.targets.cuda.exchange import load_fragment
 from tilewright.targets.cuda.lowered import TensorMapOf
-from tilewright.targets.cuda.narrow import Narrow, Word
+from tilewright.targets.cuda.narrow import Narrow
 from tilewright.uarch.sm90 import smem_tile
 
 WARPGROUP = 4
@@ -190,21 +191,6 @@ def tensor_map(
     return st.parameter(d, slot, mach.ptr), dims
 
 
-def coordinates(
-    d: Distributor, op: xetile.InitTileOp, dims: list[int], line: Word, element: Word
-) -> list[SSAValue]:
-    """Coordinates of a box as the copy engine counts them, i32, innermost first."""
-    n = Narrow(d.b)
-    found: list[SSAValue] = []
-    for position, dim in enumerate(dims):
-        offset = 0 if dim < 0 else op.mixed_offsets[dim]
-        at = n.of(offset if isinstance(offset, int) else d.idx(offset))
-        if position < 2:
-            at = n.add(at, (element, line)[position])
-        found.append(n.value(at))
-    return found
-
-
 def _copy(d: Distributor, tile: SSAValue, to: st.Staged, barrier: SSAValue, pieces: int) -> None:
     """The boxes of one tile; of a tile for the whole cluster, this workgroup's piece goes to all."""
     op = tile.owner
@@ -306,4 +292,4 @@ def release(d: Distributor, op: Operation) -> None:
         st.instr(d, "mbarrier.arrive.remote", b.value(there), one)
 
 
-__all__ = ["boxes", "by_warpgroups", "coordinates", "ring_type", "tensor_map"]
+__all__ = ["boxes", "by_warpgroups", "ring_type", "tensor_map"]

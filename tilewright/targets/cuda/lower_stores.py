@@ -16,9 +16,10 @@ from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import mach, stage, xetile
 from tilewright.dialects.stage.rings import ring_type
 from tilewright.targets.cuda import staged as st
+from tilewright.targets.cuda.coordinates import coordinates
 from tilewright.targets.cuda.distribute import LANES, Distributor, rule
 from tilewright.targets.cuda.lower_products import ROWS, WARPGROUP, accumulator
-from tilewright.targets.cuda.lower_rings import coordinates, tensor_map
+from tilewright.targets.cuda.lower_rings import tensor_map
 from tilewright.targets.cuda.narrow import Narrow
 
 FIRST_BARRIER = 8

@@ -13,8 +13,8 @@ from tilewright.runtime.arrays import ArrayArg
 from tilewright.targets.base import Argument
 from tilewright.targets.cuda.lowered import LaunchPlan, TensorMapOf
 
-MOST_EXTENT = 1 << 31
-"""Coordinates are signed 32-bit numbers (PTX ISA)."""
+MOST_EXTENT = 1 << 30
+"""Coordinates are signed 32-bit numbers (PTX ISA); half of them are left for places outside (`coordinates.py`)."""
 MOST_STRIDE = 1 << 40
 """Bytes (cuTensorMapEncodeTiled)."""
 

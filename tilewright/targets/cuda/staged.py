@@ -89,6 +89,8 @@ class Facts:
     registers: dict[str, int] = field(default_factory=dict[str, int])
     barriers: int = 1
     addresses: dict[Distributor, SSAValue] = field(default_factory=dict["Distributor", SSAValue])
+    clamped: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
+    """By an index: what the copy engine counts from instead (`coordinates.py`)."""
     uniform: dict[Distributor, SSAValue] = field(default_factory=dict["Distributor", SSAValue])
 
 

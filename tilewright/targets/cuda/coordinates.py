@@ -1,0 +1,116 @@
+"""Coordinates of boxes as the copy engine counts them: i32, without wrapping into an array.
+
+Extents are below `MOST_EXTENT` = 2^30 (`reach.py`). Of an index from -2^31 to 2^32 - `BOX` the lower 32 bits are right:
+from 2^31 on they are negative, so outside as well. What is not known to be one of them is clamped behind what makes it,
+so in front of the loops that do not change it; of a sum with what lies nearby, the other part:
+
+    m + k, k a counter up to an extent        max(-FAR, min(m, FAR)) + k
+
+`FAR` plus or minus anything nearby is outside of every array, and one of the indices above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from xdsl.dialects import arith
+from xdsl.ir import Block, Operation, SSAValue
+
+from tilewright.codegen.builder import Builder, Idx
+from tilewright.dialects import stage, xetile
+from tilewright.passes.spans import Span, span
+from tilewright.targets.cuda import staged as st
+from tilewright.targets.cuda.distribute import Distributor
+from tilewright.targets.cuda.narrow import Narrow, Word
+from tilewright.targets.cuda.reach import MOST_EXTENT
+
+BOX = 1 << 24
+"""More than the elements along a dimension of a tile: they are in shared memory."""
+KNOWN: Span = -(1 << 31), (1 << 32) - BOX
+NEAR: Span = -(1 << 28), MOST_EXTENT + BOX
+FAR = MOST_EXTENT + (1 << 28)
+
+
+def coordinates(
+    d: Distributor, op: xetile.InitTileOp, dims: list[int], line: Word, element: Word
+) -> list[SSAValue]:
+    """Coordinates of a box, i32, innermost first; `line` and `element` are the box's place in the tile."""
+    n = Narrow(d.b)
+    found: list[SSAValue] = []
+    for position, dim in enumerate(dims):
+        at = n.of(0 if dim < 0 else _clamped(d, op.mixed_offsets[dim]))
+        if position < 2:
+            at = n.add(at, (element, line)[position])
+        found.append(n.value(at))
+    return found
+
+
+def _clamped(d: Distributor, offset: SSAValue | int) -> Idx:
+    """An index of the kernel, or one whose lower 32 bits lie outside of every array if it does."""
+    at = d.idx(offset)
+    if isinstance(at, int) or isinstance(offset, int):
+        return max(-FAR, min(at, FAR)) if isinstance(at, int) else at
+    known = st.facts(d).clamped
+    if at not in known:
+        known[at] = at if _within(span(offset, _extent), KNOWN) else _in_front(d, offset, at)
+    return known[at]
+
+
+def _within(found: Span | None, bounds: Span) -> bool:
+    return found is not None and bounds[0] <= found[0] and found[1] <= bounds[1]
+
+
+def _extent(array: SSAValue) -> int | None:
+    """A launch sees to the extents of the arrays that are copied, and of no others."""
+    tiles = [use.operation for use in array.uses if isinstance(use.operation, xetile.InitTileOp)]
+    copies = stage.CopyIssueOp | stage.StoreOp
+    copied = any(isinstance(use.operation, copies) for op in tiles for use in op.result.uses)
+    return MOST_EXTENT if copied else None
+
+
+def _in_front(d: Distributor, far: SSAValue, at: SSAValue) -> SSAValue:
+    """Instead of `at`, which is `far` in the new function: clamped, or a sum with what is."""
+    near: list[SSAValue] = []
+    total = 0, 0
+    while isinstance(sum := far.owner, arith.AddiOp):
+        for term, other in (sum.operands, sum.operands[::-1]):
+            found = span(term, _extent)
+            both = None if found is None else (total[0] + found[0], total[1] + found[1])
+            if both is not None and _within(both, NEAR):
+                total, far = both, other
+                near.append(term)
+                break
+        else:
+            break
+    b, base = d.b, d.idx(far)
+    least, most = span(far, _extent) or (-(1 << 63), 1 << 63)
+    with _behind(b, base):
+        made = base if most <= FAR else b.min(base, FAR)
+        made = made if least >= -FAR else b.max(made, -FAR)
+    if near:
+        with _behind(b, at):
+            for term in near:
+                made = b.add(made, d.idx(term))
+    return b.idx(made)
+
+
+@contextmanager
+def _behind(b: Builder, value: Idx) -> Generator[None]:
+    """Ops made inside stand right behind what makes a value."""
+    new = Block()
+    with b.inside(new):
+        yield
+    ops = list(new.ops)
+    for op in ops:
+        op.detach()
+    owner = b.idx(value).owner
+    if isinstance(owner, Operation):
+        assert owner.parent is not None
+        owner.parent.insert_ops_after(ops, owner)
+        return
+    first = next((op for op in owner.ops if not isinstance(op, arith.ConstantOp)), None)
+    if first is None:
+        owner.add_ops(ops)
+    else:
+        owner.insert_ops_before(ops, first)
