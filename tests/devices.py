@@ -7,11 +7,9 @@ back, overlaps, strides and all. Bytes between the elements go along, so that a 
 
 from __future__ import annotations
 
-import ctypes as C
 import os
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,63 +18,10 @@ import pytest
 from tilewright.runtime.arrays import ArrayArg, describe
 from tilewright.runtime.launch import Launcher
 from tilewright.targets.cuda import driver
+from tilewright.targets.cuda.mirror import mirrored
 
 TARGETS = ["reference", "cpu"]
 """Replaced as a whole by `pytest --target NAME`, before tests are collected."""
-
-
-class _Span:
-    """Bytes [low, high) of the host and their copy on the device."""
-
-    def __init__(self, low: int, high: int):
-        self.low, self.high = low, high
-        self.device = C.c_uint64()
-
-    @property
-    def size(self) -> int:
-        return self.high - self.low
-
-    def address(self, pointer: int) -> int:
-        return self.device.value + self.skew + pointer - self.low
-
-    @property
-    def skew(self) -> int:
-        """The copy keeps the address modulo 256: code that is chosen by alignment stays the same."""
-        return self.low % 256
-
-    def upload(self) -> None:
-        # No more than the last 16 bytes begun, so that a checker of memory sees what reaches beyond the
-        # end. (It takes cp.async of 16 bytes that wants fewer for one of 16.)
-        size = -(-(self.size + self.skew) // 16) * 16
-        driver.call("cuMemAlloc_v2", C.byref(self.device), size)
-        driver.call(
-            "cuMemcpyHtoD_v2",
-            C.c_uint64(self.address(self.low)),
-            C.c_void_p(self.low),
-            C.c_size_t(self.size),
-        )
-
-    def download(self, write: bool) -> None:
-        if write:
-            driver.call(
-                "cuMemcpyDtoH_v2",
-                C.c_void_p(self.low),
-                C.c_uint64(self.address(self.low)),
-                C.c_size_t(self.size),
-            )
-        driver.call("cuMemFree_v2", self.device)
-
-
-def _spans(arrays: list[ArrayArg]) -> list[_Span]:
-    merged: list[_Span] = []
-    for low, high in sorted(a.byte_range() for a in arrays):
-        if low == high:
-            continue
-        if merged and low < merged[-1].high:
-            merged[-1].high = max(merged[-1].high, high)
-        else:
-            merged.append(_Span(low, high))
-    return merged
 
 
 def parametrize(metafunc: Any) -> None:
@@ -109,28 +54,14 @@ def on_gpu(target: str) -> bool:
 
 @contextmanager
 def copied(arrays: list[ArrayArg]) -> Generator[list[ArrayArg]]:
-    """Inside: the arrays as they are on the device; after it what was written is on the host."""
-    driver.device(0).make_current()
-    spans = _spans(arrays)
-    for span in spans:
-        span.upload()
-
-    def moved(arg: ArrayArg) -> ArrayArg:
-        low, _ = arg.byte_range()
-        home = next((s for s in spans if s.low <= low < s.high), None)
-        address = home.address(arg.pointer) if home is not None else 0
-        return replace(arg, pointer=address, device="cuda:0")
-
+    """`mirrored`; a fault that the process cannot survive ends it."""
     try:
-        yield [moved(a) for a in arrays]
-        driver.call("cuCtxSynchronize")
+        with mirrored(arrays) as moved:
+            yield moved
     except driver.DriverError as error:
         if error.code in LOST:
             _stop(error)
         raise
-    finally:
-        for span in spans:
-            span.download(not all(a.readonly for a in arrays))
 
 
 @contextmanager

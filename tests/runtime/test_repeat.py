@@ -33,10 +33,12 @@ class Setting:
         self.knobs: ContextVar[object] = ContextVar("knobs", default=None)
         self.alike: Any = True
         self.log: list[Any] = []
-        self.bound: list[object] = ["knobs", None]
-        launch = seen(self.check, self.run, self.bound[0], (10, 20))
+        self.bound: list[object] = ["knobs", None, "epoch"]
+        launch = seen(self.check, self.run, self.bound[2], (10, 20))
         self.guarded: dict[Any, Any] = {((2, 3), 10, 20): launch}
-        made = repeater(self.otherwise, self.guarded, self.knobs, self.bound, (2, 3))
+        self.same: Any = lambda: True
+        watch = [lambda: self.same()]
+        made = repeater(self.otherwise, self.guarded, self.knobs, self.bound, (2, 3), watch)
         assert made is not None
         self.launch = made
 
@@ -68,7 +70,7 @@ def test_what_is_kept_serves_the_knobs_under_which_it_was_bound() -> None:
     s.guarded.clear()
     s.launch(A, B)
     assert s.log == ["again"] * 2, "kept apart from the dictionary"
-    s.bound[:] = "other knobs", None
+    s.bound[:] = "other knobs", None, "next epoch"
     s.launch(A, B)
     assert s.log == ["again", "again", (A, B)]
 
@@ -78,7 +80,7 @@ def test_more_launches_than_slots() -> None:
     s.guarded.clear()
     for i in range(1, 2000):
         run = lambda i=i: s.log.append(i)  # noqa: E731
-        s.guarded[(2, 3), i, 16 * i] = seen(s.check, run, "knobs", (i, 16 * i))
+        s.guarded[(2, 3), i, 16 * i] = seen(s.check, run, "epoch", (i, 16 * i))
     for i in (*range(1, 2000), *range(1999, 0, -1)):
         s.launch(Tensor(i), Tensor(16 * i))
     assert s.log == [*range(1, 2000), *range(1999, 0, -1)]
@@ -94,6 +96,8 @@ def test_more_launches_than_slots() -> None:
     ({}, (A, B) * 5, {}),
     ({}, (A, Tensor(0)), {}),
     ({"alike": False}, (A, B), {}),
+    ({"same": lambda: False}, (A, B), {}),
+    ({"same": lambda: 1 / 0}, (A, B), {}),
     ({"alike": ValueError("no")}, (A, B), {}),
 ])  # fmt: skip
 def test_everything_else_is_left_to_python(
@@ -114,7 +118,7 @@ def test_errors_of_a_launch_are_raised() -> None:
     def fail() -> None:
         raise KeyError("launch")
 
-    s.guarded[(2, 3), 10, 20] = seen(s.check, fail, "knobs", (10, 20))
+    s.guarded[(2, 3), 10, 20] = seen(s.check, fail, "epoch", (10, 20))
     with pytest.raises(KeyError, match="launch"):
         s.launch(A, B)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -173,6 +174,10 @@ class Elsewhere(Protocol):
 
     def missing(self) -> str | None:
         """What is missing to run kernels here, as a sentence; None where they run."""
+        ...
+
+    def mirrored(self, arrays: Sequence[ArrayArg]) -> AbstractContextManager[list[ArrayArg]]:
+        """Inside: arrays of the host as they are on the device; after it what was written is on the host."""
         ...
 
 

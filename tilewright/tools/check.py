@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tilewright import dtypes, reference
 from tilewright.diagnostics import CheckError, TilewrightError, UnsupportedError, error_at
 from tilewright.passes.affine_to_scf import affine_to_scf
+from tilewright.runtime.arrays import ArrayArg, describe
 from tilewright.targets.base import CompileOptions, Elsewhere, get_target, split_name, with_options
 from tilewright.targets.entry import build_text, prepare_text
 from tilewright.tools.check_inputs import Inputs, grid_of, make_args, poisoned, specs_of
@@ -214,7 +216,8 @@ def stages_of_target(module: ModuleOp, options: CompileOptions) -> list[Stage]:
     elif isinstance(target, Elsewhere) and (missing := target.missing()) is not None:
         stages.append(Stage(f"code generation for {options.target}", _not_run(missing)))
     elif options.target != "reference":
-        stages.append(Stage(f"code generation for {options.target}", _launcher(executable)))
+        there = target.mirrored if isinstance(target, Elsewhere) else nullcontext
+        stages.append(Stage(f"code generation for {options.target}", _launcher(executable, there)))
     return stages
 
 
@@ -255,12 +258,18 @@ def _interpreter(module: ModuleOp) -> Runner:
     return lambda grid, args: reference.run(module, grid, args)
 
 
-def _launcher(executable: Any) -> Runner:
-    from tilewright.runtime.arrays import describe
+def _launcher(
+    executable: Any, there: Callable[[list[ArrayArg]], AbstractContextManager[Any]] = nullcontext
+) -> Runner:
+    """Launches on arrays of the host; `there` brings them to where the kernel runs, and back."""
 
     def run(grid: tuple[int, int, int], args: Sequence[Any]) -> None:
-        ready = [describe(a) if isinstance(a, np.ndarray) else a for a in args]
-        executable.launch(grid, ready)
+        described = [describe(a) for a in args if isinstance(a, np.ndarray)]
+        with there(described) as moved:
+            arrays = iter(moved)
+            executable.launch(
+                grid, [next(arrays) if isinstance(a, np.ndarray) else a for a in args]
+            )
 
     return run
 

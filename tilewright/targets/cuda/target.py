@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -17,11 +18,13 @@ from tilewright.codegen.remote import generate_ptx, start_helper
 from tilewright.codegen.target import LLVMTarget
 from tilewright.diagnostics import UnsupportedError
 from tilewright.passes.planner import GENERIC, Request, choose
+from tilewright.runtime.arrays import ArrayArg
 from tilewright.targets.base import CompileOptions, Observer, ignore, split_name
 from tilewright.targets.cuda import driver
 from tilewright.targets.cuda.aliasing import alignment_of
 from tilewright.targets.cuda.executable import CudaExecutable
 from tilewright.targets.cuda.lowered import Lowered, plan_of
+from tilewright.targets.cuda.mirror import mirrored
 from tilewright.targets.cuda.sharing import ALONE, Share
 
 REGISTER_FILE = 65536
@@ -149,6 +152,10 @@ class CudaTarget:
     def missing(self) -> str | None:
         """Why kernels cannot run here; None where they can."""
         return driver.missing()
+
+    def mirrored(self, arrays: Sequence[ArrayArg]) -> AbstractContextManager[list[ArrayArg]]:
+        """Inside: arrays of the host as they are on the first device; after it what was written is back."""
+        return mirrored(arrays)
 
     def fingerprint(self, options: CompileOptions) -> str:
         # What a machine's name stands for is in the compiler's own sources, which are in the key too.
