@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes as C
 import functools
+import os
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -65,7 +66,12 @@ def _library() -> C.CDLL:
     code = library.cuInit(0)
     if code:
         raise DriverError("cuInit", code, "the NVIDIA driver does not start")
+    _started.append(os.getpid())
     return library
+
+
+_started: list[int] = []
+"""The process that started the driver: its forks cannot use it (CUDA programming guide, initialization)."""
 
 
 def call(name: str, *args: Any) -> None:
@@ -120,6 +126,8 @@ class LaunchConfig(C.Structure):
 
 def missing() -> str | None:
     """What this process lacks to use a CUDA device, as a sentence; None where nothing is missing."""
+    if _started and _started[0] != os.getpid():
+        return "this process was forked from one that uses the GPU"
     try:
         return None if device_count() > 0 else "the NVIDIA driver finds no GPU"
     except DriverError as error:
