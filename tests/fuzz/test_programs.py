@@ -25,7 +25,7 @@ from tilewright.runtime.arrays import describe
 from tilewright.runtime.key import ArrayType, signature_of
 from tilewright.targets.base import CompileOptions, get_target
 
-EXAMPLES = int(os.environ.get("TILEWRIGHT_FUZZ_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("TILEWRIGHT_FUZZ_EXAMPLES", "40"))
 PARTS = max(1, EXAMPLES // 36)
 EPSILON = {"f32": 2.0**-20, "f16": 2.0**-9, "bf16": 2.0**-6}
 """Room for the order of sums, in f32, and for one rounding that went the other way."""

@@ -18,7 +18,7 @@ from tilewright.diagnostics import TilewrightError
 from tilewright.dialects.text import parse_module, print_module
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.mlir"))
-COUNT = int(os.environ.get("TILEWRIGHT_TEST_MUTATIONS", "240"))
+COUNT = int(os.environ.get("TILEWRIGHT_TEST_MUTATIONS", "120"))
 TOKEN = re.compile(r"[%#!@]?[\w.]+|\s+|.", re.DOTALL)
 NUMBERS = ("0", "-1", "7", "99999999999999999999999999", "18446744073709551615", "4294967296")
 WORDS = (
