@@ -147,27 +147,8 @@ class _Distribute:
     def run(self) -> TiledGraph:
         for name in list(self.tasks):
             self.visit(name)
-        graph = self.graph
-        needed = set(graph.results) | {graph.memory(n) for n in graph.results}
-        order = list(self.tasks.values())
-        kept: list[Task] = []
-        for task in reversed(order):
-            operation = _only(task)
-            target = operation.store.access.buffer
-            if target in needed:
-                kept.insert(0, task)
-                for edge in operation.edges:
-                    for access in edge.access.accesses():
-                        needed |= {access.buffer, graph.memory(access.buffer)}
-            else:
-                del graph.buffers[target]
-        graph.tasks = kept
-        graph.buffers = {
-            n: b
-            for n, b in graph.buffers.items()
-            if b.alias_of is None or n in needed or b.role != "local"
-        }
-        return graph
+        self.graph.tasks = list(self.tasks.values())
+        return self.graph.needed()
 
     def visit(self, name: str) -> None:
         task = self.tasks[name]

@@ -359,6 +359,7 @@ class _Builder:
             if d in self.nest.reach[statement.name]
             and d != statement.name
             and self.tiling.loops(self.nest.statements[d].reduced)
+            and set(self.tiling.loops(self.nest.statements[d].kept)) <= set(home.loops)
             and self.home(self.nest.statements[d], home) is home
             and not self.is_done(d, home)
         ]

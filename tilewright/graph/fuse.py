@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from tilewright.diagnostics import UnsupportedError
 from tilewright.graph.algebra import distribute
 from tilewright.graph.build import build
-from tilewright.graph.machines import Room, room
 from tilewright.graph.nest import Nest, nest_of
 from tilewright.graph.nodes import Operation, Task, TiledGraph
 from tilewright.graph.tiles import Cost, Tiling, cost, tile
+from tilewright.targets.base import rates_of
+from tilewright.uarch import Rates
 
 
 @dataclass
@@ -39,24 +40,33 @@ class Schedule:
     cuts: list[str] = field(default_factory=list[str])
     """For every Buffer that stays in memory between kernels: why."""
 
+    @property
+    def seconds(self) -> float:
+        """Estimated time of the kernels, one after the other."""
+        return sum(k.cost.seconds for k in self.kernels)
+
 
 def schedule(
-    graph: TiledGraph, target: str | None = None, fuse: bool = True, machine: Room | None = None
+    graph: TiledGraph, target: str | None = None, fuse: bool = True, rates: Rates | None = None
 ) -> Schedule:
     """The kernels of a traced graph whose extents are numbers, for a target.
 
     A graph with Tasks that are mapped already is its own schedule. Raises UnsupportedError for a Task that no kernel
-    can be made of. `machine` overrides the numbers of the target.
+    can be made of. `rates` overrides those of the target.
     """
     if any(axis.mapping != "each" for task in graph.tasks for axis in task.axes):
         return Schedule(graph, [], 0.0)
-    return _Fusion(distribute(graph), machine or room(target)).run(fuse)
+    # A factor that has left its sum lets more be fused; where nothing comes of that, it would be one more array.
+    plain, moved = graph.needed(), distribute(graph)
+    rates = rates or rates_of(target or "cpu")
+    forms = [moved] if not fuse or str(moved) == str(plain) else [moved, plain]
+    return min((_Fusion(g, rates).run(fuse) for g in forms), key=lambda s: s.seconds)
 
 
 class _Fusion:
-    def __init__(self, graph: TiledGraph, room: Room):
+    def __init__(self, graph: TiledGraph, rates: Rates):
         self.graph = graph
-        self.room = room
+        self.rates = rates
         self.tasks = {_made(t): t for t in graph.tasks}
         self.order = {name: i for i, name in enumerate(self.tasks)}
         self.readers: dict[str, set[str]] = {name: set() for name in self.tasks}
@@ -194,10 +204,10 @@ class _Fusion:
         nest = nest_of(self.graph, list(tasks.values()), [n for n in names if n in outputs])
         if isinstance(nest, str):
             return nest
-        tiling = tile(nest, self.room)
+        tiling = tile(nest, self.rates)
         if isinstance(tiling, str):
             return tiling
-        return Kernel(tasks, nest, tiling, cost(nest, tiling, self.room))
+        return Kernel(tasks, nest, tiling, cost(nest, tiling, self.rates))
 
     def sorted(self, groups: list[set[str]]) -> list[set[str]]:
         """Groups in an order in which each comes after what it reads."""

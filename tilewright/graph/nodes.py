@@ -263,6 +263,20 @@ class TiledGraph:
         left = tuple(s for s in self.symbols if s not in values)
         return TiledGraph(self.name, left, buffers, tasks, self.results)
 
+    def needed(self) -> TiledGraph:
+        """The graph without Tasks that no result needs, and without what they make."""
+        wanted = set(self.results) | {self.memory(n) for n in self.results}
+        kept: list[Task] = []
+        for task in reversed(self.tasks):
+            edges = [edge for operation in task.operations() for edge in operation.edges]
+            if not any(e.direction == "store" and e.access.buffer in wanted for e in edges):
+                continue
+            kept.insert(0, task)
+            for access in (a for edge in edges for a in edge.access.accesses()):
+                wanted |= {access.buffer, self.memory(access.buffer)}
+        buffers = {n: b for n, b in self.buffers.items() if n in wanted or b.role != "local"}
+        return TiledGraph(self.name, self.symbols, buffers, kept, self.results)
+
     # What is done with it stands in modules of its own.
 
     def validate(self) -> TiledGraph:

@@ -2,8 +2,8 @@
 
 Tiles have two dimensions. Axes that a product multiplies along are tiled; others while every value keeps two tiled
 axes at most; the rest advance by one. An axis that every output has, and that nothing reduces, is mapped to the grid;
-the others are loops, or whole (one tile covers the extent: mapping ``group``). Steps are found by descent on the
-estimated time, within the room that the machine has for values.
+the others are loops, or whole (one tile covers the extent: mapping ``group``). Steps are chosen by the planner: by
+descent on its estimate of the time, within the room that the machine has for values.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from itertools import product
 from math import ceil, inf, prod
 
 from tilewright.graph.algebra import scaling
-from tilewright.graph.machines import Room
 from tilewright.graph.nest import Nest, Statement
 from tilewright.graph.nodes import Access, Entry, Gather, Index, Mapped
 from tilewright.graph.operations import computing
+from tilewright.passes.planner import Work, descend, seconds
+from tilewright.uarch import Rates
 
 STEPS = (16, 32, 64, 128, 256)
 
@@ -39,7 +40,6 @@ class Tiling:
     step: dict[str, int]
     tiled: tuple[str, ...]
     cores: Mapping[str, Core]
-    seconds: float = inf
 
     def loops(self, axes: tuple[str, ...]) -> tuple[str, ...]:
         """Those of ``axes`` that are loops."""
@@ -86,7 +86,7 @@ def _moves_alone(entry: Entry, tiled: tuple[str, ...]) -> bool:
     return not moving or moving == [1]
 
 
-def tile(nest: Nest, room: Room) -> Tiling | str:
+def tile(nest: Nest, rates: Rates) -> Tiling | str:
     """The cheapest tiling that was found, or why there is none."""
     cores = {n: c for n, s in nest.statements.items() if (c := core_of(s, nest.extents))}
     tiled = _tiled_axes(nest, cores)
@@ -109,50 +109,31 @@ def tile(nest: Nest, room: Room) -> Tiling | str:
         ways: list[tuple[Mapped, int]] = [("group", whole)]
         ways.extend((spread, s) for s in steps)
         options[axis] = ways
-    best = _descend(nest, room, tiled, cores, options)
-    if best is None:
-        return f"no tile of {', '.join(tiled)} leaves room for the values of {room.name}"
-    return best
+    ways = list(options.values())
 
+    def made(choice: tuple[tuple[Mapped, int], ...]) -> Tiling:
+        mapping = {a: mapped for a, (mapped, _) in zip(options, choice, strict=True)}
+        step = {a: size for a, (_, size) in zip(options, choice, strict=True)}
+        return Tiling(mapping, step, tiled, cores)
 
-def _descend(
-    nest: Nest,
-    room: Room,
-    tiled: tuple[str, ...],
-    cores: Mapping[str, Core],
-    options: Mapping[str, list[tuple[Mapped, int]]],
-) -> Tiling | None:
-    def made(choice: Mapping[str, tuple[Mapped, int]]) -> Tiling:
-        tiling = Tiling(
-            {a: c[0] for a, c in choice.items()}, {a: c[1] for a, c in choice.items()}, tiled, cores
-        )
-        if fits(nest, tiling, room):
-            tiling.seconds = cost(nest, tiling, room).seconds
-        return tiling
+    def seconds_of(choice: tuple[tuple[Mapped, int], ...]) -> float:
+        tiling = made(choice)
+        return cost(nest, tiling, rates).seconds if fits(nest, tiling, rates) else inf
 
-    def near(wanted: int) -> dict[str, tuple[Mapped, int]]:
-        return {a: min(ways, key=lambda w: abs(w[1] - wanted)) for a, ways in options.items()}
-
-    starts = [near(size) for size in (64, 128, 16, 1)]
+    starts = [
+        tuple(min(w, key=lambda way: abs(way[1] - size)) for w in ways) for size in (64, 128, 16, 1)
+    ]
     # Rows one by one, each whole: what long reductions without a product want.
-    starts.append({a: ways[-1] if a in tiled and ways[-1][0] == "block" else ways[0]
-                   for a, ways in options.items()})  # fmt: skip
-    best: Tiling | None = None
-    for start in starts:
-        choice, tiling = dict(start), made(start)
-        improved = True
-        while improved:
-            improved = False
-            for axis, ways in reversed(list(options.items())):
-                for way in ways:
-                    if way == choice[axis]:
-                        continue
-                    other = made({**choice, axis: way})
-                    if other.seconds < tiling.seconds * 0.999:
-                        choice, tiling, improved = {**choice, axis: way}, other, True
-        if tiling.seconds < (best.seconds if best is not None else inf):
-            best = tiling
-    return best
+    starts.append(
+        tuple(w[-1] if a in tiled and w[-1][0] == "block" else w[0] for a, w in options.items())
+    )
+    best, least = min((descend(s, ways, seconds_of) for s in starts), key=lambda found: found[1])
+    if least == inf:
+        limit = (
+            f"{rates.value_bytes} bytes for one, {rates.accumulator_bytes} for all sums of products"
+        )
+        return f"no tile of {', '.join(tiled)} leaves room for the values: {limit}"
+    return made(best)
 
 
 def _whole(extent: int, in_product: bool) -> int:
@@ -219,7 +200,7 @@ def _names(entry: object) -> Iterator[str]:
 # Cost -------------------------------------------------------------------------------------------------------------
 
 
-def fits(nest: Nest, tiling: Tiling, room: Room) -> bool:
+def fits(nest: Nest, tiling: Tiling, rates: Rates) -> bool:
     """Is there room for the values?"""
     accumulators = 0
     for name, statement in nest.statements.items():
@@ -238,80 +219,73 @@ def fits(nest: Nest, tiling: Tiling, room: Room) -> bool:
                         _tile_elements(edge.access, tiling)
                         * nest.graph.buffers[buffer].dtype.itemsize
                     )
-            if staged > room.stage:
+            if staged > rates.stage_bytes:
                 return False
         elif statement.is_reduction:
             size = prod(tiling.step[a] for a in statement.axes if a in tiling.tiled) * 4
-        if size > room.value:
+        if size > rates.value_bytes:
             return False
         for edge in statement.operation.loads:
-            if _tile_elements(edge.access, tiling) * 4 > room.value:
+            if _tile_elements(edge.access, tiling) * 4 > rates.value_bytes:
                 return False
-    return accumulators <= room.accumulators
+    return accumulators <= rates.accumulator_bytes
 
 
 def _tile_elements(access: Access, tiling: Tiling) -> int:
     return prod(tiling.step[a] for a in access.names if a in tiling.tiled)
 
 
-def cost(nest: Nest, tiling: Tiling, room: Room) -> Cost:
-    """An estimate: work and traffic over all programs, and the time of the slowest of arithmetic and memories."""
-    rates = room.rates
+def cost(nest: Nest, tiling: Tiling, rates: Rates) -> Cost:
+    """What all programs do, and the planner's estimate of the time."""
     trips = {a: ceil(nest.extents[a] / tiling.step[a]) for a in tiling.step}
     blocks = max(1, prod(trips[a] for a, m in tiling.mapping.items() if m == "block"))
     layers = passes(nest, tiling)
-    flops = products = simple = cache_bytes = near = 0.0
+    work, flops = Work(), 0.0
     touched: dict[tuple[str, frozenset[str]], float] = {}
+    widened: set[Access] = set()
     for name, s in nest.statements.items():
         loops = tiling.loops(s.axes)
-        count = blocks * prod(trips[a] for a in loops) * layers[name]
+        count = prod(trips[a] for a in loops) * layers[name]
         elements = prod(tiling.step[a] for a in s.axes if a in tiling.tiled)
-        work = count * elements * s.flops
-        flops += work
-        size = max(
-            (nest.graph.buffers[e.access.buffer].dtype.itemsize for e in s.operation.loads),
-            default=4,
-        )
+        flops += blocks * count * elements * s.flops
         core = tiling.cores.get(name)
         if core is not None:
+            size = max(
+                nest.graph.buffers[e.access.buffer].dtype.itemsize for e in s.operation.loads
+            )
             m, n, k = (tiling.step[a] for a in (core.m, core.n, core.k))
-            products += work * size / 4
-            near += count * (m * k + k * n) * size
-            near += 0 if room.registers else count * 8 * m * n / max(k / 16, 1)
+            work.product(m, n, k, size, rates, count)
         else:
-            simple += count * elements * 4
+            work.near_bytes += count * elements * 4
+            work.ops += count
         reduced_loops = set(tiling.loops(s.reduced))
         for edge in s.operation.loads:
             for access in edge.access.accesses():
+                tile_elements = _tile_elements(access, tiling)
                 if access.buffer in nest.statements:
+                    if core is not None:  # rounded, and brought to where the product wants it
+                        work.near_bytes += count * tile_elements * 4
                     continue
                 names = access.names & set(s.axes)
                 around = loops if names & reduced_loops else tiling.loops(tuple(names))
-                times = blocks * prod(trips[a] for a in around) * layers[name]
+                times = prod(trips[a] for a in around) * layers[name]
                 item = nest.graph.buffers[access.buffer].dtype.itemsize
                 gathers = 4 if any(isinstance(e, Gather) for e in access.entries) else 1
-                cache_bytes += times * _tile_elements(access, tiling) * item * gathers
+                work.shared_bytes += times * tile_elements * item * gathers
+                if core is None and item < 4 and access not in widened:
+                    widened.add(access)
+                    work.near_bytes += times * tile_elements * 4
                 key = (nest.graph.memory(access.buffer), frozenset(names))
                 touched[key] = prod(nest.extents[a] for a in names) * item
     for name in nest.outputs:
         s, item = nest.statements[name], nest.graph.buffers[name].dtype.itemsize
         size = prod(nest.extents[a] for a in s.kept) * item * (2 if s.scatters else 1)
         touched[name, frozenset()] = size
-        cache_bytes += size
+        work.shared_bytes += size / blocks
     memory = sum(touched.values())
-    rounds = -(-blocks // rates.cores) * rates.cores / blocks
-    core_seconds = rounds / rates.cores
-    arithmetic = (
-        products / rates.product_flops + (simple + near) / rates.elementwise_bytes
-    ) * core_seconds
-    ops = len(nest.statements) * rates.op_seconds * blocks * core_seconds
-    moved = cache_bytes / room.cache_rate * core_seconds
-    memory_seconds = memory / rates.memory_bytes / rates.cores
-    if room.registers:  # copies are asynchronous: the slowest of all decides
-        seconds = max(arithmetic + ops, memory_seconds, moved) + room.launch
-    else:
-        seconds = max(arithmetic + ops, moved) + memory_seconds + room.launch
-    return Cost(flops, memory, cache_bytes, blocks, seconds)
+    return Cost(
+        flops, memory, work.shared_bytes * blocks, blocks, seconds(work, blocks, rates, memory)
+    )
 
 
 def passes(nest: Nest, tiling: Tiling) -> dict[str, int]:

@@ -1,7 +1,8 @@
-"""Chooses the constexprs that a kernel leaves to the machine (``tw.auto``).
+"""Chooses what is left to the machine: the constexprs of a kernel (``tw.auto``), the tiles of a graph.
 
-Requires nothing of the kernel: every choice is tried by building the kernel's IR with it, and the IR
-is costed. Guarantees values for which the kernel compiles, or an error that says why none does.
+Costs are the time of the :class:`Work` of a program by the machine's ``Rates``; choices are found by descent. A
+kernel's work is read from its IR, which is built with every choice that is tried. :func:`choose` guarantees values for
+which the kernel compiles, or an error that says why none does.
 
 The cost of a choice is an estimate of the time of the whole launch: what one program computes and
 moves, with loops counted by their bounds for the shapes at hand, times the rounds in which the
@@ -16,9 +17,9 @@ small ops are all seen as what they are, time; no kind of kernel is known here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import inf
-from typing import Any, Protocol
+from dataclasses import dataclass, field, fields
+from math import ceil, inf
+from typing import Any, Protocol, TypeVar
 
 from xdsl.dialects import arith, gpu, memref, scf
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, VectorType
@@ -27,6 +28,7 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from tilewright import dtypes
 from tilewright.diagnostics import TilewrightError, UnsupportedError
 from tilewright.dialects import xetile
+from tilewright.uarch.base import GENERIC, Rates
 
 CANDIDATES = (16, 32, 64, 128, 256)
 """Values that are tried for every constexpr; tiles of these extents fit every machine's panels."""
@@ -35,32 +37,77 @@ _UNKNOWN_TRIPS = 8
 """Iterations of a loop whose bounds no shape gives."""
 
 
-@dataclass(frozen=True)
-class Rates:
-    """What the cost of a launch is measured by. Rates are per core."""
-
-    cores: int
-    product_flops: float
-    """Multiplications and additions of tile_mma per second, at 4 bytes per element."""
-    elementwise_bytes: float
-    """Bytes of results per second of an op on values."""
-    memory_bytes: float
-    """Bytes per second that loads and stores move."""
-    cache_bytes: int
-    """Values stay near the core up to this size; larger ones move at ``memory_bytes``."""
-    op_seconds: float
-    """What an op costs besides."""
+T = TypeVar("T")
 
 
-GENERIC = Rates(
-    cores=8,
-    product_flops=1e11,
-    elementwise_bytes=3e10,
-    memory_bytes=1e10,
-    cache_bytes=1 << 20,
-    op_seconds=1e-7,
-)
-"""A machine of no name: the ratios are those of any of today's cores."""
+@dataclass
+class Work:
+    """What one program does, or several: what :func:`seconds` tells the time of."""
+
+    product_flops: float = 0.0
+    """Multiplications and additions of products, as many as would be at 4 bytes per element."""
+    near_bytes: float = 0.0
+    """Results of ops on values, and operands of products."""
+    shared_bytes: float = 0.0
+    """Loads and stores that the cache of all cores answers."""
+    memory_bytes: float = 0.0
+    """Loads and stores that memory answers."""
+    ops: float = 0.0
+
+    def add(self, other: Work, times: float = 1.0) -> None:
+        """Adds ``times`` another's work."""
+        for each in fields(self):
+            value = getattr(self, each.name) + times * getattr(other, each.name)
+            setattr(self, each.name, value)
+
+    def product(self, m: int, n: int, k: int, size: int, rates: Rates, times: float = 1.0) -> None:
+        """Adds [m, k] x [k, n] with elements of ``size`` bytes, accumulated in 4 bytes."""
+        self.product_flops += times * 2 * m * n * k * size / 4
+        # Panels come from the near cache, so that a small product is bound by them.
+        self.near_bytes += times * (m * k + k * n) * size
+        if not rates.asynchronous:
+            self.near_bytes += times * 2 * 4 * m * n / max(k / 16, 1)
+        self.ops += times
+
+
+def seconds(program: Work, programs: float, rates: Rates, least_bytes: float = 0.0) -> float:
+    """Estimated time of a launch: ``program``'s work in as many rounds as the programs need on the cores.
+
+    `least_bytes`: what the whole launch moves to and from memory at least, on all cores together.
+    """
+    rounds, meeting = ceil(programs / rates.cores), 0.0
+    parts = min(rates.parts, int(rates.cores // programs))
+    if parts > 1 and program.product_flops:  # a program is shared, its sums are added up
+        rounds, meeting = 1 / parts, rates.launch_seconds / 2
+    busy = (
+        program.product_flops / rates.product_flops
+        + program.near_bytes / rates.elementwise_bytes
+        + program.ops * rates.op_seconds
+    )
+    moved = program.shared_bytes / rates.shared_bytes + program.memory_bytes / rates.memory_bytes
+    least = least_bytes / rates.memory_bytes / rates.cores
+    if rates.asynchronous:  # the slowest of all decides
+        return max(rounds * busy, rounds * moved, least) + meeting + rates.launch_seconds
+    return rounds * (busy + moved) + least + meeting + rates.launch_seconds
+
+
+def descend(
+    start: tuple[T, ...], ways: Sequence[Sequence[T]], cost: Callable[[tuple[T, ...]], float]
+) -> tuple[tuple[T, ...], float]:
+    """From a choice to one that no other value of one place makes cheaper, and its cost.
+
+    `ways`: the values of each place. `cost` may be asked for one choice several times; inf is a choice that cannot be.
+    """
+    best, least = start, cost(start)
+    improved = True
+    while improved:
+        improved = False
+        for i in reversed(range(len(best))):
+            for value in ways[i]:
+                other = (*best[:i], value, *best[i + 1 :])
+                if other != best and (new := cost(other)) < least * 0.999:
+                    best, least, improved = other, new, True
+    return best, least
 
 
 class Request(Protocol):
@@ -95,16 +142,8 @@ def choose(request: Request, rates: Rates = GENERIC) -> dict[str, int]:
         return seen[choice]
 
     starts = [(size,) * len(request.names) for size in (64, *CANDIDATES)]
-    best = min(starts, key=cost)
-    improved = cost(best) < inf
-    while improved:
-        improved = False
-        for i in range(len(best)):
-            along = [(*best[:i], size, *best[i + 1 :]) for size in CANDIDATES]
-            better = min(along, key=cost)
-            if cost(better) < cost(best):
-                best, improved = better, True
-    if cost(best) == inf:
+    best, least = descend(min(starts, key=cost), [CANDIDATES] * len(request.names), cost)
+    if least == inf:
         raise UnsupportedError(
             f"no value of {', '.join(request.names)} among {CANDIDATES} makes a legal kernel;"
             f" with {best}: {reasons[0].message}",
@@ -125,10 +164,9 @@ def launch_seconds(module: ModuleOp, arguments: Sequence[Any], rates: Rates) -> 
         if hasattr(argument, "shape")
     }
     estimate = _Estimate(shapes, rates)
-    one = estimate.block(entry)
+    program = estimate.block(entry)
     programs = max([estimate.programs(op) for op in kernel.walk() if _is_store(op)], default=1)
-    rounds = -(-programs // rates.cores)
-    return one * rounds
+    return seconds(program, programs, rates)
 
 
 def _is_store(op: Operation) -> bool:
@@ -141,42 +179,41 @@ class _Estimate:
     rates: Rates
     known: dict[SSAValue, int | None] = field(default_factory=dict[SSAValue, "int | None"])
 
-    # Time of one program.
+    # Work of one program.
 
-    def block(self, block: Block) -> float:
-        return sum(self.op(op) for op in block.ops)
+    def block(self, block: Block) -> Work:
+        work = Work()
+        for op in block.ops:
+            self.op(op, work)
+        return work
 
-    def op(self, op: Operation) -> float:
+    def op(self, op: Operation, work: Work) -> None:
         rates = self.rates
         if isinstance(op, scf.ForOp):
             trips = self.trips(op)
             carried = sum(_bytes(value) for value in op.results)
-            spilt = max(0, carried - rates.cache_bytes)
-            return trips * (self.block(op.body.block) + 2 * spilt / rates.memory_bytes)
-        if op.regions:
+            work.add(self.block(op.body.block), trips)
+            work.memory_bytes += trips * 2 * max(0, carried - rates.cache_bytes)
+        elif op.regions:
             trips = _UNKNOWN_TRIPS if isinstance(op, scf.WhileOp) else 1
-            return trips * sum(self.block(b) for region in op.regions for b in region.blocks)
-        if isinstance(op, xetile.TileMmaOp):
+            for region in op.regions:
+                for block in region.blocks:
+                    work.add(self.block(block), trips)
+        elif isinstance(op, xetile.TileMmaOp):
             (m, k), n = _vector(op.a).get_shape(), _vector(op.b).get_shape()[1]
-            size = _element_bytes(op.a)
-            # Panels come from the near cache, so that a small product is bound by them.
-            moved = (m * k + k * n) * size + 2 * _bytes(op.result) / max(k / 16, 1)
-            return (
-                2 * m * n * k * size / 4 / rates.product_flops
-                + moved / rates.elementwise_bytes
-                + rates.op_seconds
-            )
-        if isinstance(op, (xetile.StoreTileOp, xetile.StoreScatterOp)):
-            return _bytes(op.value) / rates.memory_bytes + rates.op_seconds
-        if isinstance(op, (xetile.LoadTileOp, xetile.LoadGatherOp, xetile.AtomicRmwOp)):
-            moved = sum(_bytes(value) for value in op.results)
-            return moved / rates.memory_bytes + rates.op_seconds
-        results = sum(_bytes(value) for value in op.results)
-        if results == 0:
-            return 0.0
-        near = results <= rates.cache_bytes
-        rate = rates.elementwise_bytes if near else rates.memory_bytes
-        return results / rate + rates.op_seconds
+            work.product(m, n, k, _element_bytes(op.a), rates)
+        elif isinstance(op, (xetile.StoreTileOp, xetile.StoreScatterOp)):
+            work.memory_bytes += _bytes(op.value)
+            work.ops += 1
+        elif isinstance(op, (xetile.LoadTileOp, xetile.LoadGatherOp, xetile.AtomicRmwOp)):
+            work.memory_bytes += sum(_bytes(value) for value in op.results)
+            work.ops += 1
+        elif results := sum(_bytes(value) for value in op.results):
+            if results <= rates.cache_bytes:
+                work.near_bytes += results
+            else:
+                work.memory_bytes += results
+            work.ops += 1
 
     def trips(self, loop: scf.ForOp) -> int:
         low, high, step = (self.value(v) for v in (loop.lb, loop.ub, loop.step))

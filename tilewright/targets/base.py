@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
     from tilewright.runtime.arrays import ArrayArg
+    from tilewright.uarch import Rates
 
 Grid: TypeAlias = tuple[int, int, int]
 """Number of programs along axes 0, 1, 2; each at least 1 when a launch reaches the target."""
@@ -169,6 +170,15 @@ class Target(Protocol):
 
 
 @runtime_checkable
+class Rated(Protocol):
+    """A target whose machine is known by its speed: what the planner needs."""
+
+    def rates(self, options: CompileOptions) -> Rates:
+        """What launches are costed by on the machine of ``options``."""
+        ...
+
+
+@runtime_checkable
 class Elsewhere(Protocol):
     """A target whose kernels run on a device of its own, which a machine may lack."""
 
@@ -257,3 +267,13 @@ def with_options(options: CompileOptions, changes: Mapping[str, Any]) -> Compile
     if fixed.get("maps", "advice") not in ("advice", "strict"):
         raise UnsupportedError(f"maps={fixed['maps']!r} is neither 'advice' nor 'strict'")
     return replace(options, **fixed)
+
+
+def rates_of(name: str) -> Rates:
+    """What launches on a target are costed by; those of a machine of no name where the target has none."""
+    found = get_target(name)
+    if isinstance(found, Rated):
+        return found.rates(CompileOptions(target=name))
+    from tilewright.uarch.base import GENERIC
+
+    return GENERIC

@@ -16,6 +16,8 @@ from tilewright.targets.base import Argument, CompileOptions, Grid, Observer, ig
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
+    from tilewright.uarch import Rates
+
 
 class ReferenceExecutable:
     """A kernel as its IR."""
@@ -56,7 +58,13 @@ class ReferenceTarget:
         """Values for the constexprs that a launch leaves to the planner."""
         from tilewright.passes.planner import choose
 
-        return choose(request)
+        return choose(request, self.rates(options))
+
+    def rates(self, options: CompileOptions) -> Rates:
+        """Of a machine of no name: what runs here is a meaning, no machine."""
+        from tilewright.uarch.base import GENERIC
+
+        return GENERIC
 
     def fingerprint(self, options: CompileOptions) -> str:
         return "reference"

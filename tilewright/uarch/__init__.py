@@ -20,6 +20,7 @@ from tilewright.uarch.base import (
     Machine,
     MatrixInstruction,
     Memory,
+    Rates,
 )
 
 _MODULES: Final = {
@@ -53,5 +54,6 @@ __all__ = [
     "Machine",
     "MatrixInstruction",
     "Memory",
+    "Rates",
     "machine",
 ]

@@ -110,6 +110,82 @@ class Limit:
 
 
 @dataclass(frozen=True)
+class Rates:
+    """How fast a machine is and what it holds near: what the planner costs launches by. Per core, per second.
+
+    Peaks of data sheets less what good kernels lose, or measured; ratios decide, not the numbers.
+    """
+
+    cores: int
+    product_flops: float
+    """Multiplications and additions of products, at 4 bytes per element."""
+    elementwise_bytes: float
+    """Bytes of results of an op on values."""
+    memory_bytes: float
+    """Bytes that loads and stores move to and from memory."""
+    shared_bytes: float
+    """Bytes from the cache that all cores share."""
+    cache_bytes: int
+    """Values stay near the core up to this size; larger ones move at ``memory_bytes``."""
+    value_bytes: int
+    """Bytes of the largest value that a kernel is given."""
+    accumulator_bytes: int
+    """Bytes of all results of products that live at once."""
+    stage_bytes: int
+    """Bytes of the operands of one step of a product: several steps are under way at once."""
+    op_seconds: float
+    """What an op costs besides."""
+    launch_seconds: float
+    """What one more kernel costs."""
+    asynchronous: bool = False
+    """Copies and products run beside other ops, and accumulators stay in registers from step to step."""
+    parts: int = 1
+    """Cores that can share one program with products, where there are fewer programs than cores."""
+
+
+GENERIC = Rates(
+    cores=8,
+    product_flops=1e11,
+    elementwise_bytes=3e10,
+    memory_bytes=1e10,
+    shared_bytes=2e10,
+    cache_bytes=1 << 20,
+    value_bytes=1 << 20,
+    accumulator_bytes=1 << 19,
+    stage_bytes=1 << 20,
+    op_seconds=1e-7,
+    launch_seconds=5e-6,
+)
+"""A machine of no name: the ratios are those of any of today's CPU cores."""
+
+
+def gpu_rates(
+    cores: int,
+    product_flops: float,
+    memory_bytes: float,
+    shared_bytes: float,
+    shared_memory: int,
+    parts: int = 1,
+) -> Rates:
+    """The rates of a GPU, whose cores are multiprocessors or Xe cores of 128 lanes with 256 KiB of registers."""
+    return Rates(
+        cores=cores,
+        product_flops=product_flops,
+        elementwise_bytes=4e11,
+        memory_bytes=memory_bytes,
+        shared_bytes=shared_bytes,
+        cache_bytes=128 << 10,
+        value_bytes=128 << 10,
+        accumulator_bytes=128 << 10,
+        stage_bytes=shared_memory // 4,
+        op_seconds=2e-8,
+        launch_seconds=3e-6,
+        asynchronous=True,
+        parts=parts,
+    )
+
+
+@dataclass(frozen=True)
 class Machine:
     """The table of one machine. ``kind`` is the target that compiles for it."""
 
@@ -120,6 +196,7 @@ class Machine:
     memories: Mapping[str, Memory]
     limits: Mapping[str, Limit]
     source: str
+    rates: Rates
     notes: tuple[str, ...] = field(default=())
 
     def instruction(self, a: str, b: str, accumulator: str) -> MatrixInstruction:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from tilewright.uarch.base import Limit, Memory, by_name, table
+from tilewright.uarch.base import Limit, Memory, by_name, gpu_rates, table
 from tilewright.uarch.pvc import PVC
 
 _SLM: Final = 64 << 10
@@ -22,5 +22,7 @@ BMG: Final = replace(
         dict(PVC.limits) | {"slm": Limit("shared local memory", _SOURCE, most=_SLM, unit="bytes")}
     ),
     source="upstream uArch table gives PVC and BMG the same instructions",
+    # Arc B580 data sheet: 117 TFLOP/s of bf16 on 20 Xe cores, less a fifth; 456 GB/s.
+    rates=gpu_rates(20, 2.3e12, 2.3e10, 5e10, _SLM),
     notes=("no offline compiler for BMG is known here: ISA checks run for xe-pvc",),
 )

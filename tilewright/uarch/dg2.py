@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.uarch.base import Limit, Memory, by_name, table
+from tilewright.uarch.base import Limit, Memory, by_name, gpu_rates, table
 from tilewright.uarch.xe import (
     COMMON_LIMITS,
     LSC_WORDS,
@@ -50,6 +50,8 @@ DG2: Final = XeMachine(
         }
     ),
     source=XE_SOURCE,
+    # Arc A770 data sheet: 138 TFLOP/s of f16 on 32 Xe cores, less a fifth; 560 GB/s.
+    rates=gpu_rates(32, 1.7e12, 1.7e10, 4e10, 64 << 10),
     notes=("no 2D block messages: load_nd becomes 1-D block reads, or accesses of single lanes",),
     rows=XE_ROWS,
     lane_words=LSC_WORDS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.uarch.base import Limit, Memory, by_name, table
+from tilewright.uarch.base import Limit, Memory, by_name, gpu_rates, table
 from tilewright.uarch.xe import (
     COMMON_LIMITS,
     LSC_WORDS,
@@ -59,6 +59,8 @@ PVC: Final = XeMachine(
         }
     ),
     source=XE_SOURCE,
+    # Max 1550 data sheet: 839 TFLOP/s of bf16 on 128 Xe cores, less a fifth; 3.2 TB/s.
+    rates=gpu_rates(128, 2.6e12, 2.5e10, 5e10, 128 << 10),
     blocks=XE2_BLOCKS,
     rows=XE_ROWS,
     lane_words=LSC_WORDS,

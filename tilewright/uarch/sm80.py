@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.uarch.base import Limit, Machine, Memory, by_name, table
+from tilewright.uarch.base import Limit, Machine, Memory, by_name, gpu_rates, table
 from tilewright.uarch.nvidia import COMMON_LIMITS, LANES, MMA_SYNC
 
 SMEM: Final = 163 << 10
@@ -27,4 +27,6 @@ SM80: Final = Machine(
         }
     ),
     source="CUDA programming guide, PTX ISA",
+    # A100 data sheet: 312 TFLOP/s of bf16, less a fifth; 1.6 to 2.0 TB/s.
+    rates=gpu_rates(108, 1.2e12, 1.4e10, 3e10, SMEM),
 )

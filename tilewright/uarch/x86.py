@@ -16,6 +16,7 @@ from typing import Final
 from tilewright.layout import Layout, LayoutError
 from tilewright.uarch import fragments as fr
 from tilewright.uarch.base import (
+    GENERIC,
     Fragments,
     Limit,
     Machine,
@@ -298,4 +299,5 @@ X86: Final = Machine(
         }
     ),
     source="Intel SDM",
+    rates=GENERIC,
 )

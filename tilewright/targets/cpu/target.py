@@ -19,11 +19,13 @@ from tilewright.targets.base import Argument, CompileOptions, Grid, Observer, Pr
 from tilewright.targets.cpu import workspace
 from tilewright.targets.cpu.machine import Machine, machine
 from tilewright.targets.cpu.pool import Pool, pool
+from tilewright.uarch.x86 import X86
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
-    from tilewright.passes.planner import Rates, Request
+    from tilewright.passes.planner import Request
+    from tilewright.uarch import Rates
 
 
 class CpuExecutable:
@@ -225,12 +227,10 @@ class CpuTarget:
 
     def rates(self, options: CompileOptions) -> Rates:
         """What a launch is costed by on this machine."""
-        from tilewright.passes.planner import GENERIC
-
         m = machine(options.machine)
         per_core = 8e11 if m.amx else 2e9 * m.vector_bytes
         cores = options.num_threads or os.cpu_count() or 1
-        return replace(GENERIC, cores=cores, product_flops=per_core)
+        return replace(X86.rates, cores=cores, product_flops=per_core)
 
     def fingerprint(self, options: CompileOptions) -> str:
         return f"{machine(options.machine).key()}|{toolchain_version()}"

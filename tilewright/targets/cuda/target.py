@@ -17,7 +17,7 @@ from tilewright.codegen.jit import toolchain_version
 from tilewright.codegen.remote import generate_ptx, start_helper
 from tilewright.codegen.target import LLVMTarget
 from tilewright.diagnostics import UnsupportedError
-from tilewright.passes.planner import GENERIC, Request, choose
+from tilewright.passes.planner import Request, choose
 from tilewright.runtime.arrays import ArrayArg
 from tilewright.targets.base import CompileOptions, Observer, ignore, split_name
 from tilewright.targets.cuda import driver
@@ -26,6 +26,7 @@ from tilewright.targets.cuda.executable import CudaExecutable
 from tilewright.targets.cuda.lowered import Lowered, plan_of
 from tilewright.targets.cuda.mirror import mirrored
 from tilewright.targets.cuda.sharing import ALONE, Share
+from tilewright.uarch import Rates
 
 REGISTER_FILE = 65536
 """Registers of a multiprocessor (CUDA programming guide, compute capability 8.0 and 9.0)."""
@@ -139,15 +140,16 @@ class CudaTarget:
         texts = {**ir, "llvm": llvm}
         return CudaExecutable(ptx.encode(), plan_of(lowered), name, remarks, lambda: texts)
 
-    def machine(self, options: CompileOptions) -> str:
-        """The name of the machine that kernels are compiled for."""
-        return machine_name(options)
-
     def resolve_auto(self, request: Request, options: CompileOptions) -> Mapping[str, Any]:
         """Values for the constexprs that a launch leaves to the planner."""
-        machine_name(options)
-        cores = driver.device(0).multiprocessors if driver.available() else 132
-        return choose(request, replace(GENERIC, cores=cores))
+        return choose(request, self.rates(options))
+
+    def rates(self, options: CompileOptions) -> Rates:
+        """What launches are costed by: the machine's table, with the cores of the device at hand."""
+        found = uarch.machine(machine_name(options)).rates
+        if options.machine or split_name(options.target)[1] or not driver.available():
+            return found
+        return replace(found, cores=driver.device(0).multiprocessors)
 
     def missing(self) -> str | None:
         """Why kernels cannot run here; None where they can."""

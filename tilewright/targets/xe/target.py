@@ -21,6 +21,7 @@ from tilewright.targets.xe import spirv_reader
 from tilewright.targets.xe.forms import LARGE, RISK
 from tilewright.targets.xe.offline import LARGE_GRF, compile_offline, missing
 from tilewright.targets.xe.report import isa_table
+from tilewright.uarch import Rates
 from tilewright.uarch import machine as uarch_machine
 from tilewright.uarch.xe import XeMachine
 
@@ -216,6 +217,10 @@ class XeTarget:
             "refused": refused,
         }
         return XeExecutable(ir, llvm, meta)
+
+    def rates(self, options: CompileOptions) -> Rates:
+        """What launches are costed by: the machine's table."""
+        return machine_of(options).rates
 
     def fingerprint(self, options: CompileOptions) -> str:
         return f"{machine_of(options).name}|spirv|{toolchain_version()}"
