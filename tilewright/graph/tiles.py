@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from math import ceil, inf, prod
+from typing import TypeAlias
 
 from tilewright.graph.algebra import scaling
 from tilewright.graph.nest import Nest, Statement
@@ -21,6 +22,9 @@ from tilewright.passes.planner import Work, descend, seconds
 from tilewright.uarch import Rates
 
 STEPS = (16, 32, 64, 128, 256)
+
+Way: TypeAlias = tuple[Mapped, int]
+"""What runs the iterations of an axis, and its step."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,7 @@ def tile(nest: Nest, rates: Rates) -> Tiling | str:
     axes = tuple(dict.fromkeys(a for s in nest.statements.values() for a in s.axes))
     blockable = _blockable(nest, axes)
     in_core = {a for c in cores.values() for a in (c.m, c.n, c.k)}
-    options: dict[str, list[tuple[Mapped, int]]] = {}
+    options: dict[str, list[Way]] = {}
     for axis in axes:
         extent = nest.extents[axis]
         spread: Mapped = "block" if axis in blockable else "sequential"
@@ -106,28 +110,31 @@ def tile(nest: Nest, rates: Rates) -> Tiling | str:
         steps = [s for s in STEPS if s < whole]
         if axis in blockable and axis not in in_core:
             steps += [s for s in (1, 4) if s < whole]
-        ways: list[tuple[Mapped, int]] = [("group", whole)]
+        ways: list[Way] = [("group", whole)]
         ways.extend((spread, s) for s in steps)
         options[axis] = ways
-    ways = list(options.values())
+    choices = list(options.values())
 
-    def made(choice: tuple[tuple[Mapped, int], ...]) -> Tiling:
-        mapping = {a: mapped for a, (mapped, _) in zip(options, choice, strict=True)}
+    def made(choice: tuple[Way, ...]) -> Tiling:
+        mapping: dict[str, Mapped] = {
+            a: mapped for a, (mapped, _) in zip(options, choice, strict=True)
+        }
         step = {a: size for a, (_, size) in zip(options, choice, strict=True)}
         return Tiling(mapping, step, tiled, cores)
 
-    def seconds_of(choice: tuple[tuple[Mapped, int], ...]) -> float:
+    def seconds_of(choice: tuple[Way, ...]) -> float:
         tiling = made(choice)
         return cost(nest, tiling, rates).seconds if fits(nest, tiling, rates) else inf
 
-    starts = [
-        tuple(min(w, key=lambda way: abs(way[1] - size)) for w in ways) for size in (64, 128, 16, 1)
+    starts: list[tuple[Way, ...]] = [
+        tuple(min(w, key=lambda way: abs(way[1] - size)) for w in choices)
+        for size in (64, 128, 16, 1)
     ]
     # Rows one by one, each whole: what long reductions without a product want.
     starts.append(
         tuple(w[-1] if a in tiled and w[-1][0] == "block" else w[0] for a, w in options.items())
     )
-    best, least = min((descend(s, ways, seconds_of) for s in starts), key=lambda found: found[1])
+    best, least = min((descend(s, choices, seconds_of) for s in starts), key=lambda found: found[1])
     if least == inf:
         limit = (
             f"{rates.value_bytes} bytes for one, {rates.accumulator_bytes} for all sums of products"
