@@ -13,7 +13,8 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from runpy import run_path
+from typing import Any, NamedTuple
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -182,10 +183,38 @@ def panel() -> Picture:
     return draw.addresses(packed, title, itemsize=2, cell=32, rows=6, columns=18)
 
 
-PICTURES: dict[str, Callable[[], Picture]] = {
+class Drawn(NamedTuple):
+    """A picture that something draws of itself."""
+
+    text: str
+
+    def svg(self) -> str:
+        return self.text
+
+
+def _example(name: str) -> Any:
+    path = Path(__file__).parents[1] / "examples" / "graph" / f"{name}.py"
+    return run_path(str(path))["graph"]()
+
+
+def graph_recurrent() -> Drawn:
+    """A stack of recurrent cells: a scan, as traced."""
+    return Drawn(_example("recurrent")._repr_svg_())
+
+
+def graph_linear_attention() -> Drawn:
+    """The kernel of linear attention over chunks, scheduled."""
+    plan = _example("linear_attention").compile(target="sm_90a").plan(C=4, H=3)
+    return Drawn(plan.schedule.graph._repr_svg_())
+
+
+PICTURES: dict[str, Callable[[], Picture | Drawn]] = {
     p.__name__: p
-    for p in (deals, order, product, prefetch, pieces, dpas, mma_sync, transpose, swizzle, panel)
-}
+    for p in (
+        deals, order, product, prefetch, pieces, dpas, mma_sync, transpose, swizzle, panel,
+        graph_recurrent, graph_linear_attention,
+    )
+}  # fmt: skip
 
 
 def main(arguments: list[str]) -> int:

@@ -38,6 +38,7 @@ from tilewright.graph.nodes import (
     TiledGraph,
     TiledNode,
 )
+from tilewright.graph.scan import scan
 from tilewright.graph.text import load, parse_graph
 from tilewright.graph.trace import ArrayType, array, trace
 from tilewright.graph.validate import skipped_levels, validate
@@ -72,6 +73,7 @@ __all__ = [
     "relu",
     "rms_norm",
     "rsqrt",
+    "scan",
     "scatter_add",
     "sigmoid",
     "silu",

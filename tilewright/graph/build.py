@@ -37,10 +37,10 @@ from tilewright.graph.tiles import Tiling, online
 
 def build(graph: TiledGraph, nest: Nest, tiling: Tiling, name: str) -> Task:
     """The Task of a kernel; its registers are added to ``graph``, which holds the global Buffers."""
-    return _Builder(graph, nest, tiling).kernel(name)
+    return KernelBuilder(graph, nest, tiling).kernel(name)
 
 
-class _Builder:
+class KernelBuilder:
     def __init__(self, graph: TiledGraph, nest: Nest, tiling: Tiling):
         self.graph = graph
         self.nest = nest
@@ -51,6 +51,15 @@ class _Builder:
         self.register, self.emit = registers.new, registers.emit
 
     def kernel(self, name: str) -> Task:
+        """The kernel: all outputs, and what they need."""
+        root = self.opened(name)
+        for output in self.nest.outputs:
+            if output not in self.stored:
+                self.store(self.nest.statements[output], root)
+        return root.task
+
+    def opened(self, name: str) -> Scope:
+        """The body of the kernel, empty: its grid, and the axes of which it has all."""
         tiling, nest = self.tiling, self.nest
         order = [a for n in nest.outputs for a in nest.statements[n].kept]
         blocks = [a for a in dict.fromkeys(order) if tiling.mapping[a] == "block"]
@@ -58,11 +67,7 @@ class _Builder:
         whole = [a for a, mapping in tiling.mapping.items() if mapping == "group"]
         task = Task(name, tuple(self.axis(a) for a in (*blocks, *whole)))
         goals = frozenset(d for n in nest.outputs for d in nest.reach[n])
-        root = Scope(task, (), None, goals)
-        for output in nest.outputs:
-            if output not in self.stored:
-                self.store(nest.statements[output], root)
-        return task
+        return Scope(task, (), None, goals)
 
     def axis(self, name: str) -> Axis:
         tiling = self.tiling
@@ -169,7 +174,7 @@ class _Builder:
             for d in self.nest.reach[a.buffer]
         )
         home = self.outermost(names, needs, scope)
-        found = self.lookup_load(access, scope, home, shape)
+        found = scope.find((access, shape), home)
         if found is not None:
             return found
         order = self.tiled_order(access)
@@ -185,15 +190,6 @@ class _Builder:
         self.emit(home, op, [edge], made)
         home.values[access, shape] = made
         return made
-
-    def lookup_load(self, access: Access, scope: Scope, home: Scope, shape: Shape) -> str | None:
-        at: Scope | None = scope
-        while at is not None:
-            found = at.values.get((access, shape))
-            if found is not None:
-                return found
-            at = at.parent if at is not home else None
-        return None
 
     def tiled_order(self, access: Access) -> list[str]:
         """The tiled axes of an access in the order of the Buffer's dimensions."""

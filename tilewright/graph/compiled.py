@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from tilewright.diagnostics import LaunchError
-from tilewright.graph.fuse import Schedule, schedule
+from tilewright.graph.fuse import Schedule
 from tilewright.graph.generate import KernelText, View, generate
 from tilewright.graph.nodes import Buffer, TiledGraph
+from tilewright.graph.sections import schedule
 from tilewright.runtime.arrays import ArraySpec, contiguous_strides, describe, torch_type
 
 

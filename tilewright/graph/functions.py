@@ -13,6 +13,7 @@ import numpy as np
 
 from tilewright import dtypes
 from tilewright.diagnostics import CompileError
+from tilewright.dtypes import DType
 from tilewright.graph.affine import Affine, affine
 from tilewright.graph.nodes import Access, Gather, Index, Operation, TiledEdge
 from tilewright.graph.traced import (
@@ -183,6 +184,8 @@ def scatter_add(size: Any, ids: Any, values: Any) -> Any:
         np.add.at(result, rows, flat)
         return result
     recorder = values.recorder
+    if recorder.scan is not None:
+        raise CompileError("scatter_add in the body of a scan: iterations would add to one array")
     if not isinstance(ids, Traced) or ids.extents != values.extents[: ids.ndim]:
         raise CompileError("scatter_add: the indices have the leading dimensions of the values")
     names = recorder.axes(values.ndim)
@@ -225,6 +228,15 @@ def indices(like: Any, axis: int) -> Any:
     return like.recorder.add(
         "iota", [affine(names[axis])], extents, range(like.ndim), dtypes.i64
     )  # fmt: skip
+
+
+def full_like(x: Traced, value: Any, shape: Any = None, dtype: Any = None) -> Traced:
+    """An array of one value, with the shape and dtype of ``x`` where no other is given."""
+    wanted = dtype if isinstance(dtype, DType) else dtypes.from_numpy(dtype) if dtype else x.dtype
+    sizes = x.extents if shape is None else shape if isinstance(shape, (tuple, list)) else [shape]
+    extents = [affine(e) for e in sizes]
+    number = float(value) if wanted.is_float else affine(int(value))
+    return x.recorder.add("copy", [number], extents, range(len(extents)), wanted, name="full")
 
 
 # What is made of the primitives -----------------------------------------------------------------------------------
@@ -336,6 +348,8 @@ def call_function(function: Any, args: Any, kwargs: Any) -> Any:
         np.take: lambda x, ids, axis=0: take(x, ids, axis),
         np.einsum: einsum,
         np.copy: lambda x: x.copied(),
+        np.zeros_like: lambda x, dtype=None, shape=None: full_like(x, 0, shape, dtype),
+        np.full_like: lambda x, value, dtype=None, shape=None: full_like(x, value, shape, dtype),
         np.lib.stride_tricks.sliding_window_view: windows,
     }
     if function not in table:

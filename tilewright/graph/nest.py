@@ -81,6 +81,19 @@ class Statement:
         )
 
 
+@dataclass(frozen=True)
+class Recurrence:
+    """The axis along which a nest carries state: a loop around everything else, one iteration at a time."""
+
+    axis: str
+    states: Mapping[str, str]
+    """For every Buffer of state, which is read without the axis, the statement that makes its next value."""
+    near: frozenset[str]
+    """The axes of the states: no loop cuts them, since an iteration needs all that the one before it made."""
+    whole: frozenset[str]
+    """Those of them that are read as another axis than they are written: one tile covers them."""
+
+
 @dataclass
 class Nest:
     """Statements in topological order over common axes."""
@@ -94,6 +107,7 @@ class Nest:
         default_factory=dict[tuple[str, str], "tuple[str, float] | None"]
     )
     """What `algebra.scaling` found for (a sum, a maximum) of the nest."""
+    recurrence: Recurrence | None = None
 
     @cached_property
     def reach(self) -> Mapping[str, frozenset[str]]:
@@ -134,8 +148,17 @@ def _age(name: str) -> tuple[int, str]:
     return (int(name.partition(".")[0]), name)
 
 
-def nest_of(graph: TiledGraph, tasks: Sequence[Task], outputs: Sequence[str]) -> Nest | str:
-    """The nest of ``tasks``, or why there is none. `outputs`: the Buffers that others need."""
+def nest_of(
+    graph: TiledGraph,
+    tasks: Sequence[Task],
+    outputs: Sequence[str],
+    states: Mapping[str, str] | None = None,
+) -> Nest | str:
+    """The nest of ``tasks``, or why there is none. `outputs`: the Buffers that others need.
+
+    `states`: the Buffers that an iteration around the tasks carries, by the Buffers of their next values: their axes
+    are those under which they are read, where nothing speaks against it.
+    """
     plain = {t.nodes[0].store.access.buffer: statement_of(t) for t in tasks if t.nodes}  # pyright: ignore
     union = _Union()
     numbers = {name: i for i, name in enumerate(plain)}
@@ -168,6 +191,7 @@ def nest_of(graph: TiledGraph, tasks: Sequence[Task], outputs: Sequence[str]) ->
     if fault is not None:
         return fault
     _share_reads(union, local, extents)
+    _share_states(union, local, states or {})
     return _renamed(graph, union, local, extents, outputs)
 
 
@@ -188,7 +212,7 @@ def _identify(
         if not isinstance(read, Index):
             return f"{what} by indices from data"
         own, wanted = stored.at.name, read.at.name
-        if own is None:
+        if own not in producer.axes:
             if stored.at != read.at:
                 return f"{what} at {read.at}"
         elif wanted is None:
@@ -222,7 +246,7 @@ def _share_reads(union: _Union, local: Mapping[str, Statement], extents: Mapping
                 pairs = _pairs(access, other)
                 if pairs is None or all(union.find(a) == union.find(b) for a, b in pairs):
                     continue
-                if any(extents[a] != extents[b] for a, b in pairs):
+                if any(extents.get(a, a) != extents.get(b, b) for a, b in pairs):
                     continue
                 saved = dict(union.parent)
                 for a, b in pairs:
@@ -230,6 +254,19 @@ def _share_reads(union: _Union, local: Mapping[str, Statement], extents: Mapping
                 if _conflict(union, local) is not None:
                     union.parent = saved
             seen[access.buffer, len(access.entries)].append(access)
+
+
+def _share_states(union: _Union, local: Mapping[str, Statement], states: Mapping[str, str]) -> None:
+    for name, state in states.items():
+        written = local[name].operation.store.access.entries[1:]
+        for access in [a for s in local.values() for a in _reads(s) if a.buffer == state]:
+            for one, two in zip(access.entries, written, strict=True):
+                if isinstance(one, Index) and isinstance(two, Index):
+                    saved = dict(union.parent)
+                    if one.at.name is not None and two.at.name is not None:
+                        union.join(one.at.name, two.at.name)
+                    if _conflict(union, local) is not None:
+                        union.parent = saved
 
 
 def _pairs(a: Access, b: Access) -> list[tuple[str, str]] | None:
@@ -242,9 +279,11 @@ def _pairs(a: Access, b: Access) -> list[tuple[str, str]] | None:
                 return None
             pairs += inner
         elif isinstance(one, Index) and isinstance(two, Index):
+            if one.at == two.at:
+                continue
             if one.at.name is not None and two.at.name is not None:
                 pairs.append((one.at.name, two.at.name))
-            elif one.at != two.at:
+            else:
                 return None
         else:
             return None

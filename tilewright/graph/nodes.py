@@ -298,7 +298,7 @@ class TiledGraph:
     def explain(self, target: str | None = None, **sizes: int) -> Explanation:
         """What running it on ``target`` costs, and why it is cut as it is; `sizes` are values for its symbols."""
         from tilewright.graph.explain import explain
-        from tilewright.graph.fuse import schedule
+        from tilewright.graph.sections import schedule
 
         return explain(schedule(self.bound(sizes), target))
 
@@ -330,6 +330,28 @@ def _bound_task(task: Task, values: Mapping[str, int]) -> Task:
         for n in task.nodes
     ]
     return Task(task.name, axes, nodes)
+
+
+def renamed(node: Operation | Task, names: Mapping[str, str]) -> Operation | Task:
+    """A node with Buffers renamed, and with them the Tasks that are called after one."""
+
+    def access(a: Access) -> Access:
+        entries = tuple(Gather(access(e.index)) if isinstance(e, Gather) else e for e in a.entries)
+        return Access(names.get(a.buffer, a.buffer), entries)
+
+    def operand(o: Operand) -> Operand:
+        return replace(o, access=access(o.access)) if isinstance(o, TiledEdge) else o
+
+    if isinstance(node, Task):
+        return renamed_task(node, names)
+    store = replace(node.store, access=access(node.store.access))
+    return replace(node, operands=tuple(map(operand, node.operands)), store=store)
+
+
+def renamed_task(task: Task, names: Mapping[str, str]) -> Task:
+    """A Task with Buffers renamed; see :func:`renamed`."""
+    name = names.get(task.name, task.name)
+    return Task(name, task.axes, [renamed(n, names) for n in task.nodes])
 
 
 def substituted(operation: Operation, values: Mapping[str, Extent]) -> Operation:

@@ -12,6 +12,14 @@ from tilewright.graph.nest import Nest, Statement
 from tilewright.graph.nodes import Operand, TiledEdge
 from tilewright.graph.tiles import Tiling
 
+ZERO_AT_ZERO = frozenset(
+    ("copy", "cast", "neg", "add", "sub", "max", "min", "abs", "tanh", "erf", "sin", "sqrt", "floor", "ceil")
+)  # fmt: skip
+"""Operations that give 0 where all operands are 0."""
+
+FINITE = ZERO_AT_ZERO - {"sqrt"} | {"mul", "mma", "cos", "sigmoid"}
+"""Operations that give something finite where all operands are (which a value near the largest is not taken for)."""
+
 
 @dataclass
 class Padding:
@@ -37,8 +45,8 @@ class Padding:
     def is_zero_term(self, statement: Statement, axis: str) -> bool:
         """Are the terms of a sum zero past the end?"""
         op, operands = statement.operation.op, statement.operation.operands
-        if op in ("copy", "cast", "neg"):
-            return self.is_zero(operands[0], axis)
+        if op in ZERO_AT_ZERO:
+            return all(self.is_zero(o, axis) for o in operands)
         if op in ("mul", "mma"):
             zero = [self.is_zero(o, axis) for o in operands]
             finite = [self.is_finite(o) for o in operands]
@@ -48,7 +56,7 @@ class Padding:
     def is_zero(self, operand: Operand, axis: str) -> bool:
         """Is an operand zero past the end of an axis?"""
         if not isinstance(operand, TiledEdge):
-            return False
+            return operand == 0
         name = operand.access.buffer
         if name not in self.nest.statements:
             return axis in operand.access.names
@@ -65,6 +73,6 @@ class Padding:
         if name not in self.nest.statements:
             return True
         statement = self.nest.statements[name]
-        if statement.operation.op not in ("copy", "cast", "neg", "add", "sub", "mul", "mma"):
+        if statement.operation.op not in FINITE:
             return False
         return all(self.is_finite(o) for o in statement.operation.operands)

@@ -37,6 +37,15 @@ class Scope:
     running: set[str] = field(default_factory=set[str])
     """Reductions that have a value of this iteration here, and another after the loop."""
 
+    def find(self, key: Any, home: Scope) -> str | None:
+        """The value under a key, here or in a scope around it, as far as ``home``."""
+        at: Scope | None = self
+        while at is not None:
+            if key in at.values:
+                return at.values[key]
+            at = at.parent if at is not home else None
+        return None
+
 
 @dataclass
 class Registers:

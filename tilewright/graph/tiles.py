@@ -63,11 +63,13 @@ class Cost:
     seconds: float
 
 
-def core_of(statement: Statement, extents: Mapping[str, int]) -> Core | None:
-    """The axes along which a statement is a matrix product; None where it is none."""
+def core_of(
+    statement: Statement, extents: Mapping[str, int], serial: frozenset[str] = frozenset()
+) -> Core | None:
+    """The axes along which a statement is a matrix product; None where it is none. ``serial`` axes are not tiled."""
     if statement.operation.op != "mma" or len(statement.operation.loads) != 2:
         return None
-    left, right = (e.access.names & set(statement.axes) for e in statement.operation.loads)
+    left, right = (e.access.names & set(statement.axes) - serial for e in statement.operation.loads)
     m = [a for a in reversed(statement.kept) if a in left - right]
     n = [a for a in reversed(statement.kept) if a in right - left]
     k = [a for a in reversed(statement.reduced) if a in left & right]
@@ -92,26 +94,32 @@ def _moves_alone(entry: Entry, tiled: tuple[str, ...]) -> bool:
 
 def tile(nest: Nest, rates: Rates) -> Tiling | str:
     """The cheapest tiling that was found, or why there is none."""
-    cores = {n: c for n, s in nest.statements.items() if (c := core_of(s, nest.extents))}
-    tiled = _tiled_axes(nest, cores)
+    carried = nest.recurrence
+    serial = frozenset((carried.axis,)) if carried is not None else frozenset()
+    near = carried.near if carried is not None else frozenset()
+    cores = {n: c for n, s in nest.statements.items() if (c := core_of(s, nest.extents, serial))}
+    tiled = _tiled_axes(nest, cores, serial)
     if isinstance(tiled, str):
         return tiled
     axes = tuple(dict.fromkeys(a for s in nest.statements.values() for a in s.axes))
-    blockable = _blockable(nest, axes)
+    blockable = _blockable(nest, axes) - serial - (carried.whole if carried is not None else serial)
     in_core = {a for c in cores.values() for a in (c.m, c.n, c.k)}
     options: dict[str, list[Way]] = {}
     for axis in axes:
         extent = nest.extents[axis]
         spread: Mapped = "block" if axis in blockable else "sequential"
         if axis not in tiled:
+            if axis in near and axis not in blockable:
+                return f"the state has more than two dimensions that one program needs whole ({axis} is one)"
             options[axis] = [(spread, 1)]
             continue
-        whole = _whole(extent, axis in in_core)
+        whole = _whole(extent, axis in in_core or axis in near)
         steps = [s for s in STEPS if s < whole]
         if axis in blockable and axis not in in_core:
             steps += [s for s in (1, 4) if s < whole]
         ways: list[Way] = [("group", whole)]
-        ways.extend((spread, s) for s in steps)
+        if axis in blockable or axis not in near:
+            ways.extend((spread, s) for s in steps)
         options[axis] = ways
     choices = list(options.values())
 
@@ -158,7 +166,9 @@ def _blockable(nest: Nest, axes: tuple[str, ...]) -> set[str]:
     return found
 
 
-def _tiled_axes(nest: Nest, cores: Mapping[str, Core]) -> tuple[str, ...] | str:
+def _tiled_axes(
+    nest: Nest, cores: Mapping[str, Core], serial: frozenset[str]
+) -> tuple[str, ...] | str:
     tiled = dict.fromkeys(a for c in cores.values() for a in (c.m, c.n, c.k))
     fault = _rank_fault(nest, cores, tiled)
     if fault is not None:
@@ -168,7 +178,7 @@ def _tiled_axes(nest: Nest, cores: Mapping[str, Core]) -> tuple[str, ...] | str:
     for statement in rest:
         wanted = [*statement.reduced[-1:], *reversed(statement.kept), *statement.reduced[:-1]]
         for axis in wanted:
-            if axis in tiled or nest.extents[axis] == 1:
+            if axis in tiled or axis in serial or nest.extents[axis] == 1:
                 continue
             if _rank_fault(nest, cores, {**tiled, axis: None}) is None:
                 tiled[axis] = None
@@ -247,6 +257,7 @@ def cost(nest: Nest, tiling: Tiling, rates: Rates) -> Cost:
     trips = {a: ceil(nest.extents[a] / tiling.step[a]) for a in tiling.step}
     blocks = max(1, prod(trips[a] for a, m in tiling.mapping.items() if m == "block"))
     layers = passes(nest, tiling)
+    states = nest.recurrence.states if nest.recurrence is not None else {}
     work, flops = Work(), 0.0
     touched: dict[tuple[str, frozenset[str]], float] = {}
     widened: set[Access] = set()
@@ -269,7 +280,7 @@ def cost(nest: Nest, tiling: Tiling, rates: Rates) -> Cost:
         for edge in s.operation.loads:
             for access in edge.access.accesses():
                 tile_elements = _tile_elements(access, tiling)
-                if access.buffer in nest.statements:
+                if access.buffer in nest.statements or access.buffer in states:
                     if core is not None:  # rounded, and brought to where the product wants it
                         work.near_bytes += count * tile_elements * 4
                     continue

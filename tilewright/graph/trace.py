@@ -29,13 +29,13 @@ from tilewright.graph.nodes import (
     Axis,
     Buffer,
     Combine,
-    Gather,
     Index,
     Operand,
     Operation,
     Task,
     TiledEdge,
     TiledGraph,
+    renamed_task,
     substituted,
 )
 from tilewright.graph.traced import Traced
@@ -87,6 +87,8 @@ class Recorder:
     def __init__(self, graph: TiledGraph):
         self.graph = graph
         self.counts: dict[str, int] = {}
+        self.scan: Task | None = None
+        """The Task whose iterations follow each other, while its body is traced (`scan.py`)."""
 
     def input(self, name: str, spec: Any) -> Traced:
         if isinstance(spec, ArrayType):
@@ -127,15 +129,6 @@ class Recorder:
             return
         graph = self.graph
 
-        def access(a: Access) -> Access:
-            entries = tuple(
-                Gather(access(e.index)) if isinstance(e, Gather) else e for e in a.entries
-            )
-            return Access(new if a.buffer == old else a.buffer, entries)
-
-        def operand(o: Operand) -> Operand:
-            return replace(o, access=access(o.access)) if isinstance(o, TiledEdge) else o
-
         graph.buffers = {
             new if n == old else n: replace(
                 b,
@@ -144,17 +137,7 @@ class Recorder:
             )
             for n, b in graph.buffers.items()
         }
-        for task in graph.tasks:
-            task.name = new if task.name == old else task.name
-            task.nodes = [
-                replace(
-                    n,
-                    operands=tuple(map(operand, n.operands)),
-                    store=replace(n.store, access=access(n.store.access)),
-                )
-                for n in task.nodes
-                if isinstance(n, Operation)
-            ]
+        graph.tasks = [renamed_task(task, {old: new}) for task in graph.tasks]
 
     def fresh(self, base: str) -> str:
         """A name that no Buffer and no symbol has."""
@@ -167,9 +150,15 @@ class Recorder:
         self.counts[base] = number
         return f"{base}_{number}"
 
+    @property
+    def around(self) -> tuple[Axis, ...]:
+        """The axes of the scan whose body is traced."""
+        return self.scan.axes if self.scan is not None else ()
+
     def axes(self, count: int) -> list[str]:
         """i, j, k, ..., z, i1, j1, ... without the names of inputs and symbols."""
         taken = {b.name for b in self.graph.inputs}.union(self.graph.symbols)
+        taken.update(a.name for a in self.around)
         letters = (a + n for n in ("", *map(str, range(1, 99))) for a in LETTERS)
         return list(islice((a for a in letters if a not in taken), count))
 
@@ -185,17 +174,29 @@ class Recorder:
         attributes: tuple[tuple[str, Any], ...] = (),
         name: str | None = None,
     ) -> Traced:
-        """A Task over axes i, j, ... of ``extents``; its result keeps those numbered ``kept``."""
+        """A Task over axes i, j, ... of ``extents``; its result keeps those numbered ``kept``.
+
+        In the body of a scan, every iteration has a result of its own: the Buffer's first dimension is its axis.
+        """
         axes = self.axes(len(extents))
         target = self.fresh(name or op)
-        shape = tuple(extents[i] for i in kept)
+        shape = (*(a.extent for a in self.around), *(extents[i] for i in kept))
         self.graph.add(Buffer(target, GLOBAL, shape, dtype))
-        at = Access(target, tuple(Index(affine(axes[i])) for i in kept))
-        operation = Operation(op, tuple(operands), TiledEdge("store", at, combine), attributes)
+        at = tuple(
+            Index(affine(n)) for n in (*(a.name for a in self.around), *(axes[i] for i in kept))
+        )
+        self.task(target, extents, Operation(
+            op, tuple(operands), TiledEdge("store", Access(target, at), combine), attributes
+        ))  # fmt: skip
+        return Traced.of(self, self.graph.buffers[target], len(self.around))
+
+    def task(self, name: str, extents: Sequence[Affine], operation: Operation) -> None:
+        """Adds a Task with an Operation over axes i, j, ... of ``extents``."""
+        axes = self.axes(len(extents))
         single = {n: Affine() for n, e in zip(axes, extents, strict=True) if e.number == 1}
         space = tuple(Axis(n, e) for n, e in zip(axes, extents, strict=True) if n not in single)
-        self.graph.tasks.append(Task(target, space, [substituted(operation, single)]))
-        return Traced.of(self, self.graph.buffers[target])
+        made = Task(name, space, [substituted(operation, single)])
+        (self.graph.tasks if self.scan is None else self.scan.nodes).append(made)
 
 
 __all__ = ["ArrayType", "Recorder", "array", "trace"]

@@ -46,9 +46,11 @@ class Traced:
     __array_priority__ = 1000
 
     @staticmethod
-    def of(recorder: Recorder, buffer: Buffer) -> Traced:
-        view = tuple(Index(affine(_dim(i))) for i in range(len(buffer.shape)))
-        return Traced(recorder, buffer.name, buffer.shape, view, buffer.dtype)
+    def of(recorder: Recorder, buffer: Buffer, around: int = 0) -> Traced:
+        """A Buffer; of one made in a scan the part of the iteration at hand: its first ``around`` dimensions."""
+        at = tuple(Index(affine(a.name)) for a in recorder.around[:around])
+        view = tuple(Index(affine(_dim(i))) for i in range(len(buffer.shape) - around))
+        return Traced(recorder, buffer.name, buffer.shape[around:], (*at, *view), buffer.dtype)
 
     # What it is.
 
@@ -63,9 +65,13 @@ class Traced:
 
     @property
     def is_plain(self) -> bool:
-        """Is it its whole Buffer, as it stands in memory?"""
-        own = Traced.of(self.recorder, self.recorder.graph.buffers[self.buffer])
-        return self.view == own.view and self.extents == own.extents
+        """Is it its whole Buffer, as it stands in memory (in a scan: the part of the iteration at hand)?"""
+        buffer, around = self.recorder.graph.buffers[self.buffer], len(self.recorder.around)
+        for each in {0, around} if len(buffer.shape) >= around else {0}:
+            own = Traced.of(self.recorder, buffer, each)
+            if self.view == own.view and self.extents == own.extents:
+                return True
+        return False
 
     def at(self, positions: Sequence[Extent]) -> TiledEdge:
         """A load of the element at ``positions``."""
@@ -243,8 +249,10 @@ class Traced:
         base = self if self.is_plain else self.copied()
         graph = self.recorder.graph
         name = self.recorder.fresh(f"{base.buffer}_as")
-        alias = Buffer(name, GLOBAL, tuple(wanted), self.dtype, "local", graph.memory(base.buffer))
-        return Traced.of(self.recorder, graph.add(alias))
+        around = len(base.view) - base.ndim
+        shape = (*graph.buffers[base.buffer].shape[:around], *wanted)
+        alias = Buffer(name, GLOBAL, shape, self.dtype, "local", graph.memory(base.buffer))
+        return Traced.of(self.recorder, graph.add(alias), around)
 
     def __getitem__(self, key: Any) -> Traced:
         from tilewright.graph.functions import index

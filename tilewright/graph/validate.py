@@ -5,6 +5,8 @@
   numbers; a last tile may reach over the end by less than a step.
 - A Buffer is written before it is read; inputs are not written; every element of an output is written, and none
   twice unless the store accumulates: every axis around a plain store moves it.
+- A Buffer that carries a value from one iteration to another is carried along an axis in sequence; every element that
+  an iteration reads is written before it, and what the first iterations read is written before the loop.
 - An edge from register to global memory (or back) past a level that a Buffer of the graph stands at is legal:
   :func:`skipped_levels` reports it.
 """
@@ -12,6 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 from tilewright.diagnostics import CompileError
 from tilewright.graph.affine import Affine
@@ -52,6 +55,7 @@ class _Checks:
         for around, operation in walk(self.graph.tasks):
             axes = tuple(axis for task in around for axis in task.axes)
             self.operation(operation, around[-1], axes)
+        self.carried()
         for name in self.graph.results:
             memory = self.graph.memory(name)
             if memory not in self.written:
@@ -193,6 +197,51 @@ class _Checks:
                     hint=f"accumulate (+=), or move the store out of the loop over {axis.name}",
                 )
 
+    def carried(self) -> None:
+        """Along an axis that moves loads and stores of one Buffer, elements are written before they are read."""
+        stores: dict[str, list[tuple[int, tuple[Axis, ...], Access]]] = {}
+        steps = list(enumerate(walk(self.graph.tasks)))
+        for number, (around, operation) in steps:
+            axes = tuple(axis for task in around for axis in task.axes)
+            access = operation.store.access
+            stores.setdefault(access.buffer, []).append((number, axes, access))
+        for number, (around, operation) in steps:
+            axes = tuple(axis for task in around for axis in task.axes)
+            where = f"Task {around[-1].name}: {print_operation(self.graph, operation)}"
+            for access in (a for e in operation.loads for a in e.access.accesses()):
+                for dimension, axis in product(range(len(access.entries)), axes):
+                    read = _distance(access, dimension, axis)
+                    written = stores.get(access.buffer, ())
+                    inside = [
+                        (at, n)
+                        for n, own, a in written
+                        if axis in own and (at := _distance(a, dimension, axis)) is not None
+                    ]
+                    if read is None or not inside:
+                        continue
+                    if any(at == read and n < number for at, n in inside):
+                        continue
+                    what = f"{where}: the load {print_access(self.graph, access)}"
+                    ahead = [at for at, _ in inside if at > read]
+                    if not ahead:
+                        raise CompileError(
+                            f"{what} is of an element that is not written yet",
+                            rule=f"iteration {axis.name} reads what earlier ones, or Operations before it, stored",
+                        )
+                    if axis.mapping != "sequential":
+                        raise CompileError(
+                            f"{what} needs what another iteration of {axis.name} stores",
+                            rule=f"the iterations are in no order: {axis.name} is mapped to {axis.mapping}",
+                            hint="sequential(...)",
+                        )
+                    outside = [a.entries[dimension] for _, own, a in written if axis not in own]
+                    for element in range(read, max(ahead)):
+                        if not any(_holds(entry, element) for entry in outside):
+                            raise CompileError(
+                                f"{what} is of element {element} of dimension {dimension} in the first "
+                                "iteration, which nothing writes before"
+                            )
+
     def covered(self, buffer: Buffer) -> None:
         """Every element of an output is written: along each dimension the stores reach the extent."""
         if buffer.zeroed or buffer.alias_of is not None:
@@ -276,6 +325,22 @@ def _end(entry: Entry, axes: Sequence[Axis]) -> Affine | None:
     if start.terms:
         return None
     return start + size
+
+
+def _distance(access: Access, dimension: int, axis: Axis) -> int | None:
+    """How far an index along a dimension is ahead of the axis that moves it; None where it is no such index."""
+    entry = access.entries[dimension]
+    return (entry.at - axis.name).number if isinstance(entry, Index) else None
+
+
+def _holds(entry: Entry, element: int) -> bool:
+    """May an entry be of an element?"""
+    if isinstance(entry, Index):
+        return entry.at.number in (None, element)
+    if isinstance(entry, Slice):
+        end = (entry.start + entry.size).number
+        return (entry.start.number or 0) <= element and (end is None or element < end)
+    return True
 
 
 def _covers(end: Affine, extent: Affine) -> bool:

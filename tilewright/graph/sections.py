@@ -1,0 +1,194 @@
+"""The kernels of a graph: each scan is one (`recurrence.py`), what stands between scans is fused (`fuse.py`).
+
+A graph without scans is one section. Otherwise the Tasks before, between and after scans are graphs of their own: what
+one makes and another reads is a result of the first and an input of the second. What begins a state, and what keeps
+the last one, belongs to the kernel of the scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tilewright.diagnostics import UnsupportedError
+from tilewright.graph import fuse
+from tilewright.graph.affine import Affine
+from tilewright.graph.fuse import Schedule
+from tilewright.graph.nodes import (
+    GLOBAL,
+    Index,
+    Operation,
+    Task,
+    TiledEdge,
+    TiledGraph,
+    renamed_task,
+)
+from tilewright.graph.recurrence import Scan, build_scan, is_scan, scan_kernel
+from tilewright.targets.base import rates_of
+from tilewright.uarch import Rates
+
+
+def schedule(
+    graph: TiledGraph, target: str | None = None, together: bool = True, rates: Rates | None = None
+) -> Schedule:
+    """The kernels of a graph whose extents are numbers, for a target; see :func:`tilewright.graph.fuse.schedule`."""
+    if not any(map(is_scan, graph.tasks)):
+        return fuse.schedule(graph, target, together, rates)
+    return _Sections(graph, rates or rates_of(target or "cpu"), target, together).run()
+
+
+class _Sections:
+    def __init__(self, graph: TiledGraph, rates: Rates, target: str | None, together: bool):
+        self.graph = graph
+        self.rates = rates
+        self.target = target
+        self.together = together
+        self.sections: list[list[Task] | Scan] = [[]]
+        self.needed = {graph.memory(n) for n in graph.results}
+        """Buffers that a later section reads, while the sections are gone through from the end."""
+
+    def run(self) -> Schedule:
+        self.split()
+        done: list[Schedule] = []
+        for number, section in reversed(list(enumerate(self.sections))):
+            made = self.scan(section) if isinstance(section, Scan) else self.plain(section, number)
+            if made is not None:
+                done.insert(0, made)
+        return self.joined(done)
+
+    def split(self) -> None:
+        graph = self.graph
+        scans = [Scan(task) for task in graph.tasks if is_scan(task)]
+        carries = {state: scan for scan in scans for state in scan.states}
+        for operation in graph.operations():
+            for access in (a for e in operation.edges for a in e.access.accesses()):
+                state = graph.memory(access.buffer)
+                if access.buffer != state and state in carries:
+                    raise UnsupportedError(
+                        f"{operation.name}: {access.buffer} is another shape of the state {state}",
+                        hint="a state is in registers: give it the shape in which it is used",
+                    )
+        for task in graph.tasks:
+            if is_scan(task):
+                self.sections += [next(s for s in scans if s.task is task), []]
+                continue
+            for operation in task.operations():
+                target = operation.store.access
+                if target.buffer in carries:
+                    self.first(carries[target.buffer], operation)
+                    break
+                read = [e.access.buffer for e in operation.loads if e.access.buffer in carries]
+                if read:
+                    self.last(carries[read[0]], operation)
+                    break
+            else:
+                plain = self.sections[-1]
+                assert isinstance(plain, list)
+                plain.append(task)
+        for scan in scans:
+            for state in scan.states:
+                if state not in scan.first:
+                    raise UnsupportedError(
+                        f"the state {state} of Task {scan.task.name} has no begin"
+                    )
+
+    def first(self, scan: Scan, operation: Operation) -> None:
+        target = operation.store.access
+        if operation.op != "copy" or target.entries[0] != Index(Affine()):
+            raise UnsupportedError(
+                f"{operation.name}: a state begins with a copy to its element 0, written once"
+            )
+        (value,) = operation.operands
+        if isinstance(value, TiledEdge):  # a Buffer that one number fills need not be made
+            makers = [o for o in self.graph.operations() if o.store.access.buffer == value.access.buffer]  # fmt: skip
+            if len(makers) == 1 and makers[0].op == "copy" and not makers[0].loads:
+                operation = replace(operation, operands=makers[0].operands)
+        scan.first[target.buffer] = operation
+
+    def last(self, scan: Scan, operation: Operation) -> None:
+        state = operation.loads[0].access
+        if operation.op != "copy" or state.entries[0] != Index(scan.axis.extent):
+            raise UnsupportedError(
+                f"{operation.name}: the state {state.buffer} is read outside of Task {scan.task.name}",
+                hint="of a state only the last element is kept; store the others to another Buffer as well",
+            )
+        scan.last.append(operation)
+
+    # Sections, from the last one.
+
+    def sources(self, operations: Iterable[Operation]) -> set[str]:
+        """The Buffers that are read, by the names of their memory."""
+        found: list[str] = []
+        for each in operations:
+            found += [a.buffer for e in each.loads for a in e.access.accesses()]
+            found += [a.buffer for a in list(each.store.access.accesses())[1:]]
+        return {self.graph.memory(n) for n in found if n in self.graph.buffers}
+
+    def plain(self, tasks: list[Task], number: int) -> Schedule | None:
+        graph = self.graph
+        made = [o.store.access.buffer for t in tasks for o in t.operations()]
+        results = tuple(n for n in made if graph.memory(n) in self.needed)
+        if not results:
+            return None
+        operations = [o for t in tasks for o in t.operations()]
+        names = self.sources(operations) | set(made)
+        names |= {a.buffer for o in operations for e in o.edges for a in e.access.accesses()}
+        buffers = {
+            n: replace(b, role=b.role if n in made or b.alias_of is not None else "input")
+            for n, b in graph.buffers.items()
+            if n in names
+        }
+        part = TiledGraph(f"{graph.name}_{number}", (), buffers, tasks, results)
+        found = fuse.schedule(part, self.target, self.together, self.rates)
+        self.needed |= self.sources(o for t in found.graph.tasks for o in t.operations())
+        return found
+
+    def scan(self, scan: Scan) -> Schedule | None:
+        graph = self.graph
+        scan.last = [o for o in scan.last if o.store.access.buffer in self.needed]
+        made = [o.store.access.buffer for o in scan.task.operations()]
+        outputs = [n for n in made if graph.memory(n) in self.needed and n not in scan.states]
+        if not outputs and not scan.last:
+            return None
+        kernel = scan_kernel(graph, scan, outputs, self.rates)
+        buffers = {n: b for n, b in graph.buffers.items() if n not in scan.states}
+        result = TiledGraph(graph.name, (), buffers, [], ())
+        result.tasks.append(build_scan(result, scan, kernel, f"{graph.name}_{scan.task.name}"))
+        self.needed |= self.sources(result.tasks[0].operations())
+        return Schedule(result, [kernel], kernel.cost.seconds)
+
+    # Together.
+
+    def joined(self, parts: list[Schedule]) -> Schedule:
+        graph = self.graph
+        states = {n for s in self.sections if isinstance(s, Scan) for n in s.states}
+        known = {n: b for n, b in graph.buffers.items() if n not in states}
+        result = TiledGraph(graph.name, (), {}, [], graph.results)
+        kernels = [k for part in parts for k in part.kernels]
+        local: dict[str, None] = {}
+        for part in parts:
+            own = [n for n, b in part.graph.buffers.items() if b.level != GLOBAL or n not in known]
+            names: dict[str, str] = {}
+            for name in own:
+                new, number = name, 1
+                while new in local or new in known:
+                    new, number = f"{name}_{number}", number + 1
+                names[name] = new
+                local[new] = None
+            part.graph.tasks = [renamed_task(t, names) for t in part.graph.tasks]
+            for name in own:
+                result.add(replace(part.graph.buffers[name], name=names[name]))
+            result.tasks += part.graph.tasks
+        used = {a.buffer for o in result.operations() for e in o.edges for a in e.access.accesses()}
+        used |= {graph.memory(n) for n in used if n in known} | set(graph.results)
+        whole = {n: b for n, b in known.items() if n in used or b.role != "local"}
+        result.buffers = {**whole, **result.buffers}
+        seconds = sum(part.unfused_seconds for part in parts)
+        cuts = [cut for part in parts for cut in part.cuts]
+        cuts += [
+            f"{n} stays in memory: it is made before a scan, or read after it"
+            for n in whole
+            if known[n].role == "local" and known[n].alias_of is None
+            and not any(cut.startswith(f"{n} ") for cut in cuts)
+        ]  # fmt: skip
+        return Schedule(result, kernels, seconds, cuts)
