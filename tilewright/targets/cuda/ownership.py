@@ -34,6 +34,7 @@ from tilewright.layout import Axis, Layout, LayoutError
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
 from tilewright.targets.cuda import blocked as bl
 from tilewright.targets.cuda.products import Product, plan_product
+from tilewright.targets.cuda.runs import vector_of
 
 LANES = 32
 FREE, FLEXIBLE, FIXED = "free", "flexible", "fixed"
@@ -323,8 +324,9 @@ class _Planner:
         elif isinstance(op, xt.AtomicRmwOp | xt.StoreScatterOp | xt.LoadGatherOp):
             value = op.result if isinstance(op, xt.LoadGatherOp) else op.value
             self.tie([*([op.mask] if op.mask is not None else []), value, *op.results])
-            size = itemsize(op.tile_type.element_type)
-            self.memory.append((value, len(shape_of(value)) - 1, max(4, size), 16))
+            size, last = itemsize(op.tile_type.element_type), len(shape_of(value)) - 1
+            most = 1 if isinstance(op, xt.AtomicRmwOp) else vector_of(op.tile, op.mask)
+            self.memory.append((value, last, *((size, most) if most > 1 else (max(4, size), 16))))
         elif isinstance(op, xt.ReductionOp):
             if op.reduction_size is None:
                 dims = op.dims

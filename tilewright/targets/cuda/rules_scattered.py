@@ -1,7 +1,8 @@
-"""Gather, scatter and atomics: element by element, each under its own mask."""
+"""Gather, scatter and atomics: element by element, each under its own mask; in vectors where `runs` finds them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xdsl.dialects import arith, scf
@@ -19,6 +20,7 @@ from tilewright.targets.cuda import access as ac
 from tilewright.targets.cuda.distribute import Distributor, Fragment, producer, rule
 from tilewright.targets.cuda.exchange import through_shared
 from tilewright.targets.cuda.rules_memory import place_of
+from tilewright.targets.cuda.runs import vector_of
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,31 @@ def gather(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
     d.hazards.read(d, place_of(op.tile, None))
     type = d.fragment_type(op.result.type, layout)
     passthru = d.b.constant(type, op.padding_value)
-    return d.b.value(mach.GatherOp(at.pointer, at.offsets, at.mask, passthru))
+    b, width = d.b, _width(op, layout)
+    if width == 1:
+        return b.value(mach.GatherOp(at.pointer, at.offsets, at.mask, passthru))
+    parts: list[SSAValue] = []
+    for pointer, mask, align in _vectors(d, at, layout, tile, width):
+        kind = VectorType(tile.element, [width])  # pyright: ignore
+        padding = b.constant(kind, op.padding_value)
+        parts.append(b.value(mach.MaskedLoadOp(pointer, mask, padding, alignment=align)))
+    return d.concatenate(parts)
+
+
+def _width(op: xt.LoadGatherOp | xt.StoreScatterOp, layout: Layout) -> int:
+    """Elements of an access: as many as lie side by side in memory and in a thread's registers."""
+    dim, run = ac.run_along(layout)
+    return min(run, vector_of(op.tile, op.mask)) if dim == layout.rank - 1 else 1
+
+
+def _vectors(
+    d: Distributor, at: Elements, layout: Layout, tile: ScatteredTile, width: int
+) -> Iterator[tuple[SSAValue, SSAValue, int]]:
+    """Address, mask and alignment of every vector; all elements of one take part alike."""
+    for first in range(0, layout.registers, width):
+        pointer = d.b.ptr(at.pointer, d.b.extract(at.offsets, first))
+        mask = ac.splat_mask(d, d.b.extract(at.mask, first), width)
+        yield pointer, mask, width * itemsize(tile.element)
 
 
 @rule("xetile.store")
@@ -83,7 +109,13 @@ def scatter(d: Distributor, op: Operation) -> None:
     fragment = d.fragment_of(op.value)
     at = scattered(d, tile, op.mask, fragment.layout, once=True)
     d.hazards.write(d, place_of(op.tile, None))
-    d.b.op(mach.ScatterOp(fragment.value, at.pointer, at.offsets, at.mask))
+    width = _width(op, fragment.layout)
+    if width == 1:
+        d.b.op(mach.ScatterOp(fragment.value, at.pointer, at.offsets, at.mask))
+        return
+    for number, (pointer, mask, align) in enumerate(_vectors(d, at, fragment.layout, tile, width)):
+        value = d.pick(fragment.value, range(number * width, (number + 1) * width))
+        d.b.op(mach.MaskedStoreOp(value, pointer, mask, alignment=align))
 
 
 @rule("xetile.atomic_rmw")
