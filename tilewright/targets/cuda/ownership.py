@@ -326,7 +326,8 @@ class _Planner:
             self.tie([*([op.mask] if op.mask is not None else []), value, *op.results])
             size, last = itemsize(op.tile_type.element_type), len(shape_of(value)) - 1
             most = 1 if isinstance(op, xt.AtomicRmwOp) else vector_of(op.tile, op.mask)
-            self.memory.append((value, last, *((size, most) if most > 1 else (max(4, size), 16))))
+            known = (value, last, size, most) if most > 1 else (value, last, max(4, size), 16)
+            self.memory.append(known)
         elif isinstance(op, xt.ReductionOp):
             if op.reduction_size is None:
                 dims = op.dims
