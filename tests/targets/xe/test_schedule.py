@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+
 import numpy as np
 import pytest
+from xdsl.ir import SSAValue
 
 from tests.targets.xe import kernels
 from tilewright import reference
@@ -11,6 +14,7 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.text import parse_module
 from tilewright.passes.kernel import kernel_of
 from tilewright.passes.xegpu.blocks import created
+from tilewright.targets.xe.liveness import Liveness
 from tilewright.targets.xe.reload import reload_in_loops
 from tilewright.targets.xe.run_once import run_once
 from tilewright.targets.xe.schedule import order_by_demand
@@ -256,3 +260,55 @@ def test_whole_stores(rows: int, columns: int, rng: np.random.Generator) -> None
     want[:rows, :columns] = a[:rows, :columns]
     np.testing.assert_array_equal(out, want.reshape(-1))
     assert not whole_stores(kernel_of(parse_module(masked(3), "kernel.mlir")))
+
+
+def normalised(pieces: int) -> str:
+    """Fragments are summed up, one by one; every one times the sum is stored."""
+    shape = f"{8 * pieces}x16xf32"
+    return (
+        kernels.head(f"%a: memref<{shape}>, %out: memref<{shape}>").replace(
+            "tilewright.level", "tilewright.args = [{noalias}, {noalias}], tilewright.level"
+        )
+        + f"""
+    %t = xegpu.create_nd_tdesc %a : memref<{shape}> -> !xegpu.tensor_desc<8x16xf32>
+    %o = xegpu.create_nd_tdesc %out : memref<{shape}> -> !xegpu.tensor_desc<8x16xf32>
+    %s0 = arith.constant dense<0.0> : vector<8xf32>"""
+        + "".join(
+            f"""
+    %x{i} = xegpu.load_nd %t[{8 * i}, 0] : !xegpu.tensor_desc<8x16xf32> -> vector<8xf32>
+    %y{i} = arith.addf %x{i}, %x{i} : vector<8xf32>
+    %s{i + 1} = arith.addf %y{i}, %s{i} : vector<8xf32>"""
+            for i in range(pieces)
+        )
+        + "".join(
+            f"""
+    %z{i} = arith.mulf %y{i}, %s{pieces} : vector<8xf32>
+    xegpu.store_nd %z{i}, %o[{8 * i}, 0] : vector<8xf32>, !xegpu.tensor_desc<8x16xf32>"""
+            for i in range(pieces)
+        )
+        + kernels.FOOT
+    )
+
+
+@pytest.mark.parametrize("text", [epilogue, normalised])
+def test_the_work_for_an_order_is_linear(
+    text: Callable[[int], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four times as many operations are weighed four times as often, also where all of them could come at once and
+    read one value."""
+    weighed = 0
+    total = Liveness.total
+
+    def counted(self: Liveness, values: Collection[SSAValue]) -> int:
+        nonlocal weighed
+        weighed += 1
+        return total(self, values)
+
+    monkeypatch.setattr(Liveness, "total", counted)
+    counts: list[int] = []
+    for pieces in (16, 64):
+        module = parse_module(text(pieces), "kernel.mlir")
+        weighed = 0
+        order_by_demand(kernel_of(module), 16)
+        counts.append(weighed)
+    assert counts[1] <= 4.5 * counts[0]

@@ -13,8 +13,9 @@ value. Loads hide less latency so: it runs only where registers would not suffic
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heappop, heappush
 from math import inf
 from time import process_time
 
@@ -38,6 +39,8 @@ _PARTS = (
     "vector.shuffle",
 )
 
+
+Rank = tuple[int, ...]
 
 BUDGET = 20.0
 """Seconds of processor time that orders may take in one compilation."""
@@ -96,18 +99,14 @@ def _waits(op: Operation) -> bool:
     return False
 
 
-@dataclass
-class _Candidate:
-    """What it does to the registers if an op comes next, with all that it waits for."""
-
-    roots: frozenset[SSAValue]
-    """Values that they make or read."""
-    cost: tuple[int, int]
-    """Bytes that live afterwards more than before; bytes that live in between."""
-
-
 class _Stretch:
-    """One run of ops of a block, and the order in which they shall come."""
+    """One run of ops of a block, and the order in which they shall come.
+
+    An op that does not wait is an anchor; what waits comes with the first anchor that needs it, its group. What a group
+    does to the registers changes when one of it has come, when of a value that it reads no reader is left but those of
+    the group, and when all anchors that need one of it could come: only then it is counted again. A heap holds the
+    anchors that could come by their rank; an entry that is not an anchor's rank any more is passed over.
+    """
 
     def __init__(
         self,
@@ -117,62 +116,72 @@ class _Stretch:
         until: float,
     ):
         self.ops, self.positions, self.liveness, self.until = ops, positions, liveness, until
-        self.members = set(ops)
         self.order: list[Operation] = []
         self.done: set[Operation] = set()
         self.made_at: dict[SSAValue, int] = {}
-        self.readers: dict[SSAValue, set[Operation]] = {}
         reads = {op: _reads(op) for op in ops}
         self.reads = {op: self._large(values) for op, values in reads.items()}
         self.makes = {op: self._large(op.results) & set(op.results) for op in ops}
+        self.readers: dict[SSAValue, set[Operation]] = {}
         for op in ops:
             for root in self.reads[op]:
                 self.readers.setdefault(root, set()).add(op)
+        self.left = {root: len(readers) for root, readers in self.readers.items()}
+        """Readers that are to come."""
         block, last = ops[0].parent, positions[ops[-1]]
         assert block is not None
         self.kept = {
             root for root in self.readers if _is_needed_after(root, block, last, positions)
         }
-        # What else an op reads of the stretch that does not wait, and what waits for it.
-        self.before: dict[Operation, set[Operation]] = {}
-        self.waiting: dict[Operation, list[Operation]] = {}
-        last_store: Operation | None = None
-        for op in ops:
-            anchors: set[Operation] = set()
-            if stores(op):
-                if last_store is not None:
-                    anchors.add(last_store)
-                last_store = op
-            waiting: dict[Operation, None] = {}
-            for value in reads[op]:
-                owner = value.owner
-                if not isinstance(owner, Operation) or owner not in self.members:
-                    continue
-                if not _waits(owner):
-                    anchors.add(owner)
-                    continue
-                anchors |= self.before[owner]
-                waiting.update(dict.fromkeys(self.waiting[owner]))
-                waiting[owner] = None
-            self.before[op] = anchors
-            self.waiting[op] = list(waiting)
-        # Ops that do not wait and are to come: what a load may have to live for.
-        self.consumers: dict[Operation, set[Operation]] = {}
-        for op in ops:
-            if not _waits(op):
-                for each in self.waiting[op]:
-                    self.consumers.setdefault(each, set()).add(op)
-        self.ready: dict[Operation, _Candidate] = {}
-        self.concerned: dict[SSAValue, dict[Operation, None]] = {}
-        """Of a value, the ready ops whose costs it takes part in."""
+        self.needs = self._needs(reads)
+        """What must come before an op: the makers of what it reads, the store before a store."""
         self.goal = self._goals()
-        # Of what an op waits for, that which others read too, or which reads what others made.
-        self.heavy = {op: self._shared([*self.waiting[op], op]) for op in ops if not _waits(op)}
-        # What lives within the others only.
+        # Of what an op waits for, that which makes or reads values that take registers.
+        waiting: dict[Operation, dict[Operation, None]] = {}
+        for op in ops:
+            found: dict[Operation, None] = {}
+            for each in self.needs[op]:
+                if _waits(each):
+                    found.update(waiting[each])
+                    if self.reads[each] or self.makes[each]:
+                        found[each] = None
+            waiting[op] = found
+        self.groups = {op: [*waiting[op], op] for op in ops if not _waits(op)}
+        """Of every anchor, what waits for it, and itself."""
+        self.consumers: dict[Operation, list[Operation]] = {}
+        """Of what waits, the anchors that need it."""
+        for op, group in self.groups.items():
+            for each in group[:-1]:
+                self.consumers.setdefault(each, []).append(op)
+        self.unready = {op: len(anchors) for op, anchors in self.consumers.items()}
+        """How many of these could not come yet."""
+        # Of a group, what others read too, or what reads what others made; and what lives within the rest only.
+        self.heavy = {op: self._shared(group) for op, group in self.groups.items()}
         self.passing = {
-            op: {v for each in set(self.waiting[op]) - set(group) for v in self.makes[each]}
+            op: {v for each in set(self.groups[op]) - set(group) for v in self.makes[each]}
             for op, group in self.heavy.items()
         }
+        self.rank: dict[Operation, Rank] = {}
+        """Of the anchors that could come."""
+        self.heap: list[tuple[Rank, int]] = []
+        """Ranks, and the anchors' places among `ops`."""
+        self.place = {op: n for n, op in enumerate(ops)}
+        self.ends_at: dict[tuple[SSAValue, int], dict[Operation, None]] = {}
+        """By a value and a number of readers to come: anchors whose groups hold so many of them."""
+
+    def _needs(self, reads: dict[Operation, list[SSAValue]]) -> dict[Operation, list[Operation]]:
+        members, needs = set(self.ops), {}
+        last_store: Operation | None = None
+        for op in self.ops:
+            found = dict.fromkeys(
+                v.owner for v in reads[op] if isinstance(v.owner, Operation) and v.owner in members
+            )
+            if stores(op):
+                if last_store is not None:
+                    found[last_store] = None
+                last_store = op
+            needs[op] = list(found)
+        return needs
 
     def _large(self, values: Sequence[SSAValue]) -> set[SSAValue]:
         """Those that take a part of a register per lane; masks and numbers are not worth an order."""
@@ -190,28 +199,6 @@ class _Stretch:
             or op is group[-1]
         ]
 
-    def candidate(self, op: Operation) -> _Candidate:
-        group = [each for each in self.heavy[op] if each not in self.done]
-        made = {value for each in group for value in self.makes[each]}
-        read = {v for each in group for v in self.reads[each] if v not in self.passing[op]}
-        inside = set(group)
-        ends = {value for value in read if value not in self.kept and self.readers[value] <= inside}
-        new, gone = self.liveness.total(made), self.liveness.total(ends)
-        # What is loaded too early for another reader fills registers until that one can come.
-        held = sum(
-            self.liveness.total(self.makes[each] - ends)
-            for each in group
-            if each is not op and not self._all_ready(each)
-        )
-        return _Candidate(frozenset(made | read), (new - gone + held, new))
-
-    def rank(self, op: Operation) -> tuple[int, ...]:
-        """What frees registers; what the next store needs; then by registers; among equals what goes on with the
-        newest value, then the order of the program."""
-        cost = self.ready[op].cost
-        goal = -1 if cost[0] < 0 else self.goal.get(op, len(self.ops))
-        return goal, *cost, -self._newest(op), self.positions[op]
-
     def _goals(self) -> dict[Operation, int]:
         """Of every op that a store needs, the number of the first such store."""
         goal: dict[Operation, int] = {}
@@ -220,9 +207,44 @@ class _Stretch:
             if mine == len(self.ops):
                 continue
             goal[op] = mine
-            for each in (*self.before.get(op, ()), *self.waiting.get(op, ())):
+            for each in self.needs[op]:
                 goal[each] = min(mine, goal.get(each, mine))
         return goal
+
+    def _cost(self, op: Operation) -> tuple[int, int]:
+        """If an anchor comes next with its group: bytes that live afterwards more than before; bytes that live in
+        between."""
+        group = [each for each in self.heavy[op] if each not in self.done]
+        made = {value for each in group for value in self.makes[each]}
+        passing = self.passing[op]
+        read = Counter(v for each in group for v in self.reads[each] if v not in passing)
+        ends: set[SSAValue] = set()
+        for value, inside in read.items():
+            if value in self.kept:
+                continue
+            if self.left[value] == inside:
+                ends.add(value)
+            else:
+                self.ends_at.setdefault((value, inside), {})[op] = None
+        new, gone = self.liveness.total(made), self.liveness.total(ends)
+        # What is loaded too early for another reader fills registers until that one can come.
+        held = sum(
+            self.liveness.total(self.makes[each] - ends)
+            for each in group
+            if each is not op and self.unready[each]
+        )
+        return new - gone + held, new
+
+    def _count(self, ops: Iterable[Operation]) -> None:
+        """Ranks anchors that could come: what frees registers; what the next store needs; then by registers; among
+        equals what goes on with the newest value, then the order of the program."""
+        for op in dict.fromkeys(ops):
+            cost = self._cost(op)
+            goal = -1 if cost[0] < 0 else self.goal.get(op, len(self.ops))
+            rank = (goal, *cost, -self._newest(op), self.positions[op])
+            if self.rank.get(op) != rank:
+                self.rank[op] = rank
+                heappush(self.heap, (rank, self.place[op]))
 
     def _newest(self, op: Operation) -> int:
         """When the newest value that an op reads was made. A product waits for the one that made its accumulator: it
@@ -231,54 +253,72 @@ class _Stretch:
             return -1
         return max((self.made_at.get(root, -1) for root in self.reads[op]), default=-1)
 
-    def _all_ready(self, op: Operation) -> bool:
-        return all(each in self.ready for each in self.consumers[op] if each not in self.done)
+    def _best(self) -> Operation:
+        while True:
+            rank, place = heappop(self.heap)
+            op = self.ops[place]
+            if self.rank.get(op) == rank:
+                del self.rank[op]
+                return op
 
-    def take(self, group: Sequence[Operation]) -> None:
-        for op in group:
+    def _take(self, anchor: Operation) -> None:
+        """Puts an anchor next, and in front of it what it waits for, as the program reads it."""
+        changed: dict[Operation, None] = {}
+        work = [(anchor, iter(self.needs[anchor]))]
+        while work:
+            op, rest = work[-1]
+            before = next((each for each in rest if each not in self.done), None)
+            if before is not None:
+                work.append((before, iter(self.needs[before])))
+                continue
+            work.pop()
             self.done.add(op)
             self.order.append(op)
-            self.made_at.update(dict.fromkeys(self.makes[op], len(self.order)))
+            changed.update(dict.fromkeys(self.consumers.get(op, ())))
+            for value in self.makes[op]:
+                self.made_at[value] = len(self.order)
             for value in self.reads[op]:
-                self.readers[value].discard(op)
+                self.left[value] -= 1
+                changed.update(self.ends_at.pop((value, self.left[value]), {}))
+        self._count(op for op in changed if op in self.rank)
 
-    def _refresh(self, roots: Collection[SSAValue]) -> None:
-        """Counts again what is ready and concerned with some values."""
-        for op in {op: None for root in roots for op in self.concerned.get(root, ())}:
-            self._count(op)
-
-    def _count(self, op: Operation) -> None:
-        now = self.candidate(op)
-        before = self.ready.get(op)
-        for root in now.roots - before.roots if before else now.roots:
-            self.concerned.setdefault(root, {})[op] = None
-        for root in before.roots - now.roots if before else ():
-            del self.concerned[root][op]
-        self.ready[op] = now
-
-    def _leave(self, op: Operation) -> _Candidate:
-        chosen = self.ready.pop(op)
-        for root in chosen.roots:
-            del self.concerned[root][op]
-        return chosen
-
-    def _enter(self, ops: Sequence[Operation]) -> None:
-        """Ops that nothing holds back any more."""
-        for op in ops:
-            self._count(op)
-        self._refresh({root for op in ops for root in self.ready[op].roots})
+    def _enter(self, anchors: Sequence[Operation]) -> None:
+        """Anchors that nothing holds back any more."""
+        changed = dict.fromkeys(anchors)
+        for each in [each for op in anchors for each in self.groups[op][:-1]]:
+            self.unready[each] -= 1
+            if not self.unready[each]:
+                changed.update(dict.fromkeys(op for op in self.consumers[each] if op in self.rank))
+        self._count(changed)
 
     def reorder(self) -> None:
         block, after = self.ops[0].parent, self.ops[-1].next_op
         assert block is not None and after is not None, "a block ends with a terminator"
-        anchors = [op for op in self.ops if not _waits(op)]
-        missing = {op: len(self.before[op]) for op in anchors}
-        users: dict[Operation, list[Operation]] = {op: [] for op in anchors}
-        for op in anchors:
-            for each in self.before[op]:
-                users[each].append(op)
-        self._enter([op for op in anchors if not missing[op]])
-        while self.ready:
+        missing = {op: len(self.needs[op]) for op in self.ops}
+        users: dict[Operation, list[Operation]] = {}
+        for op in self.ops:
+            for each in self.needs[op]:
+                users.setdefault(each, []).append(op)
+
+        def freed(work: list[Operation]) -> list[Operation]:
+            """The anchors among ops that miss nothing, and behind those of them that wait."""
+            found: list[Operation] = []
+            while work:
+                op = work.pop()
+                if not _waits(op):
+                    found.append(op)
+                    continue
+                work.extend(released(op))
+            return found
+
+        def released(op: Operation) -> Iterator[Operation]:
+            for user in users.get(op, ()):
+                missing[user] -= 1
+                if not missing[user]:
+                    yield user
+
+        self._enter(freed([op for op in self.ops if not missing[op]]))
+        while self.rank:
             if process_time() > self.until:
                 raise error_at(
                     self.ops[0],
@@ -287,18 +327,12 @@ class _Stretch:
                     hint="a smaller tile along the dimension that no loop goes through gives a subgroup fewer",
                     kind=UnsupportedError,
                 )
-            best = min(self.ready, key=self.rank)
-            chosen = self._leave(best)
-            self.take([op for op in (*self.waiting[best], best) if op not in self.done])
-            self._refresh(chosen.roots)
-            entering: list[Operation] = []
-            for user in users[best]:
-                missing[user] -= 1
-                if not missing[user]:
-                    entering.append(user)
-            self._enter(entering)
-        self.take([op for op in self.ops if op not in self.done])
+            best = self._best()
+            self._take(best)
+            self._enter(freed(list(released(best))))
         for op in self.ops:
+            if op not in self.done:
+                self.order.append(op)
             op.detach()
         block.insert_ops_before(self.order, after)
 
