@@ -212,6 +212,28 @@ def test_what_is_too_large_for_one_kernel_is_cut_and_told():
     assert all("stays in memory: " in cut for cut in made.cuts)
 
 
+@pytest.mark.parametrize(("rows", "kernels"), [(8192, 2), (64, 1)])
+def test_rows_are_gathered_before_a_product_where_that_is_cheaper(rows, kernels):
+    """A product that gathers waits for every tile; one more launch is worth it where there are many."""
+    table, w = G.array((32000, 1024), tw.bf16), G.array((1024, rows), tw.bf16)
+    graph = G.trace(lambda ids, t, w: t[ids] @ w, G.array((rows,), tw.i32), table, w)
+    made = schedule(graph, "sm_90a").graph
+    assert len(made.tasks) == kernels
+    first, *_ = made.tasks[0].operations()
+    assert ("t_rows" in made.buffers and made.buffers["t_rows"].level == "global") == (kernels == 2)
+    assert first.op == "copy"
+
+
+def test_factors_leave_a_sum_only_where_that_pays():
+    """The statistics of long rows are one array of their own too much: rows are normalised before their product."""
+    graph = G.trace(
+        lambda x, g, w: G.rms_norm(x, g) @ w,
+        *(G.array(s, tw.bf16) for s in ((4096, 4096), (4096,), (4096, 4096))),
+    )
+    made = schedule(graph, "sm_90a")
+    assert [k.nest.outputs for k in made.kernels] == [("mul_2",), ("out",)]
+
+
 def test_symbols_are_bound_at_launch_and_texts_are_shared():
     graph = G.trace(embedding, G.array(["T"], tw.i32), G.array(["V", 64]), G.array([64, 40]))
     compiled = graph.compile()

@@ -288,8 +288,9 @@ def cost(nest: Nest, tiling: Tiling, rates: Rates) -> Cost:
                 around = loops if names & reduced_loops else tiling.loops(tuple(names))
                 times = prod(trips[a] for a in around) * layers[name]
                 item = nest.graph.buffers[access.buffer].dtype.itemsize
-                gathers = 4 if any(isinstance(e, Gather) for e in access.entries) else 1
-                work.shared_bytes += times * tile_elements * item * gathers
+                work.shared_bytes += times * tile_elements * item
+                if any(isinstance(e, Gather) for e in access.entries):
+                    work.ops += times * rates.gather_ops
                 if core is None and item < 4 and access not in widened:
                     widened.add(access)
                     work.near_bytes += times * tile_elements * 4

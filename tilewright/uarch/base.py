@@ -137,6 +137,8 @@ class Rates:
     """What an op costs besides."""
     launch_seconds: float
     """What one more kernel costs."""
+    gather_ops: float = 1
+    """A tile that is gathered is waited for as long as so many ops."""
     asynchronous: bool = False
     """Copies and products run beside other ops, and accumulators stay in registers from step to step."""
     parts: int = 1
@@ -180,6 +182,7 @@ def gpu_rates(
         stage_bytes=shared_memory // 4,
         op_seconds=2e-8,
         launch_seconds=3e-6,
+        gather_ops=32,
         asynchronous=True,
         parts=parts,
     )
