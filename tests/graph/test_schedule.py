@@ -186,13 +186,46 @@ def test_attention_is_one_pass_over_the_keys():
     loops = [n for n in task.nodes if isinstance(n, G.Task)]
     assert len(loops) == 1 and [a.mapping for a in loops[0].axes] == ["sequential"]
     ops = [o.op for o in loops[0].operations()]
-    assert ops.count("mma") == 2 and ops.count("exp") == 2, "one exp of scores, one that rescales"
+    assert ops.count("mma") == 2 and ops.count("exp2") == 2, "one exp of scores, one that rescales"
+    assert ops.count("mul") == 3, "scores by the scale and log2 e at once; sum and output rescaled"
     assert {b.name for b in made.graph.buffers.values() if b.level == "global"} == {
         "q",
         "k",
         "v",
         "out",
     }
+
+
+def masked(lowest):
+    """Softmax of scaled scores with a mask, some rows of which have nothing that is seen."""
+
+    def function(x, seen):
+        return G.softmax(np.where(seen > 0, x * 2.0, lowest)) + 0.0 * x
+
+    return function
+
+
+@pytest.mark.parametrize("lowest", [-1e30, float(np.finfo(np.float32).min)])
+def test_powers_of_two_keep_what_is_not_seen_finite(lowest):
+    rng = fresh_rng()
+    x, seen = rng.standard_normal((20, 40), np.float32), (rng.random((20, 40)) < 0.5).astype("f4")
+    seen[3] = 0
+    run = G.trace(masked(lowest), x, seen).compile()
+    check(run, [x, seen], expected(masked(lowest), [x, seen]), 2e-6)
+
+
+@pytest.mark.parametrize("scale", [0.25, None])
+def test_exp_becomes_exp2_where_a_constant_takes_the_factor(scale):
+    """Without one it would be a product more; where the maximum is wanted as well, a maximum more."""
+    graph = G.trace(lambda x: G.softmax(x if scale is None else x * scale), G.array([30, 40]))
+    assert ("exp2" in [o.op for o in schedule(graph).graph.operations()]) == (scale is not None)
+
+    def both(x):
+        y = x * 0.25
+        return np.exp(y - y.max(1)[:, None]), y.max(1)
+
+    graph = G.trace(both, G.array([30, 40]))
+    assert "exp2" not in [o.op for o in schedule(graph).graph.operations()]
 
 
 def test_a_chain_of_products_keeps_the_intermediate_in_registers():

@@ -1,6 +1,14 @@
 """What a sum lets through: rules on expressions, derived from the operations, that know no kernel.
 
-Three rules. *Gathering*: what a product reads by indices from data is a value of its own, which may then be made in
+Four rules. *Base two*: machines raise 2, so ``exp(x)`` is ``exp2(x log2 e)``; where the factor goes into constants that
+are there already, through differences and maxima, nothing is computed for it:
+
+    s[i, j] = mul(p[i, j], 0.125)              s[i, j] = mul(p[i, j], 0.18033688)
+    top[i] |= copy(s[i, j])              ->    top[i] |= copy(s[i, j])
+    d[i, j] = sub(s[i, j], top[i])             d[i, j] = sub(s[i, j], top[i])
+    e[i, j] = exp(d[i, j])                     e[i, j] = exp2(d[i, j])
+
+*Gathering*: what a product reads by indices from data is a value of its own, which may then be made in
 the product's kernel or before it (rows brought together once are what a machine's copies bring fastest):
 
     o[i, j] += mma(x[rows[i], k], w[k, j])     x_rows[i, k] = copy(x[rows[i], k])
@@ -21,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import e, isinf, log2
 
 from tilewright.graph.affine import Affine, affine
 from tilewright.graph.nest import Nest, Statement
@@ -278,6 +287,95 @@ def _reduced(task: Task) -> list[str]:
 
 def _is_float(graph: TiledGraph, name: str) -> bool:
     return graph.buffers[name].dtype.is_float
+
+
+# Base two ---------------------------------------------------------------------------------------------------------
+
+LOG2_E = log2(e)
+MOST = 3.0e38
+"""Finite numbers of f32 stay below: what stands for "not seen" must not become infinite."""
+
+
+def base_two(graph: TiledGraph) -> TiledGraph:
+    """The graph with exp2 for every exp whose argument takes the factor for nothing."""
+    for task in graph.tasks:
+        operation = task.nodes[0]
+        if isinstance(operation, Operation) and operation.op == "exp":
+            made = _BaseTwo(graph).rewritten(task)
+            if made is not None and len(made.tasks) <= len(graph.tasks):
+                graph = made
+    return graph
+
+
+class _BaseTwo:
+    def __init__(self, graph: TiledGraph):
+        self.graph = graph
+        self.tasks = {_only(t).store.access.buffer: t for t in graph.tasks if len(t.nodes) == 1}
+        self.before: dict[str, Task] = {}
+        """New Tasks, by the Task that each stands in front of."""
+        self.names: dict[str, str | None] = {}
+        self.buffers = dict(graph.buffers)
+
+    def rewritten(self, exp: Task) -> TiledGraph | None:
+        operation = _only(exp)
+        argument = self.scaled(operation.operands[0])
+        if argument is None:
+            return None
+        tasks: list[Task] = []
+        for task in self.graph.tasks:
+            if task.name in self.before:
+                tasks.append(self.before[task.name])
+            made = replace(operation, op="exp2", operands=(argument,))
+            tasks.append(task if task is not exp else Task(exp.name, exp.axes, [made]))
+        graph = self.graph
+        return TiledGraph(graph.name, graph.symbols, self.buffers, tasks, graph.results).needed()
+
+    def scaled(self, operand: Operand) -> Operand | None:
+        """An operand times log2 e; None where that would be an operation more."""
+        number = _number(operand)
+        if number is not None:
+            made = number * LOG2_E
+            return made if abs(made) < MOST or isinf(number) else None
+        if not isinstance(operand, TiledEdge) or operand.access.buffer not in self.tasks:
+            return None
+        name = operand.access.buffer
+        if name not in self.names:
+            self.names[name] = self.scaled_task(self.tasks[name])
+        to = self.names[name]
+        return None if to is None else replace(operand, access=replace(operand.access, buffer=to))
+
+    def scaled_task(self, task: Task) -> str | None:
+        """The Buffer of a new Task that makes what ``task`` makes, times log2 e."""
+        operation = _only(task)
+        name, op, operands = operation.store.access.buffer, operation.op, list(operation.operands)
+        if not _is_float(self.graph, name) or operation.store.combine not in (None, "max", "min"):
+            return None
+        which = {"mul": [1], "div": [1], "where": [1, 2]}.get(op, range(len(operands)))
+        if op == "mul" and _number(operands[1]) is None:
+            which = [0]
+        if op not in ("add", "sub", "neg", "copy", "max", "min", "mul", "div", "where"):
+            return None
+        for i in which:
+            number = _number(operands[i])
+            if op in ("mul", "div") and number is None:
+                return None
+            if op == "div" and number is not None:
+                operands[i] = number / LOG2_E
+                continue
+            made = self.scaled(operands[i])
+            if made is None:
+                return None
+            operands[i] = made
+        made_name = f"{name}_base2"
+        if made_name in self.buffers:
+            return None
+        self.buffers[made_name] = replace(
+            self.buffers[name], name=made_name, role="local", zeroed=False
+        )
+        store = replace(operation.store, access=replace(operation.store.access, buffer=made_name))
+        node = replace(operation, operands=tuple(operands), store=store)
+        self.before[task.name] = Task(made_name, task.axes, [node])
+        return made_name
 
 
 # Gathering --------------------------------------------------------------------------------------------------------

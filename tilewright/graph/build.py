@@ -433,9 +433,9 @@ class KernelBuilder:
                 self.emit(scope, "transpose", [old], turned)
                 old = turned
             keep = self.register(f"{leader.name}_keep", own, dtype)
-            self.emit(scope, "sub", [new, old], keep)
-            if slope != 1:
-                self.emit(scope, "mul", [keep, float(slope)], keep)
+            self.emit(scope, "sub", [new, old] if slope > 0 else [old, new], keep)
+            if abs(slope) != 1:
+                self.emit(scope, "mul", [keep, abs(slope)], keep)
             self.emit(scope, op, [keep], keep)
             scope.values[key] = keep
         self.emit(scope, "mul", [into, keep], into)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilewright.diagnostics import UnsupportedError
-from tilewright.graph.algebra import distribute, gather_first
+from tilewright.graph.algebra import base_two, distribute, gather_first
 from tilewright.graph.build import build
 from tilewright.graph.nest import Nest, nest_of
 from tilewright.graph.nodes import Operation, Task, TiledGraph
@@ -57,7 +57,7 @@ def schedule(
     if any(axis.mapping != "each" for task in graph.tasks for axis in task.axes):
         return Schedule(graph, [], 0.0)
     # A factor that has left its sum lets more be fused; where nothing comes of that, it would be one more array.
-    plain = gather_first(graph.needed())
+    plain = gather_first(base_two(graph.needed()))
     moved = distribute(plain)
     rates = rates or rates_of(target or "cpu")
     forms = [moved] if not fuse or str(moved) == str(plain) else [moved, plain]
