@@ -195,7 +195,7 @@ def fill(d: Distributor, ring: Ring) -> None:
     loop = ring.loop
     lo, step = d.idx(loop.lb), d.idx(loop.step)
     for stage in range(ring.stages - 1):
-        if stage == 0:
+        if stage == 0 and d.hazards.shared:
             # What the slots held before is read by all.
             d.barrier()
         issue(d, ring, d.b.add(lo, d.b.mul(step, stage)), stage)

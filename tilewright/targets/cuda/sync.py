@@ -79,6 +79,11 @@ class Hazards:
             d.barrier()
         self.pending.add(access)
 
+    @property
+    def shared(self) -> bool:
+        """May shared memory have been touched since all threads met?"""
+        return self.any_shared or any(a.place.root is None for a in self.pending)
+
     def met(self) -> None:
         """All threads have met."""
         self.pending = set()
