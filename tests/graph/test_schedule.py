@@ -278,6 +278,33 @@ def test_symbols_are_bound_at_launch_and_texts_are_shared():
     assert compiled.source(T=300, V=90) == compiled.source(T=290, V=90)
 
 
+def test_gathers_may_be_turned():
+    """A gather is first or second in memory, and rows or columns of what reads it, whichever way the tiles lie."""
+    rng = fresh_rng()
+    ids, pairs = (rng.integers(0, 50, s).astype(np.int32) for s in ((30,), (5, 6)))
+    arrays = [ids, pairs, *(rng.standard_normal(s, np.float32) for s in ((50, 64), (64, 50)))]
+    functions = [
+        lambda i, p, t, s: t[i].T @ t[i] + 0.0,
+        lambda i, p, t, s: s.T[i] @ s,
+        lambda i, p, t, s: G.softmax(t[i].T),
+        lambda i, p, t, s: t[p].swapaxes(0, 1) * 2.0,
+        lambda i, p, t, s: np.einsum("abk,abf->kf", t[p], t[p]),
+        lambda i, p, t, s: t[i + 1 - 1].T * 2.0,
+        lambda i, p, t, s: G.scatter_add(50, i, s.T[i]),
+    ]
+    for function in functions:
+        check(G.trace(function, *arrays).compile(), arrays, expected(function, arrays), 2e-6)
+
+
+def test_plans_are_bounded(monkeypatch):
+    monkeypatch.setattr("tilewright.graph.compiled.PLANS", 2)
+    run = G.trace(softmax, G.array(["M", 20])).compile()
+    first = run.plan(M=1)
+    assert run.plan(M=1) is first
+    assert run.plan(M=2) is not run.plan(M=3)
+    assert run.plan(M=1) is not first, "the oldest has gone"
+
+
 def test_empty_arrays_give_empty_results():
     run = G.trace(embedding, G.array(["T"], tw.i32), G.array([9, 64]), G.array([64, 40])).compile()
     got = run(np.zeros(0, np.int32), np.ones((9, 64), np.float32), np.ones((64, 40), np.float32))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,9 @@ from tilewright.graph.generate import KernelText, View, generate
 from tilewright.graph.nodes import Buffer, TiledGraph
 from tilewright.graph.sections import schedule
 from tilewright.runtime.arrays import ArraySpec, contiguous_strides, describe, torch_type
+
+PLANS = 256
+"""Sets of extents of which a graph keeps what runs; of more, those that were used last."""
 
 
 @dataclass
@@ -35,7 +39,7 @@ class CompiledGraph:
         self.graph = graph
         self._options = dict(options)
         self._fuse = fuse
-        self._plans: dict[tuple[tuple[str, int], ...], Plan] = {}
+        self._planned = lru_cache(PLANS)(self._made)
 
     def __call__(self, *arrays: Any, out: Any = None) -> Any:
         """The outputs for these inputs: numpy arrays, torch tensors, or DLPack objects, all of one kind.
@@ -83,13 +87,11 @@ class CompiledGraph:
         missing = [s for s in self.graph.symbols if s not in sizes]
         if missing:
             raise LaunchError(f"{self.graph.name}: {', '.join(missing)} has no value")
-        key = tuple(sorted(sizes.items()))
-        found = self._plans.get(key)
-        if found is None:
-            made = self._scheduled(sizes)
-            texts = [generate(made.graph, task) for task in made.graph.tasks]
-            found = self._plans[key] = Plan(made, texts)
-        return found
+        return self._planned(tuple(sorted(sizes.items())))
+
+    def _made(self, sizes: tuple[tuple[str, int], ...]) -> Plan:
+        made = self._scheduled(dict(sizes))
+        return Plan(made, [generate(made.graph, task) for task in made.graph.tasks])
 
     def _scheduled(self, sizes: Mapping[str, int]) -> Schedule:
         return schedule(self.graph.bound(sizes), self._options.get("target"), self._fuse)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import linecache
 import re
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -21,6 +21,7 @@ from tilewright.graph.nodes import (
     GLOBAL,
     Access,
     Axis,
+    Entry,
     Gather,
     Index,
     Operand,
@@ -35,6 +36,8 @@ from tilewright.graph.operations import operation as entry_of
 from tilewright.lang.kernel import Kernel
 
 GRID_RANK = 3
+KERNELS = 1024
+"""Texts whose kernels are kept, for all graphs together."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class KernelText:
         return _defined(self.name, self.source, macros)
 
 
-@cache
+@lru_cache(KERNELS)
 def _defined(name: str, source: str, macros: tuple[tuple[str, Any], ...]) -> Kernel:
     import tilewright as tw
 
@@ -183,16 +186,38 @@ class _Generator:
 
     def is_column(self, operation: Operation, access: Access, direct: bool) -> bool:
         """Is the one tiled dimension the rows of the tile?"""
-        if not direct:  # indices: along the rows, unless something else stands there
-            edge = next(e for e in operation.edges if access in list(e.access.accesses()))
-            tiled = [e for e in edge.access.entries if isinstance(e, (Slice, Gather))]
-            return isinstance(tiled[0], Gather) and (len(tiled) == 2 or operation.op == "column")
+        if direct:
+            return self.axis(operation, access) == 0
+        # Indices lie as what they choose from does.
+        for edge in operation.edges:
+            for entry in edge.access.entries:
+                if isinstance(entry, Gather) and access in entry.index.accesses():
+                    return self.axis(operation, edge.access, entry) == 0
+        raise AssertionError("indices of no gather")
+
+    def is_tiled(self, entry: Entry) -> bool:
+        """Does a tile extend along a dimension, be it by one element?"""
+        if not isinstance(entry, Gather):
+            return isinstance(entry, Slice)
+        if self.graph.buffers[entry.index.buffer].level == GLOBAL:
+            return any(map(self.is_tiled, entry.index.entries))
+        return any(e.number != 1 for e in entry.index.shape)
+
+    def axis(self, operation: Operation, access: Access, entry: Entry | None = None) -> int:
+        """Where a tiled dimension of an access stands in its tile: 0 for its rows, 1 for its columns.
+
+        `entry`: which dimension, where there may be two.
+        """
+        tiled = [e for e in access.entries if self.is_tiled(e)]
+        if len(tiled) == 2:
+            first = entry is tiled[0]
+            return int(first) if operation.op == "transpose" else int(not first)
         if operation.op == "column":
-            return True
+            return 0
         if operation.op == "squeeze" and operation.store.access is access:
             (edge,) = operation.loads
-            return self.graph.buffers[edge.access.buffer].shape[0].number != 1
-        return False
+            return int(self.graph.buffers[edge.access.buffer].shape[0].number == 1)
+        return 1
 
     # Statements.
 
@@ -348,7 +373,7 @@ class _Generator:
 
     def load(self, op: Operation, access: Access) -> str:
         if any(isinstance(e, Gather) for e in access.entries):
-            at, inside, _ = self.scattered(op, access)
+            at, inside = self.scattered(op, access)
             return f"tw.load_gather(tw.init_tile({self.name(op, access)}, {at}), {inside})"
         return f"tw.load_tile({self.tile(op, access)})"
 
@@ -366,7 +391,7 @@ class _Generator:
         ):
             value = f"({value}).to(tw.{dtype})" if " " in value else f"{value}.to(tw.{dtype})"
         if any(isinstance(e, Gather) for e in access.entries):
-            at, inside, _ = self.scattered(op, access)
+            at, inside = self.scattered(op, access)
             tile = f"tw.init_tile({self.name(op, access)}, {at})"
             if combine is None:
                 return f"tw.store_scatter({value}, {tile}, {inside})"
@@ -375,16 +400,12 @@ class _Generator:
             return f"tw.store_tile({value}, {self.tile(op, access)})"
         return f'tw.atomic_rmw("{combine}", {value}, {self.tile(op, access)})'
 
-    def scattered(self, op: Operation, access: Access) -> tuple[str, str, int]:
-        """Offsets into the flattened Buffer, which of them are inside, and the number of tiled dimensions."""
+    def scattered(self, op: Operation, access: Access) -> tuple[str, str]:
+        """Offsets into the flattened Buffer, and which of them are inside."""
         name = self.name(op, access)
-        tiled = [e for e in access.entries if isinstance(e, (Slice, Gather))]
         flat, masks = "", list[str]()
         for dimension, entry in enumerate(access.entries):
-            place = tiled.index(entry) if entry in tiled else 0
-            axis = 0 if (len(tiled) == 2 and place == 0) or op.op == "column" else 1
-            if op.op == "transpose":
-                axis = 1 - axis
+            axis = self.axis(op, access, entry)
             if isinstance(entry, Index):
                 at = self.offset(entry.at)
             elif isinstance(entry, Slice):
@@ -398,7 +419,7 @@ class _Generator:
                 at, inside = self.indices(op, entry.index, axis)
                 masks += inside
             flat = f"({flat}) * {name}.shape[{dimension}] + {at}" if flat else at
-        return flat, " & ".join(masks) or "True", len(tiled)
+        return flat, " & ".join(masks) or "True"
 
     def indices(self, op: Operation, access: Access, axis: int) -> tuple[str, list[str]]:
         """The tile of indices of a gather, and which of them exist."""
