@@ -255,3 +255,28 @@ def test_assertions():
     with pytest.raises(CheckError, match=r"workgroup \(1, 0, 0\): not the second"):
         run("", body, [], (3,))
     assert run("", body, [], (1,)).ok
+
+
+def test_bytes_are_counted():
+    """Every access of memory that all workgroups see, clipped to it; and every element once for either way."""
+    body = """
+  %c0 = arith.constant 0 : index
+  %c4 = arith.constant 4 : index
+  %a = xetile.init_tile %x[%c4, %c0] : memref<8x8xf32> -> !xetile.tile<8x8xf32>
+  %v = xetile.load_tile %a : !xetile.tile<8x8xf32> -> vector<8x8xf32>
+  %w = xetile.load_tile %a : !xetile.tile<8x8xf32> -> vector<8x8xf32>
+  %s = arith.addf %v, %w : vector<8x8xf32>
+  %i = gpu.block_id x
+  %c8 = arith.constant 8 : index
+  %own = arith.muli %i, %c8 : index
+  %b = xetile.init_tile %o[%own, %c0] : memref<16x8xf32> -> !xetile.tile<8x8xf32>
+  xetile.store_tile %s, %b : vector<8x8xf32>, !xetile.tile<8x8xf32>
+"""
+    x, out = np.ones((8, 8), np.float32), np.zeros((16, 8), np.float32)
+    report = run("%x: memref<8x8xf32>, %o: memref<16x8xf32>", body, [x, out], (2,), check=True)
+    half = x.nbytes // 2
+    assert (report.moved_bytes, report.touched_bytes) == (
+        2 * 2 * half + out.nbytes,
+        half + out.nbytes,
+    )
+    assert run("%x: memref<8x8xf32>, %o: memref<16x8xf32>", body, [x, out], (2,)).moved_bytes == 0

@@ -88,6 +88,7 @@ def run(
     finally:
         context.lines.finish()
     context.report.workgroups = int(np.prod(workgroups))
+    context.report.moved_bytes, context.report.touched_bytes = context.shadow.traffic()
     context.report.results = [r[0] if isinstance(r, np.ndarray) else r for r in results]
     for original, copy in write_back:
         original[...] = copy

@@ -41,6 +41,10 @@ class Report:
     workgroups: int = 0
     results: list[Any] = field(default_factory=list[Any])
     """What the entry function returned, as numpy values (a kernel returns nothing)."""
+    moved_bytes: int = 0
+    """Loaded and stored in memory that all workgroups see; counted with checking."""
+    touched_bytes: int = 0
+    """The same, but every element once for reading and once for writing: what memory moves behind an ideal cache."""
 
     @property
     def errors(self) -> list[Finding]:

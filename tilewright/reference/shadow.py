@@ -64,6 +64,17 @@ class _Book:
     allocation: Allocation
     written: Array | None
     histories: dict[Kind, _History] = field(default_factory=dict[Kind, _History])
+    moved: int = 0
+    """Bytes that were loaded and stored."""
+    touched: dict[str, Array] = field(default_factory=dict[str, Array])
+    """Which granules were ever read, and which written."""
+
+    def count_access(self, kind: Kind, places: Index, size: int) -> None:
+        """Counts an access of ``size`` bytes at granules; an atomic loads and stores."""
+        for way in ("read", "write"):
+            if kind in (way, "atomic"):
+                self.moved += size
+                self.touched.setdefault(way, np.zeros(self.count, bool))[places] = True
 
     @property
     def count(self) -> int:
@@ -94,12 +105,20 @@ class Shadow:
         self._clocks.clear()
         self._signals.clear()
 
+    def traffic(self) -> tuple[int, int]:
+        """Bytes loaded and stored in memory that all workgroups see: all, and each once for either."""
+        books = self._books.values()
+        once = (b.allocation.granule * int(t.sum()) for b in books for t in b.touched.values())
+        return sum(b.moved for b in books), sum(once)
+
     # Accesses.
     def note(self, site: Site, address: Index, party: int, itemsize: int, kind: Kind) -> None:
         """One party is about to access elements; races and uninitialised reads are reported."""
         for allocation, mine in self._by_allocation(address, itemsize):
             book = self._book(allocation)
             places = self._granules(book, mine, itemsize)
+            if not allocation.shared:
+                book.count_access(kind, places, mine.size * itemsize)
             if book.written is not None:
                 self._initialised(site, book, places, kind)
             self._race(site, book, places, party, kind)
