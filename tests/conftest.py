@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 from tests import devices
-from tests.draws import SEED, fresh_rng
+from tests.draws import SEED, drawn, fresh_rng
 from tilewright.runtime.launch import Launcher
 from tilewright.targets.cpu import workspace
 from tilewright.targets.cuda import driver
@@ -52,19 +54,38 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Under `--rest`: tests that passed are left out, but for those that do more with optional packages."""
-    if not config.getoption("--rest"):
-        return
-    cache = config.cache
-    assert cache is not None
-    passed = set(cache.get(PASSED, []))
-    kept: list[pytest.Item] = []
-    left: list[pytest.Item] = []
+    """Leaves out the cases of a function marked `drawn(n)` that are not among the n drawn for this seed, and under
+    `--rest` tests that passed, but for those that do more with optional packages."""
+    left = _not_drawn(items)
+    if config.getoption("--rest"):
+        cache = config.cache
+        assert cache is not None
+        passed = set(cache.get(PASSED, []))
+        left |= {
+            item
+            for item in items
+            if item.nodeid in passed and item.get_closest_marker("optional") is None
+        }
+    config.hook.pytest_deselected(items=[item for item in items if item in left])
+    items[:] = [item for item in items if item not in left]
+
+
+def _not_drawn(items: Sequence[pytest.Item]) -> set[pytest.Item]:
+    """A test that is asked for by its id, and all tests under TILEWRIGHT_EVERY_CASE=1, are drawn."""
+    functions: dict[str, list[pytest.Function]] = {}
     for item in items:
-        again = item.nodeid not in passed or item.get_closest_marker("optional") is not None
-        (kept if again else left).append(item)
-    config.hook.pytest_deselected(items=left)
-    items[:] = kept
+        if isinstance(item, pytest.Function) and item.get_closest_marker("drawn") is not None:
+            functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left: set[pytest.Item] = set()
+    for cases in functions.values():
+        mark = cases[0].get_closest_marker("drawn")
+        assert mark is not None
+        if os.environ.get("TILEWRIGHT_EVERY_CASE") != "1" and len(cases) > mark.args[0]:
+            # The values of parameters have names in the ids, in one order for all cases.
+            named = [(case.nodeid, case.callspec._idlist) for case in cases]
+            kept = drawn(named, mark.args[0])
+            left |= {case for case in cases if case.nodeid not in kept}
+    return left
 
 
 @pytest.fixture(autouse=True)

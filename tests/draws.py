@@ -10,10 +10,14 @@ import os
 import random
 import zlib
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
-SEED = int(os.environ.get("TILEWRIGHT_TEST_SEED", random.SystemRandom().randrange(1 << 31)))
+SEED = int(
+    os.environ.setdefault("TILEWRIGHT_TEST_SEED", str(random.SystemRandom().randrange(1 << 31)))
+)
+"""The same in every worker: they inherit it."""
 
 _drawn: Counter[str] = Counter()
 
@@ -26,6 +30,22 @@ def fresh_seed() -> int:
     print(f"TILEWRIGHT_TEST_SEED={SEED}")
     key = [SEED, zlib.crc32(test.encode()), number]
     return int(np.random.SeedSequence(key).generate_state(1)[0] >> 1)
+
+
+def drawn(cases: Sequence[tuple[str, Sequence[str]]], count: int) -> set[str]:
+    """The names of `count` cases, more if it takes more for every value of every parameter to occur.
+
+    A case is its name and the values of its parameters, in order.
+    """
+    order = sorted(cases, key=lambda case: zlib.crc32(f"{SEED} {case[0]}".encode()))
+    seen: set[tuple[int, str]] = set()
+    first: list[str] = []
+    rest: list[str] = []
+    for name, values in order:
+        new = set(enumerate(values)) - seen
+        seen |= new
+        (first if new else rest).append(name)
+    return {*first, *rest[: max(0, count - len(first))]}
 
 
 def fresh_rng() -> np.random.Generator:

@@ -71,9 +71,13 @@ def map_vectors(
     dtype: object,
     target: LLVMTarget | None = None,
     count: int | None = None,
+    parts: int = 1,
 ) -> np.ndarray:
-    """Runs `body`, which makes %r of type `result` from %x0, %x1, ..., once on whole arrays."""
+    """Runs `body`, which makes %r of type `result` from %x0, %x1, ..., on whole arrays: once, or on `parts` equal
+    parts of them, one after the other (long vectors are slow to compile)."""
     out_shape = [int(n) for n in re.findall(r"(\d+)x", result)] or [1]
+    if parts > 1:
+        out_shape[0] *= parts
     size = count or int(np.prod(out_shape))
     out = np.zeros(size, dtype=dtype)
     out.view(np.uint8)[:] = 0xA5
@@ -86,5 +90,9 @@ def map_vectors(
       mach.store %r, %q : {result}, !llvm.ptr
       func.return
     }}"""
-    Function(text, target=target)(*[np.ascontiguousarray(a) for a in inputs], out)
+    function = Function(text, target=target)
+    for each in zip(
+        *(np.split(np.ascontiguousarray(a), parts) for a in [*inputs, out]), strict=True
+    ):
+        function(*each)
     return out.reshape(out_shape) if count is None else out

@@ -56,6 +56,7 @@ def vec(t: str, n: int = N) -> str:
     return f"vector<{n}x{t}>"
 
 
+@pytest.mark.drawn(40)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(
     "op, function",
@@ -72,6 +73,7 @@ def test_float_arithmetic(level, op, function, t, rng) -> None:
         same(got, function(x.astype(wide), y.astype(wide)).astype(FLOATS[t]))
 
 
+@pytest.mark.drawn(60)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("to", FLOATS)
 @pytest.mark.parametrize("source", FLOATS)
@@ -97,12 +99,12 @@ def test_float_conversions(level, source, to, rng) -> None:
     # f16 and bf16 convert through f32; f8 types likewise.
     sizes = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "f8E4M3FN": 1, "f8E5M2": 1}
     if sizes[source] == sizes[to]:
-        body = f"%w = arith.extf %x0 : {vec(source, 512)} to {vec('f32', 512)}\n"
-        body += f"%r = arith.truncf %w : {vec('f32', 512)} to {vec(to, 512)}"
+        body = f"%w = arith.extf %x0 : {vec(source, 64)} to {vec('f32', 64)}\n"
+        body += f"%r = arith.truncf %w : {vec('f32', 64)} to {vec(to, 64)}"
     else:
         op = "extf" if sizes[source] < sizes[to] else "truncf"
-        body = f"%r = arith.{op} %x0 : {vec(source, 512)} to {vec(to, 512)}"
-    got = map_vectors(body, [x], [vec(source, 512)], vec(to, 512), FLOATS[to], x86(level))
+        body = f"%r = arith.{op} %x0 : {vec(source, 64)} to {vec(to, 64)}"
+    got = map_vectors(body, [x], [vec(source, 64)], vec(to, 64), FLOATS[to], x86(level), parts=8)
     with np.errstate(all="ignore"):
         same(got, round_once(x, to))
 
@@ -249,6 +251,7 @@ def test_unsigned_arithmetic(t, op, function, rng) -> None:
     np.testing.assert_array_equal(got, function(x, y))
 
 
+@pytest.mark.drawn(30)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("t", ["f64", "f32", "f16", "bf16"])
 @pytest.mark.parametrize("i", INTS)

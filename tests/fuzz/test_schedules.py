@@ -54,7 +54,7 @@ def check_schedules(case: Case, expected: Outcome, seed: int) -> None:
             case.compare(expected, arrays, f"after {name}, {schedule}")
 
     options = CompileOptions(target="cuda", machine="sm_90a")
-    run_pipeline(case.module.clone(), uarch.machine("sm_90a"), options, [], {}, observe)
+    run_pipeline(case.module.clone(), uarch.machine("sm_90a"), options, [], observe=observe)
 
 
 @settings(parent=fuzz, max_examples=2 * EXAMPLES)

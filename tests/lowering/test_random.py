@@ -1,6 +1,6 @@
 """Random programs of workgroups keep their results down to subgroups and to lanes, on a machine with 2D blocks.
 
-`TILEWRIGHT_LOWERING_EXAMPLES` says how many, with test_random_lanes.py: 64 by default, a thousand in `make nightly`.
+`TILEWRIGHT_LOWERING_EXAMPLES` says how many, with test_random_lanes.py: 32 by default, a thousand in `make nightly`.
 Each is executed as it was written, as its subgroups run it (races are found) and as its lanes do; one in thirty-two
 also after each single pass. A failure prints the smallest failing program, the pass that changed it, and the seed of
 its data; `pytest --hypothesis-seed=N` draws the same programs again.
@@ -22,7 +22,7 @@ from tilewright.dialects import make_context
 from tilewright.passes.xegpu.from_xetile import XeTileToXeGPU
 from tilewright.passes.xegpu.pipeline import SUBGROUP, WORKGROUP
 
-EXAMPLES = int(os.environ.get("TILEWRIGHT_LOWERING_EXAMPLES", "64"))
+EXAMPLES = int(os.environ.get("TILEWRIGHT_LOWERING_EXAMPLES", "32"))
 
 lowering = settings(
     max_examples=max(1, EXAMPLES // 2),

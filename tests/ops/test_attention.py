@@ -25,6 +25,7 @@ def attention(q, k, v, causal, scale=None):
     return p / p.sum(-1, keepdims=True) @ v
 
 
+@pytest.mark.drawn(10)
 @pytest.mark.parametrize("dtype", LIMIT, ids=str)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("d", [64, 128])

@@ -62,6 +62,7 @@ MEANING = {
 }
 
 
+@pytest.mark.drawn(16)
 @pytest.mark.parametrize("activation", MEANING, ids=str)
 @pytest.mark.parametrize("with_bias, with_residual", [(0, 0), (1, 0), (0, 1), (1, 1)])
 def test_epilogue(activation, with_bias, with_residual, target, rng):

@@ -62,6 +62,7 @@ def test_rms_norm(shape, dtype, weighted, target, rng):
     assert error(y, want * (1 if w is None else w.astype(np.float64))) < LIMIT[dtype]
 
 
+@pytest.mark.drawn(48)
 @pytest.mark.parametrize("dtype", LIMIT, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("weighted, biased", [(0, 0), (1, 0), (0, 1), (1, 1)])

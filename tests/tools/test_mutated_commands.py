@@ -48,7 +48,7 @@ def test_a_mutated_program_ends_well(
             "compile": ["--target", rng.choice(TARGETS), "--emit", "llvm"],
             "opt": ["-p", rng.choice(PASSES)],
         }[command]
-        with knobs.override(time_limit=10):
+        with knobs.override(time_limit=3):
             code = main([command, str(path), *more])
         said = capfd.readouterr().err
         about = (

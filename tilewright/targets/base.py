@@ -119,7 +119,7 @@ class Storable(Protocol):
     """An executable that can be kept on disk and loaded again by :meth:`Target.load`."""
 
     def artifacts(self) -> Mapping[str, bytes]:
-        """Everything that :meth:`Target.load` needs, by name: object code, metadata, IR texts."""
+        """Everything that :meth:`Target.load` needs, by name: object code, metadata, texts."""
         ...
 
 

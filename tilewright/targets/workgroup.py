@@ -18,7 +18,6 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ModuleOp, VectorType
 
 from tilewright.diagnostics import UnsupportedError, error_at
-from tilewright.dialects.text import print_module
 from tilewright.passes.cleanup import cleanup
 from tilewright.passes.kernel import kernel_of, leave_out_maps
 from tilewright.passes.neutral import remove_neutral
@@ -50,13 +49,13 @@ def begin(
     options: CompileOptions,
     optional: Collection[str],
     remarks: list[str],
-    ir: dict[str, str],
+    stage: Observer,
     observe: Observer,
     *,
     owners: str,
 ) -> Begun:
-    """Runs the shared first passes; `ir["xetile"]` receives the text as it came, or what
-    XeGPU (then `ir["xegpu"]`) has become.
+    """Runs the shared first passes; `stage` sees the module as it came as "xetile" or "xegpu", in the latter case
+    what has become of it as "xetile".
 
     `optional` names the passes of the target that options.disable may leave out; `owners` says, for the remark,
     who owns elements where a map is not followed. Raises UnsupportedError for any other name, CompileError for a
@@ -73,7 +72,7 @@ def begin(
                 kind=UnsupportedError,
             )
     foreign = speaks_xegpu(kernel)
-    ir["xegpu" if foreign else "xetile"] = print_module(module, readable=True)
+    stage("xegpu" if foreign else "xetile", module)
 
     def run(name: str, action: Callable[[], object]) -> None:
         action()
@@ -81,7 +80,7 @@ def begin(
 
     begun = Begun(kernel, workgroup_form(module, run), run)
     if foreign:
-        ir["xetile"] = print_module(module, readable=True)
+        stage("xetile", module)
     leave_out_maps(kernel, remarks, strict=options.maps == "strict", instead=owners)
     run("widen-accumulators", lambda: widen_accumulators(kernel))
     begun.cleanup()

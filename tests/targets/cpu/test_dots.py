@@ -37,6 +37,7 @@ def random_bytes(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -
     return np.where(rng.random(shape) < 0.5, extreme, drawn).astype(dtype)
 
 
+@pytest.mark.drawn(3)
 @needs_vnni
 @pytest.mark.parametrize("size", [(64, 64, 64), (70, 33, 101), (1, 1, 1), (9, 100, 1100)], ids=str)
 @pytest.mark.parametrize("dtype", [I8, U8], ids=str)

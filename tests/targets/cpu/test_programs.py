@@ -72,6 +72,7 @@ FLOAT_KINDS = ["add", "mul", "minimumf", "maximumf", "minnumf", "maxnumf"]
 INTEGER_KINDS = ["add", "mul", "minsi", "maxsi", "and", "or", "xor"]
 
 
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("size", [(1, 1), (3, 17), (8, 64), (20, 100)])
 @pytest.mark.parametrize("kind", FLOAT_KINDS)
 def test_float_reductions(rng: np.random.Generator, kind: str, size: tuple[int, int]) -> None:
@@ -97,6 +98,7 @@ def test_float_reductions(rng: np.random.Generator, kind: str, size: tuple[int, 
         )
 
 
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("size", [(1, 1), (3, 17), (8, 64)])
 @pytest.mark.parametrize("kind", INTEGER_KINDS)
 def test_integer_reductions(rng: np.random.Generator, kind: str, size: tuple[int, int]) -> None:
@@ -157,6 +159,7 @@ TYPES = [
 ]
 
 
+@pytest.mark.drawn(14)
 @pytest.mark.parametrize("tile", [(64, 64, 32), (24, 40, 16), (1, 8, 8), (8, 1, 4), (256, 32, 64)])
 @pytest.mark.parametrize("types", TYPES, ids=lambda t: t[0])
 def test_products(

@@ -24,6 +24,7 @@ from tilewright.targets.cuda.inspect import assemble, find_tool
 from tilewright.targets.cuda.lowered import TensorMapOf
 from tilewright.targets.cuda.pipeline import run_pipeline
 from tilewright.targets.cuda.target import TARGET
+from tilewright.targets.stages import printed_into
 
 bf16 = ml_dtypes.bfloat16
 Array = Any
@@ -102,7 +103,7 @@ def check_passes(
     ir: dict[str, str] = {}
     remarks: list[str] = []
     machine = uarch.machine("sm_90a")
-    lowered = run_pipeline(parse_module(text), machine, options, remarks, ir, observe)
+    lowered = run_pipeline(parse_module(text), machine, options, remarks, printed_into(ir), observe)
     for schedule in schedules:
         execute("stage", parse_module(ir["stage"]), schedule)
     return names, (lowered, ir, remarks)
@@ -227,7 +228,7 @@ def test_each_pass_can_be_left_out() -> None:
     for name in ("rings", "persistent", "overlap", "stores", "roles"):
         options = CompileOptions(target="cuda", machine="sm_90a", disable=frozenset({name}))
         ir: dict[str, str] = {}
-        run_pipeline(parse_module(text), uarch.machine("sm_90a"), options, [], ir)
+        run_pipeline(parse_module(text), uarch.machine("sm_90a"), options, [], printed_into(ir))
         marks = {
             "rings": "stage.ring", "persistent": "stage.worker", "overlap": "pending = 1",
             "stores": "stage.store", "roles": "stage.roles",

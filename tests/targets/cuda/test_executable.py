@@ -30,6 +30,7 @@ from tilewright.targets.cuda.lowered import (
     plan_of,
 )
 from tilewright.targets.cuda.target import annotate, check_resources, llvm_target, machine_name
+from tilewright.targets.stages import StageTexts
 
 # y[i, 0] = a * x[i, 0] for i < extent, one thread per i; y's second argument gets the grid.
 AXPY = """
@@ -78,8 +79,8 @@ def executable(machine: str) -> CudaExecutable:
     target = llvm_target(machine)
     llvm = emit_module(low.module, target)
     ptx = generate_ptx(llvm, target)
-    texts = {"mach": "text", "llvm": llvm}
-    return CudaExecutable(ptx.encode(), plan_of(low), machine, ["a remark"], lambda: texts)
+    ir = StageTexts(AXPY, lambda module, stage: stage("mach", module))
+    return CudaExecutable(ptx.encode(), plan_of(low), machine, ["a remark"], ir, llvm)
 
 
 def test_names_of_machines() -> None:
@@ -101,10 +102,10 @@ def test_the_stored_form_gives_the_same_executable() -> None:
     code = executable("sm_80")
     again = get_target("cuda").load(code.artifacts(), CompileOptions(target="cuda"))
     assert isinstance(again, CudaExecutable)
-    assert (again.plan, again.asm["ptx"], again.ir, again.remarks) == (
+    assert (again.plan, again.asm["ptx"], again.ir.source, again.remarks) == (
         code.plan,
         code.asm["ptx"],
-        code.ir,
+        code.ir.source,
         code.remarks,
     )
     broken = dict(code.artifacts())
@@ -190,7 +191,7 @@ def test_launches_on_torch_tensors() -> None:
         code.launch((16, 1, 1), arguments(x, y, a))  # pyright: ignore
         torch.testing.assert_close(y[:, 0], x[:, 0] * a + 16, equal_nan=True)
         assert torch.isnan(y[:, 1:]).all()
-    again = CudaExecutable.from_artifacts(code.artifacts())
+    again = CudaExecutable.from_artifacts(code.artifacts(), code.ir, code.asm["llvm"])
     prepared = again.prepare(arguments(x, y, 1.0))  # pyright: ignore
     other = torch.randn(1000, 3, device="cuda")
     prepared((16, 1, 1), [other.data_ptr(), y.data_ptr(), 3.0])

@@ -22,6 +22,7 @@ from tilewright.targets.base import CompileOptions, ignore
 from tilewright.targets.cuda.lowered import Lowered
 from tilewright.targets.cuda.pipeline import run_pipeline
 from tilewright.targets.cuda.sharing import ALONE, Share
+from tilewright.targets.stages import printed_into
 
 bf16, f8 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 Array = Any
@@ -47,7 +48,7 @@ def lowered(kernel: Any, args: list[Any], share: Share = ALONE, **constants: Any
     ir: dict[str, str] = {}
     options = CompileOptions("cuda", "sm_90a")
     machine = uarch.machine("sm_90a")
-    found = run_pipeline(parse_module(text), machine, options, [], ir, ignore, share)
+    found = run_pipeline(parse_module(text), machine, options, [], printed_into(ir), ignore, share)
     assert "stage" in ir, "nothing of it is asynchronous"
     return found
 

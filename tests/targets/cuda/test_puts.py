@@ -159,7 +159,7 @@ def test_loops_without_a_counter_keep_threads_products() -> None:
     text = text_of(until, (a, b, np.zeros((64, 64), np.float32), 128))
     remarks: list[str] = []
     options = CompileOptions(target="cuda", machine="sm_90a")
-    run_pipeline(parse_module(text), uarch.machine("sm_90a"), options, remarks, {})
+    run_pipeline(parse_module(text), uarch.machine("sm_90a"), options, remarks)
     assert any("a loop without a counter" in r for r in remarks)
 
 

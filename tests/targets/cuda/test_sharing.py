@@ -43,7 +43,7 @@ def biased(A, B, bias, C, BM: tw.constexpr = 64, BN: tw.constexpr = 64, BK: tw.c
 
 def lowered(text: str, share: Share, observe: Any = lambda name, module: None) -> Lowered:
     machine = uarch.machine("sm_90a")
-    return run_pipeline(parse_module(text), machine, OPTIONS, [], {}, observe, share)
+    return run_pipeline(parse_module(text), machine, OPTIONS, [], observe=observe, share=share)
 
 
 @pytest.mark.parametrize("share", [Share(1, 4), Share(2, 2), Share(1, 2, 2)])
@@ -188,11 +188,10 @@ def rows_sums(A, B, C, BM: tw.constexpr = 64, BN: tw.constexpr = 64, BK: tw.cons
 def test_what_has_no_room_for_a_cluster_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b, c = (np.zeros((256, 256), bf16) for _ in range(3))
     text = text_of(biased, (a, b.T, np.zeros(256, np.float32), c))
-    ir = {"xetile": text}
     monkeypatch.setenv("TILEWRIGHT_CACHE", "0")
-    assert build_shared(b"", ir, "sm_90a", Share(1, 2)) is not None
+    assert build_shared(b"", text, "sm_90a", Share(1, 2)) is not None
     # 32 registers of a thread are no 64 parts.
-    assert build_shared(b"", ir, "sm_90a", Share(1, 64)) is None
+    assert build_shared(b"", text, "sm_90a", Share(1, 64)) is None
 
 
 @tw.kernel

@@ -23,6 +23,7 @@ from tilewright.runtime.arrays import ArrayArg
 from tilewright.targets.base import ignore
 from tilewright.targets.cuda.lowered import Extent, Lowered, Pointer, Programs, Scalar, Stride
 from tilewright.targets.cuda.pipeline import run_pipeline
+from tilewright.targets.stages import printed_into
 
 Array = Any
 
@@ -119,7 +120,7 @@ class ThreadsTarget:
         ir: dict[str, str] = {}
         remarks: list[str] = []
         machine = uarch.machine(self.machine)
-        lowered = run_pipeline(module, machine, options, remarks, ir, observe)
+        lowered = run_pipeline(module, machine, options, remarks, printed_into(ir), observe)
         lowered.module.verify()
         ir["mach"] = str(lowered.module)
         self.last = self.executable(lowered, ir, remarks)

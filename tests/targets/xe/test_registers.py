@@ -17,6 +17,8 @@ from tilewright import reference
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.text import parse_module
 from tilewright.passes.kernel import kernel_of
+from tilewright.targets.base import ignore
+from tilewright.targets.stages import StageTexts
 from tilewright.targets.xe import offline, target
 from tilewright.targets.xe.assembled import cut_assembled
 from tilewright.targets.xe.fold import fold
@@ -111,7 +113,9 @@ def test_what_may_spill(found: Pressure, natural: int, why: str | None) -> None:
 def test_the_offline_compiler_is_asked(spilled: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the estimate is unsure of, the compiler's answer replaces; without one the doubt stays."""
     meta = {"name": "k", "machine": "xe-pvc", "registers": 256, "pressure": 200}
-    made = target.XeExecutable({}, {}, {**meta, "remarks": ["registers: who knows", "other"]})
+    made = target.XeExecutable(
+        StageTexts("", ignore), {}, {**meta, "remarks": ["registers: who knows", "other"]}
+    )
     monkeypatch.setattr(made, "spirv", lambda table: b"")
     binary = offline.Binary("pvc", "", "", spilled, spilled, b"")
     monkeypatch.setattr(target, "compile_offline", lambda *_, **__: binary)

@@ -42,11 +42,10 @@ def scalar_format(type: Attribute) -> str:
 
 def build(
     module: ModuleOp, m: Machine, options: CompileOptions, observe: Observer
-) -> tuple[bytes, dict[str, Any], dict[str, str], str]:
-    """Object code, facts for launching it (of JSON's types), the text of every stage, the LLVM IR text."""
-    ir: dict[str, str] = {}
+) -> tuple[bytes, dict[str, Any], str]:
+    """Object code, facts for launching it (of JSON's types), the LLVM IR text."""
     remarks: list[str] = []
-    lowered = run_pipeline(module, m, options, remarks, ir, observe)
+    lowered = run_pipeline(module, m, options, remarks, observe=observe)
     text = emit_module(lowered.module, m.target)
     data = compile_object(text, m.target)
     block = argument_block(lowered.types)
@@ -65,4 +64,4 @@ def build(
         "remarks": remarks,
         "machine": options.machine,
     }
-    return data, meta, ir, text
+    return data, meta, text

@@ -14,7 +14,6 @@ from xdsl.ir import Attribute, OpResult
 
 from tilewright.codegen.registers import strided_form
 from tilewright.dialects.stage import ContractOp
-from tilewright.dialects.text import print_module
 from tilewright.passes.contraction import Contraction
 from tilewright.passes.packing import Packing, Panels, PanelsOf
 from tilewright.passes.strips import form_strips
@@ -96,16 +95,16 @@ def run_pipeline(
     m: Machine,
     options: CompileOptions,
     remarks: list[str],
-    ir: dict[str, str],
+    stage: Observer = ignore,
     observe: Observer = ignore,
 ) -> Lowered:
-    """From XeTile at workgroup level to the last stage; `ir` receives the text of every stage.
+    """From XeTile at workgroup level to the last stage.
 
-    `observe` sees the module after every pass, by the pass's name.
+    `stage` sees the module at every stage, `observe` after every pass, by its name.
     """
     check_sizes(module)
     owners = "a workgroup is one thread on the cpu"
-    begun = begin(module, options, ABLATIONS, remarks, ir, observe, owners=owners)
+    begun = begin(module, options, ABLATIONS, remarks, stage, observe, owners=owners)
     kernel, run, off = begun.kernel, begun.run, options.disable
     note_strides(kernel, remarks)
     run("contraction", Contraction(kernel, remarks, loops="contraction" not in off).run)
@@ -115,7 +114,7 @@ def run_pipeline(
     run("widen-operands", lambda: widen_operands(kernel, m))
     begun.cleanup()
     run("strips", lambda: form_strips(kernel, fuse="fusion" not in off))
-    ir["stage"] = print_module(module, readable=True)
+    stage("stage", module)
     lowered = lower_kernel(
         kernel,
         m,
@@ -123,5 +122,5 @@ def run_pipeline(
         prefetch="prefetch" not in off,
         subgroups=begun.subgroups,
     )
-    ir["mach"] = str(lowered.module)
+    stage("mach", lowered.module)
     return lowered

@@ -19,6 +19,7 @@ from tilewright.targets.base import Argument, CompileOptions, Grid, Observer, Pr
 from tilewright.targets.cpu import workspace
 from tilewright.targets.cpu.machine import Machine, machine
 from tilewright.targets.cpu.pool import Pool, pool
+from tilewright.targets.stages import StageTexts, source_of
 from tilewright.uarch.x86 import X86
 
 if TYPE_CHECKING:
@@ -35,12 +36,12 @@ class CpuExecutable:
         self,
         data: bytes,
         meta: Mapping[str, Any],
-        ir: Mapping[str, str],
+        ir: StageTexts,
         llvm: str,
         m: Machine,
         threads: int | None,
     ):
-        self.ir = dict(ir)
+        self.ir = ir
         self.remarks: list[str] = list(meta["remarks"])
         self._data = data
         self._meta = dict(meta)
@@ -67,7 +68,7 @@ class CpuExecutable:
         return self._asm
 
     def artifacts(self) -> Mapping[str, bytes]:
-        texts = {"ir": self.ir, "llvm": self._llvm, "meta": self._meta}
+        texts = {"source": self.ir.source, "llvm": self._llvm, "meta": self._meta}
         return {"object": self._data, "texts": json.dumps(texts).encode()}
 
     # Launch ---------------------------------------------------------------------------------------------------
@@ -216,8 +217,9 @@ class CpuTarget:
         # Here, not above: a kernel that lies on disk is loaded and launched without the compiler.
         from tilewright.targets.cpu.build import build
 
-        data, meta, ir, text = build(module, m, options, observe)
-        return CpuExecutable(data, meta, ir, text, m, options.num_threads)
+        source = source_of(module)
+        data, meta, text = build(module, m, options, observe)
+        return CpuExecutable(data, meta, _stages(source, options, m), text, m, options.num_threads)
 
     def resolve_auto(self, request: Request, options: CompileOptions) -> Mapping[str, Any]:
         """Values for the constexprs that a launch leaves to the planner."""
@@ -243,9 +245,19 @@ class CpuTarget:
     def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> CpuExecutable:
         texts = json.loads(artifacts["texts"])
         m = machine(texts["meta"]["machine"])
+        ir = _stages(texts["source"], options, m)
         return CpuExecutable(
-            artifacts["object"], texts["meta"], texts["ir"], texts["llvm"], m, options.num_threads
+            artifacts["object"], texts["meta"], ir, texts["llvm"], m, options.num_threads
         )
+
+
+def _stages(source: str, options: CompileOptions, m: Machine) -> StageTexts:
+    def lower(module: ModuleOp, stage: Observer) -> None:
+        from tilewright.targets.cpu.pipeline import run_pipeline
+
+        run_pipeline(module, m, options, [], stage)
+
+    return StageTexts(source, lower)
 
 
 TARGET = CpuTarget()

@@ -36,6 +36,7 @@ from tilewright.targets.cuda.lowered import (
 )
 from tilewright.targets.cuda.reach import unreachable
 from tilewright.targets.cuda.sharing import ALONE, Share, Work, choose
+from tilewright.targets.stages import StageTexts
 
 _MAX_BLOCKS = 512
 """Parameter blocks kept per kernel and look of arguments; with more, they are made anew."""
@@ -83,54 +84,46 @@ class CudaExecutable:
         plan: LaunchPlan,
         machine: str,
         remarks: Sequence[str],
-        texts: Callable[[], Mapping[str, str]],
+        ir: StageTexts,
+        llvm: str,
     ):
-        """`image`: PTX. `texts` gives the stages' texts by name, LLVM IR as `llvm`: asked once, late."""
+        """`image`: PTX, made from `llvm`."""
+        self.ir = ir
         self.remarks = list(remarks)
         self.plan = plan
         self.machine = machine
         self._image = image
-        self._texts = texts
+        self._llvm = llvm
         self._functions: dict[int, driver.Function] = {}
         self._guard = threading.Lock()
         self._by_threads: CudaExecutable | None = None
         self._shared: dict[Share, CudaExecutable] = {}
 
     @cached_property
-    def _all_texts(self) -> Mapping[str, str]:
-        return self._texts()
-
-    @cached_property
-    def ir(self) -> Mapping[str, str]:
-        """The text of every stage by name."""
-        return {name: text for name, text in self._all_texts.items() if name != "llvm"}
-
-    @cached_property
     def asm(self) -> Mapping[str, str]:
         """`llvm`, `ptx`, and by tools where they are installed `sass` and `resources`."""
         plan = self.plan
-        llvm, ptx = self._all_texts["llvm"], self._image.decode()
-        return Texts(llvm, ptx, self.machine, plan.threads, plan.shared_bytes)
+        return Texts(
+            self._llvm, self._image.decode(), self.machine, plan.threads, plan.shared_bytes
+        )
 
     def artifacts(self) -> Mapping[str, bytes]:
         facts = {"plan": self.plan.to_json(), "machine": self.machine, "remarks": self.remarks}
         return {
             "ptx": self._image,
             "plan": json.dumps(facts).encode(),
-            "texts": json.dumps(dict(self._all_texts)).encode(),
+            "texts": json.dumps({"source": self.ir.source, "llvm": self._llvm}).encode(),
         }
 
     @staticmethod
-    def from_artifacts(artifacts: Mapping[str, bytes]) -> CudaExecutable:
+    def from_artifacts(artifacts: Mapping[str, bytes], ir: StageTexts, llvm: str) -> CudaExecutable:
         """What `artifacts` gave; ValueError or KeyError for anything else."""
-        facts, texts = json.loads(artifacts["plan"]), artifacts["texts"]
+        facts = json.loads(artifacts["plan"])
         try:
             plan = LaunchPlan.from_json(facts["plan"])
         except TypeError as error:
             raise ValueError(str(error)) from None
-        return CudaExecutable(
-            artifacts["ptx"], plan, facts["machine"], facts["remarks"], lambda: json.loads(texts)
-        )
+        return CudaExecutable(artifacts["ptx"], plan, facts["machine"], facts["remarks"], ir, llvm)
 
     # Code -----------------------------------------------------------------------------------------
 
@@ -182,7 +175,7 @@ class CudaExecutable:
             from tilewright.targets.cuda.target import TARGET
 
             options = CompileOptions("cuda", self.machine, disable=frozenset({"rings"}))
-            self._by_threads = TARGET.build(parse_module(self.ir["xetile"]), options)
+            self._by_threads = TARGET.build(parse_module(self.ir.source), options)
             self.remarks.append(f"threads load and store what the copy engine would: {reason}")
         return self._by_threads
 
@@ -195,7 +188,7 @@ class CudaExecutable:
         if found is None:
             from tilewright.targets.cuda.share_build import build_shared
 
-            made = build_shared(self._image, self.ir, self.machine, share)
+            made = build_shared(self._image, self.ir.source, self.machine, share)
             found = self._shared[share] = made or self
             self.remarks.append(
                 f"launches of few programs: {share.tiles} times as many tiles, clusters of"

@@ -8,7 +8,6 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.diagnostics import UnsupportedError
-from tilewright.dialects.text import print_module
 from tilewright.layout import LayoutError
 from tilewright.passes.idle_barriers import remove_idle_barriers
 from tilewright.passes.kernel import kernel_of, programs_of
@@ -44,16 +43,16 @@ def run_pipeline(
     machine: Machine,
     options: CompileOptions,
     remarks: list[str],
-    ir: dict[str, str],
+    stage: Observer = ignore,
     observe: Observer = ignore,
     share: Share = ALONE,
 ) -> Lowered:
-    """From XeTile at workgroup level to the last stage; `ir` receives the text of the stages before it.
+    """From XeTile at workgroup level to the last stage.
 
-    `observe` sees the module after every pass, by the pass's name.
+    `stage` sees the module at every stage, `observe` after every pass, by its name.
     """
     owners = "warps own what the instructions give them"
-    begun = begin(module, options, ABLATIONS, remarks, ir, observe, owners=owners)
+    begun = begin(module, options, ABLATIONS, remarks, stage, observe, owners=owners)
     kernel, run, off = begun.kernel, begun.run, options.disable
     share_programs(kernel, begun.subgroups)
     run("scaled-maxima", lambda: scale_maxima(kernel))
@@ -65,7 +64,7 @@ def run_pipeline(
     if "split" not in off:
         run("split-workgroups", lambda: _retile(kernel, remarks, share))
         begun.cleanup()
-    lowered = _asynchronous(module, machine, options, remarks, ir, observe, share)
+    lowered = _asynchronous(module, machine, options, remarks, stage, observe, share)
     if lowered is None:
         if "split" not in off:
             most = synchronous_accumulators(kernel, machine)
@@ -101,7 +100,7 @@ def _asynchronous(
     machine: Machine,
     options: CompileOptions,
     remarks: list[str],
-    ir: dict[str, str],
+    stage: Observer,
     observe: Observer,
     share: Share,
 ) -> Lowered | None:
@@ -124,7 +123,7 @@ def _asynchronous(
         if made is None:
             remarks += said
             return None
-        text = print_module(copy, readable=True)
+        staged = copy.clone()
         ownership = team_ownership(kernel)
         assert ownership is not None
         try:
@@ -132,7 +131,7 @@ def _asynchronous(
         except (UnsupportedError, LayoutError) as error:
             reason = error.message if isinstance(error, UnsupportedError) else str(error)
             continue
-        ir["stage"] = text
+        stage("stage", staged)
         remarks += said
         lowered.split, lowered.work = programs_of(kernel), made.work
         return lowered

@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.text import parse_module
 from tilewright.runtime import cache
+from tilewright.runtime.key import compiler_fingerprint
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda.executable import CudaExecutable
 from tilewright.targets.cuda.lowered import TensorMapOf
 from tilewright.targets.cuda.sharing import Share
-from tilewright.targets.cuda.target import TARGET
+from tilewright.targets.cuda.target import TARGET, load_shared
 
 
-def build_shared(
-    image: bytes, ir: Mapping[str, str], machine: str, share: Share
-) -> CudaExecutable | None:
-    """What `TARGET.build_shared` makes of the kernel whose code is `image` and whose stages are `ir`.
+def build_shared(image: bytes, source: str, machine: str, share: Share) -> CudaExecutable | None:
+    """What `TARGET.build_shared` makes of the kernel whose code is `image`, made from the text `source`.
 
     None where that is no cluster of asynchronous workgroups (their sums have no room, say): it would be slower.
     """
     options = CompileOptions("cuda", machine)
-    facts = f"{TARGET.fingerprint(options)}|{share.tiles}|{share.parts}|{share.steps}|"
+    facts = f"{compiler_fingerprint()}|{TARGET.fingerprint(options)}|{share.tiles}|{share.parts}|{share.steps}|"
     key = hashlib.sha256(facts.encode() + image).hexdigest()
     disk = cache.current()
     stored = disk.get(key) if disk is not None else None
     if stored is not None:
-        return CudaExecutable.from_artifacts(stored)
+        return load_shared(stored, options, share)
     try:
-        made = TARGET.build_shared(parse_module(ir["xetile"]), options, share)
+        made = TARGET.build_shared(parse_module(source), options, share)
     except UnsupportedError:
         return None
     if made.plan.cluster[0] != share.parts or not any(

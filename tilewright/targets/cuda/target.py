@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -26,6 +26,7 @@ from tilewright.targets.cuda.executable import CudaExecutable
 from tilewright.targets.cuda.lowered import Lowered, plan_of
 from tilewright.targets.cuda.mirror import mirrored
 from tilewright.targets.cuda.sharing import ALONE, Share
+from tilewright.targets.stages import StageTexts, source_of
 from tilewright.uarch import Rates
 
 REGISTER_FILE = 65536
@@ -126,19 +127,16 @@ class CudaTarget:
         check_alignment(kernel_of(module))
         machine = uarch.machine(name)
         start_helper()  # it starts while the passes run
-        ir: dict[str, str] = {}
+        source = source_of(module)
         remarks: list[str] = []
-        lowered = run_pipeline(module, machine, options, remarks, ir, observe, share)
+        lowered = run_pipeline(module, machine, options, remarks, observe=observe, share=share)
         check_resources(lowered, machine)
         annotate(lowered)
         target = llvm_target(name, lowered.ptx)
         llvm = emit_module(lowered.module, target)
-        with ThreadPoolExecutor(1) as pool:
-            assembly = pool.submit(generate_ptx, llvm, target)
-            ir["mach"] = str(lowered.module)  # printed while LLVM works in its process
-            ptx = assembly.result()
-        texts = {**ir, "llvm": llvm}
-        return CudaExecutable(ptx.encode(), plan_of(lowered), name, remarks, lambda: texts)
+        ptx = generate_ptx(llvm, target)
+        ir = stages(source, options, share)
+        return CudaExecutable(ptx.encode(), plan_of(lowered), name, remarks, ir, llvm)
 
     def resolve_auto(self, request: Request, options: CompileOptions) -> Mapping[str, Any]:
         """Values for the constexprs that a launch leaves to the planner."""
@@ -169,7 +167,30 @@ class CudaTarget:
         return f"PTX for {machine_name(options)}; {toolchain_version()}"
 
     def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> CudaExecutable:
-        return CudaExecutable.from_artifacts(artifacts)
+        return load_shared(artifacts, options, ALONE)
+
+
+def load_shared(
+    artifacts: Mapping[str, bytes], options: CompileOptions, share: Share
+) -> CudaExecutable:
+    """What `CudaTarget.build_shared` made; ValueError or KeyError for anything else."""
+    texts = json.loads(artifacts["texts"])
+    ir = stages(texts["source"], options, share)
+    return CudaExecutable.from_artifacts(artifacts, ir, texts["llvm"])
+
+
+def stages(source: str, options: CompileOptions, share: Share = ALONE) -> StageTexts:
+    """The stages of the kernel whose text before its build is `source`."""
+
+    def lower(module: ModuleOp, stage: Observer) -> None:
+        from tilewright.targets.cuda.pipeline import run_pipeline
+
+        machine = uarch.machine(machine_name(options))
+        lowered = run_pipeline(module, machine, options, [], stage, share=share)
+        annotate(lowered)
+        stage("mach", lowered.module)
+
+    return StageTexts(source, lower)
 
 
 TARGET = CudaTarget()

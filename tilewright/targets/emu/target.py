@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from xdsl.dialects import gpu
@@ -42,15 +41,17 @@ from tilewright.targets.base import Argument, CompileOptions, Grid, Observer, ig
 from tilewright.targets.emu.fibers import SYMBOLS, scheduler
 from tilewright.targets.emu.report import describe_failure, first_stuck
 from tilewright.targets.emu.worker import Launcher, Worker, thread_count
+from tilewright.targets.stages import StageTexts, source_of
+
+if TYPE_CHECKING:
+    from tilewright.targets.emu.pipeline import Lowered
 
 
 class EmuExecutable:
     """A kernel in this process's memory."""
 
-    def __init__(
-        self, data: bytes, meta: Mapping[str, Any], stages: Mapping[str, str | ModuleOp], llvm: str
-    ):
-        self._stages = dict(stages)
+    def __init__(self, data: bytes, meta: Mapping[str, Any], ir: StageTexts, llvm: str):
+        self.ir = ir
         self.remarks: list[str] = []
         self._data = data
         self._meta = dict(meta)
@@ -58,22 +59,12 @@ class EmuExecutable:
         self._guard = forks.lock()
         self._ready: tuple[Launcher, LoadedObject] | None = None
 
-    @cached_property
-    def ir(self) -> Mapping[str, str]:
-        """The kernel, and the subgroup's program; printed when asked for."""
-        from tilewright.dialects.text import print_module
-
-        return {
-            name: stage if isinstance(stage, str) else print_module(stage)
-            for name, stage in self._stages.items()
-        }
-
     @property
     def asm(self) -> Mapping[str, str]:
         return {"llvm": self._llvm, "asm": compile_assembly(self._llvm, native())}
 
     def artifacts(self) -> Mapping[str, bytes]:
-        texts = {"ir": dict(self.ir), "llvm": self._llvm, "meta": self._meta}
+        texts = {"source": self.ir.source, "llvm": self._llvm, "meta": self._meta}
         return {"object": self._data, "texts": json.dumps(texts).encode()}
 
     def _prepare(self) -> Launcher:
@@ -149,36 +140,8 @@ class EmuTarget:
     def build(
         self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore
     ) -> EmuExecutable:
-        # Imported here: they bring the XeGPU dialect, for which other targets have no use.
-        from tilewright.targets.emu.pipeline import lower_kernel
-        from tilewright.targets.emu.prepare import prepare
-
-        kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
-        level = infer_level(kernel)
-        if level == "workgroup":
-            raise error_at(
-                kernel,
-                "the emulator runs kernels at subgroup and lane level, this one is a workgroup's",
-                hint="--target cpu compiles it",
-                kind=UnsupportedError,
-            )
-        kernel.attributes[LEVEL] = StringAttr(level)
-        _as_xegpu(module)
-        kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
-        prepare(module, kernel)
-        observe("emu-prepare", module)
-        lanes = _number(kernel, "tilewright.lanes", LANES) if level == "lane" else 1
-        subgroups = _number(kernel, "tilewright.subgroups", 1)
-        block = block_of(kernel, subgroups, lanes)
-        threads, rest = divmod(block[0] * block[1] * block[2], subgroups)
-        if rest or (level == "lane" and threads != lanes):
-            raise error_at(
-                kernel,
-                f"{block[0]}x{block[1]}x{block[2]} threads are not {subgroups} subgroups of {lanes} lanes",
-                kind=UnsupportedError,
-            )
-        lowered = lower_kernel(kernel, lanes, threads, block)
-        observe("lanes-to-vectors", lowered.module)
+        source = source_of(module)
+        kernel, subgroups, block, lowered = _lower(module, observe=observe)
         text = emit_module(lowered.module, native())
         try:
             data = compile_object(text, native())
@@ -195,7 +158,7 @@ class EmuTarget:
             "named": lowered.named,
             "sites": [_place(op) for op in lowered.sites],
         }
-        return EmuExecutable(data, meta, {"xegpu": module, "vectors": lowered.module}, text)
+        return EmuExecutable(data, meta, StageTexts(source, _lower), text)
 
     def fingerprint(self, options: CompileOptions) -> str:
         return f"{native().key()}|{toolchain_version()}"
@@ -206,7 +169,47 @@ class EmuTarget:
 
     def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> EmuExecutable:
         texts = json.loads(artifacts["texts"])
-        return EmuExecutable(artifacts["object"], texts["meta"], texts["ir"], texts["llvm"])
+        ir = StageTexts(texts["source"], _lower)
+        return EmuExecutable(artifacts["object"], texts["meta"], ir, texts["llvm"])
+
+
+def _lower(
+    module: ModuleOp, stage: Observer = ignore, observe: Observer = ignore
+) -> tuple[gpu.FuncOp, int, tuple[int, int, int], Lowered]:
+    """The kernel, its subgroups, the threads of a launch, and the program of one subgroup."""
+    # Imported here: they bring the XeGPU dialect, for which other targets have no use.
+    from tilewright.targets.emu.pipeline import lower_kernel
+    from tilewright.targets.emu.prepare import prepare
+
+    kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
+    level = infer_level(kernel)
+    if level == "workgroup":
+        raise error_at(
+            kernel,
+            "the emulator runs kernels at subgroup and lane level, this one is a workgroup's",
+            hint="--target cpu compiles it",
+            kind=UnsupportedError,
+        )
+    kernel.attributes[LEVEL] = StringAttr(level)
+    _as_xegpu(module)
+    kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
+    prepare(module, kernel)
+    observe("emu-prepare", module)
+    stage("xegpu", module)
+    lanes = _number(kernel, "tilewright.lanes", LANES) if level == "lane" else 1
+    subgroups = _number(kernel, "tilewright.subgroups", 1)
+    block = block_of(kernel, subgroups, lanes)
+    threads, rest = divmod(block[0] * block[1] * block[2], subgroups)
+    if rest or (level == "lane" and threads != lanes):
+        raise error_at(
+            kernel,
+            f"{block[0]}x{block[1]}x{block[2]} threads are not {subgroups} subgroups of {lanes} lanes",
+            kind=UnsupportedError,
+        )
+    lowered = lower_kernel(kernel, lanes, threads, block)
+    observe("lanes-to-vectors", lowered.module)
+    stage("vectors", lowered.module)
+    return kernel, subgroups, block, lowered
 
 
 def _as_xegpu(module: ModuleOp) -> None:

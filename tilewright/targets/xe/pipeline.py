@@ -21,7 +21,6 @@ from xdsl.ir import Attribute
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import make_context
-from tilewright.dialects.text import print_module
 from tilewright.passes.kernel import LEVEL, SUBGROUPS, kernel_of
 from tilewright.passes.level import infer_level
 from tilewright.passes.xegpu import pipeline as passes
@@ -107,11 +106,11 @@ def _make_fit(kernel: gpu.FuncOp, machine: XeMachine, until: float) -> list[str]
 
 
 def run(
-    module: ModuleOp, machine: XeMachine, ir: dict[str, str], observe: Observer = ignore
+    module: ModuleOp, machine: XeMachine, stage: Observer = ignore, observe: Observer = ignore
 ) -> tuple[Lowered, int, Pressure]:
     """The lowered kernel, the registers per thread that it is compiled with, and its pressure.
 
-    `ir` receives the text of every stage; `observe` sees the module after every pass. Where registers do not suffice, a
+    `stage` sees the module at every stage, `observe` after every pass, by its name. Where registers do not suffice, a
     kernel that leaves the number of subgroups open gets more of them, then blocks that no 2D message moves come in
     smaller parts.
     """
@@ -119,13 +118,13 @@ def run(
     _refuse_parts_of_bytes(kernel)
     _refuse_prints(kernel)
     if infer_level(kernel) != "workgroup":
-        return _lowered(module, machine, ir, observe, process_time() + BUDGET)
+        return _lowered(module, machine, stage, observe, process_time() + BUDGET)
     first: TooManyRegisters | None = None
     given, dealt = module.clone(), _says_who_owns(kernel)
     until = process_time() + BUDGET
     while True:
         try:
-            return _lowered(module, machine, ir, observe, until)
+            return _lowered(module, machine, stage, observe, until)
         except TooManyRegisters as error:
             first = first or error
             change = None if dealt else _more_subgroups(kernel_of(module), machine)
@@ -196,7 +195,7 @@ def _says_who_owns(kernel: gpu.FuncOp) -> bool:
 
 
 def _lowered(
-    module: ModuleOp, machine: XeMachine, ir: dict[str, str], observe: Observer, until: float
+    module: ModuleOp, machine: XeMachine, stage: Observer, observe: Observer, until: float
 ) -> tuple[Lowered, int, Pressure]:
     chip = machine.name.removeprefix("xe-")
     context = make_context()
@@ -205,7 +204,7 @@ def _lowered(
     kernel.attributes.setdefault(LEVEL, StringAttr(level))
     if level == "workgroup":
         uses_tiles = any(op.name.startswith("xetile.") for op in kernel.walk())
-        ir["xetile" if uses_tiles else "xegpu"] = print_module(module, readable=True)
+        stage("xetile" if uses_tiles else "xegpu", module)
     entries = _entries(level)
     for n, entry in enumerate(entries):
         each = entry.make(chip)
@@ -213,9 +212,8 @@ def _lowered(
         observe(each.name, module)
         if infer_level(kernel_of(module)) == "subgroup":
             refuse_carried(kernel_of(module), machine)
-        # Printing takes as long as lowering: a stage is printed once, behind its last pass.
         if n + 1 == len(entries) or entries[n + 1].stage != entry.stage:
-            ir[entry.stage] = print_module(module, readable=True)
+            stage(entry.stage, module)
     kernel = kernel_of(module)
     reached = infer_level(kernel)
     if reached != "lane":
@@ -233,7 +231,7 @@ def _lowered(
     natural = pressure_of(kernel, machine)
     if ran := _make_fit(kernel, machine, until):
         observe(ran[-1], module)
-    ir["xegpu-lane"] = print_module(module, readable=True)
+    stage("xegpu-lane", module)
     registers, pressure = choose_mode(kernel, machine, natural.registers + natural.reserve)
     run_once(kernel)
     observe("xe-run-once", module)
@@ -245,5 +243,5 @@ def _lowered(
     observe("xe-lane-to-mach", lowered.module)
     if hide_wraps(lowered.module):
         observe("xe-wraps", lowered.module)
-    ir["mach"] = print_module(lowered.module, readable=True)
+    stage("mach", lowered.module)
     return lowered, registers, pressure

@@ -17,6 +17,7 @@ from tilewright.codegen.jit import toolchain_version
 from tilewright.codegen.registers import DYNAMIC, LANES
 from tilewright.diagnostics import CompileError, UnsupportedError
 from tilewright.targets.base import Argument, CompileOptions, Grid, Observer, ignore, split_name
+from tilewright.targets.stages import StageTexts, source_of
 from tilewright.targets.xe import spirv_reader
 from tilewright.targets.xe.forms import LARGE, RISK
 from tilewright.targets.xe.offline import LARGE_GRF, compile_offline, missing
@@ -93,8 +94,8 @@ def _scalar(type: Attribute) -> str:
 class XeExecutable:
     """A compiled kernel: LLVM text and SPIR-V per callee table, and what a launch must know."""
 
-    def __init__(self, ir: Mapping[str, str], llvm: Mapping[str, str], meta: Mapping[str, Any]):
-        self.ir = dict(ir)
+    def __init__(self, ir: StageTexts, llvm: Mapping[str, str], meta: Mapping[str, Any]):
+        self.ir = ir
         self.meta = dict(meta)
         self.remarks: list[str] = list(meta["remarks"])
         self._llvm = dict(llvm)
@@ -168,7 +169,7 @@ class XeExecutable:
         return LARGE_GRF if self.meta["registers"] == LARGE else ""
 
     def artifacts(self) -> Mapping[str, bytes]:
-        texts = {"ir": self.ir, "llvm": self._llvm, "meta": self.meta}
+        texts = {"source": self.ir.source, "llvm": self._llvm, "meta": self.meta}
         return {"texts": json.dumps(texts).encode()}
 
     def launch(self, grid: Grid, args: Sequence[Argument]) -> None:
@@ -190,8 +191,8 @@ class XeTarget:
         from tilewright.targets.xe.tables import emit
 
         machine = machine_of(options)
-        ir: dict[str, str] = {}
-        lowered, registers, pressure = run(module, machine, ir, observe)
+        source = source_of(module)
+        lowered, registers, pressure = run(module, machine, observe=observe)
         llvm: dict[str, str] = {}
         refused: dict[str, str] = {}
         for table in TABLES:
@@ -216,7 +217,7 @@ class XeTarget:
             "remarks": lowered.remarks,
             "refused": refused,
         }
-        return XeExecutable(ir, llvm, meta)
+        return XeExecutable(_stages(source, machine), llvm, meta)
 
     def rates(self, options: CompileOptions) -> Rates:
         """What launches are costed by: the machine's table."""
@@ -231,7 +232,17 @@ class XeTarget:
 
     def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> XeExecutable:
         texts = json.loads(artifacts["texts"])
-        return XeExecutable(texts["ir"], texts["llvm"], texts["meta"])
+        ir = _stages(texts["source"], machine_of(options))
+        return XeExecutable(ir, texts["llvm"], texts["meta"])
+
+
+def _stages(source: str, machine: XeMachine) -> StageTexts:
+    def lower(module: ModuleOp, stage: Observer) -> None:
+        from tilewright.targets.xe.pipeline import run
+
+        run(module, machine, stage)
+
+    return StageTexts(source, lower)
 
 
 TARGET = XeTarget()

@@ -1,0 +1,63 @@
+"""The texts of a kernel's stages, made when somebody asks for one.
+
+Printing the stages takes as long as lowering through them, and few kernels are looked at: all that is kept of a
+kernel, in memory and on disk, is the text that its build began with. Who asks has it lowered once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tilewright.targets.base import Observer
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+
+class StageTexts(Mapping[str, str]):
+    """The text of every stage by name, first stage first."""
+
+    def __init__(self, source: str, lower: Callable[[ModuleOp, Observer], object]):
+        """`source`: the module before its build, with locations (`source_of`). `lower` runs the build's passes on a
+        module and shows it to its second argument at every stage, by the stage's name."""
+        self.source = source
+        self._lower = lower
+
+    @cached_property
+    def _texts(self) -> Mapping[str, str]:
+        from tilewright.dialects.text import parse_module
+
+        texts: dict[str, str] = {}
+        self._lower(parse_module(self.source), printed_into(texts))
+        return texts
+
+    def __getitem__(self, name: str) -> str:
+        return self._texts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+
+def printed_into(texts: dict[str, str]) -> Observer:
+    """An observer that keeps the text of what it is shown."""
+
+    def stage(name: str, module: ModuleOp) -> None:
+        from tilewright.dialects.text import print_module
+
+        texts[name] = print_module(module, readable=True)
+
+    return stage
+
+
+def source_of(module: ModuleOp) -> str:
+    """The text from which `module` can be built once more, places in the user's source included."""
+    from tilewright.dialects.text import print_module
+
+    return print_module(
+        module, generic=True, locations=True
+    )  # not every short form has room for places
