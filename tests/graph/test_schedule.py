@@ -56,6 +56,11 @@ def convolution(x, w, b):
     return np.maximum(y + b, 0.0)
 
 
+def residual(x, g, w1, w2):
+    """The columns of x are summed over for the inner product, and kept for the sum at the end."""
+    return x + G.relu(G.rms_norm(x, g) @ w1) @ w2
+
+
 def several(x, w):
     y = np.exp(x) * w
     return y, y.sum(0), x.max(1)
@@ -87,6 +92,7 @@ CASES = {
     "embedding": (embedding, [(50, 33), (50, 64), (64, 40)]),
     "experts": (experts, [(50, 32), (50, 4, 20), (4, 32, 24)]),
     "convolution": (convolution, [(2, 9, 11, 8), (3, 3, 8, 16), (16,)]),
+    "residual": (residual, [(40, 150), (150,), (150, 100), (100, 150)]),
     "several": (several, [(1100, 20), (20,)]),
     "softmax": (softmax, [(21, 1500)]),
     "distances": (distances, [(40, 24), (30, 24)]),
@@ -152,7 +158,9 @@ def test_against_numpy(name):
     assert G.parse_graph(str(made)) == made
 
 
-@pytest.mark.parametrize("name", ["back_to_back", "attention", "norm_linear", "softmax", "several"])
+@pytest.mark.parametrize(
+    "name", ["back_to_back", "attention", "norm_linear", "residual", "softmax", "several"]
+)
 def test_in_loops(name):
     arrays = inputs(name, np.float32)
     function = CASES[name][0]
@@ -234,6 +242,16 @@ def test_a_chain_of_products_keeps_the_intermediate_in_registers():
     (task,) = made.graph.tasks
     assert made.graph.buffers["product"].level == "register"
     assert [a.step for a in task.axes if a.mapping == "block"] == [128]
+
+
+def test_few_programs_keep_tiles_that_cores_can_share():
+    """64 programs of 128 rows leave half of the cores idle: the target shares one among two, and tiles stay large."""
+    specs = [G.array(s, tw.bf16) for s in ((8192, 128), (128, 8192), (8192, 128))]
+    made = schedule(G.trace(back_to_back, *specs), "sm_90a").graph
+    (task,) = made.tasks
+    (loop,) = [n for n in task.nodes if isinstance(n, G.Task)]
+    assert [a.step for a in task.axes if a.mapping == "block"] == [128]
+    assert [a.step for a in loop.axes] == [128]
 
 
 def test_what_is_too_large_for_one_kernel_is_cut_and_told():

@@ -294,6 +294,7 @@ class KernelBuilder:
     def loop(self, want: Statement, home: Scope, shape: Shape | None) -> None:
         """Opens the loops that a reduction or store needs, for all that can share them."""
         loops = self.open_loops(want, home)
+        assert not set(loops) & set(home.loops), "a loop in itself: `tiles.nests`"
         for name in self.pending(want, home):
             if not online(self.nest, self.tiling, want, self.nest.statements[name]):
                 self.value(name, home, self.natural(self.nest.statements[name]))

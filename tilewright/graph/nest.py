@@ -72,7 +72,7 @@ class Statement:
         found += [a.buffer for a in list(self.operation.store.access.accesses())[1:]]
         return tuple(dict.fromkeys(found))
 
-    @property
+    @cached_property
     def flops(self) -> int:
         """Operations per element of its iteration space."""
         entry = entry_of(self.operation.op)

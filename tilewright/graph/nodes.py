@@ -150,7 +150,7 @@ class Operation:
     store: TiledEdge
     attributes: tuple[tuple[str, Any], ...] = ()
 
-    @property
+    @cached_property
     def loads(self) -> tuple[TiledEdge, ...]:
         return tuple(o for o in self.operands if isinstance(o, TiledEdge))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from math import ceil, inf, prod
 from typing import TypeAlias
@@ -130,9 +131,11 @@ def tile(nest: Nest, rates: Rates) -> Tiling | str:
         step = {a: size for a, (_, size) in zip(options, choice, strict=True)}
         return Tiling(mapping, step, tiled, cores)
 
+    @cache
     def seconds_of(choice: tuple[Way, ...]) -> float:
         tiling = made(choice)
-        return cost(nest, tiling, rates).seconds if fits(nest, tiling, rates) else inf
+        possible = fits(nest, tiling, rates) and nests(nest, tiling)
+        return cost(nest, tiling, rates).seconds if possible else inf
 
     starts: list[tuple[Way, ...]] = [
         tuple(min(w, key=lambda way: abs(way[1] - size)) for w in choices)
@@ -215,6 +218,18 @@ def _names(entry: object) -> Iterator[str]:
 
 
 # Cost -------------------------------------------------------------------------------------------------------------
+
+
+def nests(nest: Nest, tiling: Tiling) -> bool:
+    """Is no loop opened inside of itself? A value that a loop sums, for each step of another, is summed in that one."""
+    serial = {nest.recurrence.axis} if nest.recurrence is not None else set[str]()
+    for name, s in nest.statements.items():
+        again = set(tiling.loops(s.reduced))
+        if again and set(tiling.loops(s.kept)) - serial:
+            for user, u in nest.statements.items():
+                if name in nest.reach[user] and again & set(tiling.loops(u.kept)):
+                    return False
+    return True
 
 
 def fits(nest: Nest, tiling: Tiling, rates: Rates) -> bool:
@@ -302,9 +317,11 @@ def cost(nest: Nest, tiling: Tiling, rates: Rates) -> Cost:
         touched[name, frozenset()] = size
         work.shared_bytes += size / blocks
     memory = sum(touched.values())
-    return Cost(
-        flops, memory, work.shared_bytes * blocks, blocks, seconds(work, blocks, rates, memory)
-    )
+    # What cores can share is one loop that all products are in.
+    products = {tiling.loops(nest.statements[n].axes) for n in tiling.cores}
+    one_loop = len(products) == 1 and [len(loops) for loops in products] == [1]
+    time = seconds(work, blocks, rates, memory, shared=one_loop)
+    return Cost(flops, memory, work.shared_bytes * blocks, blocks, time)
 
 
 def passes(nest: Nest, tiling: Tiling) -> dict[str, int]:

@@ -70,14 +70,21 @@ class Work:
         self.ops += times
 
 
-def seconds(program: Work, programs: float, rates: Rates, least_bytes: float = 0.0) -> float:
+def seconds(
+    program: Work,
+    programs: float,
+    rates: Rates,
+    least_bytes: float = 0.0,
+    shared: bool = False,
+) -> float:
     """Estimated time of a launch: ``program``'s work in as many rounds as the programs need on the cores.
 
-    `least_bytes`: what the whole launch moves to and from memory at least, on all cores together.
+    `least_bytes`: what the whole launch moves to and from memory at least, on all cores together. `shared`: may several
+    cores do one program, its one loop with products in turn?
     """
     rounds, meeting = ceil(programs / rates.cores), 0.0
     parts = min(rates.parts, int(rates.cores // programs))
-    if parts > 1 and program.product_flops:  # a program is shared, its sums are added up
+    if shared and parts > 1:  # a program's sums are added up in the end
         rounds, meeting = 1 / parts, rates.launch_seconds / 2
     busy = (
         program.product_flops / rates.product_flops
@@ -166,7 +173,9 @@ def launch_seconds(module: ModuleOp, arguments: Sequence[Any], rates: Rates) -> 
     estimate = _Estimate(shapes, rates)
     program = estimate.block(entry)
     programs = max([estimate.programs(op) for op in kernel.walk() if _is_store(op)], default=1)
-    return seconds(program, programs, rates)
+    loops = [op for op in kernel.walk() if isinstance(op, (scf.ForOp, scf.WhileOp))]
+    shared = len(loops) == 1 and any(isinstance(op, xetile.TileMmaOp) for op in loops[0].walk())
+    return seconds(program, programs, rates, shared=shared)
 
 
 def _is_store(op: Operation) -> bool:
