@@ -356,3 +356,25 @@ def test_every_target_is_scheduled_for_by_its_table(target, table):
     assert table is None or rates_of(target) == uarch.machine(table).rates
     graph = G.trace(back_to_back, *map(G.array, ((64, 32), (32, 64), (64, 32))))
     assert schedule(graph, target).graph.tasks
+
+
+def test_a_part_of_a_value_is_read_from_memory():
+    """A reduction over all of it and a reader of some of it have no loop in common."""
+
+    def part(x):
+        return (x / x.sum(1, keepdims=True))[:, :16] * 2.0
+
+    x = fresh_rng().random((20, 32), np.float32) + 1
+    run = G.trace(part, x).compile()
+    assert np.allclose(run(x), part(x), rtol=1e-5)
+    assert "16 of its 32 j" in str(G.trace(part, x).explain())
+
+
+def test_terms_that_do_not_move_along_a_reduced_axis_count_each_time():
+    def repeated(x):
+        spread = x[:, None, :] + np.zeros_like(x, shape=(1, 3, 1))
+        return spread.sum((0, 1)), spread.max(1)
+
+    x = fresh_rng().random((6, 20), np.float32)
+    for got, want in zip(G.trace(repeated, x).compile()(x), repeated(x), strict=True):
+        assert np.allclose(got, want, rtol=1e-5)

@@ -40,6 +40,7 @@ from tilewright.graph.nodes import (
 )
 from tilewright.graph.scan import scan
 from tilewright.graph.text import load, parse_graph
+from tilewright.graph.torch_program import from_torch
 from tilewright.graph.trace import ArrayType, array, trace
 from tilewright.graph.validate import skipped_levels, validate
 
@@ -63,6 +64,7 @@ __all__ = [
     "affine",
     "array",
     "erf",
+    "from_torch",
     "gelu",
     "indices",
     "layer_norm",

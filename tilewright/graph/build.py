@@ -271,9 +271,11 @@ class KernelBuilder:
             self.emit(scope, "cast", [value], cast, dtype=dtype.name)
             value = cast
         for axis in inner:
-            if self.padding.is_padded(axis) and not (
-                kind == "add" and self.padding.is_zero_term(statement, axis)
-            ):
+            # Terms that do not move along the axis are as many all the same.
+            spread = self.shape_of(value)[wide.index(axis)] != affine(self.tiling.step[axis])
+            padded = self.padding.is_padded(axis)
+            zero = kind == "add" and self.padding.is_zero_term(statement, axis)
+            if spread or (padded and not zero):
                 value = self.masked(value, scope, wide, axis, neutral(kind, dtype))
         at: list[str | None] = list(wide)
         while inner:

@@ -304,7 +304,7 @@ class _Generator:
             return f"tw.tile_mma({', '.join(parts)})"
         if op.op == "mask":
             start, extent, axis = (op.attribute(k) for k in ("start", "extent", "axis"))
-            shape = self.graph.buffers[op.loads[0].access.buffer].shape
+            shape = self.graph.buffers[op.store.access.buffer].shape
             end = self.extents.get(start.name or "", str(extent))
             inside = f"{self.positions(start, shape, axis)} < {end}"
             return f"tw.where({inside}, {parts[0]}, {_literal(op.attribute('fill'))})"

@@ -184,7 +184,7 @@ def nest_of(
                 if origin in local or any(graph.memory(n) == origin for n in local):
                     return f"{consumer.name} reads {access.buffer}, another shape of {origin}"
                 continue
-            fault = _identify(union, producer, consumer, access)
+            fault = _identify(union, producer, consumer, access, extents)
             if fault is not None:
                 return fault
     fault = _conflict(union, local)
@@ -202,7 +202,11 @@ def _reads(statement: Statement) -> Iterator[Access]:
 
 
 def _identify(
-    union: _Union, producer: Statement, consumer: Statement, access: Access
+    union: _Union,
+    producer: Statement,
+    consumer: Statement,
+    access: Access,
+    extents: Mapping[str, int],
 ) -> str | None:
     what = f"{consumer.name} reads {producer.name}"
     if producer.scatters:
@@ -217,6 +221,8 @@ def _identify(
                 return f"{what} at {read.at}"
         elif wanted is None:
             return f"{what} at {_local(str(read.at))}, which is no axis alone"
+        elif extents.get(own) != extents.get(wanted):
+            return f"{what} for {extents.get(wanted, 1)} of its {extents.get(own)} {_local(own)}"
         else:
             union.join(own, wanted)
     return None

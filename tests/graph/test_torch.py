@@ -1,0 +1,92 @@
+"""Programs of torch.export as graphs: what they compute, their symbols, and the ops that are refused."""
+
+# Modules of torch are not typed here.
+# pyright: reportMissingParameterType=false, reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright import graph as G
+from tilewright.diagnostics import CompileError, LaunchError
+
+torch = pytest.importorskip("torch")
+nn, F = torch.nn, torch.nn.functional
+
+
+class Block(nn.Module):
+    """An embedding, attention over heads, a norm and an MLP."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.norm = nn.Embedding(10, 32), nn.LayerNorm(32)
+        self.qkv, self.up = nn.Linear(32, 96, bias=False), nn.Linear(32, 48)
+        self.down = nn.Linear(48, 32)
+
+    def forward(self, ids):
+        x = self.table(ids)
+        q, k, v = (self.qkv(x)[:, n * 32 : n * 32 + 32].view(-1, 4, 8).transpose(0, 1) for n in range(3))  # fmt: skip
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + y.transpose(0, 1).reshape(x.shape[0], 32)
+        return x + self.down(F.gelu(self.up(self.norm(x))))
+
+
+def test_a_block_of_a_model_agrees_with_torch():
+    module = Block().eval()
+    length = torch.export.Dim("length", min=2)
+    ids = torch.randint(0, 10, (9,))
+    program = torch.export.export(module, (ids,), dynamic_shapes=({0: length},))
+    graph, weights = G.from_torch(program, "block")
+    assert graph.name == "block" and len(graph.symbols) == 1
+    assert G.parse_graph(str(graph)) == graph
+    run = graph.compile()
+    ids = torch.randint(0, 10, (13,))
+    want = module(ids).detach()
+    got = run(ids, *weights)
+    assert got.dtype == want.dtype
+    assert float((got - want).norm() / want.norm()) < 1e-5
+    with pytest.raises(LaunchError, match="takes 9 arrays"):
+        run(ids)
+
+
+class Pieces(nn.Module):
+    """Ops one by one: reductions, comparisons, types, views."""
+
+    def forward(self, x, y):
+        z = F.silu(x) * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5)
+        w = torch.where(x > y, x, 0.0).amax(-1)
+        part = torch.softmax(x, -1)[:, 2:10].to(torch.bfloat16)
+        return z, w, part, torch.add(x, y, alpha=2.0).unsqueeze(1).expand(-1, 3, -1).sum((0, 1))
+
+
+def test_ops_agree_with_torch():
+    x, y = torch.randn(6, 20), torch.randn(6, 20)
+    graph, weights = G.from_torch(torch.export.export(Pieces(), (x, y)))
+    assert weights == []
+    for got, want in zip(graph.compile()(x, y), Pieces()(x, y), strict=True):
+        assert got.dtype == want.dtype and got.shape == want.shape
+        assert float((got.float() - want.float()).norm() / want.float().norm()) < 1e-5
+
+
+def test_all_ops_that_no_graph_has_are_named_at_once():
+    module = nn.Sequential(nn.Softplus(), nn.ReLU(), nn.Hardtanh())
+    program = torch.export.export(module, (torch.randn(2, 3),))
+    with pytest.raises(
+        CompileError, match=r"aten.hardtanh.default, aten.softplus.default\n"
+    ) as info:
+        G.from_torch(program)
+    assert "relu" in (info.value.hint or "")
+
+
+def test_a_use_that_is_not_traced_names_its_op():
+    class Strided(nn.Module):
+        def forward(self, x):
+            return x[::2] * 1.0
+
+    with pytest.raises(CompileError, match=r"aten.slice.Tensor: a slice with a step"):
+        G.from_torch(torch.export.export(Strided(), (torch.randn(4, 3),)))
+
+
+def test_what_is_no_program_is_refused():
+    with pytest.raises(CompileError, match="takes an exported program, not Linear"):
+        G.from_torch(nn.Linear(2, 2))

@@ -1,0 +1,316 @@
+"""From a `torch.export` program to a graph: each of its ops is done to traced arrays.
+
+    program = torch.export.export(block, (x,), dynamic_shapes=...)
+    graph, weights = tw.graph.from_torch(program)
+    y = graph.compile()(x, *weights)
+
+Inputs of the graph are those of the program, then its parameters and other tensors, which are returned as well.
+Dimensions that are dynamic are symbols. What the table does not have is refused: all ops of it in one message.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.diagnostics import CompileError
+from tilewright.graph import functions as f
+from tilewright.graph.affine import Affine, affine
+from tilewright.graph.nodes import TiledGraph
+from tilewright.graph.trace import ArrayType, trace
+from tilewright.graph.traced import Traced, elementwise, reduced
+from tilewright.runtime.arrays import describe
+
+
+def from_torch(program: Any, name: str | None = None) -> tuple[TiledGraph, list[Any]]:
+    """The graph of a ``torch.export.ExportedProgram``, and the tensors that it takes after the program's inputs.
+
+    `name` is the graph's. Raises CompileError for ops that a graph lacks, naming all of them, and for what else no
+    graph can say: a dynamic extent that is no name, an input that is no tensor.
+    """
+    if not hasattr(program, "graph_signature"):
+        raise CompileError(
+            f"from_torch takes an exported program, not {type(program).__name__}",
+            hint="torch.export.export(module, example_inputs)",
+        )
+    nodes = list(program.graph.nodes)
+    lacking = sorted({_name(n) for n in nodes if n.op == "call_function" and _op(n) not in _OPS})
+    if lacking:
+        raise CompileError(
+            f"the program has ops that no graph has: {', '.join(lacking)}",
+            hint=f"there are {', '.join(sorted(op for op in _OPS if op[0] != '_'))}",
+        )
+    given = dict(program.graph_signature.inputs_to_parameters)
+    given |= program.graph_signature.inputs_to_buffers
+    given |= program.graph_signature.inputs_to_lifted_tensor_constants
+    holders = [n for n in nodes if n.op == "placeholder"]
+    order = [n for n in holders if n.name not in given] + [n for n in holders if n.name in given]
+    tensors = {**dict(program.state_dict), **dict(program.constants)}
+    weights = [tensors[given[n.name]].detach() for n in order if n.name in given]
+    names = {n: n.name.removeprefix("p_").removeprefix("b_") for n in order}
+
+    def run(*arrays: Traced) -> Any:
+        values: dict[Any, Any] = dict(zip(order, arrays, strict=True))
+        for node in nodes:
+            if node.op == "call_function":
+                args, keywords = (_filled(a, values) for a in (node.args, node.kwargs))
+                values[node] = _called(node, args, keywords)
+            elif node.op == "output":
+                results = tuple(_filled(a, values) for a in node.args[0])
+                return results[0] if len(results) == 1 else results
+            elif node.op != "placeholder":
+                raise CompileError(f"{node.name}: a graph has no {node.op} ({node.target})")
+        raise AssertionError("a program without output")
+
+    taken = len(set(names.values())) == len(names)
+    parameters = [
+        inspect.Parameter(names[n] if taken else n.name, inspect.Parameter.POSITIONAL_ONLY)
+        for n in order
+    ]
+    run.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
+    return trace(run, *(_spec(n) for n in order), name=name or "program"), weights
+
+
+def _op(node: Any) -> str:
+    """An op without its overload: ``add`` of aten.add.Tensor."""
+    packet = getattr(node.target, "overloadpacket", None)
+    return str(getattr(packet or node.target, "__name__", node.target))
+
+
+def _name(node: Any) -> str:
+    return str(node.target) if hasattr(node.target, "overloadpacket") else _op(node)
+
+
+def _called(node: Any, args: Any, keywords: Any) -> Any:
+    for key in _WITHOUT_MEANING:
+        keywords.pop(key, None)
+    try:
+        return _OPS[_op(node)](*args, **keywords)
+    except CompileError as error:
+        raise CompileError(f"{_name(node)}: {error.message}", hint=error.hint) from error
+    except TypeError:
+        given = ", ".join([*map(repr, args), *(f"{k}={v!r}" for k, v in keywords.items())])
+        raise CompileError(f"{_name(node)} with these arguments is not traced: {given}") from None
+
+
+_WITHOUT_MEANING = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "copy")
+
+
+def _filled(value: Any, values: Mapping[Any, Any]) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_filled(v, values) for v in value]  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, dict):
+        return {k: _filled(v, values) for k, v in value.items()}  # pyright: ignore
+    return values[value] if hasattr(value, "op") and value in values else value
+
+
+def _spec(node: Any) -> ArrayType:
+    example = node.meta.get("val")
+    if not hasattr(example, "shape"):
+        raise CompileError(f"the input {node.name} is no tensor: {example!r}")
+    shape: list[int | str] = []
+    for extent in example.shape:
+        text = str(extent)
+        if not text.isidentifier() and not text.isdigit():
+            raise CompileError(
+                f"the input {node.name} has the extent {text}",
+                rule="an extent of an input is a number or a name",
+            )
+        shape.append(int(text) if text.isdigit() else text)
+    return ArrayType(tuple(shape), _dtype(example.dtype))
+
+
+def _dtype(kind: Any) -> Any:
+    import torch  # pyright: ignore[reportMissingImports]
+
+    example = torch.empty(1, dtype=kind)  # pyright: ignore[reportAttributeAccessIssue]
+    return describe(example, "x").dtype
+
+
+# The ops -----------------------------------------------------------------------------------------------------------
+
+
+def _binary(op: str) -> Callable[..., Any]:
+    def apply(a: Any, b: Any, *, alpha: Any = 1) -> Any:
+        if not isinstance(a, Traced) and not isinstance(b, Traced):
+            return _EXTENTS[op](a, b)
+        return elementwise(op, a, b if alpha == 1 else b * alpha)
+
+    return apply
+
+
+_EXTENTS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul,
+}  # fmt: skip
+
+
+def _unary(op: str) -> Callable[..., Any]:
+    return lambda x: elementwise(op, x)
+
+
+def _reduction(kind: Any) -> Callable[..., Any]:
+    def apply(x: Traced, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Traced:
+        x = x if dtype is None else x.astype(_dtype(dtype))
+        return reduced(kind, x, _axes(dim), keepdim)
+
+    return apply
+
+
+def _axes(dim: Any) -> Any:
+    return (tuple(dim) or None) if isinstance(dim, list) else dim
+
+
+def _mean(x: Traced, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Traced:
+    return (x if dtype is None else x.astype(_dtype(dtype))).mean(_axes(dim), keepdim)
+
+
+def _linear(x: Any, weight: Traced, bias: Any = None) -> Any:
+    y = f.matmul(x, weight.T)
+    return y if bias is None else y + bias
+
+
+def _addmm(c: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    product = f.matmul(a, b)
+    return c * beta + product * alpha if (beta, alpha) != (1, 1) else product + c
+
+
+def _layer_norm(
+    x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
+) -> Any:
+    if len(shape) != 1:
+        raise CompileError(f"a norm over {len(shape)} dimensions")
+    return f.layer_norm(x, weight, bias, eps)
+
+
+def _rms_norm(x: Any, shape: Any, weight: Any = None, eps: float | None = None) -> Any:
+    if len(shape) != 1:
+        raise CompileError(f"a norm over {len(shape)} dimensions")
+    return f.rms_norm(x, weight, 1.1920929e-07 if eps is None else eps)
+
+
+def _gelu(x: Any, *, approximate: str = "none") -> Any:
+    if approximate == "none":
+        return f.gelu(x)
+    return 0.5 * x * (1.0 + np.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
+
+
+def _softmax(x: Any, dim: int, dtype: Any = None) -> Any:
+    return f.softmax(x if dtype in (None, False) else x.astype(_dtype(dtype)), dim)
+
+
+def _attention(
+    q: Traced, k: Traced, v: Traced, mask: Any = None, dropout: float = 0.0, is_causal: bool = False,
+    *, scale: float | None = None, enable_gqa: bool = False,
+) -> Any:  # fmt: skip
+    if dropout or enable_gqa:
+        raise CompileError("attention with dropout, or with fewer heads of keys than of queries")
+    if scale is None and not isinstance(q.shape[-1], int):
+        raise CompileError("attention over heads of an extent that is no number")
+    scores = f.matmul(q, k.swapaxes(-1, -2)) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        seen = f.indices(scores, -2) >= f.indices(scores, -1)
+        scores = elementwise("where", seen, scores, float("-inf"))
+    if mask is not None and mask.dtype.is_bool:
+        scores = elementwise("where", mask, scores, float("-inf"))
+    elif mask is not None:
+        scores = scores + mask
+    return f.matmul(f.softmax(scores), v)
+
+
+def _expanded(x: Traced, shape: Any) -> Traced:
+    new = len(shape) - x.ndim
+    extents = [
+        x.extents[i - new] if isinstance(e, int) and e == -1 else affine(e)
+        for i, e in enumerate(shape)
+    ]
+    values = {
+        f"#{i}": Affine() if extent.number == 1 else affine(f"#{i + new}")
+        for i, extent in enumerate(x.extents)
+    }
+    return x.viewed(tuple(extents), values)
+
+
+def _sliced(x: Traced, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Traced:
+    if step != 1:
+        raise CompileError("a slice with a step")
+    limit = None if isinstance(end, int) and end >= 2**62 else end
+    return x[(*[slice(None)] * (dim % x.ndim), slice(start, limit))]
+
+
+def _selected(x: Traced, dim: int, at: Any) -> Traced:
+    return x[(*[slice(None)] * (dim % x.ndim), at)]
+
+
+def _unsqueezed(x: Traced, dim: int) -> Traced:
+    return x[(*[slice(None)] * (dim % (x.ndim + 1)), None)]
+
+
+def _squeezed(x: Traced, dim: Any) -> Traced:
+    axes = [d % x.ndim for d in (dim if isinstance(dim, list) else [dim])]
+    kept = [e for i, e in enumerate(x.extents) if i not in axes or e.number != 1]
+    return x.reshape(kept)
+
+
+def _transposed(x: Traced, a: int, b: int) -> Traced:
+    return x.swapaxes(a, b)
+
+
+def _flattened(x: Traced, start: int = 0, end: int = -1) -> Traced:
+    start, end = start % x.ndim, end % x.ndim
+    return x.reshape([*x.extents[:start], -1, *x.extents[end + 1 :]])
+
+
+def _embedding(table: Traced, ids: Traced, padding: int = -1, *_: Any) -> Any:
+    return f.take(table, ids)
+
+
+def _converted(x: Traced, dtype: Any = None, *_: Any, **more: Any) -> Traced:
+    return x if dtype is None else x.astype(_dtype(dtype))
+
+
+def _where(condition: Traced, a: Any, b: Any) -> Any:
+    return elementwise("where", condition, a, b)
+
+
+def _power(x: Any, exponent: Any) -> Any:
+    return x**exponent
+
+
+_OPS: Final[Mapping[str, Callable[..., Any]]] = {
+    **{op: _binary(op) for op in ("add", "sub", "mul", "div", "lt", "le", "gt", "ge", "eq", "ne")},
+    **{name: _binary(op) for name, op in {
+        "maximum": "max", "minimum": "min", "logical_and": "and", "logical_or": "or",
+        "bitwise_and": "and", "bitwise_or": "or", "truediv": "div",
+    }.items()},
+    **{op: _unary(op) for op in (
+        "neg", "abs", "exp", "exp2", "log", "log2", "sin", "cos", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "floor",
+        "ceil",
+    )},
+    "logical_not": _unary("not"), "bitwise_not": _unary("not"), "pow": _power, "where": _where,
+    "square": lambda x: x * x, "reciprocal": lambda x: elementwise("div", 1.0, x),
+    "relu": f.relu, "silu": f.silu, "gelu": _gelu, "softmax": _softmax, "_softmax": _softmax,
+    "sum": _reduction("add"), "amax": _reduction("max"), "amin": _reduction("min"), "prod": _reduction("mul"),
+    "mean": _mean, "layer_norm": _layer_norm, "rms_norm": _rms_norm,
+    "matmul": f.matmul, "mm": f.matmul, "bmm": f.matmul, "linear": _linear, "addmm": _addmm,
+    "scaled_dot_product_attention": _attention,
+    "view": lambda x, shape: x.reshape(shape), "reshape": lambda x, shape: x.reshape(shape),
+    "_unsafe_view": lambda x, shape: x.reshape(shape), "flatten": _flattened, "squeeze": _squeezed,
+    "permute": lambda x, order: x.transpose(order), "transpose": _transposed,
+    "t": lambda x: x.T, "mT": lambda x: x.swapaxes(-1, -2), "numpy_T": lambda x: x.T, "expand": _expanded,
+    "slice": _sliced, "select": _selected, "unsqueeze": _unsqueezed,
+    "embedding": _embedding, "index_select": lambda x, dim, ids: f.take(x, ids, dim),
+    "to": _converted, "_to_copy": _converted, "type_as": lambda x, like: x.astype(like.dtype),
+    "contiguous": lambda x: x, "clone": lambda x: x, "alias": lambda x: x, "detach": lambda x: x,
+    "dropout": lambda x, p, train: x if not train else _refuse_dropout(),
+    "zeros_like": lambda x, dtype=None: f.full_like(x, 0), "sym_size": lambda x, dim: x.extents[dim],
+    "_assert_tensor_metadata": lambda *_, **__: None, "_assert_scalar": lambda *_: None,
+}  # fmt: skip
+"""What an op of torch does, by its name without the overload."""
+
+
+def _refuse_dropout() -> Any:
+    raise CompileError("dropout in training", hint="module.eval()")
