@@ -1,9 +1,12 @@
 """Kernels from graphs beside the same by hand and beside torch: back-to-back GEMM, attention, fused blocks.
 
-    python benchmarks/graph.py [--device cuda|cpu] [--rounds 20] [--only NAME ...] [--compile-peer]
+    python benchmarks/graph.py [--device cuda|cpu] [--dtype bfloat16|float32] [--rounds 20] [--only NAME ...]
+                               [--small] [--compile-peer]
 
-Rows are timed in turn with their peers in one process, medians of whole launches; on a GPU each side is captured in a
-CUDA graph. Ratios above 1 say that the graph's kernel is faster. `--compile-peer` adds torch.compile (max-autotune).
+Rows are timed in turn with their peers in one process, medians of whole launches, with as many threads; on a GPU each
+side is captured in a CUDA graph. Ratios above 1 say that the graph's kernel is faster. `--compile-peer` adds
+torch.compile (max-autotune). On a CPU the rows of (A B) C are the bar (the intermediate is larger than its caches); the
+others want `--small`.
 """
 
 # pyright: reportMissingImports=false, reportUnknownMemberType=false
@@ -22,6 +25,7 @@ from tilewright import ops
 from tilewright.tools.suites import gpu_kernels
 
 CHAINS = ((16384, 4096, 64, 64), (16384, 4096, 128, 128), (8192, 8192, 128, 128))
+"""M, N, K, P of [M, K] [K, N] [N, P]: an intermediate of 64 Mi elements."""
 
 
 def back_to_back(a, b, c):
@@ -40,6 +44,10 @@ def norm_linear(x, weight, w):
     return G.rms_norm(x, weight) @ w
 
 
+def layer_norm_linear(x, weight, bias, w, b):
+    return G.layer_norm(x, weight, bias) @ w.T + b
+
+
 def embedding(ids, table, w):
     return table[ids] @ w
 
@@ -50,6 +58,11 @@ def torch_attention(q, k, v):
 
 def torch_norm_linear(x, weight, w):
     return torch.nn.functional.rms_norm(x, (x.shape[-1],), weight, 1e-6) @ w
+
+
+def torch_layer_norm_linear(x, weight, bias, w, b):
+    f = torch.nn.functional
+    return f.linear(f.layer_norm(x, (x.shape[-1],), weight, bias, 1e-5), w, b)
 
 
 def by_hand(a, b, c):
@@ -86,6 +99,8 @@ def cases(device, dtype, small):
     yield "gated", gated, (x, gate, up), lambda x, g, u: f.silu(x @ g) * (x @ u), {}
     w = rand(4096, 4096)
     yield "norm_linear", norm_linear, (x, rand(4096), w), torch_norm_linear, {}
+    arrays = (x, rand(4096), rand(4096), w, rand(4096))
+    yield "layer_norm_linear", layer_norm_linear, arrays, torch_layer_norm_linear, {}
     ids = torch.randint(0, 32000, (8192 // scale,), device=device, dtype=torch.int32)
     yield "embedding", embedding, (ids, rand(32000, 4096), w), lambda i, t, w: t[i] @ w, {}
 

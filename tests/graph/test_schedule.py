@@ -244,6 +244,16 @@ def test_a_chain_of_products_keeps_the_intermediate_in_registers():
     assert [a.step for a in task.axes if a.mapping == "block"] == [128]
 
 
+def test_products_of_one_operand_share_its_tiles():
+    """Two products of x: their sums fit side by side, and x is loaded once for both."""
+    x, w = G.array((4096, 4096), tw.bf16), G.array((4096, 11008), tw.bf16)
+    made = schedule(G.trace(lambda x, g, u: G.silu(x @ g) * (x @ u), x, w, w), "sm_90a").graph
+    (task,) = made.tasks
+    (loop,) = [n for n in task.nodes if isinstance(n, G.Task)]
+    loaded = [o.loads[0].access.buffer for o in loop.operations() if o.op == "copy"]
+    assert sorted(loaded) == ["g", "u", "x"]
+
+
 def test_few_programs_keep_tiles_that_cores_can_share():
     """64 programs of 128 rows leave half of the cores idle: the target shares one among two, and tiles stay large."""
     specs = [G.array(s, tw.bf16) for s in ((8192, 128), (128, 8192), (8192, 128))]

@@ -276,6 +276,7 @@ def cost(nest: Nest, tiling: Tiling, rates: Rates) -> Cost:
     work, flops = Work(), 0.0
     touched: dict[tuple[str, frozenset[str]], float] = {}
     widened: set[Access] = set()
+    panels: set[tuple[Access, tuple[str, ...]]] = set()
     for name, s in nest.statements.items():
         loops = tiling.loops(s.axes)
         count = prod(trips[a] for a in loops) * layers[name]
@@ -299,6 +300,13 @@ def cost(nest: Nest, tiling: Tiling, rates: Rates) -> Cost:
                     if core is not None:  # rounded, and brought to where the product wants it
                         work.near_bytes += count * tile_elements * 4
                     continue
+                if core is not None and (access, loops) in panels:
+                    # Products of one loop that take the same tile load it once.
+                    item = nest.graph.buffers[access.buffer].dtype.itemsize
+                    work.near_bytes -= count * tile_elements * item
+                    continue
+                if core is not None:
+                    panels.add((access, loops))
                 names = access.names & set(s.axes)
                 around = loops if names & reduced_loops else tiling.loops(tuple(names))
                 times = prod(trips[a] for a in around) * layers[name]
