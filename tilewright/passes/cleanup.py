@@ -13,6 +13,7 @@ from xdsl.dialects import gpu, scf
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from tilewright.passes import memory_objects
+from tilewright.passes.budget import poll
 
 
 def cleanup(function: gpu.FuncOp) -> None:
@@ -43,6 +44,7 @@ def eliminate_common(block: Block, known: list[dict[object, Operation]]) -> None
     mine: dict[object, Operation] = {}
     scopes = [*known, mine]
     for op in list(block.ops):
+        poll()
         if is_pure(op):
             key = (
                 type(op),

@@ -11,6 +11,7 @@ from xdsl.dialects import func, gpu
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
+from tilewright.passes.budget import poll
 
 
 class NewBody:
@@ -52,6 +53,7 @@ class NewBody:
     def put(self, new: Operation) -> Operation:
         """Appends an op."""
         assert self.op is not None
+        poll()
         new.location = self.op.location
         self.out.add_op(new)
         return new

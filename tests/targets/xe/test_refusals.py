@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+import tilewright as tw
 from tests.targets.xe import kernels
 from tests.targets.xe.conftest import build
 from tilewright.diagnostics import CompileError, ToolMissing, UnsupportedError
+from tilewright.dialects.text import parse_module
+from tilewright.passes import budget
+from tilewright.passes.kernel import kernel_of
 from tilewright.targets.base import CompileOptions, get_target
 from tilewright.targets.xe import offline, pipeline
+from tilewright.targets.xe.registers import TooManyRegisters, refuse_whole
+from tilewright.uarch import machine
+from tilewright.uarch.xe import XeMachine
 
 CASES = {
     "registers": (
@@ -95,8 +102,6 @@ def test_refused(name: str) -> None:
 
 
 def test_one_kernel() -> None:
-    from tilewright.dialects.text import parse_module
-
     module = parse_module("gpu.module @m {\n}", "empty.mlir")
     with pytest.raises(CompileError, match="this one has none"):
         get_target("xe").build(module, CompileOptions(target="xe"))
@@ -152,8 +157,86 @@ def test_what_a_loop_carries_is_refused_before_it_is_cut() -> None:
     assert caught.value.location is not None and caught.value.location.line == 10
 
 
-def test_an_order_of_the_program_has_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "BUDGET", 0.0)
-    with pytest.raises(UnsupportedError, match="operations of a subgroup stand between") as caught:
-        build(kernels.gemm(rows=64))
-    assert caught.value.location is not None
+def rows(count: int, length: int, read: str) -> str:
+    """Rows are summed up; then `%x`, what was summed up, or `%b`, the sums, less the sums."""
+    return f"""
+!tile = vector<{count}x{length}xf32>
+!desc = !xegpu.tensor_desc<{count}x{length}xf32>
+gpu.module @m {{ gpu.func @k(%a: memref<8x8192xf32>, %c: memref<8x8192xf32>) kernel
+    attributes {{tilewright.level = "subgroup"}} {{
+  %t = xegpu.create_nd_tdesc %a : memref<8x8192xf32> -> !desc
+  %u = xegpu.create_nd_tdesc %c : memref<8x8192xf32> -> !desc
+  %z = arith.constant dense<0.0> : vector<{count}xf32>
+  %x = xegpu.load_nd %t[0, 0] : !desc -> !tile
+  %r = vector.multi_reduction <add>, %x, %z [1] : !tile to vector<{count}xf32>
+  %s = vector.shape_cast %r : vector<{count}xf32> to vector<{count}x1xf32>
+  %b = vector.broadcast %s : vector<{count}x1xf32> to !tile
+  %y = arith.subf {read}, %b : !tile
+  xegpu.store_nd %y, %u[0, 0] : !tile, !desc
+  gpu.return }} }}
+"""
+
+
+def test_a_row_that_is_read_again_is_refused_before_it_is_cut() -> None:
+    with pytest.raises(
+        UnsupportedError, match=r"hold 512 registers of what is reduced here"
+    ) as caught:
+        build(rows(1, 8192, "%x"))
+    assert caught.value.location is not None and caught.value.location.line == 10
+    assert "x (vector<1x8192xf32>, line 9) 512: 2048 bytes of a lane" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("text", [rows(1, 8192, "%b"), rows(8, 1024, "%x")])
+def test_a_row_that_need_not_be_held(text: str) -> None:
+    """What is not read again, and rows of which one after the other fits, prove nothing."""
+    xe = machine("xe-pvc")
+    assert isinstance(xe, XeMachine)
+    refuse_whole(kernel_of(parse_module(text, "kernel.mlir")), xe)
+
+
+def test_attempts_end_where_subgroups_get_more_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise TooManyRegisters("too many")
+
+    monkeypatch.setattr(pipeline, "choose_mode", refused)
+    monkeypatch.setattr(pipeline, "GROWS", 0)
+    with pytest.raises(TooManyRegisters, match="too many") as caught:
+        unrolled.compile(tw.spec((16, 512), tw.f32), tw.spec((16, 64), tw.f32), target="xe-pvc")
+    assert "up to 4 subgroups were tried for this one" in str(caught.value.hint)
+
+
+@tw.kernel
+def unrolled(X, Y):  # pyright: ignore
+    total = tw.zeros((16, 64), tw.f32)
+    for n in tw.static_range(8):
+        total = total + tw.exp(tw.load_tile(tw.init_tile(X, [0, 64 * n], (16, 64))))
+    tw.store_tile(total, tw.init_tile(Y, [0, 0], (16, 64)))
+
+
+@pytest.mark.parametrize(
+    "slow", ["xegpu-propagate-layout", "xegpu-blocking", "xe-fold", "xe-order-by-demand"]
+)
+def test_a_compilation_has_a_budget(slow: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time runs out where a pass asks for it, in its loops; the refusal names the pass and what makes the program
+    large."""
+    clock, polls = 0.0, 0
+
+    def asked(self: budget.Budget) -> None:
+        nonlocal clock, polls
+        polls += slow in self.running
+        if polls > 1:
+            clock = 1e3
+            raise budget.OutOfTime
+
+    monkeypatch.setattr(budget, "thread_time", lambda: clock)
+    monkeypatch.setattr(budget.Budget, "check", asked)
+    with pytest.raises(
+        UnsupportedError, match=f"given up after 20 s, 1000 of them in {slow}: "
+    ) as caught:
+        unrolled.compile(tw.spec((16, 512), tw.f32), tw.spec((16, 64), tw.f32), target="xe-pvc")
+    assert (
+        caught.value.location is not None
+        and "total = total + " in caught.value.location.source_line
+    )
+    assert "8 times in the kernel" in str(caught.value.hint)
+    assert "this one is 16x64 of f32" in str(caught.value.hint)

@@ -11,6 +11,7 @@ import pytest
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ModuleOp
 
+import tilewright as tw
 from tests.targets.xe import kernels
 from tests.targets.xe.conftest import build
 from tilewright import reference
@@ -393,3 +394,20 @@ def test_fold(rng: np.random.Generator) -> None:
     a, out = rng.standard_normal((4, 16)).astype(np.float32), np.full(16, np.nan, np.float32)
     reference.run(module, (1, 1, 1), [a, out])
     np.testing.assert_array_equal(out, a[3])
+
+
+@tw.kernel
+def centred(X, Y):  # pyright: ignore
+    x = tw.load_tile(tw.init_tile(X, [0, 0], (2, 2048)))
+    tw.store_tile(x - tw.sum(x, 1) / 2048, tw.init_tile(Y, [0, 0], (2, 2048)))
+
+
+def test_subgroups_that_are_left_over_share_long_rows(rng: np.random.Generator) -> None:
+    """Two rows of 128 registers for eight subgroups: four hold a row, 32 registers each, and exchange their sums."""
+    x = rng.integers(-64, 64, (2, 2048)).astype(np.float32)
+    y = np.full_like(x, np.nan)
+    made = centred.compile(x, y, target="xe-pvc")
+    lanes = parse_module(made.ir["xegpu-lane"], "lanes.mlir")
+    assert pressure(kernel_of(lanes), pvc()).registers < 48
+    reference.run(lanes, (1, 1, 1), [x, y])
+    np.testing.assert_array_equal(y, x - x.sum(1, keepdims=True) / 2048)

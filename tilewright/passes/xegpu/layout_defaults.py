@@ -7,10 +7,10 @@ the most; other values are dealt so that a subgroup holds a few kilobytes.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from math import ceil, prod
+from math import ceil, inf, prod
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import VectorType
+from xdsl.dialects.builtin import IntegerAttr, VectorType
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.dialects import xegpu
@@ -27,6 +27,8 @@ ACCUMULATOR = 128
 row by row (no 2D blocks) and are packed in registers: then both forms of them live there too."""
 VALUE = 32
 """Registers that another value of one subgroup may fill."""
+ROW_REGISTERS = "tilewright.row_registers"
+"""Of a kernel: another number than VALUE for what is reduced, whose rows are cut only as far as it says."""
 LARGE_GRF_SUBGROUPS = 32
 
 
@@ -61,6 +63,15 @@ def choose_subgroups(kernel: Operation, machine: XeMachine) -> int:
     while power < wanted:
         power *= 2
     return min(power, most)
+
+
+def most_of_a_row(value: SSAValue, kernel: Operation, machine: XeMachine) -> int:
+    """Elements of a value that is reduced from which on a row is cut for the subgroups that are left over."""
+    stated = kernel.attributes.get(ROW_REGISTERS)
+    registers = stated.value.data if isinstance(stated, IntegerAttr) else VALUE
+    kind = value.type
+    assert isinstance(kind, VectorType)
+    return registers * machine.grf_bytes // bytes_of((1,), kind)
 
 
 def _accumulators(kernel: Operation, products: Sequence[xegpu.DpasOp]) -> int:
@@ -166,16 +177,17 @@ def _divisors(number: int) -> list[int]:
     return [d for d in range(1, number + 1) if number % d == 0]
 
 
-def spread(shape: Sequence[int], subgroups: int, whole: Collection[int] = ()) -> Distribution:
-    """A value dealt out along its outermost dimensions first, but for those in `whole`.
+def spread(
+    shape: Sequence[int], subgroups: int, whole: Collection[int] = (), most: float = inf
+) -> Distribution:
+    """A value dealt out along its outermost dimensions first, but for those in `whole`, which are cut last and only
+    while a part has more than `most` elements.
 
     Where subgroups are left over they share.
     """
     grid, part, left = [1] * len(shape), list(shape), subgroups
-    for dim in range(len(shape)):
-        if dim in whole:
-            continue
-        while left > 1:
+    for dim in sorted(range(len(shape)), key=lambda dim: dim in whole):
+        while left > 1 and (dim not in whole or prod(part) > most):
             factor = next(f for f in range(2, left + 1) if left % f == 0)
             if part[dim] % factor:
                 break

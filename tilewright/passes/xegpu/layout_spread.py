@@ -21,6 +21,7 @@ from tilewright.diagnostics import error_at
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.layout import Distribution
+from tilewright.passes.budget import poll
 from tilewright.passes.level import among
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.layout_defaults import bytes_of, spread
@@ -130,6 +131,7 @@ class Spread:
 
     def _follow(self) -> None:
         while self._queue:
+            poll()
             _, _, _, relation, value = heappop(self._queue)
             d = self.layouts[value]
             for other, derive, guess in self._sides(relation, value):

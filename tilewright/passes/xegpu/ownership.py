@@ -31,6 +31,7 @@ from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.xegpu.layouts import LayoutAttr, SliceAttr
 from tilewright.dialects.xegpu.types import element_bits
+from tilewright.passes.budget import poll
 from tilewright.passes.xegpu.lane_layouts import (
     bind,
     broadcast_source,
@@ -286,6 +287,7 @@ class OwnershipAnalysis:
                 pass
 
     def _relate(self, op: Operation) -> None:
+        poll()
         match op:
             case more.MultiReductionOp() if is_vector(op.dest):
                 dims = op.dims

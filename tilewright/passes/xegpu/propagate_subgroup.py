@@ -36,6 +36,7 @@ from tilewright.passes.xegpu.emit import Before, neutral
 from tilewright.passes.xegpu.layout_defaults import (
     bytes_of,
     choose_subgroups,
+    most_of_a_row,
     product_layout,
     reduced_dims,
     spread,
@@ -335,8 +336,9 @@ def _defaults(state: Spread, subgroups: int, machine: XeMachine) -> None:
             state.run()
     reductions = [op for op in state.kernel.walk() if isinstance(op, MultiReductionOp)]
     for op in sorted(reductions, key=lambda op: _rank(state)(op.source)):
-        shape = own.shape_of(op.source)
-        if state.give(op.source, spread(shape, among(op, subgroups), reduced_dims(op))):
+        most = most_of_a_row(op.source, state.kernel, machine)
+        d = spread(own.shape_of(op.source), among(op, subgroups), reduced_dims(op), most)
+        if state.give(op.source, d):
             state.run()
     for value in sorted(_open_values(state), key=_rank(state)):
         op = value.owner if isinstance(value.owner, Operation) else value.owner.parent_op()

@@ -1,14 +1,20 @@
-"""What a kernel that does not fit into registers could be: the workgroup tile whose accumulators do."""
+"""What a kernel that does not fit into registers could be: the workgroup tile whose accumulators do; and what makes a
+program too large to be compiled."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from math import prod
 
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import VectorType
+from xdsl.dialects.builtin import UnknownLoc, VectorType
+from xdsl.ir import Attribute
 
+from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at, location_of
 from tilewright.dialects import xegpu, xetile
 from tilewright.dialects.xegpu.types import element_bits
+from tilewright.passes.budget import Budget
 from tilewright.passes.xegpu.layout_defaults import ACCUMULATOR
 from tilewright.uarch.xe import XeMachine
 
@@ -44,4 +50,62 @@ def fitting_tile(kernel: gpu.FuncOp, machine: XeMachine, subgroups: int) -> str 
         f"{rows}x{columns} of {kind.element_type} are {size // 1024} KiB in registers; {int(limit)} subgroups with "
         f"{ACCUMULATOR} of their registers of {machine.grf_bytes} bytes hold {room // 1024} KiB: "
         f"a workgroup tile of {shape[0]}x{shape[1]} fits"
+    )
+
+
+_NAMES = {"scf.for": "what the loop carries", "scf.if": "what the branch gives"}
+
+
+def holders(
+    given: gpu.FuncOp, held: Sequence[tuple[Attribute, int]], lanes: int, machine: XeMachine
+) -> str | None:
+    """What fills the registers: names and tiles of the program as it was written, registers, bytes of a lane.
+
+    `held`: places of the program and bytes of a subgroup. None where the program shows none of them.
+    """
+    said: list[str] = []
+    for place, size in held:
+        made = [r for op in given.walk() if op.location == place for r in op.results]
+        tiles = [r for r in made if isinstance(r.type, VectorType)]
+        if not tiles or size < machine.grf_bytes:
+            continue
+        tile = max(tiles, key=lambda r: prod(r.type.get_shape()))  # pyright: ignore
+        where, made_by = location_of(place), tile.owner.name  # pyright: ignore
+        name = tile.name_hint or _NAMES.get(made_by, made_by)
+        line = f", line {where.line}" if where is not None else ""
+        registers = size // machine.grf_bytes
+        lane = registers * machine.grf_bytes // lanes
+        said.append(f"{name} ({tile.type}{line}) {registers}: {lane} bytes of a lane")
+    return f"registers hold {', '.join(said)}" if said else None
+
+
+UNROLLED = 4
+"""Times that one expression of a program stands in its kernel, from which on it was written so by unrolling."""
+
+
+def out_of_time(budget: Budget, reached: gpu.FuncOp, given: gpu.FuncOp) -> TilewrightError:
+    """The refusal of a program on which the passes have used up their time: where most of its operations come from,
+    and the pass that took longest. `reached`: how far it was lowered; `given`: as it was written."""
+    slowest, seconds = max(budget.spent.items(), key=lambda each: each[1])
+    places = Counter(
+        op.location for op in reached.walk() if not isinstance(op.location, UnknownLoc)
+    )
+    total = sum(1 for _ in reached.walk())
+    place, count = next(iter(places.most_common(1)), (reached.location, total))
+    written = [op for op in given.walk() if op.location == place]
+    tiles = [r.type for op in written for r in op.results if isinstance(r.type, VectorType)]
+    tile = max(tiles, key=lambda kind: prod(kind.get_shape()), default=None)
+    times = max(Counter(op.name for op in written).values(), default=1)
+    smaller = "a smaller tile has fewer"
+    if tile is not None:
+        smaller = (
+            f"{smaller}: this one is {'x'.join(map(str, tile.get_shape()))} of {tile.element_type}"
+        )
+    loop = f"the line stands {times} times in the kernel: a loop that is not unrolled (range in place of static_range)"
+    return error_at(
+        next((op for op in reached.walk() if op.location == place), reached),
+        f"compiling was given up after {budget.seconds:.0f} s, {seconds:.0f} of them in {slowest}: {count} of {total} "
+        "operations of a subgroup come from here",
+        hint=f"{loop} says it once; {smaller}" if times >= UNROLLED else smaller,
+        kind=UnsupportedError,
     )

@@ -24,6 +24,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.scf import constant_integer
+from tilewright.passes.budget import poll
 from tilewright.passes.xegpu.facts import bounds
 from tilewright.passes.xegpu.picks import dense
 
@@ -68,6 +69,7 @@ def fold(kernel: gpu.FuncOp) -> bool:
     """Folds index arithmetic, comparisons and masks of a kernel; True where there was something."""
     changed = False
     for op in list(kernel.walk()):
+        poll()
         if isinstance(op, memref.DimOp | memref.ExtractStridedMetaDataOp):
             changed |= _extents(op)
             continue

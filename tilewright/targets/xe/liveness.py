@@ -15,6 +15,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerType, MemRefType, VectorType
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
+from tilewright.passes.budget import poll
 from tilewright.targets.xe.building import bits_of, count_of, element_of
 
 VIEWS = (
@@ -141,6 +142,7 @@ class Liveness:
         live = self.sized(after)
         total = self.total(live)
         for op in reversed(list(block.ops)):
+            poll()
             results = self.sized(op.results)
             total += self.total(results - live)
             live |= results

@@ -10,17 +10,22 @@ its own bytes only, index arithmetic of a lane nothing (it is done again where i
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
 
-from xdsl.dialects import gpu, scf
-from xdsl.dialects.builtin import AnyFloat, IntegerType, VectorType, i1
-from xdsl.ir import Operation
+from xdsl.dialects import arith, gpu, scf, vector
+from xdsl.dialects.builtin import AnyFloat, IntegerType, UnknownLoc, VectorType, i1
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.targets.xe.building import bits_of
 from tilewright.targets.xe.forms import LARGE, SMALL
 from tilewright.targets.xe.liveness import Liveness
 from tilewright.targets.xe.lower import integer
+from tilewright.uarch.base import Limit
 from tilewright.uarch.xe import XeMachine
 
 RESERVE = 16
@@ -30,6 +35,10 @@ APART = 8
 """One register in so many is lost where arithmetic holds components one by one: the holes between them are too short
 for products. Found by compiling: 200 registers, 152 of them apart, fit into 256; 224 with 176 did not."""
 
+SMALLER = (
+    "give a subgroup a smaller tile: smaller sg_data, more subgroups, or a smaller workgroup tile"
+)
+
 SEEN = 160
 """Registers of 256 from which on kernels whose order is not the program's, or whose lanes load single elements, were
 seen to spill though the count fits. Kernels of block loads and products in the order of the program were not."""
@@ -37,6 +46,9 @@ seen to spill though the count fits. Kernels of block loads and products in the 
 
 class TooManyRegisters(UnsupportedError):
     """A kernel whose subgroups hold more than the registers of a thread."""
+
+    held: Sequence[tuple[Attribute, int]] = ()
+    """Places of the program, and bytes of a subgroup that what is made there takes at the fullest point; most first."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +65,8 @@ class Pressure:
     """Registers that addresses of a loop's scattered loads may take besides, with which the mode is chosen."""
     kept: int = 0
     """Those of them that compilers keep over the loop: not of ragged blocks."""
+    held: tuple[tuple[Attribute, int], ...] = ()
+    """Of `TooManyRegisters`."""
 
     @property
     def reserve(self) -> int:
@@ -71,10 +85,12 @@ def pressure(kernel: gpu.FuncOp, machine: XeMachine) -> Pressure:
     block = kernel.body.blocks[0]
     liveness = Liveness(block, lanes)
     liveness.scan(block, set())
-    groups: dict[str, int] = {}
+    groups: Counter[str] = Counter()
+    places: Counter[Attribute] = Counter()
     for value in liveness.live:
-        groups[str(value.type)] = groups.get(str(value.type), 0) + liveness.size(value)
-    largest = sorted(groups.items(), key=lambda item: -item[1])[:3]
+        groups[str(value.type)] += liveness.size(value)
+        places[_place(value)] += liveness.size(value)
+    largest = groups.most_common(3)
     size = machine.grf_bytes
     return Pressure(
         -(-liveness.best // size),
@@ -83,7 +99,19 @@ def pressure(kernel: gpu.FuncOp, machine: XeMachine) -> Pressure:
         sum(liveness.size(v) for v in liveness.live if liveness.is_apart(v)) // size,
         _addresses(kernel) * lanes * 4 // size,
         _addresses(kernel, kept=True) * lanes * 4 // size,
+        tuple(places.most_common(3)),
     )
+
+
+def _place(value: SSAValue) -> Attribute:
+    """Where the program makes a value; of what a loop carries, where its first value is made."""
+    while isinstance(value, BlockArgument):
+        loop = value.block.parent_op()
+        if not isinstance(loop, scf.ForOp) or value.index == 0:
+            return loop.location if loop is not None else UnknownLoc()
+        value = loop.iter_args[value.index - 1]
+    assert isinstance(value.owner, Operation)
+    return value.owner.location
 
 
 def _addresses(kernel: gpu.FuncOp, *, kept: bool = False) -> int:
@@ -122,32 +150,96 @@ def risk(found: Pressure, mode: int, natural: int) -> str | None:
     )
 
 
-def refuse_carried(kernel: gpu.FuncOp, machine: XeMachine) -> None:
-    """Refuses a subgroup's program whose loop alone carries more than a thread has registers for: no order of it and
-    no smaller pieces change that, and to find them takes minutes."""
-    for loop in kernel.walk():
-        if not isinstance(loop, scf.ForOp):
+def refuse_whole(kernel: gpu.FuncOp, machine: XeMachine) -> None:
+    """Refuses a subgroup's program that must hold more than a thread has registers for, whatever its order and however
+    small its pieces, before these are made: what a loop carries, and what is read again behind the reduction of all of
+    it."""
+    for op in kernel.walk():
+        if isinstance(op, scf.ForOp):
+            held, what = (
+                [(v, _bytes(v)) for v in op.iter_args],
+                "carry {} registers through this loop",
+            )
+        elif isinstance(op, MultiReductionOp):
+            held, what = (
+                _read_again(op),
+                "hold {} registers of what is reduced here and read again behind",
+            )
+        else:
             continue
-        held = [
-            (
-                a.type,
-                a.type.element_count() * bits_of(a.type.element_type) // 8 // machine.grf_bytes,
-            )
-            for a in loop.iter_args
-            if isinstance(a.type, VectorType)
-            and isinstance(a.type.element_type, AnyFloat | IntegerType)
-            and a.type.element_type != i1
-        ]
-        need = sum(registers for _, registers in held)
-        if need > LARGE:
-            kind, most = max(held, key=lambda each: each[1])
-            raise error_at(
-                loop,
-                f"a subgroup would carry {need} registers through this loop, {most} of them in one {kind}; "
-                f"{machine.name} has {LARGE}",
-                hint="give a subgroup a smaller tile: smaller sg_data, more subgroups, or a smaller workgroup tile",
-                kind=TooManyRegisters,
-            )
+        need = sum(size for _, size in held) // machine.grf_bytes
+        if need <= LARGE:
+            continue
+        value, most = max(held, key=lambda each: each[1])
+        error = error_at(
+            op,
+            f"a subgroup would {what.format(need)}, {most // machine.grf_bytes} of them in one {value.type}; "
+            f"{machine.name} has {LARGE}",
+            hint=SMALLER,
+            kind=TooManyRegisters,
+        )
+        assert isinstance(error, TooManyRegisters)
+        error.held = Counter({_place(v): size for v, size in held}).most_common(3)
+        raise error
+
+
+def _bytes(value: SSAValue) -> int:
+    """Of a subgroup; numbers, masks and indices, which may be made again, are nothing."""
+    kind = value.type
+    if not isinstance(kind, VectorType) or not isinstance(
+        kind.element_type, AnyFloat | IntegerType
+    ):
+        return 0
+    return 0 if kind.element_type == i1 else kind.element_count() * bits_of(kind.element_type) // 8
+
+
+def _read_again(op: MultiReductionOp) -> list[tuple[SSAValue, int]]:
+    """What a reduction of rows waits for and what waits for the reduction reads: values of the same block and shape,
+    and the bytes of one row. What is widened from another value counts as that one, repeated numbers not at all."""
+    source = op.source.type
+    assert isinstance(source, VectorType)
+    after = _reach(op.results, lambda v: [r for use in v.uses for r in use.operation.results])
+    before = _reach([op.source], lambda v: _operands(v, op.parent_block()))
+    rows = prod(n for dim, n in enumerate(source.get_shape()) if dim not in op.dims)
+    held: list[tuple[SSAValue, int]] = []
+    for value in before:
+        owner, kind = value.owner, value.type
+        if not isinstance(kind, VectorType) or kind.get_shape() != source.get_shape():
+            continue
+        if isinstance(owner, vector.BroadcastOp | arith.ConstantOp):
+            continue
+        again = (use.operation for use in value.uses)  # behind the reduction, if they read of it
+        if any(each in after for user in again for each in user.operands):
+            narrow = owner.operands[0] if isinstance(owner, arith.ExtFOp) else value
+            held.append((value, min(_bytes(value), _bytes(narrow)) // rows))
+    return held
+
+
+def _operands(value: SSAValue, block: Block | None) -> Sequence[SSAValue]:
+    owner = value.owner
+    return owner.operands if isinstance(owner, Operation) and owner.parent is block else ()
+
+
+def _reach(
+    values: Iterable[SSAValue], step: Callable[[SSAValue], Sequence[SSAValue]]
+) -> dict[SSAValue, None]:
+    """The values, and all that step after step leads to."""
+    found = dict.fromkeys(values)
+    work = list(found)
+    while work:
+        new = [v for v in step(work.pop()) if v not in found]
+        found.update(dict.fromkeys(new))
+        work.extend(new)
+    return found
+
+
+def _more(need: int, asked: int, crowd: Limit | None) -> str:
+    """What to change for a mode with more registers, where that has enough."""
+    if need <= LARGE and crowd is not None:
+        return f"workgroups of at most {crowd.most} subgroups may have {LARGE} registers a thread; or {SMALLER}"
+    if need <= LARGE and asked == SMALL:
+        return f"without tilewright.grf = {SMALL} a thread has {LARGE}; or {SMALLER}"
+    return SMALLER
 
 
 def choose_mode(kernel: gpu.FuncOp, machine: XeMachine, before: int = 0) -> tuple[int, Pressure]:
@@ -180,10 +272,13 @@ def choose_mode(kernel: gpu.FuncOp, machine: XeMachine, before: int = 0) -> tupl
     parts = ", ".join(f"{n} of {name}" for name, n in found.largest)
     why = f" with {subgroups} subgroups in a workgroup" if crowded and mode == SMALL else ""
     product = next((op for op in kernel.walk() if op.name == "xegpu.dpas"), found.op)
-    raise error_at(
+    error = error_at(
         product or kernel,
         f"a subgroup would need {need} registers here ({parts}, {found.reserve} for addresses and moves), "
         f"{machine.name} has {mode}{why}: it would spill",
-        hint="give a subgroup a smaller tile: smaller sg_data, more subgroups, or a smaller workgroup tile",
+        hint=_more(need, asked, large if crowded else None),
         kind=TooManyRegisters,
     )
+    assert isinstance(error, TooManyRegisters)
+    error.held = found.held
+    raise error

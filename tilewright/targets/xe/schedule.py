@@ -16,14 +16,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
-from math import inf
-from time import process_time
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Block, Operation, SSAValue
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.passes.budget import poll
 from tilewright.targets.xe.building import bits_of, element_of
 from tilewright.targets.xe.liveness import VIEWS, Liveness
 from tilewright.targets.xe.moves import READS, Moves, stores
@@ -42,20 +40,14 @@ _PARTS = (
 
 Rank = tuple[int, ...]
 
-BUDGET = 20.0
-"""Seconds of processor time that orders may take in one compilation."""
 
-
-def order_by_demand(kernel: gpu.FuncOp, lanes: int, until: float = inf) -> None:
-    """Reorders a kernel for subgroups of `lanes` lanes (see the module).
-
-    UnsupportedError where the process has used `until` seconds of processor time before it is done.
-    """
+def order_by_demand(kernel: gpu.FuncOp, lanes: int) -> None:
+    """Reorders a kernel for subgroups of `lanes` lanes (see the module)."""
     liveness, moves = Liveness(kernel.body.blocks[0], lanes), Moves(kernel)
     for block in list(_blocks(kernel)):
         positions = {op: i for i, op in enumerate(block.ops)}
         for stretch in list(_stretches(block, moves)):
-            _Stretch(stretch, positions, liveness, until).reorder()
+            _Stretch(stretch, positions, liveness).reorder()
 
 
 def _blocks(op: Operation) -> Iterator[Block]:
@@ -113,9 +105,8 @@ class _Stretch:
         ops: Sequence[Operation],
         positions: dict[Operation, int],
         liveness: Liveness,
-        until: float,
     ):
-        self.ops, self.positions, self.liveness, self.until = ops, positions, liveness, until
+        self.ops, self.positions, self.liveness = ops, positions, liveness
         self.order: list[Operation] = []
         self.done: set[Operation] = set()
         self.made_at: dict[SSAValue, int] = {}
@@ -319,14 +310,7 @@ class _Stretch:
 
         self._enter(freed([op for op in self.ops if not missing[op]]))
         while self.rank:
-            if process_time() > self.until:
-                raise error_at(
-                    self.ops[0],
-                    f"an order in which registers might suffice was looked for for {BUDGET:.0f} s: {len(self.ops)} "
-                    "operations of a subgroup stand between two barriers or loops here",
-                    hint="a smaller tile along the dimension that no loop goes through gives a subgroup fewer",
-                    kind=UnsupportedError,
-                )
+            poll()
             best = self._best()
             self._take(best)
             self._enter(freed(list(released(best))))
