@@ -37,7 +37,7 @@ BELOW: dict[str, set[str]] = {
     # Front ends and the launcher know a target by its protocol only; arrays of a GPU are described by its driver.
     "lang": {"dialects", "runtime", "targets"},
     # A graph becomes text of the tile language, which the kernel machinery compiles; costs come from the planner.
-    "graph": {"lang", "passes", "runtime", "targets", "tilewright", "uarch"},
+    "graph": {"dialects", "lang", "passes", "runtime", "targets", "tilewright", "uarch"},
     "runtime": {"codegen", "dialects", "passes", "reference", "targets"},
     "targets": {"codegen", "dialects", "layout", "passes", "reference", "runtime", "uarch"},
     "ops": {"runtime", "targets", "tilewright"},

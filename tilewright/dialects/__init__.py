@@ -20,6 +20,7 @@ OWN_DIALECTS: dict[str, str] = {
     "xetile": "tilewright.dialects.xetile",
     "xegpu": "tilewright.dialects.xegpu",
     "stage": "tilewright.dialects.stage",
+    "tgraph": "tilewright.dialects.tgraph",
     "tw": "tilewright.dialects.tw",
     "mach": "tilewright.dialects.mach",
 }

@@ -25,6 +25,7 @@ from tilewright.graph.functions import (
     windows,
 )
 from tilewright.graph.macro import macro_kernel
+from tilewright.graph.mlir import parse_mlir
 from tilewright.graph.nodes import (
     Access,
     Axis,
@@ -72,6 +73,7 @@ __all__ = [
     "macro_kernel",
     "matmul",
     "parse_graph",
+    "parse_mlir",
     "relu",
     "rms_norm",
     "rsqrt",

@@ -317,6 +317,12 @@ class TiledGraph:
         with open(path, "w", encoding="utf-8") as file:
             file.write(self._repr_svg_())
 
+    def mlir(self, *, generic: bool = False) -> str:
+        """The graph as MLIR, in the `tgraph` dialect; `tw.graph.parse_mlir` reads it. `generic`: for other tools."""
+        from tilewright.graph.mlir import print_mlir
+
+        return print_mlir(self, generic=generic)
+
     def save(self, path: str) -> None:
         """Writes the text form to a file."""
         with open(path, "w", encoding="utf-8") as file:
