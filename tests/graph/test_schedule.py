@@ -254,6 +254,30 @@ def test_products_of_one_operand_share_its_tiles():
     assert sorted(loaded) == ["g", "u", "x"]
 
 
+def test_what_products_make_is_put_together_at_their_end():
+    """A gated MLP: the gate belongs to the kernel of the first two products, so that the third reads one array."""
+    x, w, down = (G.array(s, tw.bf16) for s in ((4096, 4096), (4096, 11008), (11008, 4096)))
+    made = schedule(G.trace(gated, x, w, w, down), "sm_90a")
+    kernels = [[o.op for o in task.operations()] for task in made.graph.tasks]
+    assert [ops.count("mma") for ops in kernels] == [2, 1]
+    assert "sigmoid" in kernels[0] and "sigmoid" not in kernels[1]
+
+
+def test_each_sum_keeps_its_factors_or_lets_them_go():
+    """In one graph: the softmax of attention leaves the sum that it is in, the factor of a norm before it does not."""
+
+    def block(x, g, w, q, k, v):
+        return G.softmax((q @ k.T) * 0.1) @ v, G.rms_norm(x, g) @ w
+
+    long, wide = G.array((4096, 128), tw.bf16), G.array((4096, 4096), tw.bf16)
+    gain = G.array((4096,), tw.bf16)
+    made = schedule(G.trace(block, wide, gain, wide, long, long, long), "sm_90a")
+    kept = {n for k in made.kernels for n in k.tasks}
+    (attention,) = (k for k in made.kernels if len(k.tiling.cores) == 2)
+    assert any("part" in n for n in attention.tasks)
+    assert not any("part" in n for n in kept - set(attention.tasks))
+
+
 def test_few_programs_keep_tiles_that_cores_can_share():
     """64 programs of 128 rows leave half of the cores idle: the target shares one among two, and tiles stay large."""
     specs = [G.array(s, tw.bf16) for s in ((8192, 128), (128, 8192), (8192, 128))]

@@ -150,22 +150,33 @@ class _Factor:
     operand: TiledEdge
 
 
-def distribute(graph: TiledGraph) -> TiledGraph:
-    """The graph with factors moved out of sums by the first rule. Statements that nothing needs are left out."""
-    return _Distribute(graph).run()
+@dataclass(frozen=True)
+class Distributed:
+    """A graph whose sums have let factors out, without Tasks that nothing needs."""
+
+    graph: TiledGraph
+    moved: Mapping[str, tuple[str, ...]]
+    """For each of those sums: what is summed now, and the factors."""
+
+
+def distribute(graph: TiledGraph, held: frozenset[str] = frozenset()) -> Distributed:
+    """Moves factors out of sums by the rule of distribution; the sums in ``held`` keep theirs."""
+    return _Distribute(graph, held).run()
 
 
 class _Distribute:
-    def __init__(self, graph: TiledGraph):
+    def __init__(self, graph: TiledGraph, held: frozenset[str]):
+        self.held = held
+        self.moved: dict[str, tuple[str, ...]] = {}
         self.graph = TiledGraph(graph.name, graph.symbols, dict(graph.buffers), [], graph.results)
         self.tasks = {t.nodes[0].store.access.buffer: t for t in graph.tasks}  # pyright: ignore
         self.heavy: set[str] = set()
 
-    def run(self) -> TiledGraph:
+    def run(self) -> Distributed:
         for name in list(self.tasks):
             self.visit(name)
         self.graph.tasks = list(self.tasks.values())
-        return self.graph.needed()
+        return Distributed(self.graph.needed(), self.moved)
 
     def visit(self, name: str) -> None:
         task = self.tasks[name]
@@ -175,7 +186,7 @@ class _Distribute:
             self.heavy.add(name)
         if not reduced or operation.store.combine != "add" or not _is_float(self.graph, name):
             return
-        if operation.op not in ("mma", "copy", "mul"):
+        if operation.op not in ("mma", "copy", "mul") or name in self.held:
             return
         factors: list[_Factor] = []
         operands: list[Operand] = []
@@ -235,6 +246,7 @@ class _Distribute:
             Task(core, task.axes, [replace(operation, operands=operands, store=store)]), name
         )
         self.heavy.add(core)
+        self.moved[name] = (core, *(f.operand.access.buffer for f in factors))
         kept = tuple(a for a in task.axes if a.name not in _reduced(task))
         at = TiledEdge("load", store.access)
         for number, factor in enumerate(factors):

@@ -8,6 +8,7 @@ A Buffer that is fused away is never in global memory; each reader may compute i
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 
 from tilewright.diagnostics import UnsupportedError
 from tilewright.graph.algebra import base_two, distribute, gather_first
@@ -56,12 +57,26 @@ def schedule(
     """
     if any(axis.mapping != "each" for task in graph.tasks for axis in task.axes):
         return Schedule(graph, [], 0.0)
-    # A factor that has left its sum lets more be fused; where nothing comes of that, it would be one more array.
-    plain = gather_first(base_two(graph.needed()))
-    moved = distribute(plain)
     rates = rates or rates_of(target or "cpu")
-    forms = [moved] if not fuse or str(moved) == str(plain) else [moved, plain]
-    return min((_Fusion(g, rates).run(fuse) for g in forms), key=lambda s: s.seconds)
+    plain = gather_first(base_two(graph.needed()))
+    # A factor that has left its sum lets more be fused; one that is made in another kernel then would be one more array
+    # in memory: such a sum keeps it.
+    held: frozenset[str] = frozenset()
+    best: Schedule | None = None
+    while True:
+        found = distribute(plain, held)
+        made = _Fusion(found.graph, rates).run(fuse)
+        if best is None or made.seconds < best.seconds:
+            best = made
+        kernels = {name: i for i, kernel in enumerate(made.kernels) for name in kernel.tasks}
+        apart = {
+            name
+            for name, (core, *factors) in found.moved.items()
+            if core in kernels and any(kernels.get(f) != kernels[core] for f in factors)
+        }
+        if not fuse or not apart:
+            return best
+        held |= apart
 
 
 class _Fusion:
@@ -116,7 +131,39 @@ class _Fusion:
                 consumer = next(g for g in groups if reader in g)
                 if producer is not consumer:
                     groups = self.try_fuse([producer, consumer], groups, name)
+        for group in list(groups):
+            groups = self.hand_over(group, groups)
         return groups
+
+    def hand_over(self, group: set[str], groups: list[set[str]]) -> list[set[str]]:
+        """The groups with what stands before a product given to the kernels that it comes from, if that is faster.
+
+        What several products make is better put together at their end than at the start of the next.
+        """
+        if group not in groups:
+            return groups
+        before: set[str] = set()
+        for name in sorted(group, key=self.order.__getitem__):
+            inner = _sources(self.graph, self.tasks[name]) & group
+            if not self.is_product(name) and inner <= before:
+                before.add(name)
+        sources = {s for n in before for s in _sources(self.graph, self.tasks[n])}
+        makers = [g for g in groups if g is not group and g & sources]
+        if not before or before == group or not makers:
+            return groups
+        given, left = before.union(*makers), group - before
+        others = [g for g in groups if g is not group and g not in makers]
+        after = [*others, given, left]
+        if self.is_cyclic(given, [*others, left]) or self.is_cyclic(left, [*others, given]):
+            return groups
+        found = [self.kernel(g, after) for g in (given, left)]
+        old = [self.kernel(g, groups) for g in (group, *makers)]
+        time = sum(k.cost.seconds if isinstance(k, Kernel) else inf for k in found)
+        return after if time < sum(k.cost.seconds for k in old if isinstance(k, Kernel)) else groups
+
+    def is_product(self, name: str) -> bool:
+        operation = self.tasks[name].nodes[0]
+        return isinstance(operation, Operation) and operation.op == "mma"
 
     def cone(self, name: str, products: int, groups: list[set[str]]) -> list[set[str]]:
         """The groups that a Task needs, through up to so many products in a row."""
@@ -124,9 +171,7 @@ class _Fusion:
         for each in reversed(self.tasks):
             users = [depth[r] for r in self.readers[each] if r in depth]
             if each == name or users:
-                operation = self.tasks[each].nodes[0]
-                is_product = isinstance(operation, Operation) and operation.op == "mma"
-                reached = max(users, default=0) + is_product
+                reached = max(users, default=0) + self.is_product(each)
                 if reached <= products and not (users and self.graph.buffers[each].zeroed):
                     depth[each] = reached
         found = [g for g in groups if not g.isdisjoint(depth)]

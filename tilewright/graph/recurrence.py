@@ -86,7 +86,7 @@ def scan_kernel(graph: TiledGraph, scan: Scan, outputs: Sequence[str], rates: Ra
     kernel cannot do it.
     """
     step, following = _step(graph, scan, outputs)
-    step = distribute(step)
+    step = distribute(step).graph
     tasks = {task.name: task for task in step.tasks}
     nest = nest_of(
         step, step.tasks, [*outputs, *following.values()], {n: s for s, n in following.items()}
