@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import html
+import itertools
+import shutil
+import subprocess
 import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
 
 import tilewright as tw
 from tilewright import graph as G
+from tilewright.graph.nodes import Task
+from tilewright.graph.text import print_access, print_operand
+from tilewright.tools.cli import main
 
+from .test_examples import NAMES, example
 from .test_text import SCHEDULED
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -45,8 +56,6 @@ def test_a_traced_graph_is_drawn_in_a_notebook():
 
 
 def test_the_command_line_shows_a_saved_graph(tmp_path, capsys):
-    from tilewright.tools.cli import main
-
     path = tmp_path / "two.tgraph"
     G.parse_graph(SCHEDULED).save(str(path))
     assert main(["show", str(path)]) == 0
@@ -58,3 +67,69 @@ def test_the_command_line_shows_a_saved_graph(tmp_path, capsys):
     path.write_text(SCHEDULED.replace("mma(a, B", "mma(a, E"))
     assert main(["show", str(path)]) == 1
     assert "no Buffer is called E" in capsys.readouterr().err
+
+
+def tasks_of(nodes):
+    for node in nodes:
+        if isinstance(node, Task):
+            yield node
+            yield from tasks_of(node.nodes)
+
+
+def labels(graph):
+    """What must be readable in a picture: Buffers, Operations with their operands, and the edges to global memory."""
+    for b in graph.buffers.values():
+        if b.level == "global":
+            yield f"{b.name}: {b.dtype}[{', '.join(map(str, b.shape))}]"
+    for operation in graph.operations():
+        yield from (print_operand(graph, o) for o in operation.operands)
+        for edge in operation.edges:
+            text = print_access(graph, edge.access)
+            kept = graph.buffers[edge.access.buffer].level == "global"
+            yield f"{edge.direction} {text}" if kept else text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_node_level_and_edge_of_an_example_is_drawn_apart(name):
+    """Boxes are nested or apart: of two that meet one holds the other whole."""
+    graph = example(name).graph()
+    root = ET.fromstring(graph._repr_svg_())
+    written = "\n".join(root.itertext())
+    assert [label for label in labels(graph) if label not in written] == []
+    drawn = titles(root, "rect")
+    tasks = [t.name for t in tasks_of(graph.tasks)]
+    assert sorted(t[5:] for t in drawn if t.startswith("Task ")) == sorted(tasks)
+    levels = {graph.buffers[o.store.access.buffer].level for o in graph.operations()}
+    assert {f"to {level}" for level in levels} <= set(drawn)
+    boxes = [[float(r.attrib[k]) for k in ("x", "y", "width", "height")] for r in root.iter(SVG + "rect")]  # fmt: skip
+    spans = [(x, y, x + width, y + height) for x, y, width, height in boxes]
+    for a, b in itertools.combinations(spans, 2):
+        apart = a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]
+        assert apart or holds(a, b) or holds(b, a), (a, b)
+    page = (0.0, 0.0, float(root.attrib["width"]), float(root.attrib["height"]))
+    assert all(holds(page, span) for span in spans)
+
+
+def holds(outer, inner):
+    return (
+        outer[0] <= inner[0]
+        and outer[1] <= inner[1]
+        and inner[2] <= outer[2]
+        and inner[3] <= outer[3]
+    )
+
+
+def test_a_browser_shows_a_graph(tmp_path):
+    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
+    browser = next(filter(None, map(shutil.which, names)), None)
+    if browser is None:
+        pytest.skip("there is no Chromium")
+    graph = tmp_path / "two.tgraph"
+    G.parse_graph(SCHEDULED).save(str(graph))
+    page = tmp_path / "two.html"
+    assert main(["show", str(graph), "-o", str(page)]) == 0
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", page.as_uri()]
+    made = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=Path(tmp_path))
+    shown = html.unescape(made.stdout)
+    assert made.returncode == 0 and "<rect" in shown and "</html>" in shown
+    assert all(label in shown for label in labels(G.parse_graph(SCHEDULED)))
