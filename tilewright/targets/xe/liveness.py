@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import IntegerType, MemRefType, VectorType
+from xdsl.dialects.builtin import MemRefType, VectorType, i1
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tilewright.passes.budget import poll
@@ -104,7 +104,7 @@ class Liveness:
         if type.name.startswith("xegpu.") or type.name == "none":
             return 0
         element = element_of(type)
-        if element == IntegerType(1):
+        if element == i1:
             return FLAG_BYTES * count_of(type)
         try:
             bits = bits_of(element)
