@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,9 @@ import pytest
 from tests.draws import fresh_rng, fresh_seed
 from tilewright import graph as G
 from tilewright.diagnostics import TilewrightError
+from tilewright.graph.compiled import CompiledGraph
+from tilewright.graph.sections import schedule
+from tilewright.targets.base import rates_of
 
 EXAMPLES = int(os.environ.get("TILEWRIGHT_GRAPH_EXAMPLES", "6"))
 """Random expressions that are tried; each compiles its kernels."""
@@ -52,6 +56,21 @@ def expression(seed, count):
     return function
 
 
+class Drawn(CompiledGraph):
+    """For a machine drawn at random: room for little or much, launches that cost much or little."""
+
+    def __init__(self, graph, draw):
+        super().__init__(graph, {})
+        room = draw.choice((256, 512, 1024, 1 << 18)) * 4
+        launch = draw.choice((1e-2, 5e-6))
+        self.rates = replace(
+            rates_of("cpu"), accumulator_bytes=4 * room, value_bytes=room, launch_seconds=launch
+        )
+
+    def _scheduled(self, sizes):
+        return schedule(self.graph.bound(sizes), "cpu", True, self.rates)
+
+
 @pytest.mark.parametrize("number", range(EXAMPLES))
 def test_random_expressions(number):
     seed = fresh_seed()
@@ -62,13 +81,13 @@ def test_random_expressions(number):
     function = expression(seed, draw.randrange(2, 12))
     want = function(*(x.astype(np.float64) for x in arrays))
     try:
-        run = G.trace(function, *arrays).compile()
-        got = run(*arrays)
+        got = Drawn(G.trace(function, *arrays), draw)(*arrays)
     except TilewrightError as refused:
         assert len(str(refused)) > 40, "a reason is given"
+        assert "<tilewright graph" not in str(refused), "the reason is the graph's, not the text's"
         return
     for x, y in zip(got, want, strict=True):
-        assert np.linalg.norm(x - y) <= 1e-4 * max(np.linalg.norm(y), 1e-3 * y.size**0.5)
+        assert np.linalg.norm(x - y) <= 1e-4 * max(np.linalg.norm(y), 1e-2 * y.size**0.5)
 
 
 def test_a_hundred_nodes_are_planned():

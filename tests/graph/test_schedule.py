@@ -61,6 +61,11 @@ def residual(x, g, w1, w2):
     return x + G.relu(G.rms_norm(x, g) @ w1) @ w2
 
 
+def centred(x):
+    """A sum of sums: columns are kept by the one, and summed over by what it needs."""
+    return (x.T @ (x - x.mean(1)[:, None])).sum(0)
+
+
 def several(x, w):
     y = np.exp(x) * w
     return y, y.sum(0), x.max(1)
@@ -93,6 +98,7 @@ CASES = {
     "experts": (experts, [(50, 32), (50, 4, 20), (4, 32, 24)]),
     "convolution": (convolution, [(2, 9, 11, 8), (3, 3, 8, 16), (16,)]),
     "residual": (residual, [(40, 150), (150,), (150, 100), (100, 150)]),
+    "centred": (centred, [(5, 70)]),
     "several": (several, [(1100, 20), (20,)]),
     "softmax": (softmax, [(21, 1500)]),
     "distances": (distances, [(40, 24), (30, 24)]),
@@ -159,7 +165,8 @@ def test_against_numpy(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["back_to_back", "attention", "norm_linear", "residual", "softmax", "several"]
+    "name",
+    ["back_to_back", "attention", "norm_linear", "residual", "centred", "softmax", "several"],
 )
 def test_in_loops(name):
     arrays = inputs(name, np.float32)

@@ -309,7 +309,7 @@ class KernelBuilder:
             shapes[want.name] = shape
         accumulators: dict[str, str] = {}
         for s in items:
-            if s.is_reduction and self.tiling.loops(s.reduced):
+            if s.is_reduction and self.tiling.loops(s.reduced) == loops:
                 dtype = self.type_of(s)
                 made = self.register(s.name, shapes[s.name], dtype)
                 assert s.combine is not None
