@@ -18,6 +18,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import (
     FileLineColLoc,
     FloatAttr,
+    IndexType,
     IntAttr,
     IntegerAttr,
     MemRefType,
@@ -27,6 +28,7 @@ from xdsl.dialects.builtin import (
     UnrankedMemRefType,
 )
 from xdsl.ir import AttributeInvT, Operation, SSAValue
+from xdsl.ir.affine import AffineConstantExpr, AffineMap
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.parser.core import ForwardDeclaredValue
 from xdsl.utils.exceptions import ParseError, VerifyException
@@ -179,7 +181,31 @@ class LocatingParser(Parser):
                 start,
                 whole.end(),
             )
+        if isinstance(value, IntegerAttr) and isinstance(value.type, IndexType):
+            self._within_index(value.value.data, start)
         return value
+
+    def parse_optional_integer(
+        self, allow_boolean: bool = True, allow_negative: bool = True
+    ) -> int | None:
+        start = self.pos
+        number = super().parse_optional_integer(allow_boolean, allow_negative)
+        if number is not None and number >= 1 << 64:
+            self._within_index(number, start)
+        return number
+
+    def parse_affine_map(self) -> AffineMap:
+        start = self.pos
+        found = super().parse_affine_map()
+        for result in found.results:
+            for part in result.dfs():
+                if isinstance(part, AffineConstantExpr):
+                    self._within_index(part.value, start)
+        return found
+
+    def _within_index(self, number: int, start: int) -> None:
+        if not -(1 << 63) <= number < 1 << 63:
+            self.raise_error("integer constant out of range for attribute", start, self.pos)
 
     def parse_operation(self) -> Operation:
         start = self.pos

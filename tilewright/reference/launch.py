@@ -37,6 +37,7 @@ from tilewright.reference.report import Report
 from tilewright.reference.shadow import Shadow
 from tilewright.reference.site import Site
 from tilewright.reference.values import Index, MemRefValue, scalar
+from tilewright.runtime.grid import full_grid
 from tilewright.runtime.mlir_runner import Runner, RunnerFunction
 
 BATCH_BYTES = 1 << 29
@@ -81,7 +82,7 @@ def run(
     )
     bound, write_back = bind_arguments(function, program, args, memory)
     block = _block(function, subgroups)
-    x, y, z = _grid(grid)
+    x, y, z = full_grid(grid)
     workgroups = (x * programs_of(function), y, z)
     try:
         results = context.launch(program, workgroups, block, bound)
@@ -129,7 +130,7 @@ class RunContext:
         self.grid = grid
         cluster = cluster_size(program.function)
         grid = (-(-grid[0] // cluster) * cluster, *grid[1:])
-        workgroups = int(np.prod(grid))
+        workgroups = prod(grid)
         results: list[Any] = []
         self.shadow.order_all()
         size = batch_size(program, int(np.prod(block)))
@@ -226,14 +227,6 @@ def _block(function: Operation, subgroups: int | None) -> tuple[int, int, int]:
         if count - width < x * y * z <= count:
             return x, y, z
     return count, 1, 1
-
-
-def _grid(grid: Sequence[int] | int) -> tuple[int, int, int]:
-    parts = (grid,) if isinstance(grid, int) else tuple(grid)
-    if len(parts) > 3 or any(int(part) < 0 for part in parts):
-        raise LaunchError(f"a grid has one to three extents that are not negative, got {parts}")
-    x, y, z = (*map(int, parts), 1, 1, 1)[:3]
-    return x, y, z
 
 
 def batch_size(program: Program, subgroups: int) -> int:

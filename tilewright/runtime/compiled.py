@@ -118,7 +118,8 @@ class CompiledKernel:
         return self.executable.remarks
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
-        from tilewright.runtime.launch import full_grid, is_contiguous
+        from tilewright.runtime.grid import full_grid
+        from tilewright.runtime.launch import is_contiguous
 
         full = full_grid(grid)
 

@@ -17,8 +17,6 @@ from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
 
-import numpy as np
-
 from tilewright import forks, frames, knobs
 from tilewright.diagnostics import LaunchError, UnsupportedError
 from tilewright.dtypes import DType
@@ -32,6 +30,7 @@ from tilewright.runtime.arrays import (
 )
 from tilewright.runtime.binding import MISSING, Binder, Bound, Parameter, constexpr_likeness
 from tilewright.runtime.compiled import CompiledKernel, Program, compile_program
+from tilewright.runtime.grid import full_grid
 from tilewright.runtime.guards import Seen, guard, seen
 from tilewright.runtime.key import (
     BLOCK_ROW,
@@ -451,36 +450,6 @@ def is_contiguous(arg: ArrayArg) -> bool:
             arg.shape, arg.strides, contiguous_strides(arg.shape), strict=True
         )
     )
-
-
-_GRID_LIMIT = (1 << 31) - 1
-_PROGRAM_LIMIT = 1 << 56
-"""Programs are counted in 64 bits with a sign, times the subgroups of each."""
-
-
-def full_grid(grid: Any) -> Grid:
-    """``grid`` with three axes; LaunchError for what is no grid."""
-    axes = grid if type(grid) is tuple else tuple(grid) if isinstance(grid, list) else (grid,)
-    if not 1 <= len(axes) <= 3:
-        raise LaunchError(f"a grid has 1 to 3 axes, not {len(axes)}: {axes}")
-    full: list[int] = [1, 1, 1]
-    for i, extent in enumerate(axes):
-        if type(extent) is not int:
-            if isinstance(extent, bool) or not isinstance(extent, (int, np.integer)):
-                raise LaunchError(f"axis {i} of the grid is {extent!r}, which is no integer")
-            extent = int(extent)
-        if not 0 <= extent <= _GRID_LIMIT:
-            raise LaunchError(
-                f"axis {i} of the grid is {extent}", rule=f"each axis is 0 to {_GRID_LIMIT}"
-            )
-        full[i] = extent
-    if full[0] * full[1] * full[2] > _PROGRAM_LIMIT:
-        raise LaunchError(
-            f"a grid of {' x '.join(map(str, full))} has {full[0] * full[1] * full[2]} programs",
-            rule=f"a launch runs at most {_PROGRAM_LIMIT} programs",
-            hint="let each program do more: loop over tiles inside of the kernel",
-        )
-    return full[0], full[1], full[2]
 
 
 _compiling = forks.lock()

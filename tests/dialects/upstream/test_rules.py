@@ -47,6 +47,11 @@ REFUSED = {
         "offset 0 is out-of-bounds: -1",
     "%0 = memref.subview %m[0, 0] [2, 2] [1, 1] : memref<4x8xf32> to memref<2x2xf64, strided<[8, 1]>>":
         "element type",
+    "%0 = memref.reinterpret_cast %m to offset: [-1], sizes: [4], strides: [1] : memref<4x8xf32> to memref<4xf32>":
+        "expected offsets to be non-negative, but got -1",
+    "%0 = arith.constant 9223372036854775808 : index": "integer constant out of range",
+    "affine.for %j = 0 to 99999999999999999999 { }": "integer constant out of range",
+    "%0 = affine.apply affine_map<(d0) -> (d0 + 99999999999999999999)>(%c)": "integer constant out of range",
 }  # fmt: skip
 
 

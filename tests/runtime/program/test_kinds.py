@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.runtime.program.pieces import launch
+from tilewright.tools.cli import main
 
 NUMPY = {
     "f16": np.dtype(np.float16),
@@ -295,3 +296,29 @@ memref.store %p, %C[%bx] : memref<3xf32>"""
     want = a.astype(np.float64).sum() * s.astype(np.float64)
     c = np.zeros(3, np.float32)
     check(text, (3, 1, 1), (64, 1, 1), [a, s, c], want, "workgroup level, compiled for cpu", 1e-5)
+
+
+@pytest.mark.parametrize("executed", [("run",), ("check", "--seed", "1")], ids=lambda w: w[0])
+def test_a_grid_that_no_machine_counts_is_refused(executed, tmp_path, capfd) -> None:
+    """Its product wraps to no programs at all."""
+    path = tmp_path / "huge.mlir"
+    path.write_text("""
+module attributes {gpu.container_module} {
+  func.func @main() {
+    %huge = arith.constant 4294967296 : index
+    %one = arith.constant 1 : index
+    %m = memref.alloc() : memref<4xf32>
+    gpu.launch_func @m::@k blocks in (%huge, %huge, %huge) threads in (%one, %one, %one) args(%m : memref<4xf32>)
+    return
+  }
+  gpu.module @m {
+    gpu.func @k(%m: memref<4xf32>) kernel {
+      %zero = arith.constant 0 : index
+      %f = arith.constant 1.0 : f32
+      memref.store %f, %m[%zero] : memref<4xf32>
+      gpu.return
+    }
+  }
+}""")
+    assert main([executed[0], str(path), *executed[1:]]) == 1
+    assert "axis 0 of the grid is 4294967296" in capfd.readouterr().err

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from xdsl.dialects import memref
 from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
     AffineMapAttr,
     DenseIntOrFPElementsAttr,
     IndexType,
@@ -363,8 +364,16 @@ def _verify_dim(op: memref.DimOp) -> None:
             )
 
 
+def _verify_reinterpret_cast(op: memref.ReinterpretCastOp) -> None:
+    for word, numbers in (("offsets", op.static_offsets), ("sizes", op.static_sizes)):
+        for number in numbers.get_values():
+            if number < 0 and number != DYNAMIC_INDEX:
+                raise VerifyException(f"expected {word} to be non-negative, but got {number}")
+
+
 def complete() -> None:
     add_verifier(memref.DimOp, _verify_dim)
+    add_verifier(memref.ReinterpretCastOp, _verify_reinterpret_cast)
     set_format(_CAST, memref.CastOp, memref.MemorySpaceCastOp)
     set_verifier(memref.CastOp, _verify_cast)
     set_verifier(memref.MemorySpaceCastOp, _verify_memory_space_cast)

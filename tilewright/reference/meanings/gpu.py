@@ -16,6 +16,7 @@ from tilewright.reference.program import Builder, find_symbol
 from tilewright.reference.registry import control, meaning
 from tilewright.reference.site import Site
 from tilewright.reference.values import Index, scalar
+from tilewright.runtime.grid import full_grid
 
 _AXES = {"x": 0, "y": 1, "z": 2}
 
@@ -98,5 +99,5 @@ def launch_func(site: Site, op: gpu.LaunchFuncOp, *_: Any) -> Any:
     block = (number(op.blockSizeX), number(op.blockSizeY), number(op.blockSizeZ))
     symbol: SymbolRefAttr = op.kernel
     kernel = find_symbol(op, symbol)
-    launch(site, kernel, grid, block, [site.group.get(v) for v in op.kernelOperands])
+    launch(site, kernel, full_grid(grid), block, [site.group.get(v) for v in op.kernelOperands])
     return None

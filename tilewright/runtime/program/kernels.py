@@ -21,6 +21,7 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp
 from tilewright.diagnostics import CompileError, TilewrightError, UnsupportedError, error_at
 from tilewright.passes.host.to_calls import Launch
 from tilewright.runtime.arrays import describe
+from tilewright.runtime.grid import full_grid
 from tilewright.runtime.mlir_runner import Runner
 from tilewright.targets.base import Executable, Grid
 
@@ -80,6 +81,7 @@ class Kernels:
         """Run one launch: `grid` workgroups of `block` threads, arguments as numpy arrays and numbers."""
         if min(grid) <= 0:
             return
+        full_grid(grid)  # refuses what no machine counts
         facts = _facts(arguments)
         key = (*launch.kernel, block, facts)
         ready = self._ready.get(key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import gpu, memref
-from xdsl.dialects.builtin import MemRefType
+from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
@@ -74,7 +74,7 @@ class MemrefOps:
     def _mixed(self, static: Sequence[int], dynamic: Sequence[SSAValue]) -> list[Idx]:
         """Numbers of an op, those that it takes as operands among them."""
         rest = [as_idx(self.e.scalar(v)) for v in dynamic]
-        return [rest.pop(0) if n == -(2**63) or n == -1 else n for n in static]
+        return [rest.pop(0) if n == DYNAMIC_INDEX else n for n in static]
 
     def lower_memref_subview(self, op: memref.SubviewOp) -> None:
         """A part of an array: an offset, fewer elements, longer steps, perhaps fewer dimensions."""

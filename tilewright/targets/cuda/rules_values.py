@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
     DenseIntOrFPElementsAttr,
     UnrealizedConversionCastOp,
     VectorType,
@@ -269,5 +270,5 @@ def extract(d: Distributor, op: Operation) -> None:
         raise d.error(op, "vector.extract of a row is not supported by the cuda target")
     static = [int(x) for x in op.properties["static_position"].get_values()]  # pyright: ignore
     dynamic = [d.idx(v) for v in op.operands[1:]]
-    at = [dynamic.pop(0) if x == -(2**63) or x == -1 else x for x in static]
+    at = [dynamic.pop(0) if x == DYNAMIC_INDEX else x for x in static]
     d.set_scalar(result, element_for_all(d, source, at))
