@@ -1,4 +1,4 @@
-"""The document's micro_op_a: load a', load b', mma (a', b'), a macro kernel at the register level."""
+"""The document's micro_op_a: load a', load b', mma (a', b'), composed at the register level, used one level up."""
 
 import numpy as np
 
@@ -6,9 +6,11 @@ import tilewright as tw
 from tilewright import graph as G
 
 
-@G.macro_kernel(meaning=lambda a, b, p: p + a @ b, flops=2)
-def micro_op_a(a, b, p):
-    return tw.tile_mma(a, b, p)
+@G.micro_op
+def micro_op_a(m, a, b, p):
+    """p + a b: a Task at the register level, and an Operation wherever it is used."""
+    a_r, b_r = m.copy(a), m.copy(b)
+    return m.mma(a_r, b_r, into=p)
 
 
 def graph(dtype=tw.f32):

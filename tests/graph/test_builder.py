@@ -9,6 +9,7 @@ import tilewright as tw
 from tests.draws import fresh_rng
 from tilewright import graph as G
 from tilewright.diagnostics import CompileError, LaunchError
+from tilewright.graph.operations import OPERATIONS
 
 
 def product(tm=32, tn=32, tk=16, dtype=tw.f32):
@@ -138,3 +139,55 @@ def g():
 """
     with pytest.raises(CompileError, match="a Buffer has the name of the macro kernel test_next"):
         G.parse_graph(text)
+
+
+def test_a_micro_op_is_a_task_and_an_operation():
+    @G.macro_kernel(meaning=lambda x: x * 2)
+    def test_twice(x):
+        return x * 2.0
+
+    @G.micro_op
+    def test_micro(m, a, b, p):
+        """A Task of a cast, a macro kernel, a product that accumulates, and a reduction."""
+        total = m.mma(m.test_twice(m.copy(a)), b, into=p)
+        return m.reduce_max(m.sub(total, 0.25), axis=1)
+
+    @G.micro_op
+    def test_outer(m, a, b, p):
+        return m.neg(m.test_micro(a, b, p))
+
+    names = [step.op for step in test_micro.task.nodes]
+    assert names == ["copy", "test_twice", "mma", "sub", "reduce_max"]
+    g = G.Builder("micro")
+    a, b = (g.input(n, tw.f32, [16, 16]).tiles(16, 16) for n in "AB")
+    c = g.output("C", tw.f32, [16, 1]).tiles(16, 1)
+    for a_row, b_row, c_row in g.block(a, b, c):
+        for a_tile, b_tile in g.sequential(a_row, b_row):
+            for c_tile in g.sequential(c_row):
+                a_r, b_r = g.load_g2r(a_tile), g.load_g2r(b_tile)
+                made = g.apply("test_outer", a_r, b_r, g.zeros(16, 16), shape=(16, 1))
+                g.store_r2g(made, c_tile)
+    graph = g.graph()
+    assert G.parse_graph(str(graph)) == graph
+    rng = fresh_rng()
+    x, y = (rng.standard_normal((16, 16), np.float32) for _ in range(2))
+    want = -((2 * x @ y) - 0.25).max(1, keepdims=True)
+    assert np.allclose(graph.compile()(x, y), want, atol=1e-4)
+    zero = np.zeros((16, 16), np.float32)
+    assert np.allclose(OPERATIONS["test_outer"].meaning(x, y, zero), want, atol=1e-4)
+    assert not zero.any(), "operands are not written"
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (lambda m, a: m.nothing(a), "no operation nothing on tiles"),
+        (lambda m, a: m.mask(a), "no operation mask on tiles"),
+        (lambda m, a: m.add(a), "add takes 2 operands, not 1"),
+        (lambda m, a: 3, "returns 3"),
+    ],
+)
+def test_what_is_no_micro_op_is_refused(body, message):
+    body.__name__ = "test_no_micro_op"
+    with pytest.raises(CompileError, match=message):
+        G.micro_op(body)

@@ -18,9 +18,26 @@ from tilewright.targets.base import rates_of
 
 EXAMPLES = int(os.environ.get("TILEWRIGHT_GRAPH_EXAMPLES", "6"))
 """Random expressions that are tried; each compiles its kernels."""
+SIZES = (12,) if EXAMPLES <= 6 else (12, 12, 12, 30, 100)
+"""How many operations an expression may have: more where many are tried, since kernels take time to compile."""
 
 UNARY = (np.tanh, np.abs, G.sigmoid, lambda x: np.exp(x * 0.1), lambda x: x * 0.5 + 1.0)
 BINARY = (np.add, np.subtract, np.multiply, np.maximum)
+
+
+KINDS = ("unary", "binary", "binary", "product", "product", "reduce", "softmax", "T", "part", "spread", "where",
+         "scan")  # fmt: skip
+
+
+def scanned(x, kind):
+    """A recurrence over the rows of a matrix."""
+    begin = np.zeros_like(x, shape=(x.shape[1],))
+    steps = (
+        lambda s, row: (np.tanh(s * 0.5 + row), s),
+        lambda s, row: (np.maximum(s, row), s + row),
+        lambda s, row: (G.softmax(s + row), row * s.sum()),
+    )
+    return G.scan(steps[kind], begin, x)[1]
 
 
 def expression(seed, count):
@@ -31,9 +48,7 @@ def expression(seed, count):
         values = [x, y, z]
         for _ in range(count):
             one = draw.choice(values)
-            kind = draw.choice(
-                ("unary", "binary", "binary", "product", "product", "reduce", "softmax", "T")
-            )
+            kind = draw.choice(KINDS)
             fits = [v for v in values if v.shape == one.shape]
             if kind == "unary":
                 made = draw.choice(UNARY)(one)
@@ -48,6 +63,17 @@ def expression(seed, count):
                 made = one - draw.choice((one.mean(1, keepdims=True), one.max(0, keepdims=True)))
             elif kind == "softmax":
                 made = G.softmax(one)
+            elif kind == "part":
+                low = draw.randrange(max(1, one.shape[0] - 4))
+                made = (
+                    one[low : low + 4] if draw.random() < 0.5 else one[:, : one.shape[1] // 2 + 1]
+                )
+            elif kind == "spread":
+                made = one + draw.choice((one[0:1], one[:, 1:2], one.sum(0), one.max()))
+            elif kind == "where":
+                made = np.where(one > draw.choice(fits), one, draw.choice((0.5, draw.choice(fits))))
+            elif kind == "scan":
+                made = scanned(one, draw.randrange(3))
             else:
                 made = one.T
             values.append(made)
@@ -78,7 +104,7 @@ def test_random_expressions(number):
     a, b, c = (draw.choice((5, 16, 33, 70)) for _ in range(3))
     rng = fresh_rng()
     arrays = [rng.standard_normal(s, np.float32) for s in ((a, b), (b, c), (a, c))]
-    function = expression(seed, draw.randrange(2, 12))
+    function = expression(seed, draw.randrange(2, draw.choice(SIZES)))
     want = function(*(x.astype(np.float64) for x in arrays))
     try:
         got = Drawn(G.trace(function, *arrays), draw)(*arrays)

@@ -419,3 +419,10 @@ def test_terms_that_do_not_move_along_a_reduced_axis_count_each_time():
     x = fresh_rng().random((6, 20), np.float32)
     for got, want in zip(G.trace(repeated, x).compile()(x), repeated(x), strict=True):
         assert np.allclose(got, want, rtol=1e-5)
+
+
+def test_what_lies_past_a_part_of_an_array_is_not_zero():
+    """Tiles reach over the end of the part into the rest of the array, which is masked where it is summed."""
+    x = fresh_rng().random((33, 40), np.float32)
+    for part in (lambda x: x[3:7].sum(0), lambda x: x[:, 5:9] @ x[5:9], lambda x: x[:7, :9].max(1)):
+        assert np.allclose(G.trace(part, x, name="part").compile()(x), part(x), rtol=1e-5)

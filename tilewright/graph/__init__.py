@@ -25,6 +25,7 @@ from tilewright.graph.functions import (
     windows,
 )
 from tilewright.graph.macro import macro_kernel
+from tilewright.graph.micro import micro_op
 from tilewright.graph.mlir import parse_mlir
 from tilewright.graph.nodes import (
     Access,
@@ -72,6 +73,7 @@ __all__ = [
     "load",
     "macro_kernel",
     "matmul",
+    "micro_op",
     "parse_graph",
     "parse_mlir",
     "relu",

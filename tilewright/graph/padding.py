@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.graph.nest import Nest, Statement
-from tilewright.graph.nodes import Operand, TiledEdge
+from tilewright.graph.nodes import Access, Gather, Index, Operand, TiledEdge
 from tilewright.graph.tiles import Tiling
 
 ZERO_AT_ZERO = frozenset(
@@ -59,11 +59,27 @@ class Padding:
             return operand == 0
         name = operand.access.buffer
         if name not in self.nest.statements:
-            return axis in operand.access.names
+            return self.is_outside(operand.access, axis)
         statement = self.nest.statements[name]
         if axis not in statement.kept or statement.combine not in (None, "add"):
             return False
         return self.is_zero_term(statement, axis)
+
+    def is_outside(self, access: Access, axis: str) -> bool:
+        """Does a load past the end of an axis lie past the end of its Buffer, where loads give 0?"""
+        for entry, size in zip(
+            access.entries, self.nest.graph.buffers[access.buffer].shape, strict=True
+        ):
+            if isinstance(entry, Gather):
+                if entry.index.buffer not in self.nest.statements and self.is_outside(
+                    entry.index, axis
+                ):
+                    return True
+            elif isinstance(entry, Index) and entry.at.coefficient(axis) == 1:
+                least = entry.at.constant + self.nest.extents[axis]
+                if least >= (size.number or 0) and all(factor > 0 for _, factor in entry.at.terms):
+                    return True
+        return False
 
     def is_finite(self, operand: Operand) -> bool:
         """Is an operand finite past the end, as far as what was loaded is?"""
