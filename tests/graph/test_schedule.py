@@ -14,6 +14,7 @@ import tilewright as tw
 from tests.draws import fresh_rng
 from tilewright import graph as G
 from tilewright import uarch
+from tilewright.diagnostics import UnsupportedError
 from tilewright.graph.compiled import CompiledGraph
 from tilewright.graph.fuse import schedule
 from tilewright.targets.base import rates_of
@@ -426,3 +427,24 @@ def test_what_lies_past_a_part_of_an_array_is_not_zero():
     x = fresh_rng().random((33, 40), np.float32)
     for part in (lambda x: x[3:7].sum(0), lambda x: x[:, 5:9] @ x[5:9], lambda x: x[:7, :9].max(1)):
         assert np.allclose(G.trace(part, x, name="part").compile()(x), part(x), rtol=1e-5)
+
+
+PARTS = """\
+def parts():
+    x = input(f32[4, 16])
+    y = input(f32[12, 16])
+    out = output(f32[16, 16])
+    for i, j in space("low", each(4), each(16)):
+        out[i, j] = neg(x[i, j])
+    for i, j in space("high", each(12), each(16)):
+        out[i + 4, j] = neg(y[i, j])
+    return out
+"""
+
+
+def test_a_buffer_is_the_result_of_one_task():
+    with pytest.raises(UnsupportedError, match="Task low writes a part of out"):
+        G.parse_graph(PARTS).compile().plan()
+    text = PARTS.replace("f32[4, 16]", "f32[16, 16]").replace("each(4)", "each(16)")
+    with pytest.raises(UnsupportedError, match="written by Task low and by Task high"):
+        G.parse_graph(text).compile().plan()

@@ -23,7 +23,7 @@ from tilewright.graph.nodes import (
     TiledGraph,
     renamed_task,
 )
-from tilewright.graph.recurrence import Scan, build_scan, is_scan, scan_kernel
+from tilewright.graph.recurrence import Scan, build_scan, is_scan, scan_kernel, states_of
 from tilewright.targets.base import rates_of
 from tilewright.uarch import Rates
 
@@ -32,9 +32,38 @@ def schedule(
     graph: TiledGraph, target: str | None = None, together: bool = True, rates: Rates | None = None
 ) -> Schedule:
     """The kernels of a graph whose extents are numbers, for a target; see :func:`tilewright.graph.fuse.schedule`."""
+    _whole(graph)
     if not any(map(is_scan, graph.tasks)):
         return fuse.schedule(graph, target, together, rates)
     return _Sections(graph, rates or rates_of(target or "cpu"), target, together).run()
+
+
+def _whole(graph: TiledGraph) -> None:
+    """A Buffer that Tasks on elements write is written by one of them, and wholly: kernels store tiles of all of it."""
+    makers: dict[str, str] = {}
+    for task in graph.tasks:
+        if any(a.mapping != "each" for a in task.axes):
+            continue
+        if len(task.nodes) != 1 or not isinstance(task.nodes[0], Operation):
+            raise UnsupportedError(f"Task {task.name}: a Task on elements has one Operation")
+        target = task.nodes[0].store.access
+        buffer, name = graph.buffers[target.buffer], target.buffer
+        extents = {a.name: a.extent for a in task.axes}
+        is_state = any(name in states_of(t) for t in graph.tasks if is_scan(t))
+        if name in makers:
+            raise UnsupportedError(
+                f"{name} is written by Task {makers[name]} and by Task {task.name}",
+                hint="give each a Buffer of its own",
+            )
+        makers[name] = task.name
+        for entry, size in list(zip(target.entries, buffer.shape, strict=True))[is_state:]:
+            at = entry.at if isinstance(entry, Index) else None
+            single = at == Affine() and size.number == 1
+            if at is not None and not single and extents.get(at.name or "") != size:
+                raise UnsupportedError(
+                    f"Task {task.name} writes a part of {name}, which has {size} elements there",
+                    hint="scheduled by hand (block, sequential) a Task may write a part",
+                )
 
 
 class _Sections:
