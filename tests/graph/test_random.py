@@ -112,8 +112,10 @@ def test_random_expressions(number):
         assert len(str(refused)) > 40, "a reason is given"
         assert "<tilewright graph" not in str(refused), "the reason is the graph's, not the text's"
         return
-    for x, y in zip(got, want, strict=True):
-        assert np.linalg.norm(x - y) <= 1e-4 * max(np.linalg.norm(y), 1e-2 * y.size**0.5)
+    # What cancels in f32 does so in numpy as well: a sum of what a mean was taken from is noise.
+    for x, y, noisy in zip(got, want, function(*arrays), strict=True):
+        noise = 20 * np.linalg.norm(noisy - y)
+        assert np.linalg.norm(x - y) <= noise + 1e-4 * max(np.linalg.norm(y), 1e-2 * y.size**0.5)
 
 
 def test_a_hundred_nodes_are_planned():

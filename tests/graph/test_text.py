@@ -136,3 +136,8 @@ def g():
     short = text.replace("f32[8])", "f32[9])").replace("y[i] =", "y[i] +=")
     with pytest.raises(CompileError, match="element 8 of dimension 0 is never written"):
         G.parse_graph(short)
+
+
+def test_a_buffer_of_one_element_is_read_back():
+    graph = G.trace(lambda x: x.max() * x, G.array([4, 8]))
+    assert "f32[()]" in str(graph) and G.parse_graph(str(graph)) == graph

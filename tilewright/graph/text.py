@@ -57,7 +57,7 @@ def print_graph(graph: TiledGraph) -> str:
 
 def print_buffer(buffer: Buffer) -> str:
     """The declaration of a Buffer."""
-    kind = f"{buffer.dtype}[{', '.join(map(str, buffer.shape))}]"
+    kind = f"{buffer.dtype}[{', '.join(map(str, buffer.shape)) or '()'}]"
     options = f", alias_of={buffer.alias_of}" if buffer.alias_of is not None else ""
     options += ", zeroed=True" if buffer.zeroed else ""
     if buffer.role == "local":
