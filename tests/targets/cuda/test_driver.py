@@ -92,3 +92,24 @@ def test_tensor_maps_keep_the_limits_of_the_copy_engine(memory):
         driver.TensorMap(memory, "f32", (32, 16), (120,), (32, 8))
     with pytest.raises(driver.DriverError, match="cuTensorMapEncodeTiled"):
         driver.TensorMap(memory + 4, "f32", (32, 16), (128,), (32, 8))
+
+
+def test_a_fork_does_not_start_a_driver_that_did_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """libcuda ends a child that calls cuInit after its parent's failed."""
+    starts: list[int] = []
+
+    class Library:
+        def cuInit(self, flags: int) -> int:
+            starts.append(flags)
+            return 100
+
+    monkeypatch.setattr(driver.C, "CDLL", lambda name: Library())
+    monkeypatch.setattr(driver, "_library", driver._library.__wrapped__)
+    monkeypatch.setattr(driver, "_started", [])
+    assert "does not start" in (driver.missing() or "") and len(starts) == 1
+    parent = driver.os.getpid()
+    monkeypatch.setattr(driver.os, "getpid", lambda: parent + 1)
+    assert "forked" in (driver.missing() or "")
+    with pytest.raises(driver.DriverError, match="forked"):
+        driver.driver_version()
+    assert len(starts) == 1

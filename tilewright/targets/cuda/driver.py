@@ -63,15 +63,20 @@ def _library() -> C.CDLL:
         raise DriverError(
             "libcuda.so.1", -1, f"no NVIDIA driver on this machine: {error}"
         ) from None
+    if not _started:
+        _started.append(os.getpid())
+    elif _started[0] != os.getpid():  # starting it here would end the process
+        raise DriverError("cuInit", _NOT_INITIALIZED, _FORKED)
     code = library.cuInit(0)
     if code:
         raise DriverError("cuInit", code, "the NVIDIA driver does not start")
-    _started.append(os.getpid())
     return library
 
 
 _started: list[int] = []
-"""The process that started the driver: its forks cannot use it (CUDA programming guide, initialization)."""
+"""The process that started the driver, or tried: its forks cannot (CUDA programming guide, initialization)."""
+_FORKED: Final = "this process was forked from one that uses the GPU"
+_NOT_INITIALIZED: Final = 3
 
 
 def call(name: str, *args: Any) -> None:
@@ -127,7 +132,7 @@ class LaunchConfig(C.Structure):
 def missing() -> str | None:
     """What this process lacks to use a CUDA device, as a sentence; None where nothing is missing."""
     if _started and _started[0] != os.getpid():
-        return "this process was forked from one that uses the GPU"
+        return _FORKED
     try:
         return None if device_count() > 0 else "the NVIDIA driver finds no GPU"
     except DriverError as error:
