@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.arrays import DLPackOnly
 from tilewright import LaunchError, dtypes
 from tilewright.runtime.arrays import ArraySpec, describe, likeness, numpy_view, torch_type
 from tilewright.targets.cuda import driver
@@ -119,19 +120,6 @@ def test_torch_refusals():
     with pytest.raises(LaunchError, match="resolve_neg"):
         describe(torch.zeros(3, dtype=torch.complex64).conj().imag)
     assert describe(torch.empty((3, 4), device="meta")).device == "spec"
-
-
-class DLPackOnly:
-    """An object that speaks DLPack and nothing else."""
-
-    def __init__(self, array):
-        self.array = array
-
-    def __dlpack__(self, **options):
-        return self.array.__dlpack__(**options)
-
-    def __dlpack_device__(self):
-        return self.array.__dlpack_device__()
 
 
 def test_dlpack_shares_memory():

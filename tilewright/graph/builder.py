@@ -42,6 +42,7 @@ from tilewright.graph.nodes import (
     Task,
     TiledEdge,
     TiledGraph,
+    unused,
 )
 from tilewright.graph.operations import computing
 from tilewright.graph.operations import operation as entry_of
@@ -274,11 +275,8 @@ class Builder:
         return [axis for task in self._tasks for axis in task.axes]
 
     def _fresh(self, base: str) -> str:
-        taken = {*self._graph.buffers, *self._graph.symbols, *(a.name for a in self._axes())}
-        name, number = base, 1
-        while name in taken:
-            name, number = f"{base}_{number}", number + 1
-        return name
+        axes = [axis.name for axis in self._axes()]
+        return unused(base, self._graph.buffers, self._graph.symbols, axes)
 
     def _near(self, base: str, level: str, shape: tuple[Affine, ...], dtype: DType) -> Tile:
         buffer = self._graph.add(Buffer(self._fresh(base), level, shape, dtype))

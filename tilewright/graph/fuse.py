@@ -308,8 +308,7 @@ def _made(task: Task) -> str:
 def _sources(graph: TiledGraph, task: Task) -> set[str]:
     (node,) = task.nodes
     assert isinstance(node, Operation)
-    names = {a.buffer for e in node.loads for a in e.access.accesses()}
-    names |= {a.buffer for a in list(node.store.access.accesses())[1:]}
+    names = {a.buffer for a in node.reads}
     return names | {graph.memory(n) for n in names}
 
 

@@ -6,7 +6,6 @@ offsets first, rows and columns last), so that a transposed operand costs nothin
 
 from __future__ import annotations
 
-import linecache
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -34,6 +33,7 @@ from tilewright.graph.nodes import (
 from tilewright.graph.operations import computing
 from tilewright.graph.operations import operation as entry_of
 from tilewright.lang.kernel import Kernel
+from tilewright.runtime.source import define
 
 GRID_RANK = 3
 KERNELS = 1024
@@ -71,11 +71,8 @@ def _defined(name: str, source: str, macros: tuple[tuple[str, Any], ...]) -> Ker
     import tilewright as tw
 
     file = f"<tilewright graph {name} {sha256(source.encode()).hexdigest()[:12]}>"
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     # Text of our own making, from a validated graph: names are identifiers, everything else is printed by this file.
-    scope: dict[str, Any] = {"tw": tw, "__name__": "tilewright_graph", **dict(macros)}
-    exec(compile(source, file, "exec"), scope)
-    return scope[name]
+    return define(name, source, file, {"tw": tw, "__name__": "tilewright_graph", **dict(macros)})
 
 
 def generate(graph: TiledGraph, task: Task) -> KernelText:

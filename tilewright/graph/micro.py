@@ -13,7 +13,6 @@ kernels call, what it does to numpy arrays, and its arithmetic. It is called as 
 from __future__ import annotations
 
 import inspect
-import linecache
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +21,7 @@ from tilewright.graph.macro import BODIES, macro_kernel
 from tilewright.graph.nodes import Access, Operation, Task, TiledEdge
 from tilewright.graph.operations import REDUCTIONS
 from tilewright.graph.operations import operation as entry_of
+from tilewright.runtime.source import define
 
 KINDS = ("elementwise", "mma", "reduce", "transpose", "macro")
 """What may stand in a micro-op: what takes tiles as they are, wherever they lie."""
@@ -116,14 +116,11 @@ def _defined(name: str, operands: list[str], steps: list[Operation], last: str) 
     lines = [f"def {name}({', '.join(operands)}):"]
     lines += [f"    {_line(step)}" for step in steps]
     source = "\n".join([*lines, f"    return {last}"]) + "\n"
-    file = f"<tilewright micro-op {name}>"
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     import tilewright as tw
 
     # Text of our own making: names are Python's own identifiers, operations are those of the table.
     scope: dict[str, Any] = {"tw": tw, "__name__": "tilewright_graph", **BODIES}
-    exec(compile(source, file, "exec"), scope)
-    return scope[name]
+    return define(name, source, f"<tilewright micro-op {name}>", scope)
 
 
 def _line(step: Operation) -> str:

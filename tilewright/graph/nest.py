@@ -13,7 +13,7 @@ a window, or after a scatter has to be in memory first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -68,9 +68,7 @@ class Statement:
     @cached_property
     def sources(self) -> tuple[str, ...]:
         """The Buffers that it reads, each once."""
-        found = [a.buffer for e in self.operation.edges[:-1] for a in e.access.accesses()]
-        found += [a.buffer for a in list(self.operation.store.access.accesses())[1:]]
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(a.buffer for a in self.operation.reads))
 
     @cached_property
     def flops(self) -> int:
@@ -177,7 +175,7 @@ def nest_of(
         for a in t.axes
     }
     for consumer in local.values():
-        for access in _reads(consumer):
+        for access in consumer.operation.reads:
             producer = local.get(access.buffer)
             if producer is None:
                 origin = graph.memory(access.buffer)
@@ -193,12 +191,6 @@ def nest_of(
     _share_reads(union, local, extents)
     _share_states(union, local, states or {})
     return _renamed(graph, union, local, extents, outputs)
-
-
-def _reads(statement: Statement) -> Iterator[Access]:
-    for edge in statement.operation.loads:
-        yield from edge.access.accesses()
-    yield from list(statement.operation.store.access.accesses())[1:]
 
 
 def _identify(
@@ -265,7 +257,7 @@ def _share_reads(union: _Union, local: Mapping[str, Statement], extents: Mapping
 def _share_states(union: _Union, local: Mapping[str, Statement], states: Mapping[str, str]) -> None:
     for name, state in states.items():
         written = local[name].operation.store.access.entries[1:]
-        for access in [a for s in local.values() for a in _reads(s) if a.buffer == state]:
+        for access in [a for s in local.values() for a in s.operation.reads if a.buffer == state]:
             for one, two in zip(access.entries, written, strict=True):
                 if isinstance(one, Index) and isinstance(two, Index):
                     saved = dict(union.parent)

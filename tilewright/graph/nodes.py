@@ -23,7 +23,7 @@ Children of a Task run in their order, which therefore must be a topological ord
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Union
@@ -128,6 +128,14 @@ def _substituted(entry: Entry, values: Mapping[str, Extent]) -> Entry:
     return Gather(entry.index.substitute(values))
 
 
+def unused(base: str, *taken: Container[str]) -> str:
+    """`base`, or the first of `base_1`, `base_2`, ...: a name that none of `taken` has."""
+    name, number = base, 1
+    while any(name in names for names in taken):
+        name, number = f"{base}_{number}", number + 1
+    return name
+
+
 @dataclass(frozen=True)
 class TiledEdge:
     """A directed edge: a load from a Buffer, or a store to one, which may accumulate."""
@@ -157,6 +165,17 @@ class Operation:
     @property
     def edges(self) -> tuple[TiledEdge, ...]:
         return (*self.loads, self.store)
+
+    @cached_property
+    def reads(self) -> tuple[Access, ...]:
+        """What it reads: the places of its loads, and all indices of gathers and scatters."""
+        loaded = (a for e in self.loads for a in e.access.accesses())
+        return (*loaded, *list(self.store.access.accesses())[1:])
+
+    @property
+    def accesses(self) -> tuple[Access, ...]:
+        """What it reads, and the place that it writes."""
+        return (*self.reads, self.store.access)
 
     @property
     def name(self) -> str:
@@ -268,11 +287,11 @@ class TiledGraph:
         wanted = set(self.results) | {self.memory(n) for n in self.results}
         kept: list[Task] = []
         for task in reversed(self.tasks):
-            edges = [edge for operation in task.operations() for edge in operation.edges]
-            if not any(e.direction == "store" and e.access.buffer in wanted for e in edges):
+            operations = list(task.operations())
+            if not any(o.store.access.buffer in wanted for o in operations):
                 continue
             kept.insert(0, task)
-            for access in (a for edge in edges for a in edge.access.accesses()):
+            for access in (a for o in operations for a in o.accesses):
                 wanted |= {access.buffer, self.memory(access.buffer)}
         buffers = {n: b for n, b in self.buffers.items() if n in wanted or b.role != "local"}
         return TiledGraph(self.name, self.symbols, buffers, kept, self.results)

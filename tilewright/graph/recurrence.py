@@ -162,7 +162,7 @@ def _step(
         buffers[state] = replace(buffers[state], shape=buffers[state].shape[1:])
     inner = {t.name for t in tasks}
     operations = [*(o for t in tasks for o in t.operations()), *scan.first.values(), *scan.last]
-    used = {a.buffer for o in operations for e in o.edges for a in e.access.accesses()}
+    used = {a.buffer for o in operations for a in o.accesses}
     used |= {graph.memory(n) for n in used if n in graph.buffers}
     buffers = {
         n: replace(b, role="local" if n in inner or b.alias_of is not None else "input")

@@ -16,6 +16,7 @@ from tilewright.graph.nodes import (
     Task,
     TiledEdge,
     TiledGraph,
+    unused,
 )
 from tilewright.graph.operations import operation as entry_of
 from tilewright.graph.tiles import Tiling
@@ -56,9 +57,7 @@ class Registers:
 
     def new(self, base: str, shape: Shape, dtype: DType) -> str:
         """A new register for a value; it is called after what it holds."""
-        name, number = base, 1
-        while name in self.graph.buffers or name in self.tiling.mapping:
-            name, number = f"{base}_{number}", number + 1
+        name = unused(base, self.graph.buffers, self.tiling.mapping)
         extents = tuple(affine(1 if a is None else self.tiling.step[a]) for a in shape)
         self.graph.add(Buffer(name, REGISTER, extents, dtype))
         return name

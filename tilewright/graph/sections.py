@@ -22,6 +22,7 @@ from tilewright.graph.nodes import (
     TiledEdge,
     TiledGraph,
     renamed_task,
+    unused,
 )
 from tilewright.graph.recurrence import Scan, build_scan, is_scan, scan_kernel, states_of
 from tilewright.targets.base import rates_of
@@ -90,7 +91,7 @@ class _Sections:
         scans = [Scan(task) for task in graph.tasks if is_scan(task)]
         carries = {state: scan for scan in scans for state in scan.states}
         for operation in graph.operations():
-            for access in (a for e in operation.edges for a in e.access.accesses()):
+            for access in operation.accesses:
                 state = graph.memory(access.buffer)
                 if access.buffer != state and state in carries:
                     raise UnsupportedError(
@@ -147,10 +148,7 @@ class _Sections:
 
     def sources(self, operations: Iterable[Operation]) -> set[str]:
         """The Buffers that are read, by the names of their memory."""
-        found: list[str] = []
-        for each in operations:
-            found += [a.buffer for e in each.loads for a in e.access.accesses()]
-            found += [a.buffer for a in list(each.store.access.accesses())[1:]]
+        found = {a.buffer for each in operations for a in each.reads}
         return {self.graph.memory(n) for n in found if n in self.graph.buffers}
 
     def plain(self, tasks: list[Task], number: int) -> Schedule | None:
@@ -161,7 +159,7 @@ class _Sections:
             return None
         operations = [o for t in tasks for o in t.operations()]
         names = self.sources(operations) | set(made)
-        names |= {a.buffer for o in operations for e in o.edges for a in e.access.accesses()}
+        names |= {a.buffer for o in operations for a in o.accesses}
         buffers = {
             n: replace(b, role=b.role if n in made or b.alias_of is not None else "input")
             for n, b in graph.buffers.items()
@@ -199,16 +197,13 @@ class _Sections:
             own = [n for n, b in part.graph.buffers.items() if b.level != GLOBAL or n not in known]
             names: dict[str, str] = {}
             for name in own:
-                new, number = name, 1
-                while new in local or new in known:
-                    new, number = f"{name}_{number}", number + 1
-                names[name] = new
+                names[name] = new = unused(name, local, known)
                 local[new] = None
             part.graph.tasks = [renamed_task(t, names) for t in part.graph.tasks]
             for name in own:
                 result.add(replace(part.graph.buffers[name], name=names[name]))
             result.tasks += part.graph.tasks
-        used = {a.buffer for o in result.operations() for e in o.edges for a in e.access.accesses()}
+        used = {a.buffer for o in result.operations() for a in o.accesses}
         used |= {graph.memory(n) for n in used if n in known} | set(graph.results)
         whole = {n: b for n, b in known.items() if n in used or b.role != "local"}
         result.buffers = {**whole, **result.buffers}

@@ -45,6 +45,16 @@ def text_of(function: FunctionType) -> FunctionText:
     return found
 
 
+def define(name: str, text: str, file: str, scope: dict[str, Any]) -> Any:
+    """The function ``name`` of ``text``, made in ``scope``; `text_of` and messages read it as if it stood in ``file``.
+
+    It runs the text: for text of our own making.
+    """
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    exec(compile(text, file, "exec"), scope)
+    return scope[name]
+
+
 _Point: TypeAlias = tuple[int, int]
 _Place: TypeAlias = int | tuple[_Point, _Point]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import tilewright as tw
 from tilewright import knobs
 from tilewright.runtime.launch import Launcher
+from tilewright.runtime.source import define
 from tilewright.tools.measure import Case, Contender, Row, measure
 from tilewright.tools.suites import Settings
 
@@ -70,8 +70,5 @@ def chain(count: int) -> Any:
         "    tw.store_tile(x, tw.init_tile(Y, [0, 0], (16, 16)))",
     ]
     text = "\n".join(lines) + "\n"
-    name = f"<chain of {count} ops>"
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     scope: dict[str, Any] = {"tw": tw, "__name__": __name__}
-    exec(compile(text, name, "exec"), scope)
-    return scope[f"chain_{count}"]
+    return define(f"chain_{count}", text, f"<chain of {count} ops>", scope)
