@@ -133,13 +133,17 @@ def unsigned(X, Y, Z, W):
 """
 
 
+def checked(text: str, kernel: str, arguments: list[str], folder: Path) -> int:
+    """The exit code of `check` for a kernel of a program in Python."""
+    file = folder / "program.py"
+    file.write_text(text)
+    return main(["check", f"{file}:{kernel}", "--target", "xe-pvc", "--args", *arguments])
+
+
 def test_unsigned_integers(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Arrays of them in every access, arithmetic that asks for the sign, a product: at every level, on lanes too."""
-    file = tmp_path / "program.py"
-    file.write_text(UNSIGNED)
     arrays = ["u8[8,15]", "u32[8,16]", "u32[8,16]", "f32[2,2]"]
-    code = main(["check", f"{file}:unsigned", "--target", "xe-pvc", "--args", *arrays])
-    assert code == 0, capsys.readouterr().err
+    assert checked(UNSIGNED, "unsigned", arrays, tmp_path) == 0, capsys.readouterr().err
 
 
 FAR = """
@@ -155,8 +159,5 @@ def far(X, Y, r, c):
 
 def test_places_beyond_32_bits(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """What wraps to a place inside of the matrix lies outside: padding, and stores that are dropped."""
-    file = tmp_path / "program.py"
-    file.write_text(FAR)
     places = ["f32[16,16]", "f32[16,16]", "-4294967296", "8589934592"]
-    code = main(["check", f"{file}:far", "--target", "xe-pvc", "--args", *places])
-    assert code == 0, capsys.readouterr().err
+    assert checked(FAR, "far", places, tmp_path) == 0, capsys.readouterr().err

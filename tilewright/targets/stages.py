@@ -58,6 +58,5 @@ def source_of(module: ModuleOp) -> str:
     """The text from which `module` can be built once more, places in the user's source included."""
     from tilewright.dialects.text import print_module
 
-    return print_module(
-        module, generic=True, locations=True
-    )  # not every short form has room for places
+    # Not every short form has room for places.
+    return print_module(module, generic=True, locations=True)

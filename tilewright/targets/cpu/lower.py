@@ -320,9 +320,8 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
             )
         tiles = any(is_tile(v) for v in (*op.results, *op.operands))
         if tiles:
-            if not op.results or says_it_writes(
-                op
-            ):  # whether anybody asks for what it gives or not
+            # What writes does so whether anybody asks for what it gives or not.
+            if not op.results or says_it_writes(op):
                 raise error_at(
                     op, f"{op.name} is not supported by the cpu target", kind=UnsupportedError
                 )

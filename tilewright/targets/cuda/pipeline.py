@@ -123,7 +123,6 @@ def _asynchronous(
         if made is None:
             remarks += said
             return None
-        staged = copy.clone()
         ownership = team_ownership(kernel)
         assert ownership is not None
         try:
@@ -131,7 +130,7 @@ def _asynchronous(
         except (UnsupportedError, LayoutError) as error:
             reason = error.message if isinstance(error, UnsupportedError) else str(error)
             continue
-        stage("stage", staged)
+        stage("stage", copy)
         remarks += said
         lowered.split, lowered.work = programs_of(kernel), made.work
         return lowered

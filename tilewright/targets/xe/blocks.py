@@ -184,9 +184,8 @@ def messages(
     soft = soft or (m is not None and _too_narrow(m))
     rounds = [False, True] if not soft and form.kind != "prefetch" else [soft]
     for gathers in rounds:
-        if (
-            gathers
-        ):  # Any column and any width of the matrix is possible: elements need not go together.
+        if gathers:
+            # Any column and any width of the matrix is possible: elements need not go together.
             form, unit = replace(form, bits=form.bits // unit, columns=form.columns * unit), 1
         for way in _candidates(form, s.lanes, s.machine):
             parts: list[Part] = []

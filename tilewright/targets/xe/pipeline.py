@@ -267,11 +267,15 @@ def _lowered(
         raise UnsupportedError(
             f"the kernel stands at {reached} level: passes to lanes are not part of this installation"
         )
-    for name, change in LANE:
+
+    def run_on_lanes(name: str, change: Callable[[gpu.FuncOp], bool]) -> None:
         with budget.on(name):
             changed = change(kernel)
         if changed:
             observe(name, module)
+
+    for name, change in LANE:
+        run_on_lanes(name, change)
     with budget.on("xe-order-by-demand"):
         natural = pressure_of(kernel, machine)
         ran = _make_fit(kernel, machine)
@@ -282,10 +286,7 @@ def _lowered(
     with budget.on("xe-run-once"):
         run_once(kernel)
     observe("xe-run-once", module)
-    with budget.on("xe-whole-stores"):
-        changed = whole_stores(kernel)
-    if changed:
-        observe("xe-whole-stores", module)
+    run_on_lanes("xe-whole-stores", whole_stores)
     with budget.on("xe-lane-to-mach"):
         lowered = lower(kernel, machine)
     if why := risk(pressure, registers, natural.registers + natural.reserve):
