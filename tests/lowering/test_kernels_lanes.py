@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from xdsl.dialects import scf
 
+import tilewright as tw
 from tests.lowering.programs import lowered, run, wrong
 from tests.lowering.test_kernels import (
     RUN,
@@ -33,6 +34,17 @@ from tilewright.passes.xegpu.pipeline import SUBGROUP, WORKGROUP, lower
 
 ALL = (*WORKGROUP, *SUBGROUP)
 HALF = np.float16
+
+
+@tw.kernel
+def anywhere(I, X, Y, R, Z):
+    """Elements named by data: some lie before or behind their arrays."""
+    own = [0, tw.program_id(0) * 64]
+    at = tw.load_tile(tw.init_tile(I, own, (1, 64)))
+    x = tw.load_gather(tw.init_tile(X, at), padding=-3.0)
+    tw.store_scatter(x + 1.0, tw.init_tile(Y, at), x < 0.5)
+    old = tw.atomic_rmw("addf", x, tw.init_tile(R, at))
+    tw.store_tile(x + old, tw.init_tile(Z, own, (1, 64)))
 
 
 def down(module: Any, grid: tuple[int, int, int], args: list[Any], chip: str = "pvc") -> Any:
@@ -153,3 +165,14 @@ def test_rfc(name: str):
     assert wrong(expected, run(module, (1, 1, 1), args, check=True, kernel="test_gemm")) is None
     found = counts(module)
     assert found["xegpu.dpas"] in (16, 32, 64) and not loop(module)["xegpu.load"]
+
+
+@pytest.mark.parametrize("chip", ["pvc", "dg2"])
+def test_elements_outside_of_their_array(chip: str):
+    """They are padded or dropped."""
+    rng = np.random.default_rng(SEED)
+    at = rng.permutation(128).astype(np.int32)[None, :] - 20
+    at[0, 5], at[0, 70] = 2**31 - 1, -(2**31)
+    module, args = module_of(anywhere, at, array(70), poison(70), array(70), poison(1, 128))
+    found = counts(down(module, (2, 1, 1), args, chip))
+    assert found["xegpu.load"] and found["xegpu.store"] and found["xegpu.atomic_rmw"]

@@ -130,7 +130,7 @@ def _outside(
         missing = _wanted(op, mask, address) & ~inside
         if missing.any():
             rows: Array = np.any(missing.reshape(missing.shape[0], -1), axis=1)
-            site.outside(rows.shape[0], rows)
+            site.outside(rows.shape[0], rows, undefined=True)
 
 
 @meaning("xegpu.store")

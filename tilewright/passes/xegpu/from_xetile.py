@@ -365,6 +365,25 @@ def _prefetch(op: xetile.PrefetchTileOp, placed: Placed, base: _Base | None) -> 
 # --- Scattered -------------------------------------------------------------------------------
 
 
+def _wanted(at: Before, mask: SSAValue | None, placed: Placed) -> SSAValue | None:
+    """Of scattered elements those that are asked for and lie in their array (a bare pointer's has no end); None: all.
+
+    XeGPU leaves what lies outside undefined, XeTile has it padded or dropped.
+    """
+    array = placed.root.type
+    if not isinstance(array, MemRefType):
+        return mask
+    extent = next(iter(array.get_shape()), 1)
+    if extent == DYNAMIC_INDEX:
+        length = at.add(memref.DimOp(placed.root, at.index(0)))
+    else:
+        length = at.index(extent)
+    offsets = _offsets(placed)
+    # As in `Before.inside`, one unsigned comparison holds both bounds.
+    inside = at.add(arith.CmpiOp(offsets, at.broadcast(length, shape_of(offsets)), "ult"))
+    return inside if mask is None else at.add(arith.AndIOp(mask, inside))
+
+
 def _mask(at: Before, mask: SSAValue | None, shape: tuple[int, ...]) -> SSAValue:
     return at.all_true(shape) if mask is None else mask
 
@@ -379,7 +398,8 @@ def _gather(op: xetile.LoadGatherOp, placed: Placed) -> None:
     at = Before(op)
     result = op.result.type
     assert isinstance(result, VectorType)
-    mask = _mask(at, op.mask, result.get_shape())
+    wanted = _wanted(at, op.mask, placed)
+    mask = _mask(at, wanted, result.get_shape())
     value = at.add(
         xegpu.LoadGatherOp(
             placed.root,
@@ -391,7 +411,7 @@ def _gather(op: xetile.LoadGatherOp, placed: Placed) -> None:
             l3_hint=_hint(op.l3_hint),
         )
     )
-    if op.mask is not None:
+    if wanted is not None:
         # Masked-off lanes of xegpu.load are unspecified, those of XeTile's gather are the padding.
         padding = at.splat(op.padding_value, result)
         value = at.add(arith.SelectOp(mask, value, padding))
@@ -400,7 +420,7 @@ def _gather(op: xetile.LoadGatherOp, placed: Placed) -> None:
 
 def _scatter(op: xetile.StoreScatterOp, placed: Placed) -> None:
     at = Before(op)
-    mask = _mask(at, op.mask, shape_of(op.value))
+    mask = _mask(at, _wanted(at, op.mask, placed), shape_of(op.value))
     _store_elements(at, op, placed.root, mask, _offsets(placed))
 
 
@@ -431,6 +451,7 @@ def _atomic(op: xetile.AtomicRmwOp, placed: Placed, base: _Base | None) -> None:
     mask = op.mask
     if base is None:
         root, offsets = placed.root, _offsets(placed)
+        mask = _wanted(at, mask, placed)
     else:
         root, offsets, inside = _addresses(at, placed, base, shape)
         mask = inside if mask is None else at.add(arith.AndIOp(mask, inside))
