@@ -33,7 +33,7 @@ def fresh_seed() -> int:
 
 
 def drawn(cases: Sequence[tuple[str, Sequence[str]]], count: int) -> set[str]:
-    """The names of `count` cases, more if it takes more for every value of every parameter to occur.
+    """The names of `count` cases; those first that have a value of a parameter that no case before them has.
 
     A case is its name and the values of its parameters, in order.
     """
@@ -45,7 +45,7 @@ def drawn(cases: Sequence[tuple[str, Sequence[str]]], count: int) -> set[str]:
         new = set(enumerate(values)) - seen
         seen |= new
         (first if new else rest).append(name)
-    return {*first, *rest[: max(0, count - len(first))]}
+    return {*[*first, *rest][:count]}
 
 
 def fresh_rng() -> np.random.Generator:

@@ -20,6 +20,7 @@ def wide(x):
     return x.astype(np.float64)
 
 
+@pytest.mark.drawn(16)
 @pytest.mark.parametrize("dtype", LIMIT, ids=str)
 @pytest.mark.parametrize("shape", [(40, 70, 50), (1, 33, 7), (257, 1, 65), (3, 5, 1)], ids=str)
 def test_matrices(shape, dtype, target, rng):

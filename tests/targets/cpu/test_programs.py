@@ -159,7 +159,7 @@ TYPES = [
 ]
 
 
-@pytest.mark.drawn(14)
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("tile", [(64, 64, 32), (24, 40, 16), (1, 8, 8), (8, 1, 4), (256, 32, 64)])
 @pytest.mark.parametrize("types", TYPES, ids=lambda t: t[0])
 def test_products(
@@ -330,6 +330,7 @@ def atomic(X, Y, O, KIND: tw.constexpr, BM: tw.constexpr = 4, BN: tw.constexpr =
     tw.store_tile(old, tw.init_tile(O, [0, 0], (BM, BN)))
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "bf16", "i8", "i32", "i64"])
 def test_every_kind_of_atomic(rng: np.random.Generator, dtype: str) -> None:
     kinds = ["addf", "mulf", "maximumf", "minimumf", "maxnumf", "minnumf", "assign"]

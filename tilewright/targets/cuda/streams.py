@@ -50,10 +50,12 @@ def device_of(pointer: int) -> int:
 def wait_for(stream: int | None, ordinal: int) -> None:
     """Work enqueued on the device's current stream from here on waits for what `stream` holds now.
 
-    None: the producer asks for no order.
+    None: the producer asks for no order. Nor is there one without a device, whose streams torch would look for.
     """
+    if stream is None or not driver.available():
+        return
     here = current(ordinal)
-    if stream is None or stream == here or (stream in _LEGACY and here in _LEGACY):
+    if stream == here or (stream in _LEGACY and here in _LEGACY):
         return
     event = C.c_void_p()
     with driver.device(ordinal).current():
