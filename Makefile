@@ -11,10 +11,14 @@ WORKERS ?= 2
 
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test rest nightly lint types docs bench clean
+.PHONY: demo check test rest nightly durations lint types docs bench clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/01_gemm.py
+
+# For daily work, in about a minute: of every function of tests what takes a tenth of a second.
+check: lint
+	$(PYTEST) --quick
 
 # Types are checked beside the tests, on a core that waits for a last file.
 test: lint
@@ -29,6 +33,10 @@ rest: $(DEV_STAMP)
 nightly: $(DEV_STAMP)
 	TILEWRIGHT_LOWERING_EXAMPLES=1000 TILEWRIGHT_FUZZ_EXAMPLES=500 TILEWRIGHT_TEST_MUTATIONS=1000 \
 	TILEWRIGHT_CHECK_EVERY=1 TILEWRIGHT_EVERY_CASE=1 $(PYTEST)
+
+# What a case takes, by which `make test` and `make check` choose: after large changes of the tests.
+durations: $(DEV_STAMP)
+	$(PYTEST) --durations-table
 
 lint: $(DEV_STAMP)
 	$(BIN)/ruff check .

@@ -5,13 +5,12 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
-from tests import devices
-from tests.draws import SEED, drawn, fresh_rng
+from tests import devices, durations
+from tests.draws import SEED, fresh_rng
 from tilewright.runtime.launch import Launcher
 from tilewright.targets.cpu import workspace
 from tilewright.targets.cuda import driver
@@ -23,12 +22,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--rest", action="store_true", help="run what the last run without this option did not pass"
     )
 
+    parser.addoption("--quick", action="store_true", help="run what takes no time")
+    parser.addoption(
+        "--durations-table", action="store_true", help="write tests/durations.json, with every case"
+    )
+
 
 def pytest_configure(config: pytest.Config) -> None:
     # IR is made of many small objects: searching them for cycles as often as usual takes a sixth of the time.
     gc.set_threshold(200_000, 20, 20)
     if (target := config.getoption("--target")) is not None:
         devices.TARGETS[:] = [target]
+    if config.getoption("--durations-table"):
+        os.environ["TILEWRIGHT_EVERY_CASE"] = "1"
+        config.pluginmanager.register(durations.Recorder())
 
 
 def pytest_report_header() -> str:
@@ -54,9 +61,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out the cases of a function marked `drawn(n)` that are not among the n drawn for this seed, and under
-    `--rest` tests that passed, but for those that do more with optional packages."""
-    left = _not_drawn(items)
+    """Leaves out cases that are not drawn (`tests/durations.py`), and under `--rest` tests that passed, but for those
+    that do more with optional packages."""
+    named = any("::" in argument for argument in config.args)
+    left = set() if named else durations.left_out(items, config.getoption("--quick"))
     if config.getoption("--rest"):
         cache = config.cache
         assert cache is not None
@@ -68,24 +76,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         }
     config.hook.pytest_deselected(items=[item for item in items if item in left])
     items[:] = [item for item in items if item not in left]
-
-
-def _not_drawn(items: Sequence[pytest.Item]) -> set[pytest.Item]:
-    """A test that is asked for by its id, and all tests under TILEWRIGHT_EVERY_CASE=1, are drawn."""
-    functions: dict[str, list[pytest.Function]] = {}
-    for item in items:
-        if isinstance(item, pytest.Function) and item.get_closest_marker("drawn") is not None:
-            functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    left: set[pytest.Item] = set()
-    for cases in functions.values():
-        mark = cases[0].get_closest_marker("drawn")
-        assert mark is not None
-        if os.environ.get("TILEWRIGHT_EVERY_CASE") != "1" and len(cases) > mark.args[0]:
-            # The values of parameters have names in the ids, in one order for all cases.
-            named = [(case.nodeid, case.callspec._idlist) for case in cases]
-            kept = drawn(named, mark.args[0])
-            left |= {case for case in cases if case.nodeid not in kept}
-    return left
 
 
 @pytest.fixture(autouse=True)

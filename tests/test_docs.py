@@ -54,6 +54,7 @@ WITH_PYTHON = [p for p in PAGES if p.stem in PROGRAMS and blocks(p, "python")]
 WITH_COMMANDS = [p for p in PAGES if blocks(p, "sh")]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda p: p.name)
 def test_python_blocks(page, tmp_path):
     program = tmp_path / (page.stem.replace("-", "_") + ".py")
@@ -62,6 +63,7 @@ def test_python_blocks(page, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda p: p.name)
 def test_command_lines(page, tmp_path, cache):
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
@@ -75,6 +77,7 @@ def test_command_lines(page, tmp_path, cache):
             assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_links_lead_somewhere(page):
     prose = re.sub(r"^```.*?^```|`[^`\n]*`", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)

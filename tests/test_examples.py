@@ -43,6 +43,7 @@ def run(command: str, cache: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.name)
 def test_example(example, tmp_path):
     found = commands(example)

@@ -44,7 +44,6 @@ def cases(device: str) -> dict[str, tuple[Any, tuple[Any, ...], dict[str, Any], 
 NAMES = ["matmul", "attention", "softmax", "rms_norm", "layer_norm"]
 
 
-@pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_operators_compute_and_are_registered(name: str, device: str) -> None:
     op, args, kwargs, expected = cases(device)[name]
@@ -117,7 +116,6 @@ PLAIN = {
 }
 
 
-@pytest.mark.drawn(4)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_gradients(name: str, device: str) -> None:
     """Those of PyTorch's own operators, of every operand, eagerly and through torch.compile."""

@@ -34,7 +34,6 @@ def error(got: Array, expected: Array) -> float:
 SHAPES = [(64, 64, 64), (96, 160, 128), (65, 33, 47), (1, 127, 96), (130, 1, 1), (31, 257, 100)]
 
 
-@pytest.mark.drawn(24)
 @pytest.mark.parametrize("dtype", [BF16, F16, F32], ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("kernel", kernels.GEMM_REWRITES, ids=lambda k: k.__name__)

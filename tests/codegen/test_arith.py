@@ -56,7 +56,6 @@ def vec(t: str, n: int = N) -> str:
     return f"vector<{n}x{t}>"
 
 
-@pytest.mark.drawn(40)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(
     "op, function",
@@ -73,7 +72,6 @@ def test_float_arithmetic(level, op, function, t, rng) -> None:
         same(got, function(x.astype(wide), y.astype(wide)).astype(FLOATS[t]))
 
 
-@pytest.mark.drawn(60)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("to", FLOATS)
 @pytest.mark.parametrize("source", FLOATS)
@@ -251,7 +249,6 @@ def test_unsigned_arithmetic(t, op, function, rng) -> None:
     np.testing.assert_array_equal(got, function(x, y))
 
 
-@pytest.mark.drawn(30)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("t", ["f64", "f32", "f16", "bf16"])
 @pytest.mark.parametrize("i", INTS)

@@ -63,7 +63,6 @@ def spread(low: float, high: float, rng: np.random.Generator, dtype: type) -> np
     return x[: x.size // 64 * 64].astype(dtype)
 
 
-@pytest.mark.drawn(50)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("t", TYPES)
 @pytest.mark.parametrize("name, reference, low, high, accurate, fast", TABLE)
@@ -164,7 +163,6 @@ SPECIAL = {
 }
 
 
-@pytest.mark.drawn(90)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("flags", ["none", "afn"])
 @pytest.mark.parametrize("t", TYPES)

@@ -35,7 +35,6 @@ def page_guarded(size: int) -> tuple[np.ndarray, object]:
     return whole[mmap.PAGESIZE - size : mmap.PAGESIZE], area
 
 
-@pytest.mark.drawn(100)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("t", DTYPES)
 @pytest.mark.parametrize("n", [0, 1, 3, 7, 8, 12, 16])

@@ -36,6 +36,7 @@ def example(name):
         sys.path.remove(str(FOLDER))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", NAMES)
 def test_example(name):
     each = example(name)

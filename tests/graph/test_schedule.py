@@ -155,7 +155,6 @@ class Tight(CompiledGraph):
         return made
 
 
-@pytest.mark.drawn(9)
 @pytest.mark.parametrize("name", CASES)
 def test_against_numpy(name):
     arrays = inputs(name, np.float32)

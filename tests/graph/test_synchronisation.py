@@ -27,7 +27,6 @@ def barriers(module):
     return [op for op in module.walk() if op.name == "gpu.barrier"]
 
 
-@pytest.mark.drawn(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_barrier_is_needed(name, threads: ThreadsTarget, monkeypatch):
     launches = []

@@ -223,7 +223,6 @@ def rfc(name: str, size: int = 512) -> ModuleOp:
     return module
 
 
-@pytest.mark.drawn(5)
 @pytest.mark.parametrize("name", RUN.PROGRAMS)
 def test_rfc(name: str):
     args, _ = RUN.PROGRAMS[name](512, np.random.default_rng(SEED))

@@ -58,7 +58,6 @@ def loop(module: Any) -> Counter[str]:
     return Counter(op.name for op in found.walk() if op not in numbers)
 
 
-@pytest.mark.drawn(3)
 @pytest.mark.parametrize("chip", ["pvc", "dg2"])
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.int8], ids=str)
 def test_a_product(dtype: Any, chip: str):
@@ -156,7 +155,6 @@ def test_attention(causal: bool):
     assert found["gpu.shuffle"] == 8 * rows
 
 
-@pytest.mark.drawn(4)
 @pytest.mark.parametrize("name", RUN.PROGRAMS)
 def test_rfc(name: str):
     size = 512 if "two_cache" in name else 256

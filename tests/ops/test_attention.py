@@ -25,7 +25,6 @@ def attention(q, k, v, causal, scale=None):
     return p / p.sum(-1, keepdims=True) @ v
 
 
-@pytest.mark.drawn(6)
 @pytest.mark.parametrize("dtype", LIMIT, ids=str)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("d", [64, 128])
@@ -36,7 +35,6 @@ def test_attention(d, causal, dtype, target, rng):
     assert error(o, attention(q, k, v, causal)) < LIMIT[dtype]
 
 
-@pytest.mark.drawn(8)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("length, keys", [(1, 1), (65, 257), (300, 31), (256, 512)])
 def test_lengths(length, keys, causal, target, rng):

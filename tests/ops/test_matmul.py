@@ -20,7 +20,6 @@ def wide(x):
     return x.astype(np.float64)
 
 
-@pytest.mark.drawn(16)
 @pytest.mark.parametrize("dtype", LIMIT, ids=str)
 @pytest.mark.parametrize("shape", [(40, 70, 50), (1, 33, 7), (257, 1, 65), (3, 5, 1)], ids=str)
 def test_matrices(shape, dtype, target, rng):
@@ -63,7 +62,6 @@ MEANING = {
 }
 
 
-@pytest.mark.drawn(16)
 @pytest.mark.parametrize("activation", MEANING, ids=str)
 @pytest.mark.parametrize("with_bias, with_residual", [(0, 0), (1, 0), (0, 1), (1, 1)])
 def test_epilogue(activation, with_bias, with_residual, target, rng):

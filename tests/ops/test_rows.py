@@ -50,7 +50,6 @@ def test_softmax_rows_sum_to_one(target, rng):
     np.testing.assert_allclose(y.astype(np.float64).sum(-1), 1, rtol=1e-5)
 
 
-@pytest.mark.drawn(36)
 @pytest.mark.parametrize("dtype", LIMIT, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("weighted", [False, True])
@@ -63,7 +62,6 @@ def test_rms_norm(shape, dtype, weighted, target, rng):
     assert error(y, want * (1 if w is None else w.astype(np.float64))) < LIMIT[dtype]
 
 
-@pytest.mark.drawn(24)
 @pytest.mark.parametrize("dtype", LIMIT, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("weighted, biased", [(0, 0), (1, 0), (0, 1), (1, 1)])

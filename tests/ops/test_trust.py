@@ -50,7 +50,6 @@ STAGE_OPS = ("stage.contract", "stage.pack ", "stage.panel ", "stage.strip", "sc
 MACHINE_OPS = ("math.fma", "mach.instr", "mach.load", "mach.store", "mach.masked", "scf.for")
 
 
-@pytest.mark.drawn(3)
 @pytest.mark.parametrize(
     "plain, rewritten, args, constexprs", PAIRS,
     ids=[f"{p[1].name}{'-causal' if p[3].get('CAUSAL') else ''}-{i}" for i, p in enumerate(PAIRS)],
@@ -63,7 +62,6 @@ def test_rewrites_keep_their_products_and_copies(plain, rewritten, args, constex
     assert sum(first.ir["mach"].count(n) for n in MACHINE_OPS) > 3
 
 
-@pytest.mark.drawn(4)
 @pytest.mark.parametrize(
     "kernel", [rewrites.attention_swapped, rewrites.attention_neutral], ids=str
 )
@@ -77,7 +75,6 @@ def test_rewritten_attention_is_right(kernel, causal, target, rng):
     assert error(got, want.astype(np.float64)) < 4e-6
 
 
-@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     "off", [*ABLATIONS, ABLATIONS], ids=lambda o: o if isinstance(o, str) else "all"
 )

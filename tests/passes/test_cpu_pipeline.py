@@ -70,7 +70,6 @@ def cases(rng: np.random.Generator) -> dict[str, tuple[Any, Any, list[Any], dict
 NAMES = list(cases(np.random.default_rng(0)))
 
 
-@pytest.mark.drawn(5)
 @pytest.mark.parametrize("name", NAMES)
 def test_no_pass_changes_a_result(rng: np.random.Generator, name: str) -> None:
     kernel, grid, args, constexprs = cases(rng)[name]

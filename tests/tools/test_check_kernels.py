@@ -117,6 +117,7 @@ def cases() -> list[tuple[str, str, str]]:
     ]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("file", "kernel", "target"), cases())
 def test_every_stage(
     file: str, kernel: str, target: str, capsys: pytest.CaptureFixture[str]

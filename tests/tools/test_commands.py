@@ -176,7 +176,6 @@ def test_clear_cache(tilewright, kernels):
 SMALL = {"compile": [], "launch": [], "workgroups": ["--sizes", "3"], "ops": ["--sizes", "5"]}
 
 
-@pytest.mark.drawn(6)
 @pytest.mark.parametrize("suite", SUITES)
 def test_bench_at_a_tiny_size(suite, tilewright):
     flags = SMALL.get(suite, ["--sizes", "32"])

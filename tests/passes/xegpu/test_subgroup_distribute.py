@@ -74,7 +74,6 @@ EIGHT_LANES = (
 """Programs that 8 lanes without 2D blocks are tested with: every access is one lane's own."""
 
 
-@pytest.mark.drawn(24)
 @pytest.mark.parametrize(
     ("name", "chip"), [(n, "pvc") for n in PROGRAMS] + [(n, "dg2") for n in EIGHT_LANES]
 )

@@ -97,7 +97,6 @@ def pattern(rows: int, columns: int, a: int) -> np.ndarray:
     return ((i * a + j) % 11).astype(np.float32)
 
 
-@pytest.mark.drawn(3)
 @pytest.mark.parametrize("m, n, k", [(1, 1, 1), (37, 19, 5), (70, 33, 9), (64, 16, 0)])
 @pytest.mark.parametrize("transposed", [True, False])
 def test_sums_side_by_side_and_shared(m, n, k, transposed, capsys):

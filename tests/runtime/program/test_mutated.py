@@ -146,7 +146,6 @@ def outcome(text: str, said: Path) -> str:
     return found
 
 
-@pytest.mark.drawn(3)
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda p: p.stem)
 def test_a_mutated_program_ends_well(path: Path, tmp_path: Path) -> None:
     text = path.read_text()

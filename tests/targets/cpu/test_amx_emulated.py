@@ -53,7 +53,6 @@ DRAWN = [(dtype, size) for size in SIZES for dtype in ("bf16", "i8")]
 DRAWN += [("f16", SIZES[1]), ("u8", SIZES[1])]
 
 
-@pytest.mark.drawn(3)
 @pytest.mark.parametrize(("dtype", "size"), DRAWN, ids=str)
 def test_products(rng: np.random.Generator, dtype: str, size: tuple[int, int, int]) -> None:
     m, n, k = size

@@ -37,7 +37,6 @@ def random_bytes(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -
     return np.where(rng.random(shape) < 0.5, extreme, drawn).astype(dtype)
 
 
-@pytest.mark.drawn(2)
 @needs_vnni
 @pytest.mark.parametrize("size", [(64, 64, 64), (70, 33, 101), (1, 1, 1), (9, 100, 1100)], ids=str)
 @pytest.mark.parametrize("dtype", [I8, U8], ids=str)
@@ -109,7 +108,6 @@ def test_pairs_of_bf16_stay_in_registers(monkeypatch: pytest.MonkeyPatch):
     assert not re.search(r"vdpbf16ps\t.*%rsp", asm), "accumulators are spilled"
 
 
-@pytest.mark.drawn(2)
 @pytest.mark.skipif("avx512bf16" not in host_features(), reason="needs AVX-512 BF16")
 @pytest.mark.parametrize("size", [(64, 64, 64), (70, 33, 101), (1, 1, 1), (9, 100, 1100)], ids=str)
 def test_products_of_bf16(rng, monkeypatch: pytest.MonkeyPatch, size):

@@ -72,7 +72,6 @@ def test_float_types(rng: np.random.Generator, name: str, shape: tuple[int, int]
     assert error <= bound
 
 
-@pytest.mark.drawn(16)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", INTEGERS)
 def test_integer_types_are_exact(

@@ -55,7 +55,6 @@ def options(machine: str) -> dict[str, int]:
     return {"num_threads": 2 if machine == "amx" else 3}
 
 
-@pytest.mark.drawn(3)
 @pytest.mark.parametrize("dtype", [BF16, np.dtype("f2")], ids=str)
 @pytest.mark.parametrize("shape", [(31, 257, 100), (1, 33, 7)], ids=str)
 def test_products(options, machine: str, shape: tuple[int, ...], dtype, first: bool, rng) -> None:  # pyright: ignore

@@ -72,7 +72,6 @@ FLOAT_KINDS = ["add", "mul", "minimumf", "maximumf", "minnumf", "maxnumf"]
 INTEGER_KINDS = ["add", "mul", "minsi", "maxsi", "and", "or", "xor"]
 
 
-@pytest.mark.drawn(8)
 @pytest.mark.parametrize("size", [(1, 1), (3, 17), (8, 64), (20, 100)])
 @pytest.mark.parametrize("kind", FLOAT_KINDS)
 def test_float_reductions(rng: np.random.Generator, kind: str, size: tuple[int, int]) -> None:
@@ -98,7 +97,6 @@ def test_float_reductions(rng: np.random.Generator, kind: str, size: tuple[int, 
         )
 
 
-@pytest.mark.drawn(8)
 @pytest.mark.parametrize("size", [(1, 1), (3, 17), (8, 64)])
 @pytest.mark.parametrize("kind", INTEGER_KINDS)
 def test_integer_reductions(rng: np.random.Generator, kind: str, size: tuple[int, int]) -> None:
@@ -159,7 +157,6 @@ TYPES = [
 ]
 
 
-@pytest.mark.drawn(8)
 @pytest.mark.parametrize("tile", [(64, 64, 32), (24, 40, 16), (1, 8, 8), (8, 1, 4), (256, 32, 64)])
 @pytest.mark.parametrize("types", TYPES, ids=lambda t: t[0])
 def test_products(
@@ -330,7 +327,6 @@ def atomic(X, Y, O, KIND: tw.constexpr, BM: tw.constexpr = 4, BN: tw.constexpr =
     tw.store_tile(old, tw.init_tile(O, [0, 0], (BM, BN)))
 
 
-@pytest.mark.drawn(4)
 @pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "bf16", "i8", "i32", "i64"])
 def test_every_kind_of_atomic(rng: np.random.Generator, dtype: str) -> None:
     kinds = ["addf", "mulf", "maximumf", "minimumf", "maxnumf", "minnumf", "assign"]

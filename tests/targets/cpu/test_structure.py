@@ -31,7 +31,6 @@ def grid_of(kernel: Any, m: int, n: int) -> tuple[int, int]:
     return grid[::-1] if "swapped" in kernel.__name__ else grid
 
 
-@pytest.mark.drawn(3)
 @pytest.mark.parametrize("kernel", kernels.GEMM_REWRITES, ids=lambda k: k.__name__)
 def test_rewrites_keep_their_products_and_copies(rng: np.random.Generator, kernel: Any) -> None:
     args = operands(rng, 130, 70, 100)
@@ -45,7 +44,6 @@ def test_rewrites_keep_their_products_and_copies(rng: np.random.Generator, kerne
     np.testing.assert_allclose(args[2], args[0] @ args[1], rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.drawn(3)
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_without_an_optimisation_results_stay(rng: np.random.Generator, name: str) -> None:
     a, b, c = operands(rng, 130, 70, 100)
@@ -95,7 +93,6 @@ def available(level: str) -> bool:
     return order.index(level) <= order.index(host_level())
 
 
-@pytest.mark.drawn(2)
 @pytest.mark.parametrize("level", ["x86-64", "avx2", "avx512", "vnni"])
 def test_every_level_of_vectors(rng: np.random.Generator, level: str) -> None:
     if not available(level):

@@ -105,7 +105,6 @@ def test_text_has_code_for_every_machine(name: str, machine: str, tmp_path: Path
         assert "mma.sync" in code
 
 
-@pytest.mark.drawn(3)
 @needs_tools
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_nothing_breaks_its_speed(name: str) -> None:

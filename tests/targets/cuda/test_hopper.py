@@ -182,7 +182,6 @@ def without(which: str, number: int = 0) -> Callable[[Lowered], None]:
     return change
 
 
-@pytest.mark.drawn(6)
 @pytest.mark.parametrize(
     "which, number",
     [

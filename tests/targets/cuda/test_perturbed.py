@@ -126,7 +126,6 @@ def fresh() -> tuple[list[Any], Any, Any]:
     return [a, b, c], c, a.astype(np.float64) @ b.astype(np.float64)
 
 
-@pytest.mark.drawn(4)
 @pytest.mark.parametrize(
     ("kernel", "products"),
     [

@@ -131,7 +131,6 @@ CASES: dict[str, tuple[Any, tuple[int, ...], Fresh, dict[str, Any], int]] = {
 }
 
 
-@pytest.mark.drawn(4)
 @pytest.mark.parametrize("name", CASES)
 def test_warpgroups_do_the_product(name: str) -> None:
     kernel, grid, fresh, settings, puts = CASES[name]

@@ -50,7 +50,6 @@ def test_vectors_where_rows_are_aligned_and_elements_where_not(threads: ThreadsT
     assert threads.last is not None and "mach.masked_load" in threads.last.ir["mach"]
 
 
-@pytest.mark.drawn(4)
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 @pytest.mark.parametrize("dtype", ["f2", BF16], ids=str)
 def test_products_of_16_bits(layout, dtype, threads: ThreadsTarget, rng):

@@ -187,7 +187,6 @@ HEAD = """
 """
 
 
-@pytest.mark.drawn(8)
 @pytest.mark.parametrize("number", range(12))
 def test_random_programs(number):
     seed = fresh_seed()

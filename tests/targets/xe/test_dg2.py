@@ -32,7 +32,6 @@ APPENDIX = {
 }
 
 
-@pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", APPENDIX)
 def test_appendix_programs(name: str, tmp_path: Path) -> None:
     file = tmp_path / "program.mlir"
