@@ -25,7 +25,7 @@ load_matrix does not pad. Guarantees: today's XeGPU text, the same values:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 
 from xdsl.context import Context
@@ -33,7 +33,6 @@ from xdsl.dialects import arith, memref, vector
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     AffineMapAttr,
-    AnyFloat,
     MemRefType,
     ModuleOp,
     StridedLayoutAttr,
@@ -57,6 +56,16 @@ from tilewright.dialects.xetile import TileType
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.strided_memrefs import strided_memrefs
 from tilewright.passes.xegpu.emit import Before, shape_of, with_shape
+from tilewright.passes.xegpu.from_xetile_elements import (
+    Base,
+    addresses,
+    atomic,
+    fit,
+    gather,
+    hint,
+    scatter,
+    store_elements,
+)
 from tilewright.passes.xegpu.from_xetile_values import convert_value, layout_of, swapped
 from tilewright.passes.xegpu.positions import Placed, PositionRewriter
 
@@ -77,22 +86,11 @@ class XeTileToXeGPU(ModulePass):
 # --- Tiles ---------------------------------------------------------------------------------
 
 
-@dataclass
-class _Base:
-    """What a tile's root is: the tile's type and its matrix."""
-
-    tile: TileType
-    rank: int
-    extents: list[Index] = field(default_factory=list[Index])
-    strides: list[Index] = field(default_factory=list[Index])
-    source: SSAValue | None = None
-
-
 class _Tiles:
     """What XeTile's ops are to the splitting into base and position."""
 
     def __init__(self) -> None:
-        self.bases: dict[SSAValue, _Base] = {}
+        self.bases: dict[SSAValue, Base] = {}
         self.roots: dict[tuple[SSAValue, Attribute], SSAValue] = {}
 
     def is_moving(self, type: Attribute) -> bool:
@@ -105,7 +103,7 @@ class _Tiles:
             return Placed(op.source, [op.offset_vector])
         root = _slm_root(op) if op.tile_type.memory_space == 3 else _block_root(op)
         extents, strides = _matrix(op)
-        self.bases[root] = _Base(op.tile_type, len(op.mixed_offsets), extents, strides, op.source)
+        self.bases[root] = Base(op.tile_type, len(op.mixed_offsets), extents, strides, op.source)
         return Placed(root, op.mixed_offsets)
 
     def moved(self, op: Operation, operand: Placed) -> list[Index] | None:
@@ -124,11 +122,11 @@ class _Tiles:
             case xetile.PrefetchTileOp():
                 _prefetch(op, at, base)
             case xetile.AtomicRmwOp():
-                _atomic(op, at, base)
+                atomic(op, at, base)
             case xetile.LoadGatherOp():
-                _gather(op, at)
+                gather(op, at)
             case xetile.StoreScatterOp():
-                _scatter(op, at)
+                scatter(op, at)
             case _:
                 raise error_at(
                     op, f"{op.name} takes a tile, which XeGPU cannot say", kind=UnsupportedError
@@ -223,7 +221,7 @@ def _slm_root(op: xetile.InitTileOp) -> SSAValue:
     )
 
 
-def _load(op: xetile.LoadTileOp, placed: Placed, base: _Base) -> None:
+def _load(op: xetile.LoadTileOp, placed: Placed, base: Base) -> None:
     at = Before(op)
     tile = op.tile_type
     shape, offsets = tile.get_shape(), placed.parts
@@ -248,17 +246,12 @@ def _load(op: xetile.LoadTileOp, placed: Placed, base: _Base) -> None:
     if op.padding is not None and op.padding_value != 0:
         padding = at.splat(op.padding_value, VectorType(element, list(shape)))
         for n, block in enumerate(blocks):
-            inside = at.inside(_beside(at, offsets, n, tile), base.extents, _fit(shape, base.rank))
+            inside = at.inside(_beside(at, offsets, n, tile), base.extents, fit(shape, base.rank))
             inside = at.cast(inside, shape)
             blocks[n] = at.add(arith.SelectOp(inside, block, padding))
     if op.permutation is not None:
         blocks = [at.transpose(block, op.permutation) for block in blocks]
     at.replace(*blocks)
-
-
-def _fit(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    """The tile's shape in the matrix' rank: a tile of a 1-D array is one row."""
-    return shape[len(shape) - rank :] if rank < len(shape) else shape
 
 
 def _leading(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
@@ -277,22 +270,22 @@ def _beside(at: Before, offsets: list[Index], number: int, tile: TileType) -> li
     return moved
 
 
-def _load_blocks(at: Before, op: xetile.LoadTileOp, placed: Placed, base: _Base) -> list[SSAValue]:
+def _load_blocks(at: Before, op: xetile.LoadTileOp, placed: Placed, base: Base) -> list[SSAValue]:
     tile = op.tile_type
     shape, count = tile.get_shape(), tile.array_length
     column = _is_column_major(tile) and base.rank > 1
     block = tuple(reversed(shape)) if column else shape
     offsets = _swap_last(placed.parts) if column else placed.parts
-    loaded = _fit(block, base.rank)
+    loaded = fit(block, base.rank)
     stacked = loaded if count == 1 else (count, *loaded)
     value = at.add(
         xegpu.LoadNdOp(
             placed.root,
             VectorType(tile.element_type, list(stacked)),
             offsets,
-            l1_hint=_hint(op.l1_hint),
-            l2_hint=_hint(op.l2_hint),
-            l3_hint=_hint(op.l3_hint),
+            l1_hint=hint(op.l1_hint),
+            l2_hint=hint(op.l2_hint),
+            l3_hint=hint(op.l3_hint),
         )
     )
     blocks = [value]
@@ -303,11 +296,7 @@ def _load_blocks(at: Before, op: xetile.LoadTileOp, placed: Placed, base: _Base)
     return [at.transpose(each) if column else each for each in blocks]
 
 
-def _hint(value: xetile.CacheHintAttr | None) -> str | None:
-    return None if value is None else value.kind
-
-
-def _store(op: xetile.StoreTileOp, placed: Placed, base: _Base) -> None:
+def _store(op: xetile.StoreTileOp, placed: Placed, base: Base) -> None:
     at = Before(op)
     tile, offsets, value = op.tile_type, placed.parts, op.value
     if isinstance(placed.root.type, MemDescType):
@@ -322,29 +311,29 @@ def _store(op: xetile.StoreTileOp, placed: Placed, base: _Base) -> None:
         at.replace()
         return
     if op.mask is not None:
-        root, where, inside = _addresses(at, placed, base, shape_of(value))
+        root, where, inside = addresses(at, placed, base, shape_of(value))
         mask = at.add(arith.AndIOp(op.mask, inside))
-        _store_elements(at, op, root, mask, where)
+        store_elements(at, op, root, mask, where)
         return
     if _is_column_major(tile) and base.rank > 1:
         value, offsets = at.transpose(value), _swap_last(offsets)
-    value = at.cast(value, _fit(shape_of(value), base.rank))
+    value = at.cast(value, fit(shape_of(value), base.rank))
     at.insert(
         xegpu.StoreNdOp(
             value,
             placed.root,
             offsets,
-            l1_hint=_hint(op.l1_hint),
-            l2_hint=_hint(op.l2_hint),
-            l3_hint=_hint(op.l3_hint),
+            l1_hint=hint(op.l1_hint),
+            l2_hint=hint(op.l2_hint),
+            l3_hint=hint(op.l3_hint),
         )
     )
     at.replace()
 
 
-def _prefetch(op: xetile.PrefetchTileOp, placed: Placed, base: _Base | None) -> None:
+def _prefetch(op: xetile.PrefetchTileOp, placed: Placed, base: Base | None) -> None:
     at = Before(op)
-    hints = {"l1": _hint(op.l1_hint), "l2": _hint(op.l2_hint), "l3": _hint(op.l3_hint)}
+    hints = {"l1": hint(op.l1_hint), "l2": hint(op.l2_hint), "l3": hint(op.l3_hint)}
     if base is not None and not isinstance(placed.root.type, MemDescType):
         column = _is_column_major(op.tile_type) and base.rank > 1
         offsets = _swap_last(placed.parts) if column else placed.parts
@@ -360,159 +349,3 @@ def _prefetch(op: xetile.PrefetchTileOp, placed: Placed, base: _Base | None) -> 
         )
     # Shared memory has no cache, and the prefetch of single elements is not worth its cost.
     at.replace()
-
-
-# --- Scattered -------------------------------------------------------------------------------
-
-
-def _wanted(at: Before, mask: SSAValue | None, placed: Placed) -> SSAValue | None:
-    """Of scattered elements those that are asked for and lie in their array (a bare pointer's has no end); None: all.
-
-    XeGPU leaves what lies outside undefined, XeTile has it padded or dropped.
-    """
-    array = placed.root.type
-    if not isinstance(array, MemRefType):
-        return mask
-    extent = next(iter(array.get_shape()), 1)
-    if extent == DYNAMIC_INDEX:
-        length = at.add(memref.DimOp(placed.root, at.index(0)))
-    else:
-        length = at.index(extent)
-    offsets = _offsets(placed)
-    # As in `Before.inside`, one unsigned comparison holds both bounds.
-    inside = at.add(arith.CmpiOp(offsets, at.broadcast(length, shape_of(offsets)), "ult"))
-    return inside if mask is None else at.add(arith.AndIOp(mask, inside))
-
-
-def _mask(at: Before, mask: SSAValue | None, shape: tuple[int, ...]) -> SSAValue:
-    return at.all_true(shape) if mask is None else mask
-
-
-def _offsets(placed: Placed) -> SSAValue:
-    offsets = placed.parts[0]
-    assert isinstance(offsets, SSAValue)
-    return offsets
-
-
-def _gather(op: xetile.LoadGatherOp, placed: Placed) -> None:
-    at = Before(op)
-    result = op.result.type
-    assert isinstance(result, VectorType)
-    wanted = _wanted(at, op.mask, placed)
-    mask = _mask(at, wanted, result.get_shape())
-    value = at.add(
-        xegpu.LoadGatherOp(
-            placed.root,
-            mask,
-            result,
-            offsets=_offsets(placed),
-            l1_hint=_hint(op.l1_hint),
-            l2_hint=_hint(op.l2_hint),
-            l3_hint=_hint(op.l3_hint),
-        )
-    )
-    if wanted is not None:
-        # Masked-off lanes of xegpu.load are unspecified, those of XeTile's gather are the padding.
-        padding = at.splat(op.padding_value, result)
-        value = at.add(arith.SelectOp(mask, value, padding))
-    at.replace(value)
-
-
-def _scatter(op: xetile.StoreScatterOp, placed: Placed) -> None:
-    at = Before(op)
-    mask = _mask(at, _wanted(at, op.mask, placed), shape_of(op.value))
-    _store_elements(at, op, placed.root, mask, _offsets(placed))
-
-
-def _store_elements(
-    at: Before,
-    op: xetile.StoreTileOp | xetile.StoreScatterOp,
-    root: SSAValue,
-    mask: SSAValue,
-    offsets: SSAValue,
-) -> None:
-    at.insert(
-        xegpu.StoreScatterOp(
-            op.value,
-            root,
-            mask,
-            offsets=offsets,
-            l1_hint=_hint(op.l1_hint),
-            l2_hint=_hint(op.l2_hint),
-            l3_hint=_hint(op.l3_hint),
-        )
-    )
-    at.replace()
-
-
-def _atomic(op: xetile.AtomicRmwOp, placed: Placed, base: _Base | None) -> None:
-    at = Before(op)
-    shape = shape_of(op.value)
-    mask = op.mask
-    if base is None:
-        root, offsets = placed.root, _offsets(placed)
-        mask = _wanted(at, mask, placed)
-    else:
-        root, offsets, inside = _addresses(at, placed, base, shape)
-        mask = inside if mask is None else at.add(arith.AndIOp(mask, inside))
-    mask = _mask(at, mask, shape)
-    old = at.add(xegpu.AtomicRMWOp(op.kind, op.value, root, mask, offsets=offsets))
-    zero: float | int = 0.0 if isinstance(_element(op.value), AnyFloat) else 0
-    kind = old.type
-    assert isinstance(kind, VectorType)
-    at.replace(at.add(arith.SelectOp(mask, old, at.splat(zero, kind))))
-
-
-def _element(value: SSAValue) -> Attribute:
-    assert isinstance(value.type, VectorType)
-    return value.type.element_type
-
-
-def _addresses(
-    at: Before, placed: Placed, base: _Base, shape: tuple[int, ...]
-) -> tuple[SSAValue, SSAValue, SSAValue]:
-    """A block as scattered elements: 1-D base, offsets, and which elements are in the matrix."""
-    box = _fit(shape, base.rank)
-    offsets = at.cast(at.linear(placed.parts, base.strides, box), shape)
-    inside = at.cast(at.inside(placed.parts, base.extents, box), shape)
-    source = base.source
-    assert source is not None
-    if isinstance(source.type, MemRefType) and len(source.type.get_shape()) > 1:
-        source = _flattened(at, source, source.type, base)
-    return source, offsets, inside
-
-
-def _flattened(at: Before, source: SSAValue, type: MemRefType[Attribute], base: _Base) -> SSAValue:
-    """The matrix as a 1-D memref that reaches as far as its last element."""
-    length: Index = 1
-    for extent, stride in zip(base.extents, base.strides, strict=True):
-        if all(isinstance(v, int) for v in (length, extent, stride)):
-            length = length + (extent - 1) * stride  # pyright: ignore[reportOperatorIssue]
-            continue
-        last = at.add(arith.SubiOp(at.index(extent), at.index(1)))
-        reach = at.add(arith.MuliOp(last, at.index(stride)))
-        length = at.add_index(at.index(length), reach)
-    static = isinstance(length, int)
-    offset = type.get_offset()
-    flat = MemRefType(
-        type.element_type,
-        [length if isinstance(length, int) else DYNAMIC_INDEX],
-        StridedLayoutAttr([1], offset),
-        type.memory_space,
-    )
-    if offset is None:
-        raise error_at(
-            at.op, f"the offset of {type} is not known at compile time", kind=UnsupportedError
-        )
-    return at.add(
-        memref.ReinterpretCastOp(
-            source,
-            [],
-            [] if static else [at.index(length)],
-            [],
-            [offset],
-            [length if isinstance(length, int) else DYNAMIC_INDEX],
-            [1],
-            flat,
-        )
-    )

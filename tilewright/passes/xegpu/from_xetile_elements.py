@@ -1,0 +1,201 @@
+"""What `xetile-to-xegpu` accesses element by element: scattered tiles, and blocks with a mask.
+
+An element is accessed where it is asked for and lies in its array: XeTile has the others padded or dropped, XeGPU
+leaves undefined what is read or written outside.
+
+    %t = xetile.init_tile %a, %at : memref<?xf32>, ..     %n = memref.dim %a, %c0
+    %v = xetile.load %t                             ->    %inside = arith.cmpi ult, %at, broadcast(%n)
+                                                          %r = xegpu.load %a[%at], %inside
+                                                          %v = arith.select %inside, %r, 0.0
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from xdsl.dialects import arith, memref
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    AnyFloat,
+    MemRefType,
+    StridedLayoutAttr,
+    VectorType,
+)
+from xdsl.ir import Attribute, SSAValue
+
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects import xegpu, xetile
+from tilewright.dialects.xetile import TileType
+from tilewright.dialects.xetile.assembly import Index
+from tilewright.passes.xegpu.emit import Before, shape_of
+from tilewright.passes.xegpu.positions import Placed
+
+
+@dataclass
+class Base:
+    """What a tile's root is: the tile's type and its matrix."""
+
+    tile: TileType
+    rank: int
+    extents: list[Index] = field(default_factory=list[Index])
+    strides: list[Index] = field(default_factory=list[Index])
+    source: SSAValue | None = None
+
+
+def fit(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """The tile's shape in the matrix' rank: a tile of a 1-D array is one row."""
+    return shape[len(shape) - rank :] if rank < len(shape) else shape
+
+
+def hint(value: xetile.CacheHintAttr | None) -> str | None:
+    return None if value is None else value.kind
+
+
+def _wanted(at: Before, mask: SSAValue | None, placed: Placed) -> SSAValue | None:
+    """Of scattered elements those that are asked for and lie in their array (a pointer's has no end); None: all."""
+    array = placed.root.type
+    if not isinstance(array, MemRefType):
+        return mask
+    extent = next(iter(array.get_shape()), 1)
+    if extent == DYNAMIC_INDEX:
+        length = at.add(memref.DimOp(placed.root, at.index(0)))
+    else:
+        length = at.index(extent)
+    offsets = _offsets(placed)
+    # As in `Before.inside`, one unsigned comparison holds both bounds.
+    inside = at.add(arith.CmpiOp(offsets, at.broadcast(length, shape_of(offsets)), "ult"))
+    return inside if mask is None else at.add(arith.AndIOp(mask, inside))
+
+
+def _mask(at: Before, mask: SSAValue | None, shape: tuple[int, ...]) -> SSAValue:
+    return at.all_true(shape) if mask is None else mask
+
+
+def _offsets(placed: Placed) -> SSAValue:
+    offsets = placed.parts[0]
+    assert isinstance(offsets, SSAValue)
+    return offsets
+
+
+def gather(op: xetile.LoadGatherOp, placed: Placed) -> None:
+    at = Before(op)
+    result = op.result.type
+    assert isinstance(result, VectorType)
+    wanted = _wanted(at, op.mask, placed)
+    mask = _mask(at, wanted, result.get_shape())
+    value = at.add(
+        xegpu.LoadGatherOp(
+            placed.root,
+            mask,
+            result,
+            offsets=_offsets(placed),
+            l1_hint=hint(op.l1_hint),
+            l2_hint=hint(op.l2_hint),
+            l3_hint=hint(op.l3_hint),
+        )
+    )
+    if wanted is not None:
+        # Masked-off lanes of xegpu.load are unspecified, those of XeTile's gather are the padding.
+        padding = at.splat(op.padding_value, result)
+        value = at.add(arith.SelectOp(mask, value, padding))
+    at.replace(value)
+
+
+def scatter(op: xetile.StoreScatterOp, placed: Placed) -> None:
+    at = Before(op)
+    mask = _mask(at, _wanted(at, op.mask, placed), shape_of(op.value))
+    store_elements(at, op, placed.root, mask, _offsets(placed))
+
+
+def store_elements(
+    at: Before,
+    op: xetile.StoreTileOp | xetile.StoreScatterOp,
+    root: SSAValue,
+    mask: SSAValue,
+    offsets: SSAValue,
+) -> None:
+    at.insert(
+        xegpu.StoreScatterOp(
+            op.value,
+            root,
+            mask,
+            offsets=offsets,
+            l1_hint=hint(op.l1_hint),
+            l2_hint=hint(op.l2_hint),
+            l3_hint=hint(op.l3_hint),
+        )
+    )
+    at.replace()
+
+
+def atomic(op: xetile.AtomicRmwOp, placed: Placed, base: Base | None) -> None:
+    at = Before(op)
+    shape = shape_of(op.value)
+    mask = op.mask
+    if base is None:
+        root, offsets = placed.root, _offsets(placed)
+        mask = _wanted(at, mask, placed)
+    else:
+        root, offsets, inside = addresses(at, placed, base, shape)
+        mask = inside if mask is None else at.add(arith.AndIOp(mask, inside))
+    mask = _mask(at, mask, shape)
+    old = at.add(xegpu.AtomicRMWOp(op.kind, op.value, root, mask, offsets=offsets))
+    zero: float | int = 0.0 if isinstance(_element(op.value), AnyFloat) else 0
+    kind = old.type
+    assert isinstance(kind, VectorType)
+    at.replace(at.add(arith.SelectOp(mask, old, at.splat(zero, kind))))
+
+
+def _element(value: SSAValue) -> Attribute:
+    assert isinstance(value.type, VectorType)
+    return value.type.element_type
+
+
+def addresses(
+    at: Before, placed: Placed, base: Base, shape: tuple[int, ...]
+) -> tuple[SSAValue, SSAValue, SSAValue]:
+    """A block as scattered elements: 1-D base, offsets, and which elements are in the matrix."""
+    box = fit(shape, base.rank)
+    offsets = at.cast(at.linear(placed.parts, base.strides, box), shape)
+    inside = at.cast(at.inside(placed.parts, base.extents, box), shape)
+    source = base.source
+    assert source is not None
+    if isinstance(source.type, MemRefType) and len(source.type.get_shape()) > 1:
+        source = _flattened(at, source, source.type, base)
+    return source, offsets, inside
+
+
+def _flattened(at: Before, source: SSAValue, type: MemRefType[Attribute], base: Base) -> SSAValue:
+    """The matrix as a 1-D memref that reaches as far as its last element."""
+    length: Index = 1
+    for extent, stride in zip(base.extents, base.strides, strict=True):
+        if all(isinstance(v, int) for v in (length, extent, stride)):
+            length = length + (extent - 1) * stride  # pyright: ignore[reportOperatorIssue]
+            continue
+        last = at.add(arith.SubiOp(at.index(extent), at.index(1)))
+        reach = at.add(arith.MuliOp(last, at.index(stride)))
+        length = at.add_index(at.index(length), reach)
+    static = isinstance(length, int)
+    offset = type.get_offset()
+    flat = MemRefType(
+        type.element_type,
+        [length if isinstance(length, int) else DYNAMIC_INDEX],
+        StridedLayoutAttr([1], offset),
+        type.memory_space,
+    )
+    if offset is None:
+        raise error_at(
+            at.op, f"the offset of {type} is not known at compile time", kind=UnsupportedError
+        )
+    return at.add(
+        memref.ReinterpretCastOp(
+            source,
+            [],
+            [] if static else [at.index(length)],
+            [],
+            [offset],
+            [length if isinstance(length, int) else DYNAMIC_INDEX],
+            [1],
+            flat,
+        )
+    )
