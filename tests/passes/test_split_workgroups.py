@@ -5,8 +5,9 @@ from __future__ import annotations
 from xdsl.dialects import gpu
 
 from tilewright.dialects.text import parse_module, print_module
+from tilewright.passes.memory_objects import may_alias
 from tilewright.passes.split_workgroups import choices, split
-from tilewright.targets.cuda.aliasing import may_alias, root_of
+from tilewright.passes.tile_origin import root_of
 
 FACTS = "{align = 16 : i64, div = [16 : i64, 16 : i64], noalias}"
 

@@ -17,7 +17,7 @@ and covers 256 rows from 256*pid0 and ``32*trips`` columns from 0 over the loop.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -25,20 +25,18 @@ from math import gcd
 
 from xdsl.dialects import arith, gpu, scf
 from xdsl.dialects.builtin import (
-    ArrayAttr,
-    DictionaryAttr,
-    IntegerAttr,
     MemRefType,
-    UnitAttr,
 )
-from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import Operation, OpResult, SSAValue
 
 from tilewright.dialects import xetile
 from tilewright.passes.affine import Expr, Kind, Symbol
 from tilewright.passes.induction import Loop, Scalars, same_view
 from tilewright.passes.memory_objects import (
-    is_allocation,
+    ArgFacts,
+    arg_facts,
     is_array_argument,
+    may_alias,
     may_read,
     may_write,
     memory_root,
@@ -48,27 +46,12 @@ from tilewright.passes.memory_objects import (
 from tilewright.passes.regions import Interval, difference, interval, separated
 from tilewright.passes.tile_origin import tile_origin
 
-ARGS = "tilewright.args"
-
 
 class AccessKind(StrEnum):
     LOAD = "load"
     STORE = "store"
     PREFETCH = "prefetch"
     ATOMIC = "atomic"
-
-
-@dataclass(frozen=True)
-class ArgFacts:
-    """What specialisation promises of an array argument (`tilewright.args`, see the cache key).
-
-    ``align``: power-of-two alignment in bytes of base and non-unit strides. ``div``: per dimension a
-    power of two that divides the extent. ``noalias``: overlaps no other argument.
-    """
-
-    align: int = 1
-    div: tuple[int, ...] = ()
-    noalias: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,20 +188,7 @@ class AccessAnalysis:
 
     def facts(self, root: SSAValue) -> ArgFacts:
         """Promises about the array argument that ``root`` is; none for anything else."""
-        facts = self.func.attributes.get(ARGS)
-        if not isinstance(root, BlockArgument) or not isinstance(facts, ArrayAttr):
-            return ArgFacts()
-        if not is_array_argument(root) or root.index >= len(facts.data):
-            return ArgFacts()
-        entry = facts.data[root.index]
-        if not isinstance(entry, DictionaryAttr):
-            return ArgFacts()
-        align, div = entry.data.get("align"), entry.data.get("div")
-        return ArgFacts(
-            align.value.data if isinstance(align, IntegerAttr) else 1,
-            tuple(_integers(div)) if div is not None else (),
-            isinstance(entry.data.get("noalias"), UnitAttr),
-        )
+        return arg_facts(root) if is_array_argument(root) else ArgFacts()
 
     def divisor(self, expr: Expr) -> int:
         """A number that always divides an expression, from coefficients and the `div` facts; 0 for 0."""
@@ -274,27 +244,13 @@ class AccessAnalysis:
         return known if len(known) == len(dims) else None
 
     # Aliasing and order.
-    def may_alias(self, a: SSAValue, b: SSAValue) -> bool:
-        """Whether two roots may share memory: by space, allocation and the `noalias` facts."""
-        if a is b:
-            return True
-        spaces = memory_space(a), memory_space(b)
-        if None not in spaces and spaces[0] != spaces[1]:
-            return False
-        known = [is_allocation(r) or is_array_argument(r) for r in (a, b)]
-        if not all(known):
-            return True
-        if is_allocation(a) or is_allocation(b):
-            return False
-        return not (self.facts(a).noalias or self.facts(b).noalias)
-
     def read_only(self, root: SSAValue) -> bool:
         """Whether nothing in the whole launch may write the memory of ``root``."""
-        if any(a.writes and self.may_alias(a.root, root) for a in self.accesses):
+        if any(a.writes and may_alias(a.root, root) for a in self.accesses):
             return False
         for op in self._other_writes:
             written = named_roots(op)
-            if written is None or any(self.may_alias(w, root) for w in written):
+            if written is None or any(may_alias(w, root) for w in written):
                 return False
         return True
 
@@ -321,7 +277,7 @@ class AccessAnalysis:
         Symbols in ``common`` (program ids, counters) have the same value for both; all other program
         ids and counters vary independently. ``common=analysis.program_ids`` asks within a workgroup.
         """
-        if not self.may_alias(a.root, b.root):
+        if not may_alias(a.root, b.root):
             return False
         if not same_matrix(a, b):
             return True
@@ -478,13 +434,3 @@ def _is_conditional(op: Operation) -> bool:
             return True
         parent = parent.parent_op()
     return False
-
-
-def _integers(attribute: Attribute) -> Iterator[int]:
-    entries = (
-        attribute.data
-        if isinstance(attribute, ArrayAttr)
-        else getattr(attribute, "get_values", tuple)()
-    )
-    for entry in entries:
-        yield entry.value.data if isinstance(entry, IntegerAttr) else int(entry)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xdsl.dialects import scf
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 LOOPS_AND_BRANCHES = (scf.ForOp, scf.WhileOp, scf.IfOp)
 
@@ -28,3 +28,35 @@ def carried_together(op: Operation) -> Iterator[tuple[SSAValue, ...]]:
         ends = [r.block.last_op for r in op.regions if r.blocks]
         for i, result in enumerate(op.results):
             yield (*(e.operands[i] for e in ends if e is not None), result)
+
+
+def given_by(value: SSAValue) -> tuple[SSAValue, ...]:
+    """The values that control flow makes a value of: the initial one and the one of the turn before, those of the sides
+    of a branch. Nothing for counters of loops and what else is no matter of control flow.
+    """
+    if isinstance(value, BlockArgument):
+        match value.block.parent_op():
+            case scf.ForOp() as op if value.index > 0:
+                return op.iter_args[value.index - 1], _last(value.block).operands[value.index - 1]
+            case scf.WhileOp() as op if value.block is op.before_region.block:
+                following = _last(op.after_region.block).operands[value.index]
+                return op.arguments[value.index], following
+            case scf.WhileOp() as op:
+                return (_last(op.before_region.block).operands[value.index + 1],)
+            case _:
+                return ()
+    assert isinstance(value, OpResult)
+    match value.op:
+        case scf.ForOp() as op:
+            return op.iter_args[value.index], _last(op.body.block).operands[value.index]
+        case scf.WhileOp() as op:
+            return (_last(op.before_region.block).operands[value.index + 1],)
+        case scf.IfOp() as op:
+            return tuple(_last(region.block).operands[value.index] for region in op.regions)
+        case _:
+            return ()
+
+
+def _last(block: Block) -> Operation:
+    assert block.last_op is not None
+    return block.last_op

@@ -45,6 +45,7 @@ from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.affine import Expr
 from tilewright.passes.induction import Loop
 from tilewright.passes.materialise import Materialiser, NoValue
+from tilewright.passes.memory_objects import may_alias
 from tilewright.passes.sums import carried, harmless, only_added, positionwise
 
 index = IndexType()
@@ -226,7 +227,7 @@ class Contraction:
         return self.analysis.read_only(access.root) or (
             access.op.parent is block
             and not any(
-                self.analysis.may_alias(w.root, access.root)
+                may_alias(w.root, access.root)
                 for w in self.analysis.accesses
                 if w.writes and block.is_ancestor(w.op)
             )

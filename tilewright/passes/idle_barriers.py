@@ -20,7 +20,7 @@ from xdsl.dialects.builtin import MemRefType
 from xdsl.rewriter import Rewriter
 
 from tilewright.passes.access import Access, AccessAnalysis, AccessKind, same_matrix
-from tilewright.passes.memory_objects import is_memref, memory_root, memory_space
+from tilewright.passes.memory_objects import is_memref, may_alias, memory_root, memory_space
 
 READERS = (
     "memref.load",
@@ -59,7 +59,7 @@ def _ordered_without(kernel: gpu.FuncOp) -> bool:
             return False
         if access.kind is not AccessKind.LOAD or analysis.read_only(access.root):
             continue
-        others = [s for s in stores if analysis.may_alias(s.root, access.root)]
+        others = [s for s in stores if may_alias(s.root, access.root)]
         if any(not same_matrix(access, store) for store in others):
             return False
         if not any(_same_place(access, store) for store in others):

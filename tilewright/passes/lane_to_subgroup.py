@@ -38,6 +38,7 @@ from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.upstream import vector as more
+from tilewright.passes.integers import constant
 from tilewright.passes.kernel import LEVEL
 from tilewright.passes.lane_blocks import Blocks, Lanes, Ramp, Uniform, Value
 
@@ -147,7 +148,7 @@ class _Vectorise(Blocks):
             x, y = y, x
         if not isinstance(x, Ramp) or not isinstance(y, Uniform):
             return False
-        number = _constant(y.value)
+        number = constant(y.value)
         if name in ("add", "sub"):
             unit = gcd(x.unit, number) if number is not None else 1
             kind = arith.AddiOp if name == "add" else arith.SubiOp
@@ -352,10 +353,3 @@ class _Vectorise(Blocks):
         self.put(new)
         for before, after, wide in zip(op.results, new.results, varies, strict=True):
             self.env[before] = Lanes(after) if wide else Uniform(after)
-
-
-def _constant(value: SSAValue) -> int | None:
-    owner = value.owner
-    if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, IntegerAttr):
-        return owner.value.value.data
-    return None

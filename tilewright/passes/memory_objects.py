@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from xdsl.dialects import gpu, memref
-from xdsl.dialects.builtin import IntegerAttr, MemRefType
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    DenseArrayBase,
+    DictionaryAttr,
+    IntegerAttr,
+    MemRefType,
+    UnitAttr,
+)
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 from xdsl.traits import MemoryEffectKind, get_effects, is_side_effect_free
+
+from tilewright.dialects.upstream.memref import TransposeOp
+
+ARGS = "tilewright.args"
 
 _VIEWS = (
     memref.CastOp,
@@ -98,6 +111,73 @@ def memory_space(root: SSAValue) -> int | None:
         return None
     space = root.type.memory_space
     return space.value.data if isinstance(space, IntegerAttr) else 0
+
+
+@dataclass(frozen=True)
+class ArgFacts:
+    """What specialisation promises of an array argument (`tilewright.args`, see the cache key).
+
+    ``align``: power-of-two alignment in bytes of base and non-unit strides. ``div``: per dimension a
+    power of two that divides the extent. ``noalias``: overlaps no other argument.
+    """
+
+    align: int = 1
+    div: tuple[int, ...] = ()
+    noalias: bool = False
+
+
+def promised(source: SSAValue) -> DictionaryAttr | None:
+    """The kernel's `tilewright.args` entry of an argument, or of a transpose of one with extents in its order.
+
+    None for other values and for text without facts.
+    """
+    if isinstance(source, OpResult) and isinstance(source.op, TransposeOp):
+        entry = promised(source.op.in_)
+        div = None if entry is None else entry.data.get("div")
+        if entry is None or not isinstance(div, ArrayAttr):
+            return entry
+        turned = ArrayAttr(div.data[d] for d in source.op.permutation)
+        return DictionaryAttr({**entry.data, "div": turned})
+    if not isinstance(source, BlockArgument):
+        return None
+    kernel = source.owner.parent_op()
+    facts = kernel.attributes.get(ARGS) if isinstance(kernel, gpu.FuncOp) else None
+    if not isinstance(facts, ArrayAttr) or source.index >= len(facts.data):
+        return None
+    entry = facts.data[source.index]
+    return entry if isinstance(entry, DictionaryAttr) else None
+
+
+def arg_facts(source: SSAValue, align: int = 1) -> ArgFacts:
+    """What is promised of an array; of text that promises no alignment, `align` is taken for granted."""
+    entry = promised(source)
+    if entry is None:
+        return ArgFacts(align)
+    known, div = entry.data.get("align"), entry.data.get("div")
+    given = div.data if isinstance(div, ArrayAttr) else ()
+    if isinstance(div, DenseArrayBase):
+        numbers = tuple(int(x) for x in div.get_values())
+    else:
+        numbers = tuple(x.value.data if isinstance(x, IntegerAttr) else 1 for x in given)
+    return ArgFacts(
+        known.value.data if isinstance(known, IntegerAttr) else align,
+        numbers,
+        isinstance(entry.data.get("noalias"), UnitAttr),
+    )
+
+
+def may_alias(a: object, b: object) -> bool:
+    """Whether two roots may share memory: by space, allocation and the `noalias` facts. What is no value is unknown."""
+    if a is b or not isinstance(a, SSAValue) or not isinstance(b, SSAValue):
+        return True
+    spaces = memory_space(a), memory_space(b)
+    if None not in spaces and spaces[0] != spaces[1]:
+        return False
+    if not all(is_allocation(r) or is_array_argument(r) for r in (a, b)):
+        return True
+    if is_allocation(a) or is_allocation(b):
+        return False
+    return not (arg_facts(a).noalias or arg_facts(b).noalias)
 
 
 def is_pure(op: Operation) -> bool:

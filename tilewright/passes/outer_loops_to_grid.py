@@ -45,6 +45,7 @@ from tilewright.dialects import xetile
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.kernel import LEVEL
 from tilewright.passes.level import infer_level
+from tilewright.passes.memory_objects import may_alias
 
 MAX_AXES = 3
 
@@ -181,7 +182,7 @@ def _independent(analysis: AccessAnalysis, loop: scf.ForOp) -> bool:
         if not write.writes or write.memory_space == 3:
             continue
         for other in analysis.accesses:
-            if _add_up(write, other) or not analysis.may_alias(write.root, other.root):
+            if _add_up(write, other) or not may_alias(write.root, other.root):
                 continue
             if counter not in analysis.separated_by(write, other):
                 return False

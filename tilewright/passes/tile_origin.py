@@ -1,14 +1,34 @@
-"""Where a tile comes from: the init_tile behind moves, loops, branches and selections."""
+"""Where a tile comes from, the init_tile behind moves, loops, branches and selections; what is known of its place.
+
+Also which arrays the ops of a kernel write: what a tile lies in is read only where none may.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from math import gcd
 
-from xdsl.dialects import arith, scf
-from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.dialects import arith
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright.dialects import xetile
+from tilewright.passes.carried import given_by
 from tilewright.passes.induction import same_view
+from tilewright.passes.integers import ANY, Divisors, Solver, extent_divisor
+from tilewright.passes.memory_objects import (
+    arg_facts,
+    is_allocation,
+    is_array_argument,
+    is_moved,
+    may_alias,
+    may_write,
+    memory_root,
+)
+
+WIDEST = 16
+"""Bytes of the widest access, to which allocations are aligned."""
+Pair = tuple[int, int]
+"""Of rows and of columns."""
 
 
 def tile_origin(tile: SSAValue) -> xetile.InitTileOp | None:
@@ -35,41 +55,22 @@ def _reachable(tile: SSAValue) -> list[xetile.InitTileOp]:
         if isinstance(value, OpResult) and isinstance(value.op, xetile.InitTileOp):
             found.append(value.op)
             continue
-        sources = list(_tile_sources(value))
+        sources = _tile_sources(value)
         if not sources:
             return []
         pending += reversed(sources)
     return found
 
 
-def _tile_sources(tile: SSAValue) -> Iterator[SSAValue]:
+def _tile_sources(tile: SSAValue) -> Sequence[SSAValue]:
     """The tiles that a tile may be a moved copy of."""
-    if isinstance(tile, BlockArgument):
-        op = tile.block.parent_op()
-        if isinstance(op, scf.ForOp):
-            yield op.iter_args[tile.index - 1]
-            yield _last(tile.block).operands[tile.index - 1]
-        elif isinstance(op, scf.WhileOp) and tile.block is op.before_region.block:
-            yield op.arguments[tile.index]
-            yield _last(op.after_region.block).operands[tile.index]
-        elif isinstance(op, scf.WhileOp):
-            yield _last(op.before_region.block).operands[tile.index + 1]
-        return
-    assert isinstance(tile, OpResult)
-    match tile.op:
+    match tile.owner:
         case xetile.UpdateTileOffsetOp() as op:
-            yield op.tile
+            return (op.tile,)
         case arith.SelectOp() as op:
-            yield from (op.lhs, op.rhs)
-        case scf.ForOp() as op:
-            yield op.body.block.args[tile.index + 1]
-        case scf.WhileOp() as op:
-            yield _last(op.before_region.block).operands[tile.index + 1]
-        case scf.IfOp() as op:
-            for region in (op.true_region, op.false_region):
-                yield _last(region.block).operands[tile.index]
+            return op.lhs, op.rhs
         case _:
-            return
+            return given_by(tile)
 
 
 def _same_base(a: xetile.InitTileOp, b: xetile.InitTileOp) -> bool:
@@ -81,6 +82,80 @@ def _same_base(a: xetile.InitTileOp, b: xetile.InitTileOp) -> bool:
     )
 
 
-def _last(block: Block) -> Operation:
-    assert block.last_op is not None
-    return block.last_op
+def root_of(tile: SSAValue) -> SSAValue | None:
+    """The root of the memory that a tile lies in; None if it is not known."""
+    origin = tile_origin(tile)
+    return memory_root(origin.source) if origin is not None else None
+
+
+def tile_alignment(tile: SSAValue, default: int) -> int:
+    """Bytes that divide the address of a tile's matrix and its strides but the unit one."""
+    origin = tile_origin(tile)
+    if origin is None:
+        return 1
+    if is_moved(origin.source):
+        return default
+    root = memory_root(origin.source)
+    return WIDEST if is_allocation(root) else arg_facts(root, default).align
+
+
+class _TileDivisors(Solver[tuple[int, ...]]):
+    """What divides the last two offsets of tiles and extents of their matrices."""
+
+    def __init__(self) -> None:
+        super().__init__((1, 1, 1, 1))
+        self.indices = Divisors()
+
+    def sources(self, value: SSAValue) -> Sequence[SSAValue]:
+        return _tile_sources(value)
+
+    def joined(self, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(map(gcd, a, b))
+
+    def fact(self, value: SSAValue) -> tuple[int, ...] | None:
+        op = value.owner
+        if isinstance(op, xetile.InitTileOp):
+            return self._of_init(op)
+        sources = _tile_sources(value)
+        found = self.join_all(sources) if sources else self.unknown
+        if found is not None and isinstance(op, xetile.UpdateTileOffsetOp):
+            if op.offset_vector is not None:
+                return self.unknown
+            by = [self.indices.of_index(x) for x in op.mixed_offsets]
+            return (*map(gcd, found[:2], by), *found[2:])
+        return found
+
+    def _of_init(self, op: xetile.InitTileOp) -> tuple[int, ...]:
+        offsets = [self.indices.of_index(x) for x in op.mixed_offsets]
+        extents = [self.indices.of_index(x) for x in op.mixed_sizes]
+        extents = extents or [extent_divisor(op.source, n) for n in range(len(offsets))]
+        if len(offsets) == 1:
+            offsets, extents = [ANY, *offsets], [1, *extents]
+        return (*offsets[-2:], *extents[-2:]) if len(offsets) > 1 else self.unknown
+
+
+def tile_divisors(tile: SSAValue) -> tuple[Pair, Pair]:
+    """((rows, columns) that divide a tile's last two offsets, the same of its matrix's extents)."""
+    rows, columns, height, width = _TileDivisors().of(tile)
+    return (rows, columns), (height, width)
+
+
+def written_roots(region: Operation) -> list[SSAValue | None]:
+    """Roots of what the ops inside an op may write (None: anything)."""
+    found: list[SSAValue | None] = []
+    for op in region.walk():
+        if isinstance(op, xetile.StoreTileOp | xetile.StoreScatterOp | xetile.AtomicRmwOp):
+            found.append(root_of(op.tile))
+        elif op.name.startswith(("memref.", "vector.", "func.")) and may_write(op):
+            found.append(None)
+    return found
+
+
+def is_read_only(tile: SSAValue) -> bool:
+    """Does nothing in the kernel write what a tile lies in?"""
+    root = root_of(tile)
+    if not isinstance(root, BlockArgument) or not is_array_argument(root):
+        return False
+    kernel = root.block.parent_op()
+    assert kernel is not None
+    return not any(w is None or may_alias(w, root) for w in written_roots(kernel))

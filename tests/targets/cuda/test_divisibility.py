@@ -1,46 +1,14 @@
-"""What divides an index, and what follows from it: the copy engine takes lines from multiples of 16 bytes on."""
+"""What follows from what divides an index: the copy engine takes lines from multiples of 16 bytes on."""
 
 # pyright: reportMissingParameterType=false, reportUnknownParameterType=false
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from xdsl.dialects import func
 
 import tilewright as tw
-from tests.codegen.harness import module
 from tests.draws import fresh_rng
 from tests.targets.cuda.test_asynchronous import check_passes, text_of
-from tilewright.targets.cuda.divisibility import divisor
-
-INDICES = """
-func.func @k(%x : index, %c : i1) -> (index, index, index, index, index, index) {
-  %c0 = arith.constant 0 : index
-  %c8 = arith.constant 8 : index
-  %c24 = arith.constant 24 : index
-  %c3 = arith.constant 3 : index
-  %a = arith.muli %x, %c24 : index
-  %quotient = arith.divsi %a, %c8 : index
-  %rest = arith.remsi %a, %c8 : index
-  %shifted = arith.shli %x, %c3 : index
-  %some = scf.if %c -> (index) {
-    scf.yield %a : index
-  } else {
-    scf.yield %c0 : index
-  }
-  %sum = scf.for %i = %c0 to %x step %c24 iter_args(%s = %a) -> (index) {
-    %t = arith.addi %s, %i : index
-    scf.yield %t : index
-  }
-  %third = arith.divsi %a, %c3 : index
-  func.return %quotient, %rest, %shifted, %some, %sum, %third : index, index, index, index, index, index
-}"""
-
-
-def test_divisors_of_indices() -> None:
-    (end,) = [op for op in module(INDICES).walk() if isinstance(op, func.ReturnOp)]
-    # Powers of two only: of 24 it is 8.
-    assert [divisor(v) for v in end.operands] == [1, 8, 8, 8, 8, 1]
 
 
 @tw.kernel

@@ -26,6 +26,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.passes.host.memory import Memory, outside
+from tilewright.passes.integers import constant
 
 WIDTH = 16
 """Rounds side by side: a register of f32 with AVX-512."""
@@ -59,7 +60,7 @@ def _qualifies(loop: scf.ForOp, jammed: scf.ForOp | None = None) -> bool:
     inner = [op for op in loop.body.walk() if isinstance(op, scf.ForOp)]
     return (
         bool(inner)
-        and _constant(loop.step) == 1
+        and constant(loop.step) == 1
         and all(list(op.iter_args) or op is jammed for op in inner)
         and all(_same(loop, v) for op in inner for v in (op.lb, op.ub, op.step))
         and not any(isinstance(op, scf.IfOp) for op in loop.body.walk())
@@ -69,13 +70,6 @@ def _qualifies(loop: scf.ForOp, jammed: scf.ForOp | None = None) -> bool:
 def _same(loop: scf.ForOp, value: SSAValue) -> bool:
     """Whether all rounds of a loop see the same value."""
     return outside(loop, value) or isinstance(value.owner, arith.ConstantOp)
-
-
-def _constant(value: SSAValue) -> int | None:
-    owner = value.owner
-    if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, IntegerAttr):
-        return owner.value.value.data
-    return None
 
 
 def _jam(loop: scf.ForOp, count: int) -> None:

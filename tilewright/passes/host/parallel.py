@@ -23,6 +23,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import mach
 from tilewright.passes.host.memory import Memory, outside
+from tilewright.passes.integers import constant
 
 PARALLEL = "tw_parallel_"
 ROUNDS = "tw_rounds_"
@@ -71,20 +72,13 @@ def _share(
 
 
 def _worthwhile(loop: scf.ForOp) -> bool:
-    bounds = [_constant(v) for v in (loop.lb, loop.ub)]
+    bounds = [constant(v) for v in (loop.lb, loop.ub)]
     known = None if None in bounds else bounds[1] - bounds[0]  # pyright: ignore[reportOperatorIssue, reportOptionalOperand]
     return (
-        _constant(loop.step) == 1
+        constant(loop.step) == 1
         and (known is None or known >= SHORT)
         and any(isinstance(op, scf.ForOp) for op in loop.body.walk())
     )
-
-
-def _constant(value: SSAValue) -> int | None:
-    owner = value.owner
-    if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, IntegerAttr):
-        return owner.value.value.data
-    return None
 
 
 def _used(loop: scf.ForOp) -> dict[SSAValue, None]:
@@ -125,7 +119,7 @@ def _outline(loop: scf.ForOp, module: ModuleOp, memory: Memory, number: int) -> 
 
 
 def _replace(loop: scf.ForOp, call: mach.CallOp) -> None:
-    if _constant(loop.lb) is not None and _constant(loop.ub) is not None:
+    if constant(loop.lb) is not None and constant(loop.ub) is not None:
         Rewriter.insert_op(call, InsertPoint.before(loop))
         loop.detach()
         loop.erase(safe_erase=False)

@@ -10,16 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from xdsl.dialects import gpu
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     ArrayAttr,
-    DictionaryAttr,
     IntegerAttr,
     MemRefType,
     StridedLayoutAttr,
 )
-from xdsl.ir import BlockArgument, OpResult, SSAValue
+from xdsl.ir import OpResult, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
@@ -28,7 +26,8 @@ from tilewright.dialects.xegpu.attrs import MemorySpace
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout.blocks import lane_map
-from tilewright.passes.xegpu.positions import constant
+from tilewright.passes.integers import constant
+from tilewright.passes.memory_objects import promised
 from tilewright.uarch.xe import XeMachine
 
 Shape = tuple[int, ...]
@@ -164,8 +163,8 @@ def surface_fault(xe: XeMachine, op: xegpu.CreateNdDescOp) -> str | None:
     if tdesc.space is MemorySpace.SLM:
         return "2D block messages do not reach shared local memory"
     sizes, strides = surface(op)
-    known = [constant(s) if isinstance(s, SSAValue) else s for s in strides]
-    extents = [constant(s) if isinstance(s, SSAValue) else s for s in sizes]
+    known = [constant(s) for s in strides]
+    extents = [constant(s) for s in sizes]
     itemsize = max(1, element_bits(tdesc.element_type) // 8)
     if known and known[-1] not in (1, None):
         return f"columns are {known[-1]} elements apart, not 1"
@@ -194,28 +193,6 @@ def argument(source: SSAValue) -> SSAValue:
     while isinstance(source, OpResult) and isinstance(source.op, MemRefTransposeOp):
         source = source.op.in_
     return source
-
-
-def promised(source: SSAValue) -> DictionaryAttr | None:
-    """The kernel's `tilewright.args` entry of an argument, or of a transpose of one with extents in its order.
-
-    None for other values and for text without facts.
-    """
-    if isinstance(source, OpResult) and isinstance(source.op, MemRefTransposeOp):
-        entry = promised(source.op.in_)
-        div = None if entry is None else entry.data.get("div")
-        if entry is None or not isinstance(div, ArrayAttr):
-            return entry
-        turned = ArrayAttr(div.data[d] for d in source.op.permutation)
-        return DictionaryAttr({**entry.data, "div": turned})
-    if not isinstance(source, BlockArgument):
-        return None
-    kernel = source.owner.parent_op()
-    facts = kernel.attributes.get("tilewright.args") if isinstance(kernel, gpu.FuncOp) else None
-    if not isinstance(facts, ArrayAttr) or source.index >= len(facts.data):
-        return None
-    entry = facts.data[source.index]
-    return entry if isinstance(entry, DictionaryAttr) else None
 
 
 def _promised_fault(

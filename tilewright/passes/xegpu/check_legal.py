@@ -40,6 +40,7 @@ from tilewright.dialects.xegpu.compute import matrix_dims
 from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership
 from tilewright.dialects.xegpu.types import MemorySpace, TensorDescType, element_bits
 from tilewright.dialects.xetile.assembly import Index
+from tilewright.passes.integers import constant
 from tilewright.passes.xegpu.sg_maps import (
     check_descriptor_map,
     check_dpas_maps,
@@ -175,9 +176,7 @@ def _shared_block(xe: XeMachine, op: Operation) -> None:
 
 
 def _static(values: list[Index]) -> list[int | None]:
-    from tilewright.passes.xegpu.positions import constant
-
-    return [v if isinstance(v, int) else constant(v) for v in values]
+    return [constant(v) for v in values]
 
 
 def _surface(xe: XeMachine, op: Operation) -> None:

@@ -16,9 +16,9 @@ from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile.assembly import Index
+from tilewright.passes.integers import is_multiple
 from tilewright.passes.xegpu.fragments import Fragment, Register, element_of
 from tilewright.passes.xegpu.lane_scatter import LaneScatter
-from tilewright.passes.xegpu.multiples import is_multiple
 from tilewright.passes.xegpu.slm_layout import (
     ACCESS_BITS,
     column_run,

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import Literal
 
 from xdsl.dialects import arith, scf, vector
@@ -38,12 +39,12 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu.attrs import BlockTensorDescAttr
 from tilewright.dialects.xegpu.types import TensorDescType, element_bits
 from tilewright.dialects.xetile.assembly import Index, split_indices
+from tilewright.passes.integers import bounds, constant, divisor, is_natural
 from tilewright.passes.xegpu import row_access
 from tilewright.passes.xegpu.blocks import ROW, SCATTERED, created, surface, surface_fault
-from tilewright.passes.xegpu.facts import bounds, divisor, inside, is_natural
+from tilewright.passes.xegpu.facts import MOST, inside
 from tilewright.passes.xegpu.fragments import Fragment, Register, element_of
 from tilewright.passes.xegpu.lane_addresses import LaneAddresses, Surface
-from tilewright.passes.xegpu.positions import constant
 from tilewright.passes.xegpu.row_access import Plan, Run
 
 REMARKS = "tilewright.remarks"
@@ -132,9 +133,9 @@ class LaneRows(LaneAddresses):
         assert base is not None
         question = row_access.asked(self.owners.xe, op, base, layout)
         sizes, _ = surface(base)
-        whole = divisor(sizes[-1]) if sizes and sizes[-1] is not None else 1
+        whole = gcd(MOST, divisor(sizes[-1])) if sizes and sizes[-1] is not None else 1
         for given in row_access.offset_parts(op, base):
-            whole = min(whole, divisor(given[-1]))
+            whole = gcd(whole, divisor(given[-1]))
         plan = row_access.best(question)
         self._say(op, plan)
         guarded = row_access.vectors(replace(question, whole=whole))

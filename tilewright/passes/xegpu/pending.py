@@ -17,6 +17,7 @@ from xdsl.ir import SSAValue
 from tilewright.layout import Distribution
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.affine import Expr, Kind, Symbol
+from tilewright.passes.memory_objects import may_alias
 from tilewright.passes.regions import difference
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.touches import Touch, value_shape
@@ -197,7 +198,7 @@ class Order:
         if not (x.writes or y.writes) or (x.atomic and y.atomic):
             return None
         known = x.root is not None and y.root is not None
-        if known and not self.analysis.may_alias(x.root, y.root):  # pyright: ignore
+        if known and not may_alias(x.root, y.root):  # pyright: ignore
             return None
         if x.symbols is None or y.symbols is None or x.base != y.base:
             return Relation(None)

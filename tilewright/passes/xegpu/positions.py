@@ -27,6 +27,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects.xetile.assembly import Index
+from tilewright.passes.integers import constant
 
 
 @dataclass
@@ -59,14 +60,6 @@ class Client(Protocol):
     def access(self, op: Operation, placed: dict[int, Placed]) -> None:
         """Rewrites an op that uses descriptors; `placed` has them by operand number."""
         ...
-
-
-def constant(value: SSAValue) -> int | None:
-    """The number behind an arith.constant of index type."""
-    owner = value.owner
-    if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, IntegerAttr):
-        return owner.value.value.data
-    return None
 
 
 def materialize(index: Index, at: InsertPoint) -> SSAValue:

@@ -36,8 +36,8 @@ from xdsl.passes import ModulePass
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu.types import MemDescType, element_bits
+from tilewright.passes.integers import is_multiple
 from tilewright.passes.level import functions_at
-from tilewright.passes.xegpu.multiples import is_multiple
 from tilewright.passes.xegpu.ownership import (
     OwnershipAnalysis,
     is_vector,

@@ -30,8 +30,8 @@ from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.vector import GatherOp, ScatterOp
+from tilewright.passes.integers import constant
 from tilewright.passes.xegpu.emit import Before
-from tilewright.passes.xegpu.positions import constant
 
 
 def gathers_as_loads(root: Operation, collapse: bool = True) -> None:

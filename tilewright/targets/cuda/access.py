@@ -18,9 +18,8 @@ from xdsl.ir import SSAValue
 from tilewright.codegen.builder import Idx
 from tilewright.codegen.tiles import Tile, itemsize
 from tilewright.layout import Axis, Layout
-from tilewright.targets.cuda.aliasing import WIDEST, tile_alignment
+from tilewright.passes.tile_origin import WIDEST, tile_alignment, tile_divisors
 from tilewright.targets.cuda.distribute import Distributor
-from tilewright.targets.cuda.divisibility import tile_divisors
 
 VECTOR_BYTES = WIDEST
 

@@ -19,7 +19,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.dialects import stage, xetile
-from tilewright.passes.spans import Span, span
+from tilewright.passes.integers import Span, span
 from tilewright.targets.cuda import staged as st
 from tilewright.targets.cuda.distribute import Distributor
 from tilewright.targets.cuda.narrow import Narrow, Word

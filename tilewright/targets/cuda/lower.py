@@ -17,6 +17,7 @@ from tilewright.codegen.builder import Idx, function, index
 from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.codegen.tiles import matrix_of_memref, plain
 from tilewright.dialects.stage import cluster_size
+from tilewright.passes.memory_objects import may_alias
 from tilewright.targets.cuda import (
     lower_clusters,
     lower_products,
@@ -35,7 +36,6 @@ from tilewright.targets.cuda import (
     rules_values,
     staged,
 )
-from tilewright.targets.cuda.aliasing import may_alias
 from tilewright.targets.cuda.distribute import GLOBAL, Distributor, Team, pointer_in
 from tilewright.targets.cuda.lowered import (
     Extent,

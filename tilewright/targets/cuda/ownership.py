@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
-from xdsl.dialects import arith, scf
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType, VectorType
-from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 
 from tilewright.codegen.registers import strided_form
 from tilewright.codegen.tiles import itemsize
@@ -32,6 +32,13 @@ from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage.rings import ring_type
 from tilewright.layout import Axis, Layout, LayoutError
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
+from tilewright.passes.tile_origin import (
+    is_read_only,
+    root_of,
+    tile_alignment,
+    tile_divisors,
+    tile_origin,
+)
 from tilewright.targets.cuda import blocked as bl
 from tilewright.targets.cuda.products import Product, plan_product
 from tilewright.targets.cuda.runs import vector_of
@@ -112,7 +119,7 @@ def contiguous_dimension(tile: SSAValue) -> int:
     assert isinstance(kind, xt.TileType)
     if kind.order == (0, 1):
         return 0
-    origin = origin_of(tile)
+    origin = tile_origin(tile)
     if origin is None:
         return len(kind.get_shape()) - 1
     strides: list[object] = list(origin.mixed_strides)
@@ -130,9 +137,6 @@ def widest_vector(tile: SSAValue, fast: int) -> int:
     Where it is 1, neighbouring lanes should have neighbouring elements: a vector of them per lane would
     be moved one by one, each access spread over many lines.
     """
-    from tilewright.targets.cuda.aliasing import root_of, tile_alignment
-    from tilewright.targets.cuda.divisibility import tile_divisors
-
     kind = tile.type
     assert isinstance(kind, xt.TileType)
     root = root_of(tile)
@@ -145,46 +149,6 @@ def widest_vector(tile: SSAValue, fast: int) -> int:
     while width > 1 and (alignment % (width * size) or offsets[fast] % width):
         width //= 2
     return width
-
-
-def origin_of(tile: SSAValue) -> xt.InitTileOp | None:
-    """The init_tile that a tile comes from, through updates and loops."""
-    seen: set[SSAValue] = set()
-    while tile not in seen:
-        seen.add(tile)
-        if isinstance(tile, BlockArgument):
-            loop = tile.block.parent_op()
-            if isinstance(loop, scf.ForOp):
-                tile = loop.iter_args[tile.index - 1]
-                continue
-            if isinstance(loop, scf.WhileOp):
-                if tile.block is loop.before_region.block:
-                    tile = loop.arguments[tile.index]
-                    continue
-                condition = loop.before_region.block.last_op
-                assert condition is not None
-                tile = condition.operands[1 + tile.index]
-                continue
-            return None
-        assert isinstance(tile, OpResult)
-        op = tile.op
-        if isinstance(op, xt.InitTileOp):
-            return op
-        if isinstance(op, xt.UpdateTileOffsetOp):
-            tile = op.tile
-        elif isinstance(op, scf.ForOp):
-            tile = op.iter_args[tile.index]
-        elif isinstance(op, scf.WhileOp):
-            condition = op.before_region.block.last_op
-            assert condition is not None
-            tile = condition.operands[1 + tile.index]
-        elif isinstance(op, scf.IfOp):
-            last = op.true_region.block.last_op
-            assert last is not None
-            tile = last.operands[tile.index]
-        else:
-            return None
-    return None
 
 
 class _Classes:
@@ -278,8 +242,6 @@ class _Planner:
             return False
         if not _used_beside(op.result, op):
             return False
-        from tilewright.targets.cuda.aliasing import is_read_only
-
         return is_read_only(op.tile)
 
     def fixed(self, v: SSAValue) -> bool:

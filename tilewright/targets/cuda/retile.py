@@ -15,8 +15,9 @@ from xdsl.ir import SSAValue
 
 from tilewright.dialects import xetile as xt
 from tilewright.passes.kernel import PROGRAMS, programs_of
+from tilewright.passes.memory_objects import may_alias
 from tilewright.passes.split_workgroups import Choice, choices, shape_of, split
-from tilewright.targets.cuda.aliasing import may_alias, root_of
+from tilewright.passes.tile_origin import root_of
 from tilewright.targets.cuda.products import feeds_product
 from tilewright.targets.cuda.warps import accumulators
 

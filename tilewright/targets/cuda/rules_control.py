@@ -10,8 +10,9 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from tilewright.codegen.builder import Idx
 from tilewright.codegen.tiles import ScatteredTile, Tile
 from tilewright.dialects import xetile as xt
+from tilewright.passes.integers import constant
+from tilewright.passes.tile_origin import root_of
 from tilewright.targets.cuda import rules_pipeline as pipeline
-from tilewright.targets.cuda.aliasing import root_of
 from tilewright.targets.cuda.distribute import Distributor, is_tile_shaped, rule
 from tilewright.targets.cuda.rules_memory import UNKNOWN
 from tilewright.targets.cuda.sync import Access, Place
@@ -168,21 +169,11 @@ def _growth(d: Distributor, value: SSAValue, arg: SSAValue) -> tuple[bool, bool]
         op = value.owner
         if not isinstance(op, xt.UpdateTileOffsetOp) or op.offset_vector is not None:
             return False, False
-        by = [x if isinstance(x, int) else _constant(x) for x in op.mixed_offsets]
-        rows = rows and by[0] >= 0
-        cols = cols and by[1] >= 0
+        by = [constant(x) for x in op.mixed_offsets]
+        rows = rows and by[0] is not None and by[0] >= 0
+        cols = cols and by[1] is not None and by[1] >= 0
         value = op.tile
     return rows, cols
-
-
-def _constant(value: SSAValue) -> int:
-    from xdsl.dialects.arith import ConstantOp
-    from xdsl.dialects.builtin import IntegerAttr
-
-    owner = value.owner
-    if isinstance(owner, ConstantOp) and isinstance(owner.value, IntegerAttr):
-        return owner.value.value.data
-    return -1
 
 
 @rule("scf.while")

@@ -18,9 +18,9 @@ from tilewright.codegen.tiles import ScatteredTile, Tile, itemsize
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.layout import Layout
+from tilewright.passes.tile_origin import root_of
 from tilewright.targets.cuda import access as ac
 from tilewright.targets.cuda import blocked as bl
-from tilewright.targets.cuda.aliasing import root_of
 from tilewright.targets.cuda.distribute import Distributor, producer, rule
 from tilewright.targets.cuda.places import replica_bits
 from tilewright.targets.cuda.sync import Place

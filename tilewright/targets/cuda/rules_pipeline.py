@@ -26,8 +26,8 @@ from tilewright.codegen.tiles import Tile, itemsize
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.layout import Layout
+from tilewright.passes.tile_origin import is_read_only
 from tilewright.targets.cuda import access as ac
-from tilewright.targets.cuda.aliasing import is_read_only
 from tilewright.targets.cuda.distribute import Distributor
 from tilewright.targets.cuda.exchange import addresses, extent_bytes, pointers_of
 from tilewright.targets.cuda.ownership import permutation_of

@@ -18,9 +18,9 @@ from xdsl.ir import OpResult, SSAValue
 
 from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import xetile as xt
+from tilewright.passes.integers import ANY, divisor
 from tilewright.passes.neutral import splat
-from tilewright.targets.cuda.aliasing import WIDEST, tile_alignment
-from tilewright.targets.cuda.divisibility import ANY, divisor
+from tilewright.passes.tile_origin import WIDEST, tile_alignment
 
 _CASTS = frozenset(("arith.index_cast", "arith.extsi", "arith.extui"))
 _LEFT_VARIES = frozenset((2, 5, 6, 9))

@@ -17,11 +17,11 @@ from tilewright.codegen.jit import toolchain_version
 from tilewright.codegen.remote import generate_ptx, start_helper
 from tilewright.codegen.target import LLVMTarget
 from tilewright.diagnostics import UnsupportedError
+from tilewright.passes.memory_objects import arg_facts
 from tilewright.passes.planner import Request, choose
 from tilewright.runtime.arrays import ArrayArg
 from tilewright.targets.base import CompileOptions, Observer, ignore, split_name
 from tilewright.targets.cuda import driver
-from tilewright.targets.cuda.aliasing import alignment_of
 from tilewright.targets.cuda.executable import CudaExecutable
 from tilewright.targets.cuda.lowered import Lowered, plan_of
 from tilewright.targets.cuda.mirror import mirrored
@@ -80,7 +80,7 @@ def check_alignment(kernel: gpu.FuncOp) -> None:
             continue
         element = argument.type.element_type
         size = element.size if isinstance(element, FixedBitwidthType) else 1
-        known = alignment_of(argument, size)
+        known = arg_facts(argument, size).align
         if known < size:
             name = argument.name_hint or f"argument {i}"
             raise UnsupportedError(

@@ -35,7 +35,7 @@ from tilewright.codegen.registers import LANES
 from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
 from tilewright.dialects import mach
 from tilewright.dialects.upstream import vector as more
-from tilewright.passes.spans import EXTENT, span
+from tilewright.passes.integers import EXTENT, span
 
 Index = int | SSAValue
 

@@ -25,7 +25,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.scf import constant_integer
 from tilewright.passes.budget import poll
-from tilewright.passes.xegpu.facts import bounds
+from tilewright.passes.integers import bounds
 from tilewright.passes.xegpu.picks import dense
 
 _WIDTH = 64

@@ -25,7 +25,7 @@ from xdsl.ir import SSAValue
 from tilewright.dialects import mach, xegpu
 from tilewright.dialects.xegpu import distribution
 from tilewright.layout import Axis
-from tilewright.passes.xegpu.multiples import is_multiple
+from tilewright.passes.integers import is_multiple
 from tilewright.passes.xegpu.ownership import lanes_of
 from tilewright.passes.xegpu.slm_layout import is_panel, message_rows
 from tilewright.targets.xe.building import Builder, Index, bits_of, count_of, element_of, words

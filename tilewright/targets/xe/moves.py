@@ -12,7 +12,7 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.passes import memory_objects
-from tilewright.passes.access import ARGS
+from tilewright.passes.memory_objects import ARGS
 from tilewright.passes.xegpu.blocks import created
 
 READS = ("xegpu.load_nd", "xegpu.load", "xegpu.load_matrix", "memref.load")

@@ -26,7 +26,7 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.diagnostics import LaunchError, ToolMissing
-from tilewright.passes.spans import EXTENT
+from tilewright.passes.integers import EXTENT
 from tilewright.runtime.arrays import ArrayArg
 from tilewright.targets.base import Argument, Grid
 

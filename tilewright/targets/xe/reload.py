@@ -20,7 +20,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.passes import memory_objects
-from tilewright.passes.access import ARGS
+from tilewright.passes.memory_objects import ARGS
 from tilewright.targets.xe.liveness import VIEWS
 from tilewright.targets.xe.moves import QUIET, READS, memory_of
 

@@ -17,7 +17,7 @@ from xdsl.dialects import gpu, scf
 from xdsl.ir import SSAValue
 
 from tilewright.dialects import xetile
-from tilewright.targets.cuda.aliasing import root_of
+from tilewright.passes.tile_origin import root_of
 from tilewright.targets.cuda.passes.loops import acts, keep
 from tilewright.targets.cuda.passes.rings import loads_of
 

@@ -34,7 +34,7 @@ from tilewright.dialects.upstream.vector import TransposeOp
 from tilewright.dialects.xetile.memory import padding_number
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.memory_objects import is_pure
-from tilewright.targets.cuda.divisibility import tile_divisors
+from tilewright.passes.tile_origin import tile_divisors
 from tilewright.targets.cuda.ownership import is_elementwise
 from tilewright.targets.cuda.passes.loops import Update, carry
 from tilewright.targets.cuda.passes.puts import can_put, is_put, must_put, reachable

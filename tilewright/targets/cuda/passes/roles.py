@@ -24,7 +24,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.dialects import stage, xetile
 from tilewright.passes.memory_objects import is_pure
-from tilewright.targets.cuda.aliasing import is_read_only
+from tilewright.passes.tile_origin import is_read_only
 from tilewright.targets.cuda.passes.loops import acts, keep
 from tilewright.targets.cuda.passes.suits import warpgroups
 from tilewright.uarch.base import Machine

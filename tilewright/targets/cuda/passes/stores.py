@@ -18,7 +18,7 @@ from xdsl.ir import Operation
 from tilewright import dtypes
 from tilewright.dialects import stage, xetile
 from tilewright.passes.access import AccessAnalysis
-from tilewright.passes.memory_objects import memory_root
+from tilewright.passes.memory_objects import may_alias, memory_root
 from tilewright.targets.cuda.passes.rings import unaddressable
 
 ROWS = 64
@@ -71,7 +71,7 @@ def _obstacle(op: xetile.StoreTileOp, analysis: AccessAnalysis, groups: int) -> 
             roots += [memory_root(t.owner.source) for t in other.tiles]  # pyright: ignore
     # Stage ops touch rings, and the arrays of the copies seen above.
     hidden = [o for o in analysis.hidden() if not o.name.startswith("stage.")]
-    if hidden or any(analysis.may_alias(root, access.root) for root in roots):
+    if hidden or any(may_alias(root, access.root) for root in roots):
         return "the kernel reads or writes its array elsewhere"
     return None
 

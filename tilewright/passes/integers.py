@@ -1,0 +1,462 @@
+"""What is known of an integer at any level: `divisor`, `bounds`, `constant`.
+
+    %m = arith.muli %pid, %c256 : index                          divisor 256, bounds 0 to 256 * (2^31 - 1)
+    scf.for %k = %c0 to %n step %c32 iter_args(%at = %m)         of %k: 32, 0 and more
+      %u = arith.addi %at, %c64 : index
+      scf.yield %u : index                                       of %at: 64, 0 and more
+
+Sources are constants, arithmetic, what loops and branches carry and count, ids, extents of arrays and what the key of
+specialisation promises of them (`tilewright.args`). The values that one depends on are looked at in order, again where
+loops feed them back, until none changes: facts of a lattice, linear in the number of values, no limit of depth.
+
+Offsets have 64 bits and do not wrap (DESIGN 3). Narrower numbers may: of what divides them the powers of two stay, of
+their bounds those of the type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import gcd
+from typing import Generic, TypeVar
+
+from xdsl.dialects import arith, gpu, memref, scf
+from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, MemRefType
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+
+from tilewright.passes.carried import given_by
+from tilewright.passes.kernel import SUBGROUPS
+from tilewright.passes.memory_objects import arg_facts
+
+Index = SSAValue | int
+T = TypeVar("T")
+
+ANY = 0
+"""The multiple of everything: zero itself."""
+
+
+def constant(value: Index | None) -> int | None:
+    """The number that a value is by an arith.constant."""
+    if not isinstance(value, SSAValue):
+        return value
+    op = value.owner
+    if isinstance(op, arith.ConstantOp) and isinstance(op.value, IntegerAttr):
+        return op.value.value.data
+    return None
+
+
+class Solver(Generic[T]):
+    """Facts of values: those that are known before a value's own, then its own, until no loop changes them."""
+
+    PATIENCE = 2
+    """Rounds after which `widened` has to see to an end."""
+
+    def __init__(self, unknown: T) -> None:
+        self.unknown = unknown
+        self.known: dict[SSAValue, T] = {}
+
+    def sources(self, value: SSAValue) -> Sequence[SSAValue]:
+        """The values whose facts `fact` asks for."""
+        raise NotImplementedError
+
+    def fact(self, value: SSAValue) -> T | None:
+        """From the facts of `sources`; None while they are not known."""
+        raise NotImplementedError
+
+    def joined(self, a: T, b: T) -> T:
+        """What holds of a value that is one or the other."""
+        raise NotImplementedError
+
+    def widened(self, old: T, new: T) -> T:
+        """`new`, or what comes after finitely many of such."""
+        return new
+
+    def of(self, value: SSAValue) -> T:
+        """What is known of a value."""
+        if value not in self.known:
+            order, again, rounds = *self._order(value), 0
+            while again or rounds == 0:
+                changed = False
+                for each in order:
+                    old, new = self.known.get(each), self.fact(each)
+                    if old is not None and new is not None:
+                        new = self.joined(old, new)
+                        if new != old and rounds >= self.PATIENCE:
+                            new = self.widened(old, new)
+                    if new is not None and new != old:
+                        self.known[each], changed = new, True
+                again, rounds = again and changed, rounds + 1
+        return self.known.get(value, self.unknown)
+
+    def join_all(self, values: Iterable[SSAValue]) -> T | None:
+        """Of a value that may be each of these."""
+        found: T | None = None
+        for value in values:
+            fact = self.known.get(value)
+            if fact is not None:
+                found = fact if found is None else self.joined(found, fact)
+        return found
+
+    def _order(self, value: SSAValue) -> tuple[list[SSAValue], bool]:
+        """What a value depends on, sources first, and whether something depends on itself."""
+        order: list[SSAValue] = []
+        begun, cyclic = {value}, False
+        open_ = [(value, iter(self.sources(value)))]
+        ended: set[SSAValue] = set()
+        while open_:
+            at, rest = open_[-1]
+            following = next((v for v in rest if v not in self.known and v not in ended), None)
+            if following is None:
+                open_.pop()
+                order.append(at)
+                ended.add(at)
+            elif following in begun:
+                cyclic = True
+            else:
+                begun.add(following)
+                open_.append((following, iter(self.sources(following))))
+        return order, cyclic
+
+
+def _operands(value: SSAValue) -> Sequence[SSAValue]:
+    """What control flow, arithmetic and counting make a value of."""
+    if found := given_by(value):
+        return found
+    if isinstance(value, BlockArgument):
+        loop = value.block.parent_op()
+        return (loop.lb, loop.ub, loop.step) if isinstance(loop, scf.ForOp) else ()
+    assert isinstance(value, OpResult)
+    return value.op.operands if value.op.name.startswith("arith.") else ()
+
+
+def _counted(value: SSAValue) -> scf.ForOp | None:
+    """The loop whose counter a value is."""
+    loop = value.block.parent_op() if isinstance(value, BlockArgument) else None
+    return loop if isinstance(loop, scf.ForOp) and value.index == 0 else None  # pyright: ignore
+
+
+def _dimension(value: SSAValue) -> tuple[SSAValue, int] | None:
+    """The array and the dimension whose extent a value is."""
+    assert isinstance(value, OpResult)
+    op = value.op
+    if isinstance(op, memref.DimOp):
+        dim = constant(op.index)
+        return None if dim is None else (op.source, dim)
+    if isinstance(op, memref.ExtractStridedMetaDataOp):
+        dim = value.index - 2
+        return (op.source, dim) if 0 <= dim < (len(op.results) - 2) // 2 else None
+    return None
+
+
+def _bits(value: SSAValue) -> int:
+    return value.type.width.data if isinstance(value.type, IntegerType) else 64
+
+
+# --- Divisors ------------------------------------------------------------------------------------------------
+
+
+_GCD = ("addi", "subi", "minsi", "maxsi", "minui", "maxui", "remsi", "remui", "select")
+_QUOTIENTS = ("divsi", "divui", "floordivsi", "ceildivsi", "ceildivui")
+_CASTS = ("index_cast", "index_castui", "extsi", "extui", "trunci")
+_UNSIGNED = ("remui", "divui", "ceildivui", "minui", "maxui")
+"""Of negative numbers other ones, which powers of two alone still divide."""
+
+
+class Divisors(Solver[int]):
+    """The largest number that is known to divide each value; `ANY` for zero."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+    def of_index(self, value: Index) -> int:
+        return abs(value) if isinstance(value, int) else self.of(value)
+
+    def sources(self, value: SSAValue) -> Sequence[SSAValue]:
+        return _operands(value)
+
+    def joined(self, a: int, b: int) -> int:
+        return gcd(a, b)
+
+    def fact(self, value: SSAValue) -> int | None:
+        if values := given_by(value):
+            return self.join_all(values)
+        if (loop := _counted(value)) is not None:
+            values = (loop.lb, loop.step)
+            return None if any(v not in self.known for v in values) else self.join_all(values)
+        if isinstance(value, BlockArgument):
+            return 1
+        if (number := constant(value)) is not None:
+            return abs(number)
+        if (dimension := _dimension(value)) is not None:
+            return extent_divisor(*dimension)
+        assert isinstance(value, OpResult)
+        return self._computed(value, value.op)
+
+    def _computed(self, value: SSAValue, op: Operation) -> int | None:
+        dialect, _, name = op.name.partition(".")
+        if dialect != "arith" or len(op.operands) > 3:
+            return 1
+        given = [self.known.get(v) for v in op.operands[-2:]]
+        known = [each for each in given if each is not None]
+        if len(known) < len(given):
+            return None
+        found, bits = 1, _bits(value)
+        if name in _GCD:
+            found = gcd(*known)
+        elif name == "muli":
+            found = known[0] * known[1]
+        elif name in _QUOTIENTS:
+            # Exact where the divisor divides: then nothing is rounded.
+            by = constant(op.operands[1])
+            found = known[0] // by if by is not None and by > 0 and known[0] % by == 0 else 1
+        elif name == "shli":
+            by = constant(op.operands[1])
+            found = known[0] << by if by is not None and 0 <= by < 32 else known[0]
+        elif name in _CASTS:
+            found = known[0]
+            bits = _bits(op.operands[0]) if name in ("extui", "index_castui") else bits
+        if found and (bits < 64 or name in _UNSIGNED):
+            found = gcd(found, 1 << bits)
+        return found
+
+
+def extent_divisor(array: SSAValue, dim: int) -> int:
+    """What is known to divide an extent of an array."""
+    shape = array.type.get_shape() if isinstance(array.type, MemRefType) else ()
+    if dim < len(shape) and shape[dim] >= 0:
+        return shape[dim]
+    div = arg_facts(array).div
+    return div[dim] if dim < len(div) else 1
+
+
+def divisor(value: Index) -> int:
+    """The largest number that is known to divide an integer; `ANY` for zero."""
+    return Divisors().of_index(value)
+
+
+def is_multiple(value: Index, number: int) -> bool:
+    """Is an integer known to be a multiple of a number?"""
+    return divisor(value) % number == 0
+
+
+# --- Bounds --------------------------------------------------------------------------------------------------
+
+
+Bounds = tuple[int | None, int | None]
+"""Least and greatest value, None where there is no bound."""
+Span = tuple[int, int]
+"""Inclusive bounds."""
+Extents = Callable[[SSAValue], int | None]
+"""The most elements along a dimension of an array, None where it may have any number."""
+
+EXTENT = 1 << 26
+"""Of the arrays that machines take which count places by 32 bits: targets refuse larger ones at launch."""
+NOTHING: Bounds = None, None
+_IDS = {
+    "gpu.block_id": 1 << 31,
+    "gpu.grid_dim": 1 << 31,
+    "gpu.subgroup_id": 1 << 10,
+    "gpu.lane_id": 64,
+    "gpu.thread_id": 1 << 10,
+}
+_MOST = 1 << 62
+"""Beyond it, sums may wrap."""
+
+
+def _sum(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b
+
+
+def _least(*ends: int | None) -> int | None:
+    known = [end for end in ends if end is not None]
+    return min(known) if len(known) == len(ends) else None
+
+
+def _greatest(*ends: int | None) -> int | None:
+    known = [end for end in ends if end is not None]
+    return max(known) if len(known) == len(ends) else None
+
+
+def _product(a: Bounds, b: Bounds) -> Bounds:
+    (p, q), (r, s) = a, b
+    if p is not None and r is not None and p >= 0 and r >= 0:
+        return p * r, None if q is None or s is None else q * s
+    if p is None or q is None or r is None or s is None:
+        return NOTHING
+    ends = [x * y for x in (p, q) for y in (r, s)]
+    return min(ends), max(ends)
+
+
+def _quotient(a: Bounds, b: Bounds) -> Bounds:
+    (p, q), (r, s) = a, b
+    if p is None or p < 0 or r is None or r <= 0:
+        return NOTHING
+    return 0 if s is None else p // s, None if q is None else q // r
+
+
+def _rest(a: Bounds, b: Bounds) -> Bounds:
+    (p, q), (r, s) = a, b
+    if p is None or p < 0 or r is None or r <= 0 or s is None:
+        return NOTHING
+    return 0, s - 1 if q is None else min(q, s - 1)
+
+
+def _unsigned_rest(a: Bounds, b: Bounds) -> Bounds:
+    known = _rest(a, b)
+    return _rest((0, None), b) if known == NOTHING else known
+
+
+def _and(a: Bounds, b: Bounds) -> Bounds:
+    most = [q for p, q in (a, b) if p is not None and p >= 0 and q is not None]
+    return (0, min(most)) if most else NOTHING
+
+
+def _smaller(a: Bounds, b: Bounds) -> Bounds:
+    most = [q for _, q in (a, b) if q is not None]
+    return _least(a[0], b[0]), min(most, default=None)
+
+
+def _larger(a: Bounds, b: Bounds) -> Bounds:
+    least = [p for p, _ in (a, b) if p is not None]
+    return max(least, default=None), _greatest(a[1], b[1])
+
+
+def _either(a: Bounds, b: Bounds) -> Bounds:
+    return _least(a[0], b[0]), _greatest(a[1], b[1])
+
+
+_BINARY: dict[str, Callable[[Bounds, Bounds], Bounds]] = {
+    "addi": lambda a, b: (_sum(a[0], b[0]), _sum(a[1], b[1])),
+    "subi": lambda a, b: (
+        None if a[0] is None or b[1] is None else a[0] - b[1],
+        None if a[1] is None or b[0] is None else a[1] - b[0],
+    ),
+    "muli": _product,
+    "divsi": _quotient,
+    "divui": _quotient,
+    "floordivsi": _quotient,
+    "remsi": _rest,
+    "remui": _unsigned_rest,
+    "andi": _and,
+    "minsi": _smaller,
+    "maxsi": _larger,
+    "select": _either,
+}
+
+
+class _Ranges(Solver[Bounds]):
+    def __init__(self, extent: Extents) -> None:
+        super().__init__(NOTHING)
+        self.extent = extent
+
+    def sources(self, value: SSAValue) -> Sequence[SSAValue]:
+        return _operands(value)
+
+    def joined(self, a: Bounds, b: Bounds) -> Bounds:
+        return _either(a, b)
+
+    def widened(self, old: Bounds, new: Bounds) -> Bounds:
+        return old[0] if new[0] == old[0] else None, old[1] if new[1] == old[1] else None
+
+    def fact(self, value: SSAValue) -> Bounds | None:
+        found = self._fact(value)
+        if found is None:
+            return None
+        bits = _bits(value)
+        most = 1 << bits - 1 if bits < 64 else _MOST
+        low, high = (x if x is not None and -most <= x < most else None for x in found)
+        if bits < 64 and (low is None or high is None):
+            return -most, most - 1
+        return low, high
+
+    def _fact(self, value: SSAValue) -> Bounds | None:
+        if values := given_by(value):
+            grown = self._grown(value, values) if isinstance(value, BlockArgument) else None
+            return grown or self.join_all(values)
+        if (loop := _counted(value)) is not None:
+            return self._counter(loop)
+        if isinstance(value, BlockArgument):
+            return NOTHING
+        if (number := constant(value)) is not None:
+            return number, number
+        if (dimension := _dimension(value)) is not None:
+            shape = getattr(dimension[0].type, "get_shape", tuple)()
+            known = shape[dimension[1]] if dimension[1] < len(shape) else -1
+            return (known, known) if known >= 0 else (0, self.extent(dimension[0]))
+        assert isinstance(value, OpResult)
+        return self._computed(value.op)
+
+    def _computed(self, op: Operation) -> Bounds | None:
+        if op.name in _IDS:
+            return 0, (_subgroups(op) or _IDS[op.name]) - 1
+        dialect, _, name = op.name.partition(".")
+        if dialect != "arith":
+            return NOTHING
+        given = [self.known.get(v) for v in op.operands[-2:]]
+        known = [each for each in given if each is not None]
+        if len(known) < len(given):
+            return None
+        if name in ("index_cast", "extsi"):
+            scalar = isinstance(op.operands[0].type, IntegerType | IndexType)
+            return known[0] if scalar else NOTHING
+        return _BINARY[name](*known) if name in _BINARY else NOTHING
+
+    def _counter(self, loop: scf.ForOp) -> Bounds | None:
+        first, last = self.known.get(loop.lb), self.known.get(loop.ub)
+        if first is None or last is None:
+            return None
+        turns, low, step = _turns(loop), constant(loop.lb), constant(loop.step)
+        if turns is not None and low is not None and step is not None:
+            return low, low + max(0, turns - 1) * step
+        if first[0] is None:
+            return None, None if last[1] is None else last[1] - 1
+        return first[0], None if last[1] is None else max(first[0], last[1] - 1)
+
+    def _grown(self, value: BlockArgument, values: Sequence[SSAValue]) -> Bounds | None:
+        """Of a number that grows by a constant in each of so many turns."""
+        loop = value.block.parent_op()
+        by, turns = growth(value, values[-1]), _turns(loop) if isinstance(loop, scf.ForOp) else None
+        start = self.known.get(values[0])
+        if by is None or by < 0 or turns is None or start is None:
+            return None
+        return start[0], _sum(start[1], by * max(0, turns - 1))
+
+
+def growth(value: SSAValue, following: SSAValue) -> int | None:
+    """By how much a number grows from one turn of a loop to the next."""
+    if following is value:
+        return 0
+    if isinstance(following, OpResult) and isinstance(following.op, arith.AddiOp):
+        rest = [v for v in following.op.operands if v is not value]
+        return constant(rest[0]) if len(rest) == 1 else None
+    return None
+
+
+def _turns(loop: scf.ForOp) -> int | None:
+    first, last, step = (constant(v) for v in (loop.lb, loop.ub, loop.step))
+    return max(0, -(-(last - first) // step)) if None not in (first, last) and step else None  # pyright: ignore
+
+
+def _subgroups(op: Operation) -> int | None:
+    """How many there are, of gpu.subgroup_id in a kernel that says so."""
+    kernel = op if isinstance(op, gpu.SubgroupIdOp) else None
+    while kernel is not None and not isinstance(kernel, gpu.FuncOp):
+        kernel = kernel.parent_op()
+    number = kernel.attributes.get(SUBGROUPS) if kernel is not None else None
+    return number.value.data if isinstance(number, IntegerAttr) else None
+
+
+def bounds(value: Index, extent: Extents = lambda _: None) -> Bounds:
+    """Between which numbers an integer is known to lie, inclusive; None where there is no bound."""
+    return (value, value) if isinstance(value, int) else _Ranges(extent).of(value)
+
+
+def span(value: Index, extent: Extents = lambda _: EXTENT) -> Span | None:
+    """Inclusive bounds; None where one of them is not known."""
+    low, high = bounds(value, extent)
+    return None if low is None or high is None else (low, high)
+
+
+def is_natural(value: Index) -> bool:
+    """Is an integer known not to be negative?"""
+    low, _ = bounds(value)
+    return low is not None and low >= 0
