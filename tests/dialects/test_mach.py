@@ -14,6 +14,7 @@ func.func @f(%p: !llvm.ptr, %n: index, %o: vector<16xi32>, %x: i32) {
   %m = mach.mask_first %n : vector<16xi1>
   %w = mach.masked_load %p, %m, %v : !llvm.ptr, vector<16xi1> -> vector<16xf32>
   mach.masked_store %w, %p, %m : vector<16xf32>, !llvm.ptr, vector<16xi1>
+  %e = mach.each "x86.vrcp14ps.512"(%v) : (vector<16xf32>) -> vector<16xf32>
   %j = mach.join %v, %w : (vector<16xf32>, vector<16xf32>) -> vector<32xf32>
   %g = mach.gather %p, %o, %m, %v : !llvm.ptr, vector<16xi32>, vector<16xi1> -> vector<16xf32>
   mach.scatter %g, %p, %o, %m : vector<16xf32>, !llvm.ptr, vector<16xi32>, vector<16xi1>
@@ -61,6 +62,10 @@ def test_atomic_kinds(kind: str) -> None:
 
 
 REFUSED = [
+    (
+        '%0 = mach.each "x86.vrcp14ps.512"(%v) : (vector<16xf32>) -> vector<8xf32>',
+        "operands and result have one shape, not vector<16xf32>, vector<8xf32>",
+    ),
     (
         "%0 = mach.join %w, %w : (vector<8xf32>, vector<8xf32>) -> vector<12xf32>",
         "16 components do not make vector<12xf32>",

@@ -14,12 +14,12 @@ from xdsl.ir import Operation
 def is_elementwise(op: Operation) -> bool:
     """Does element i of every result depend on the elements i of the operands alone, whatever their shape?
 
-    True of `arith` and `math` on scalars and vectors alike, and of `vector.fma`; a scalar beside vectors (the
-    condition of `arith.select`) counts for every element. False of constants, which depend on nothing.
+    True of `arith` and `math` on scalars and vectors alike, of `vector.fma` and `mach.each`; a scalar beside vectors
+    (the condition of `arith.select`) counts for every element. False of constants, which depend on nothing.
     """
     if op.regions or not op.operands or not op.results:
         return False
-    return op.name.startswith(("arith.", "math.")) or op.name == "vector.fma"
+    return op.name.startswith(("arith.", "math.")) or op.name in ("vector.fma", "mach.each")
 
 
 def is_elementwise_on_vectors(op: Operation) -> bool:

@@ -6,6 +6,7 @@ print(graph)                                                         # readable 
 
 from tilewright.graph.affine import Affine, affine
 from tilewright.graph.builder import Builder
+from tilewright.graph.check_macro import check_macro_kernel
 from tilewright.graph.compiled import CompiledGraph
 from tilewright.graph.explain import Explanation
 from tilewright.graph.functions import (
@@ -24,7 +25,7 @@ from tilewright.graph.functions import (
     take,
     windows,
 )
-from tilewright.graph.macro import macro_kernel
+from tilewright.graph.macro import implementation, macro_kernel
 from tilewright.graph.micro import micro_op
 from tilewright.graph.mlir import parse_mlir
 from tilewright.graph.nodes import (
@@ -65,9 +66,11 @@ __all__ = [
     "TiledNode",
     "affine",
     "array",
+    "check_macro_kernel",
     "erf",
     "from_torch",
     "gelu",
+    "implementation",
     "indices",
     "layer_norm",
     "load",

@@ -102,7 +102,7 @@ def build(
     if subgroups is not None:
         func.attributes["tilewright.subgroups"] = IntegerAttr(subgroups, i64)
     func.attributes["tilewright.args"] = mlir_facts(signature)
-    device = gpu.ModuleOp(StringAttr(symbol), Region(Block([func])))  # pyright: ignore[reportArgumentType]
+    device = gpu.ModuleOp(StringAttr(symbol), Region(Block([*emitter.functions, func])))  # pyright: ignore[reportArgumentType]
     module = ModuleOp([device])
     flat = tuple(i for i, name in enumerate(names) if name in emitter.contiguous)
     return Built(module, flat)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from numbers import Real
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, cast
@@ -16,9 +16,10 @@ from tilewright.dialects import tw as tw_dialect
 from tilewright.dtypes import DType
 from tilewright.lang import carry, elementwise, elsewhere
 from tilewright.lang.arithmetic import truth
-from tilewright.lang.context import OutsideKernelError, activate
+from tilewright.lang.context import Emitter, OutsideKernelError, activate
 from tilewright.lang.convert import computed, to
 from tilewright.lang.frame import FrameBase, Unbound
+from tilewright.lang.implementations import call_apart, implementations_of
 from tilewright.lang.kernel_type import KernelFunction
 from tilewright.lang.program import NamedBarrier, device_print
 from tilewright.lang.ranges import LoopRange
@@ -166,18 +167,22 @@ class Calls(FrameBase):
                 raise CompileError(f"{name}: {error}") from None
             bound.apply_defaults()
             source = source_of(function)
-        frame = type(self)(
-            source,
-            self.emitter,
-            bound.arguments,
-            caller=self.source.mlir_location(node, self.caller),
-            stack=self.stack,
-        )
+
+        def body(emitter: Emitter, arguments: Mapping[str, Any]) -> Any:
+            caller = self.source.mlir_location(node, self.caller)
+            frame = type(self)(source, emitter, arguments, caller=caller, stack=self.stack)
+            try:
+                with activate(emitter):
+                    return frame.run()
+            except TilewrightError as error:
+                self.note_caller(error, node, name)
+                raise
+
         try:
-            return frame.run()
-        except TilewrightError as error:
-            self.note_caller(error, node, name)
-            raise
+            if implementations_of(function):
+                with self.blame(node):
+                    return call_apart(function, self.emitter, bound.arguments, body)
+            return body(self.emitter, bound.arguments)
         finally:
             self.at(node)
 

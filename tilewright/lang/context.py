@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from xdsl.dialects import arith
+from xdsl.dialects import arith, func
 from xdsl.dialects.builtin import LocationAttr, UnknownLoc
 from xdsl.dialects.utils import FastMathFlag
 from xdsl.ir import Attribute, Block, Operation, SSAValue
@@ -65,6 +65,17 @@ class Emitter:
         self.flat: dict[SSAValue, SSAValue] = {}
         self.contiguous: set[str] = set()
         """Array parameters that are used flattened: a launch checks that they are contiguous."""
+        self.called: dict[Any, tuple[func.FuncOp, Any]] = {}
+        """Functions that the kernel calls, and what they return: by helper and types of arguments."""
+        self.functions: list[func.FuncOp] = []
+        """Those, and what stands for them on machines."""
+
+    def of_function(self, entry: Block) -> Emitter:
+        """The emitter for the body of a function that the kernel calls."""
+        inner = Emitter(entry, level=self.level)
+        inner.fastmath, inner.location = self.fastmath, self.location
+        inner.called, inner.functions = self.called, self.functions
+        return inner
 
     def emit(self, op: OpT) -> OpT:
         """Appends ``op`` at the insertion point."""

@@ -27,6 +27,8 @@ from tilewright.runtime.key import digest, stable_text
 from tilewright.runtime.source import Kept, text_of
 
 _KEPT = "__tilewright_references__"
+ALSO = "__tilewright_also__"
+"""Attribute of a function: other functions, by name, that are called where it is compiled."""
 
 
 def references(function: Callable[..., Any]) -> References:
@@ -59,6 +61,10 @@ class References(Kept):
                 continue
             seen.add(id(at))
             parts += self._function(at, root=at is function)
+            if ALSO in at.__dict__:
+                also = self._watch.item(at.__dict__, ALSO, at.__dict__[ALSO])
+                parts += also
+                work += also.values()
             for path, value in self._outside_values(at):
                 plain = _unwrap(value)
                 if isinstance(value, _Word):

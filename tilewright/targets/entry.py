@@ -10,10 +10,10 @@ from xdsl.dialects import func, gpu
 from xdsl.dialects.builtin import FixedBitwidthType, IndexType, MemRefType, ModuleOp, VectorType
 from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute
-from xdsl.traits import SymbolTable
 
 from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at, location_of
 from tilewright.passes.branches_to_loops import branches_to_loops
+from tilewright.passes.inline_calls import called_function
 from tilewright.targets.base import CompileOptions, Executable, Observer, get_target, ignore
 
 
@@ -39,21 +39,10 @@ def prepare_text(module: ModuleOp, target: str) -> None:
         check_arguments(kernel)
         for op in kernel.walk():
             if isinstance(op, func.CallOp):
-                _check_call(op)
+                called_function(op)
         loops = len(kernel.body.blocks) < 2 or branches_to_loops(kernel)
         if not loops and not getattr(get_target(target), "takes_branches", False):
             _refuse_branches(kernel)
-
-
-def _check_call(op: func.CallOp) -> None:
-    found = SymbolTable.lookup_symbol(op, op.callee)
-    if not isinstance(found, func.FuncOp) or found.is_declaration:
-        raise error_at(
-            op,
-            f"the kernel calls @{op.callee.string_value()}, which is not defined",
-            rule="a kernel calls functions of its own text alone",
-            kind=UnsupportedError,
-        )
 
 
 def check_arguments(kernel: gpu.FuncOp) -> None:

@@ -2,8 +2,8 @@
 
 Requires: a module with one kernel in XeTile or XeGPU, at workgroup level, or below it where subgroups neither meet nor
 share memory. Guarantees: XeTile at workgroup level, no maps that a later pass would have to follow, and the program
-in the form that loops are read in: `for` where a `while` counts, no ops that change nothing, f32 where sums of narrow
-floats are carried, one inverse for many divisions.
+in the form that loops are read in: no calls, `for` where a `while` counts, no ops that change nothing, f32 where sums
+of narrow floats are carried, one inverse for many divisions.
 
     scf.while (%k = %c0, ..)  .. arith.addi %k, %c32 ..   ->   scf.for %k = %c0 to %K step %c32 ..
     arith.divf %x, %s {fastmath<afn>}                     ->   arith.mulf %x, %r      // %r = 1 / %s, once per row
@@ -19,6 +19,7 @@ from xdsl.dialects.builtin import ModuleOp, VectorType
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.passes.cleanup import cleanup
+from tilewright.passes.inline_calls import inline_calls
 from tilewright.passes.kernel import kernel_of, leave_out_maps
 from tilewright.passes.neutral import remove_neutral
 from tilewright.passes.reciprocal import use_reciprocals
@@ -53,13 +54,14 @@ def begin(
     observe: Observer,
     *,
     owners: str,
+    runs: Callable[[str], bool],
 ) -> Begun:
     """Runs the shared first passes; `stage` sees the module as it came as "xetile" or "xegpu", in the latter case
     what has become of it as "xetile".
 
     `optional` names the passes of the target that options.disable may leave out; `owners` says, for the remark,
-    who owns elements where a map is not followed. Raises UnsupportedError for any other name, CompileError for a
-    module without exactly one kernel.
+    who owns elements where a map is not followed; `runs` which implementations of functions are the machine's. Raises
+    UnsupportedError for any other name, CompileError for a module without exactly one kernel.
     """
     check_disabled(options, optional)
     kernel = kernel_of(module)
@@ -78,6 +80,8 @@ def begin(
         action()
         observe(name, module)
 
+    if inline_calls(kernel, runs):
+        observe("inline-calls", module)
     begun = Begun(kernel, workgroup_form(module, run), run)
     if foreign:
         stage("xetile", module)

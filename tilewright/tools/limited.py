@@ -12,6 +12,7 @@ from collections.abc import Callable
 from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.diagnostics import error_at
+from tilewright.dialects.elementwise import is_elementwise
 from tilewright.runtime.program.worker import Limits, in_worker
 
 INTERNAL = ("mach.", "stage.")
@@ -45,7 +46,7 @@ def limited(work: Callable[[], int]) -> int:
 def refuse_internal(module: ModuleOp, trusted: bool) -> None:
     """Raises CompileError at an op of a compiler's own dialect, unless the user trusts the file (--trusted)."""
     for op in () if trusted else module.walk():
-        if op.name.startswith(INTERNAL):
+        if op.name.startswith(INTERNAL) and not is_elementwise(op):
             raise error_at(
                 op,
                 f"{op.name} is an op of the compiler's last stages: it is not executed from a file",

@@ -169,6 +169,32 @@ def test_partial_tiles_by_immediates(rng: np.random.Generator) -> None:
     assert "(i16 3, i16 20, ptr" in emit_module(module(text), EVERYTHING)
 
 
+@pytest.mark.parametrize(
+    "entry", [e for e in all_instructions("x86") if e.elementwise], ids=lambda e: e.name
+)
+@pytest.mark.parametrize("n", [1, 16, 20, 48])
+def test_an_elementwise_entry_is_done_to_vectors_of_any_length(
+    entry: Instruction, n: int, rng: np.random.Generator
+) -> None:
+    kind = f"vector<{n}xf32>"
+    text = f"""
+    func.func @k(%in : !llvm.ptr, %out : !llvm.ptr) {{
+      %x = mach.load %in : !llvm.ptr -> {kind}
+      %y = mach.each "{entry.name}"(%x) : ({kind}) -> {kind}
+      mach.store %y, %out : {kind}, !llvm.ptr
+      func.return
+    }}"""
+    llvm = emit_module(module(text), EVERYTHING)
+    assert len(re.findall(r"= call <16 x float> @llvm.x86", llvm)) == -(-n // 16)
+    host = x86("x86-64", host_features())
+    if entry.missing(host):
+        return
+    x, got = (rng.uniform(1, 2, n).astype(np.float32), np.zeros(n + 1, np.float32))
+    Function(text, target=host)(x, got)
+    np.testing.assert_allclose(got[:n], entry.meaning(x)[0], rtol=2.0**-12)
+    assert got[n] == 0
+
+
 REFUSED = [
     ('mach.instr "x86.nonsense"() : () -> ()', "there is no instruction 'x86.nonsense'"),
     (
@@ -180,6 +206,18 @@ REFUSED = [
     (
         '%r = mach.instr "x86.vrcp14ps.512"(%v) : (vector<8xf32>) -> vector<16xf32>',
         "operand 0 is vector<8xf32>, the instruction has vector<16xf32>",
+    ),
+    (
+        '%r = mach.each "x86.nonsense"(%v) : (vector<8xf32>) -> vector<8xf32>',
+        "there is no instruction 'x86.nonsense'",
+    ),
+    (
+        '%r = mach.each "x86.pause"(%v) : (vector<8xf32>) -> vector<8xf32>',
+        "'x86.pause' is not done element by element",
+    ),
+    (
+        '%r = mach.each "x86.vrcp14ps.512"(%n) : (index) -> index',
+        "'x86.vrcp14ps.512' takes and gives elements of f32, f32",
     ),
 ]
 

@@ -292,6 +292,7 @@ def _approximate(name: str, function: Any, doc: str) -> None:
             meaning,
             statement(f"{name}.f32 $0, $1;", "float", result="float"),
             exact=False,
+            elementwise=True,
         )
     )
 

@@ -1,4 +1,4 @@
-"""Declaration and lookup of instructions, and the printing of `mach.instr`."""
+"""Declaration and lookup of instructions, and the printing of `mach.instr` and `mach.each`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
+from math import prod
 from typing import Any, cast
 
+import numpy as np
+from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Attribute, Operation
 
+from tilewright.codegen.components import Source
 from tilewright.codegen.printer import Printer, prints, unsupported
 from tilewright.codegen.target import LLVMTarget
-from tilewright.dialects.mach import InstrOp
+from tilewright.dialects.mach import EachOp, InstrOp
 
 Immediates = Mapping[str, int | str]
 
@@ -60,6 +64,8 @@ class Instruction:
     """Who executes it together: `thread`, `warp`, `warpgroup`, `workgroup` or `cluster`."""
     timed: bool = False
     """Is its effect order in time, so that `meaning` alone does not say it?"""
+    elementwise: bool = False
+    """Does it the same to every element, so that `mach.each` may name it? `meaning` then takes arrays of any shape."""
     shared: bool = False
     """Does `meaning` take the workgroup's shared memory, as the keyword `shared`?"""
 
@@ -140,17 +146,23 @@ def _check_types(
             raise unsupported(op, f"{what} {i} is {type}, the instruction has {wanted[i]}")
 
 
-@prints("mach.instr")
-def print_instruction(p: Printer, op: Operation) -> None:
-    """Print one entry after checking types, immediates and the target's features."""
-    op = cast(InstrOp, op)
-    name = op.instruction.data
+def _entry(p: Printer, op: Operation, name: str) -> Instruction:
+    """The entry of an instruction that the machine has."""
     entry = find(name)
     if entry is None:
         raise unsupported(op, f"there is no instruction '{name}' in the table")
     missing = entry.missing(p.target)
     if missing:
         raise unsupported(op, f"'{name}' needs {', '.join(missing)}; {p.target.name} has not")
+    return entry
+
+
+@prints("mach.instr")
+def print_instruction(p: Printer, op: Operation) -> None:
+    """Print one entry after checking types, immediates and the target's features."""
+    op = cast(InstrOp, op)
+    name = op.instruction.data
+    entry = _entry(p, op, name)
     given = op.immediates()
     if unknown := sorted(given.keys() - entry.immediates.keys()):
         raise unsupported(op, f"'{name}' has no immediate '{unknown[0]}'")
@@ -164,3 +176,42 @@ def print_instruction(p: Printer, op: Operation) -> None:
         p.set(value, results[at : at + count])
         at += count
     assert at == len(results), f"'{name}' gives {len(results)} registers for {at}"
+
+
+@prints("mach.each")
+def print_each(p: Printer, op: Operation) -> None:
+    """Print an elementwise entry as often as its width goes into the operands; the last time some elements twice."""
+    op = cast(EachOp, op)
+    entry = _entry(p, op, op.instruction.data)
+    check_each(op, entry)
+    (own,) = types_of(entry.results)
+    width = prod(own.get_shape()) if isinstance(own, VectorType) else 1
+    operands: list[list[str]] = []
+    for value in op.arguments:
+        layout = p.layout(value.type)
+        source = Source(p, layout.element.llvm)
+        numbers = source.add(layout, p.get(value)).ravel()
+        numbers = np.pad(numbers, (0, -len(numbers) % width), mode="edge")
+        operands.append(source.assemble(numbers, [width] * (len(numbers) // width)))
+    made = [entry.emit(p, parts, entry.immediates)[0] for parts in zip(*operands, strict=True)]
+    result = p.layout(op.result.type)
+    source = Source(p, result.element.llvm)
+    source.regs, source.counts = made, [width] * len(made)
+    p.set(op.result, source.assemble(np.arange(result.size), result.counts))
+
+
+def check_each(op: EachOp, entry: Instruction) -> None:
+    """UnsupportedError where a `mach.each` may not name an entry, or has elements of other types."""
+    name = op.instruction.data
+    if not entry.elementwise:
+        known = ", ".join(e.name for e in all_instructions(name.split(".")[0]) if e.elementwise)
+        raise unsupported(op, f"'{name}' is not done element by element", f"these are: {known}")
+    types = [v.type for v in (*op.arguments, op.result)]
+    wanted = types_of((*entry.operands, *entry.results))
+    own = [_element(t) for t in wanted]
+    if [_element(t) for t in types] != own:
+        raise unsupported(op, f"'{name}' takes and gives elements of {', '.join(map(str, own))}")
+
+
+def _element(type: Attribute) -> Attribute:
+    return type.element_type if isinstance(type, VectorType) else type

@@ -183,6 +183,7 @@ declare(
             extra=(("<16 x float>", "zeroinitializer"), ("i16", "-1")),
         ),
         exact=False,
+        elementwise=True,
     )
 )
 declare(
@@ -194,6 +195,7 @@ declare(
         _reciprocal_root,
         _emit_rsqrt14,
         exact=False,
+        elementwise=True,
     )
 )
 

@@ -29,6 +29,7 @@ from tilewright.dialects.mach.calls import (
     AssertOp,
     CallIndirectOp,
     CallOp,
+    EachOp,
     InstrOp,
 )
 from tilewright.dialects.mach.memory import (
@@ -81,6 +82,7 @@ MACH = Dialect(
         AssertOp,
         CallIndirectOp,
         CallOp,
+        EachOp,
         InstrOp,
         JoinOp,
     ],
@@ -100,6 +102,7 @@ __all__ = [
     "CallIndirectOp",
     "CallOp",
     "CmpxchgOp",
+    "EachOp",
     "FenceOp",
     "GatherOp",
     "InstrOp",

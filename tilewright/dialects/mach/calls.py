@@ -1,4 +1,4 @@
-"""Calls of C functions, and single machine instructions."""
+"""Calls of C functions, and machine instructions: single ones, and one for every element."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import (
     IntegerType,
     StringAttr,
     SymbolRefAttr,
+    VectorType,
     i64,
 )
 from xdsl.ir import (
@@ -25,11 +26,12 @@ from xdsl.irdl import (
     operand_def,
     opt_prop_def,
     prop_def,
+    result_def,
     traits_def,
     var_operand_def,
     var_result_def,
 )
-from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
+from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.mach.types import PtrConstraint, Value
@@ -179,3 +181,36 @@ class InstrOp(IRDLOperation):
                 raise VerifyException(
                     f"mach.instr: immediate '{key}' must be an integer or a string, got {attr}"
                 )
+
+
+@irdl_op_definition
+class EachOp(IRDLOperation):
+    """`%y = mach.each "nvptx.tanh.approx.f32"(%x) : (vector<16x64xf32>) -> vector<16x64xf32>`: an instruction of one
+    thread, done to every element of tiles of one shape.
+
+    What implementations of macro kernels for a machine are made of. The entry of the table must be `elementwise`.
+    """
+
+    name = "mach.each"
+    instruction = prop_def(StringAttr)
+    arguments = var_operand_def()
+    result = result_def()
+    traits = traits_def(Pure())
+    assembly_format = (
+        "$instruction `(` $arguments `)` attr-dict `:` functional-type($arguments, $result)"
+    )
+
+    def __init__(self, instruction: str, arguments: Sequence[Value], result_type: Attribute):
+        super().__init__(
+            operands=[arguments],
+            result_types=[result_type],
+            properties={"instruction": StringAttr(instruction)},
+        )
+
+    def verify_(self) -> None:
+        types = [v.type for v in (*self.arguments, self.result)]
+        shapes = {t.get_shape() if isinstance(t, VectorType) else () for t in types}
+        if not self.arguments or len(shapes) > 1:
+            raise VerifyException(
+                f"mach.each: operands and result have one shape, not {', '.join(map(str, types))}"
+            )

@@ -104,7 +104,12 @@ def run_pipeline(
     """
     check_sizes(module)
     owners = "a workgroup is one thread on the cpu"
-    begun = begin(module, options, ABLATIONS, remarks, stage, observe, owners=owners)
+
+    def runs(name: str) -> bool:
+        _, _, feature = name.partition("cpu-")
+        return name == "cpu" or (bool(feature) and m.has(feature))
+
+    begun = begin(module, options, ABLATIONS, remarks, stage, observe, owners=owners, runs=runs)
     kernel, run, off = begun.kernel, begun.run, options.disable
     note_strides(kernel, remarks)
     run("contraction", Contraction(kernel, remarks, loops="contraction" not in off).run)

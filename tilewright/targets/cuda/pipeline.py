@@ -52,7 +52,11 @@ def run_pipeline(
     `stage` sees the module at every stage, `observe` after every pass, by its name.
     """
     owners = "warps own what the instructions give them"
-    begun = begin(module, options, ABLATIONS, remarks, stage, observe, owners=owners)
+
+    def runs(name: str) -> bool:
+        return name in ("cuda", machine.name)
+
+    begun = begin(module, options, ABLATIONS, remarks, stage, observe, owners=owners, runs=runs)
     kernel, run, off = begun.kernel, begun.run, options.disable
     share_programs(kernel, begun.subgroups)
     run("scaled-maxima", lambda: scale_maxima(kernel))

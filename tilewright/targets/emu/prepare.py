@@ -1,11 +1,11 @@
 """emu-prepare: what the lowering need not know is written with ops that it does.
 
-    %v = func.call @scale(%x)                   the function's ops, in place
+    %v = func.call @scale(%x)                   the function's ops, in place (`inline_calls`)
     affine.apply affine_map<(d0) -> (d0 + 4)>   ->   arith.addi
     scf.parallel, scf.forall                    ->   nested scf.for
     xetile ops                                  ->   xegpu ops
 
-Requires: a verified kernel at lane or subgroup level, its module. Guarantees: the same results; raises UnsupportedError
+Requires: a verified kernel at lane or subgroup level. Guarantees: the same results; raises UnsupportedError
 for calls of functions that the module does not define, that call themselves, or that have several blocks.
 """
 
@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects import affine, arith, func, gpu, scf
-from xdsl.dialects.builtin import IndexType, ModuleOp
+from xdsl.dialects import affine, arith, gpu, scf
+from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.ir.affine import (
     AffineBinaryOpExpr,
@@ -28,21 +28,12 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects.upstream.scf import ForallOp
-
-DEPTH = 16
-"""Calls within calls; more are taken for calls without end."""
+from tilewright.passes.inline_calls import inline_calls
 
 
-def prepare(module: ModuleOp, kernel: gpu.FuncOp) -> None:
+def prepare(kernel: gpu.FuncOp) -> None:
     """Rewrite in place."""
-    for _ in range(DEPTH):
-        calls = [op for op in kernel.walk() if isinstance(op, func.CallOp)]
-        if not calls:
-            break
-        for call in calls:
-            _inline(module, call)
-    else:
-        raise error_at(kernel, f"calls more than {DEPTH} deep", kind=UnsupportedError)
+    inline_calls(kernel)
     for op in list(kernel.walk()):
         if isinstance(op, affine.ApplyOp):
             _apply(op)
@@ -52,32 +43,6 @@ def prepare(module: ModuleOp, kernel: gpu.FuncOp) -> None:
         elif isinstance(op, ForallOp):
             lower, upper, step = (op.mixed(n) for n in ("lower", "upper", "step"))
             _loops(op, op.body.block, list(zip(lower, upper, step, strict=True)), bool(op.res))
-
-
-def _inline(module: ModuleOp, call: func.CallOp) -> None:
-    name = call.callee.string_value()
-    found = next(
-        (
-            op
-            for op in module.walk()
-            if isinstance(op, func.FuncOp) and op.sym_name.data == name and op.body.blocks
-        ),
-        None,
-    )
-    if found is None:
-        raise error_at(
-            call, f"the kernel calls @{name}, which is not defined", kind=UnsupportedError
-        )
-    if len(found.body.blocks) != 1:
-        raise error_at(call, f"@{name} has several blocks", kind=UnsupportedError)
-    body = found.body.clone()
-    block = body.block
-    last = block.last_op
-    assert last is not None
-    results = list(last.operands)
-    Rewriter.erase_op(last)
-    Rewriter.inline_block(block, InsertPoint.before(call), list(call.arguments))
-    Rewriter.replace_op(call, [], results)
 
 
 # Maps -----------------------------------------------------------------------------------------------------------------

@@ -193,7 +193,7 @@ def _lower(
     kernel.attributes[LEVEL] = StringAttr(level)
     _as_xegpu(module)
     kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
-    prepare(module, kernel)
+    prepare(kernel)
     observe("emu-prepare", module)
     stage("xegpu", module)
     lanes = _number(kernel, "tilewright.lanes", LANES) if level == "lane" else 1

@@ -21,6 +21,7 @@ from xdsl.ir import Attribute
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import make_context
 from tilewright.passes.budget import Budget, OutOfTime
+from tilewright.passes.inline_calls import inline_calls
 from tilewright.passes.kernel import LEVEL, SUBGROUPS, kernel_of
 from tilewright.passes.level import infer_level
 from tilewright.passes.xegpu import pipeline as passes
@@ -185,6 +186,17 @@ def _refuse_prints(kernel: gpu.FuncOp) -> None:
             )
 
 
+def _refuse_instructions(kernel: gpu.FuncOp) -> None:
+    for op in kernel.walk():
+        if op.name == "mach.each":
+            raise error_at(
+                op,
+                "mach.each: no instruction of Intel GPUs is named element by element",
+                hint="an implementation for them consists of arith, math, vector and xetile ops",
+                kind=UnsupportedError,
+            )
+
+
 def _refuse_parts_of_bytes(kernel: gpu.FuncOp) -> None:
     """Arrays of 4-bit numbers have no addresses of elements."""
     for argument in kernel.body.block.args:
@@ -247,6 +259,9 @@ def _lowered(
     if level == "workgroup":
         uses_tiles = any(op.name.startswith("xetile.") for op in kernel.walk())
         stage("xetile" if uses_tiles else "xegpu", module)
+    if inline_calls(kernel, lambda name: name in ("xe", machine.name)):
+        observe("inline-calls", module)
+    _refuse_instructions(kernel)
     entries = _entries(level)
     for n, entry in enumerate(entries):
         each = entry.make(chip)

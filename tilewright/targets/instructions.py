@@ -1,0 +1,25 @@
+"""The meaning of `mach.each` in the reference executor: that of the entry in the table of instructions."""
+
+from __future__ import annotations
+
+from xdsl.ir import Operation
+
+from tilewright.codegen.instructions import find
+from tilewright.codegen.instructions.table import check_each
+from tilewright.codegen.printer import unsupported
+from tilewright.dialects.mach import EachOp
+from tilewright.reference.registry import meaning
+from tilewright.reference.site import Site
+from tilewright.reference.values import Array
+
+
+@meaning("mach.each")
+def each(site: Site, op: Operation, *operands: Array) -> Array:
+    """One element after the other, whatever machine has the instruction."""
+    assert isinstance(op, EachOp)
+    entry = find(op.instruction.data)
+    if entry is None:
+        raise unsupported(op, f"there is no instruction '{op.instruction.data}' in the table")
+    check_each(op, entry)
+    (result,) = entry.meaning(*operands)
+    return result
