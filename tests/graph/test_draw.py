@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import itertools
+import re
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET
@@ -32,6 +33,7 @@ def test_a_scheduled_graph_is_drawn_with_its_levels(tmp_path):
     graph.show(str(tmp_path / "g.svg"))
     root = ET.parse(tmp_path / "g.svg").getroot()
     boxes = titles(root, "rect")
+    assert "load 16384 bytes" in "".join(root.itertext())
     assert {"Task kernel", "Task over_n", "input", "output", "to register", "to global"} <= set(
         boxes
     )
@@ -119,17 +121,41 @@ def holds(outer, inner):
     )
 
 
-def test_a_browser_shows_a_graph(tmp_path):
+MEASURE = """
+<script>
+const boxes = [...document.querySelectorAll("svg rect")].map(r => r.getBBox());
+const texts = [...document.querySelectorAll("svg text")].map(t => [t.textContent, t.getBBox()]);
+const holds = (a, b) => a.x <= b.x && a.y <= b.y && b.x + b.width <= a.x + a.width && b.y + b.height <= a.y + a.height;
+const apart = (a, b) =>
+  a.x + a.width <= b.x || b.x + b.width <= a.x || a.y + a.height <= b.y || b.y + b.height <= a.y;
+const faults = [];
+for (const [n, [text, box]] of texts.entries()) {
+  if (n && !boxes.some(r => holds(r, box))) faults.push("outside: " + text);
+  for (const r of boxes) if (!apart(r, box) && !holds(r, box)) faults.push("cut: " + text);
+  for (const [other, b] of texts.slice(n + 1)) if (!apart(box, b)) faults.push(text + " over " + other);
+}
+document.body.insertAdjacentHTML("beforeend", "<p id=faults>" + texts.length + " texts: " + faults.join("; ") + "</p>");
+</script>
+"""
+"""What only a browser knows: how wide text is in its font. No text leaves its box or lies on another one."""
+
+
+@pytest.mark.parametrize("name", ["two", "recurrent"])
+def test_a_browser_shows_a_graph(name, tmp_path):
     names = ("chromium", "chromium-browser", "google-chrome", "chrome")
     browser = next(filter(None, map(shutil.which, names)), None)
     if browser is None:
         pytest.skip("there is no Chromium")
-    graph = tmp_path / "two.tgraph"
-    G.parse_graph(SCHEDULED).save(str(graph))
-    page = tmp_path / "two.html"
-    assert main(["show", str(graph), "-o", str(page)]) == 0
+    graph = G.parse_graph(SCHEDULED) if name == "two" else example(name).graph()
+    graph.save(str(tmp_path / "saved.tgraph"))
+    page = tmp_path / "page.html"
+    assert main(["show", str(tmp_path / "saved.tgraph"), "-o", str(page)]) == 0
+    page.write_text(page.read_text() + MEASURE)
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", page.as_uri()]
     made = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=Path(tmp_path))
     shown = html.unescape(made.stdout)
     assert made.returncode == 0 and "<rect" in shown and "</html>" in shown
-    assert all(label in shown for label in labels(G.parse_graph(SCHEDULED)))
+    assert all(label in shown for label in labels(graph))
+    assert re.findall(r"<p id=.faults.>(\d+) texts: (.*)</p>", shown) == [
+        (str(graph._repr_svg_().count("<text")), "")
+    ]
