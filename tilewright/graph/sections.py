@@ -13,6 +13,7 @@ from dataclasses import replace
 from tilewright.diagnostics import UnsupportedError
 from tilewright.graph import fuse
 from tilewright.graph.affine import Affine
+from tilewright.graph.elements import check_elements
 from tilewright.graph.fuse import Schedule
 from tilewright.graph.nodes import (
     GLOBAL,
@@ -33,6 +34,7 @@ def schedule(
     graph: TiledGraph, target: str | None = None, together: bool = True, rates: Rates | None = None
 ) -> Schedule:
     """The kernels of a graph whose extents are numbers, for a target; see :func:`tilewright.graph.fuse.schedule`."""
+    check_elements(graph)
     _whole(graph)
     if not any(map(is_scan, graph.tasks)):
         return fuse.schedule(graph, target, together, rates)

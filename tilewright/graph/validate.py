@@ -4,7 +4,8 @@
 - Slices and indices stay inside of their Buffer for the iterations of the Tasks around, as far as the extents are
   numbers; a last tile may reach over the end by less than a step.
 - A Buffer is written before it is read; inputs are not written; every element of an output is written, and none
-  twice unless the store accumulates: every axis around a plain store moves it.
+  twice unless the store accumulates: every axis around a plain store moves it. Where extents are numbers, element by
+  element (`elements.py`): when the graph is made, and again when its symbols are bound.
 - A Buffer that carries a value from one iteration to another is carried along an axis in sequence; every element that
   an iteration reads is written before it, and what the first iterations read is written before the loop.
 - An edge from register to global memory (or back) past a level that a Buffer of the graph stands at is legal:
@@ -18,6 +19,7 @@ from itertools import product
 
 from tilewright.diagnostics import CompileError
 from tilewright.graph.affine import Affine
+from tilewright.graph.elements import check_elements
 from tilewright.graph.nodes import (
     GLOBAL,
     LEVELS,
@@ -63,6 +65,7 @@ class _Checks:
         for buffer in self.graph.buffers.values():
             if buffer.role == "output":
                 self.covered(buffer)
+        check_elements(self.graph)
 
     def buffer(self, buffer: Buffer) -> None:
         if buffer.level not in LEVELS:
