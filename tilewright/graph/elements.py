@@ -40,7 +40,8 @@ Runs: TypeAlias = NDArray[np.int64]
 class _Store:
     """A store, and the runs that it writes along each dimension."""
 
-    where: str
+    task: Task
+    operation: Operation
     runs: tuple[Runs, ...]
     plain: bool
 
@@ -61,7 +62,7 @@ def check_elements(graph: TiledGraph) -> None:
         known = [s for s in found if s is not None]
         buffer = graph.buffers[name]
         if len(known) == len(found) and graph.memory(name) not in shared and buffer.shape:
-            _count(buffer, known)
+            _count(graph, buffer, known)
 
 
 def _store(
@@ -77,7 +78,6 @@ def _store(
         if axis.extent.number is None:
             return None
         trips[name] = max(0, -(-axis.extent.number // axis.step))
-    where = f"Task {around[-1].name}: {print_operation(graph, operation)}"
     plain = operation.store.combine is None
     starts = [
         e.at if isinstance(e, Index) else e.start for e in entries if not isinstance(e, Gather)
@@ -102,13 +102,17 @@ def _store(
         if plain and twice:
             names = " and ".join(start.names)
             raise CompileError(
-                f"{where}: iterations of {names} write element {twice[0]} of dimension {dimension} of {buffer.name} "
-                "more than once",
+                f"{_where(graph, around[-1], operation)}: iterations of {names} write element {twice[0]} of dimension "
+                f"{dimension} of {buffer.name} more than once",
                 rule="an element is written once, or accumulated into",
                 hint=f"the tile has {size} elements there: no more than the step",
             )
         runs.append(_joined(at, size, extent))
-    return _Store(where, tuple(runs), plain)
+    return _Store(around[-1], operation, tuple(runs), plain)
+
+
+def _where(graph: TiledGraph, task: Task, operation: Operation) -> str:
+    return f"Task {task.name}: {print_operation(graph, operation)}"
 
 
 def _joined(at: NDArray[np.int64], size: int, extent: int) -> Runs:
@@ -122,7 +126,7 @@ def _joined(at: NDArray[np.int64], size: int, extent: int) -> Runs:
     return np.stack([begins[firsts], ends[lasts]], axis=1)
 
 
-def _count(buffer: Buffer, stores: Sequence[_Store]) -> None:
+def _count(graph: TiledGraph, buffer: Buffer, stores: Sequence[_Store]) -> None:
     """Counts the stores in each of the boxes that their runs make."""
     cuts = [
         np.unique(
@@ -141,9 +145,10 @@ def _count(buffer: Buffer, stores: Sequence[_Store]) -> None:
         if store.plain:
             if (again := np.argwhere(here & (plain >= 0))).size:
                 other = stores[int(plain[tuple(again[0])])]
+                first, second = (_where(graph, s.task, s.operation) for s in (store, other))
                 raise CompileError(
-                    f"{store.where}: the store writes element {_element(cuts, again[0])} of {buffer.name}, which "
-                    f"{other.where} writes as well",
+                    f"{first}: the store writes element {_element(cuts, again[0])} of {buffer.name}, which {second} "
+                    "writes as well",
                     rule="an element is written once, or accumulated into",
                     hint="a tile is written whole: past the end of its axis, too",
                 )
