@@ -187,3 +187,24 @@ def test_what_is_read_outside_of_a_scan_is_told():
     )
     with pytest.raises(UnsupportedError, match="read outside of Task scan"):
         G.parse_graph(text).compile().plan(T=4)
+
+
+@pytest.mark.parametrize(
+    ("columns", "target", "message"),
+    [
+        (512, "sm_90a", "the tile of w for product takes 1048576 bytes in the smallest tile .*, and 131072 are there"),
+        (2048, "cpu", "the tile of w for product takes 16777216 bytes in the smallest tile .*, and 1048576 are there"),
+    ],
+)  # fmt: skip
+def test_a_state_that_has_no_room_is_refused_with_its_size(columns, target, message):
+    def cells(xs, h0, w):
+        def cell(h, x):
+            h = np.tanh(x + h @ w)
+            return h, h
+
+        return G.scan(cell, h0, xs)[1]
+
+    d = columns
+    graph = G.trace(cells, G.array(["T", "B", d]), G.array(["B", d]), G.array([d, d]))
+    with pytest.raises(UnsupportedError, match=f"Task scan is no kernel: {message}"):
+        graph.compile(target=target).plan(T=4, B=32)

@@ -43,6 +43,7 @@ from tilewright.graph.nodes import (
     Task,
     TiledEdge,
     TiledGraph,
+    unused,
 )
 from tilewright.graph.operations import computing
 
@@ -262,11 +263,7 @@ class _Distribute:
 
     def new(self, base: str, shape: tuple[Affine, ...], wide: bool = False) -> str:
         """A Buffer beside ``base``; a sum whose factors have left may need the range of a `wide` type."""
-        number = 1
-        while f"{base}_part{number}" in self.graph.buffers:
-            number += 1
-        like = self.graph.buffers[base]
-        name = f"{base}_part{number}"
+        like, name = self.graph.buffers[base], unused(f"{base}_part", self.graph.buffers)
         self.graph.add(
             Buffer(name, like.level, shape, computing(like.dtype) if wide else like.dtype)
         )
@@ -418,9 +415,7 @@ def _gathered(graph: TiledGraph, task: Task, operand: Operand) -> Operand:
         return operand
     axes = {a.name: a for a in task.axes}
     like = graph.buffers[access.buffer]
-    name = f"{access.buffer}_rows"
-    while name in graph.buffers or name in axes:
-        name += "_"
+    name = unused(f"{access.buffer}_rows", graph.buffers, axes)
     graph.add(Buffer(name, like.level, tuple(axes[n].extent for n in names), like.dtype))
     at = Access(name, tuple(Index(affine(n)) for n in names))
     copy = Operation("copy", (operand,), TiledEdge("store", at))

@@ -14,7 +14,7 @@ from tilewright.diagnostics import UnsupportedError
 from tilewright.graph.algebra import base_two, distribute, gather_first
 from tilewright.graph.build import build
 from tilewright.graph.nest import Nest, nest_of
-from tilewright.graph.nodes import Operation, Task, TiledGraph
+from tilewright.graph.nodes import Operation, Task, TiledGraph, unused
 from tilewright.graph.tiles import Cost, Tiling, cost, tile
 from tilewright.targets.base import rates_of
 from tilewright.uarch import Rates
@@ -286,9 +286,7 @@ class _Fusion:
             name = (
                 f"{graph.name}_kernel" if len(kernels) == 1 else f"make_{kernel.nest.outputs[-1]}"
             )
-            while name in taken:
-                name += "_"
-            taken.add(name)
+            taken.add(name := unused(name, taken))
             result.tasks.append(build(result, kernel.nest, kernel.tiling, name))
         cuts = [
             f"{n} stays in memory: {self.why.get(n, 'its readers gain nothing from it')}"

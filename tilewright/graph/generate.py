@@ -29,6 +29,7 @@ from tilewright.graph.nodes import (
     Task,
     TiledEdge,
     TiledGraph,
+    unused,
 )
 from tilewright.graph.operations import computing
 from tilewright.graph.operations import operation as entry_of
@@ -130,10 +131,7 @@ class _Generator:
                 self.collect(node)
 
     def size_name(self, axis: str) -> str:
-        name = f"B{axis.upper()}"
-        while name in self.graph.buffers or name in self.axes:
-            name += "_"
-        return name
+        return unused(f"B{axis.upper()}", self.graph.buffers, self.axes)
 
     # Parameters.
 
@@ -147,9 +145,8 @@ class _Generator:
             if name is None:
                 plain = view.order == tuple(range(len(access.entries)))
                 name = access.buffer if plain else f"{access.buffer}_t"
-                while name in self.views.values() or (not plain and name in self.graph.buffers):
-                    name += "_"
-                self.views[view] = name
+                others = () if plain else self.graph.buffers
+                self.views[view] = name = unused(name, self.views.values(), others)
             shape = self.graph.buffers[access.buffer].shape
             for place, dimension in enumerate(view.order):
                 if dimension is None:

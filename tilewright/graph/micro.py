@@ -18,7 +18,7 @@ from typing import Any
 
 from tilewright.diagnostics import CompileError
 from tilewright.graph.macro import BODIES, macro_kernel
-from tilewright.graph.nodes import Access, Operation, Task, TiledEdge
+from tilewright.graph.nodes import Access, Operation, Task, TiledEdge, unused
 from tilewright.graph.operations import REDUCTIONS
 from tilewright.graph.operations import operation as entry_of
 from tilewright.runtime.source import define
@@ -46,7 +46,8 @@ class Recorder:
                     f"micro-op {self._task.name}: {op} takes {taken.arity} operands, not {len(operands)}"
                 )
             parts = [_edge(o) if isinstance(o, Value) else float(o) for o in operands]
-            made = into.name if into is not None else self._fresh(op)
+            made = into.name if into is not None else unused(f"{op}_r", self._names)
+            self._names.append(made)
             edge = TiledEdge("store", Access(made, ()), "add" if into is not None else None)
             self._task.nodes.append(
                 Operation(op, tuple(parts), edge, tuple(sorted(attributes.items())))
@@ -54,12 +55,6 @@ class Recorder:
             return Value(made)
 
         return call
-
-    def _fresh(self, op: str) -> str:
-        numbered = (f"{op}_r{i}" for i in range(1, 999))
-        name = next(n for n in (f"{op}_r", *numbered) if n not in self._names)
-        self._names.append(name)
-        return name
 
 
 class Value:

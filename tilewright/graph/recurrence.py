@@ -35,6 +35,7 @@ from tilewright.graph.nodes import (
     Task,
     TiledEdge,
     TiledGraph,
+    unused,
 )
 from tilewright.graph.operations import computing
 from tilewright.graph.scopes import Scope, Shape
@@ -107,7 +108,8 @@ def _unfit(scan: Scan, why: str) -> UnsupportedError:
     return UnsupportedError(
         f"Task {scan.task.name} is no kernel: {why}",
         rule="one kernel carries the state, near the workgroup, through all iterations",
-        hint="what does not depend on the state may stand before the scan",
+        hint="dimensions of a state that mix stay whole: let them be fewer; "
+        "what does not depend on the state may stand before the scan",
     )
 
 
@@ -144,7 +146,7 @@ def _step(
             if made in states:
                 if target.entries[0] != after or made in following or operation.store.combine:
                     raise _unfit(scan, f"the state {made} is written twice")
-                made = _fresh(f"next_{made}", buffers)
+                made = unused(f"next_{made}", buffers)
                 following[target.buffer] = made
                 old = buffers[target.buffer]
                 shape = (scan.axis.extent, *old.shape[1:])
@@ -171,12 +173,6 @@ def _step(
     }
     results = (*outputs, *following.values())
     return TiledGraph(graph.name, (scan.axis.name,), buffers, tasks, results), following
-
-
-def _fresh(name: str, buffers: Mapping[str, Any]) -> str:
-    while name in buffers:
-        name += "_"
-    return name
 
 
 def _recurrence(scan: Scan, nest: Nest, following: Mapping[str, str]) -> Recurrence:

@@ -134,7 +134,7 @@ def tile(nest: Nest, rates: Rates) -> Tiling | str:
     @cache
     def seconds_of(choice: tuple[Way, ...]) -> float:
         tiling = made(choice)
-        possible = fits(nest, tiling, rates) and nests(nest, tiling)
+        possible = lack(nest, tiling, rates) is None and nests(nest, tiling)
         return cost(nest, tiling, rates).seconds if possible else inf
 
     starts: list[tuple[Way, ...]] = [
@@ -147,10 +147,12 @@ def tile(nest: Nest, rates: Rates) -> Tiling | str:
     )
     best, least = min((descend(s, choices, seconds_of) for s in starts), key=lambda found: found[1])
     if least == inf:
-        limit = (
-            f"{rates.value_bytes} bytes for one, {rates.accumulator_bytes} for all sums of products"
-        )
-        return f"no tile of {', '.join(tiled)} leaves room for the values: {limit}"
+        least_tiling = made(tuple(min(w, key=lambda way: way[1]) for w in choices))
+        lacking = lack(nest, least_tiling, rates)
+        if lacking is None:
+            return f"no tile of {', '.join(tiled)} leaves room for the values without loops in themselves"
+        what, size, limit = lacking
+        return f"{what} takes {size} bytes in the smallest tile of {', '.join(tiled)}, and {limit} are there"
     return made(best)
 
 
@@ -232,8 +234,8 @@ def nests(nest: Nest, tiling: Tiling) -> bool:
     return True
 
 
-def fits(nest: Nest, tiling: Tiling, rates: Rates) -> bool:
-    """Is there room for the values?"""
+def lack(nest: Nest, tiling: Tiling, rates: Rates) -> tuple[str, int, int] | None:
+    """What has no room, its bytes and those that there are; None where everything fits."""
     accumulators = 0
     for name, statement in nest.statements.items():
         own = [tiling.step[a] for a in statement.kept if a in tiling.tiled]
@@ -252,15 +254,18 @@ def fits(nest: Nest, tiling: Tiling, rates: Rates) -> bool:
                         * nest.graph.buffers[buffer].dtype.itemsize
                     )
             if staged > rates.stage_bytes:
-                return False
+                return f"the operands of {name} that a loop loads", staged, rates.stage_bytes
         elif statement.is_reduction:
             size = prod(tiling.step[a] for a in statement.axes if a in tiling.tiled) * 4
         if size > rates.value_bytes:
-            return False
+            return f"the value {name}", size, rates.value_bytes
         for edge in statement.operation.loads:
-            if _tile_elements(edge.access, tiling) * 4 > rates.value_bytes:
-                return False
-    return accumulators <= rates.accumulator_bytes
+            size = _tile_elements(edge.access, tiling) * 4
+            if size > rates.value_bytes:
+                return f"the tile of {edge.access.buffer} for {name}", size, rates.value_bytes
+    if accumulators > rates.accumulator_bytes:
+        return "the sums of all products", accumulators, rates.accumulator_bytes
+    return None
 
 
 def _tile_elements(access: Access, tiling: Tiling) -> int:

@@ -37,6 +37,7 @@ from tilewright.graph.nodes import (
     TiledGraph,
     renamed_task,
     substituted,
+    unused,
 )
 from tilewright.graph.traced import Traced
 
@@ -86,7 +87,6 @@ class Recorder:
 
     def __init__(self, graph: TiledGraph):
         self.graph = graph
-        self.counts: dict[str, int] = {}
         self.scan: Task | None = None
         """The Task whose iterations follow each other, while its body is traced (`scan.py`)."""
 
@@ -141,14 +141,7 @@ class Recorder:
 
     def fresh(self, base: str) -> str:
         """A name that no Buffer and no symbol has."""
-        taken = {*self.graph.buffers, *self.graph.symbols}
-        if base not in taken:
-            return base
-        number = self.counts.get(base, 1)
-        while f"{base}_{number}" in taken:
-            number += 1
-        self.counts[base] = number
-        return f"{base}_{number}"
+        return unused(base, self.graph.buffers, self.graph.symbols)
 
     @property
     def around(self) -> tuple[Axis, ...]:
