@@ -236,6 +236,21 @@ def test_globals() -> None:
     assert f(0, 0, result=I64) == 47
 
 
+def test_a_global_of_a_million_zeros_is_one_word() -> None:
+    """Each of them is a text else; signs of zeros stay."""
+    f = Function("""
+    memref.global "private" @zeros : memref<1024x1024xf16> = dense<0.0>
+    memref.global "private" @signs : memref<4xf32> = dense<[0.0, -0.0, 0.0, -0.0]>
+    func.func @k(%i : index) -> i32 {
+      %s = memref.get_global @signs : memref<4xf32>
+      %b = memref.load %s[%i] : memref<4xf32>
+      %o = arith.bitcast %b : f32 to i32
+      func.return %o : i32
+    }""")
+    assert "zeroinitializer" in f.llvm and len(f.llvm) < 10_000
+    assert [f(i, result=ctypes.c_int32) for i in range(4)] == [0, -(1 << 31), 0, -(1 << 31)]
+
+
 def test_c_functions_get_mlir_descriptors() -> None:
     """Unranked: rank and address of {allocated, aligned, offset, sizes, strides}; ranked: these spread out."""
     seen: list[object] = []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import copysign
+
 import numpy as np
 from xdsl.dialects.builtin import (
     DenseIntOrFPElementsAttr,
@@ -46,19 +49,25 @@ def constant_text(value: float, element: Element) -> str:
     return str(int(value))
 
 
+def constant_texts(values: Sequence[float], element: Element) -> list[str]:
+    """LLVM texts of components; equal ones are made once."""
+    texts: dict[tuple[float, float], str] = {}
+    out: list[str] = []
+    for v in values:
+        key = (v, copysign(1.0, v))  # 0.0 == -0.0
+        if (text := texts.get(key)) is None:
+            text = texts[key] = constant_text(v, element)
+        out.append(text)
+    return out
+
+
 def constant_registers(values: list[float] | list[int], layout: Layout) -> list[str]:
     """Operands of a constant; `values` has one entry per component, or one for all."""
     element = layout.element
     if len(values) == 1:
         text = constant_text(values[0], element)
         return [splat(n, element.llvm, text) for n in layout.counts]
-    cache: dict[float | int, str] = {}
-    texts: list[str] = []
-    for v in values:
-        text = cache.get(v) if v else None
-        if text is None:
-            text = cache[v] = constant_text(v, element)
-        texts.append(text)
+    texts = constant_texts(values, element)
     out: list[str] = []
     at = 0
     for n in layout.counts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from xdsl.dialects.builtin import (
@@ -15,7 +16,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Operation
 
 from tilewright.codegen.atomics import atomic_element
-from tilewright.codegen.constants import constant_text
+from tilewright.codegen.constants import constant_texts
 from tilewright.codegen.descriptor import (
     address,
     operand_groups,
@@ -107,9 +108,9 @@ def print_global(p: Printer, op: Operation) -> None:
     value = attribute(op, "initial_value")
     constant = "constant" if attribute(op, "constant") is not None else "global"
     text = "zeroinitializer"
-    if isinstance(value, DenseIntOrFPElementsAttr):
-        values = list(value.get_values())
-        texts = [constant_text(v, e) for v in values]  # pyright: ignore[reportArgumentType]
+    if isinstance(value, DenseIntOrFPElementsAttr) and value.data.data.strip(b"\0"):
+        values: Sequence[Any] = value.get_values()
+        texts = constant_texts(values, e)
         if e.name == "i1":
             texts = ["1" if t == "true" else "0" for t in texts]
         texts *= count // len(texts) if len(texts) == 1 else 1
