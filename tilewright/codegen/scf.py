@@ -13,20 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects.arith import ConstantOp
-from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr
+from xdsl.dialects.builtin import DenseArrayBase
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.cf import Phis
 from tilewright.codegen.printer import Printer, Regs, attribute, prints, unsupported
-
-
-def constant_integer(value: SSAValue) -> int | None:
-    """The integer that `value` is, when an arith.constant defines it."""
-    owner = value.owner
-    if isinstance(owner, ConstantOp) and isinstance(owner.value, IntegerAttr):
-        return owner.value.value.data
-    return None
+from tilewright.dialects.upstream.arith import constant
 
 
 @dataclass
@@ -83,7 +75,7 @@ def loop_bounds(
     p: Printer, op: Operation, lower: SSAValue, upper: SSAValue, step: SSAValue
 ) -> Bounds:
     """Bounds of a loop of `op`; it surely runs when they are constants that say so."""
-    low, high = constant_integer(lower), constant_integer(upper)
+    low, high = constant(lower), constant(upper)
     unsigned = attribute(op, "unsignedCmp") is not None
     runs = "mach.nonempty" in op.attributes or (
         low is not None and high is not None and low < high and not unsigned

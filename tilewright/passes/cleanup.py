@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from xdsl.dialects import gpu, scf
 from xdsl.ir import Block, Operation, OpResult, SSAValue
+from xdsl.transforms.dead_code_elimination import is_trivially_dead
 
 from tilewright.passes import memory_objects
 from tilewright.passes.budget import poll
@@ -27,14 +28,12 @@ def is_pure(op: Operation) -> bool:
 
 
 def eliminate_dead(block: Block) -> None:
-    """Remove dead ops, last first, in nested blocks too. Loads are dead as well when nobody uses them."""
+    """Remove dead ops, last first, in nested blocks too. What only reads is dead as well when nobody uses it."""
     for op in reversed(list(block.ops)):
         for region in op.regions:
             for inner in region.blocks:
                 eliminate_dead(inner)
-        unused = all(r.first_use is None for r in op.results)
-        loads = op.name in ("xetile.load_tile", "xetile.load")
-        if op.results and unused and (loads or is_pure(op)):
+        if op.results and is_trivially_dead(op):
             op.detach()
             op.erase()
 

@@ -1,4 +1,4 @@
-"""What is known of an integer at any level: `divisor`, `bounds`, `constant`.
+"""What is known of an integer at any level: `divisor` and `bounds`.
 
     %m = arith.muli %pid, %c256 : index                          divisor 256, bounds 0 to 256 * (2^31 - 1)
     scf.for %k = %c0 to %n step %c32 iter_args(%at = %m)         of %k: 32, 0 and more
@@ -16,13 +16,14 @@ their bounds those of the type.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from math import gcd
+from math import gcd, inf
 from typing import Generic, TypeVar
 
 from xdsl.dialects import arith, gpu, memref, scf
 from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, MemRefType
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
+from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.carried import given_by
 from tilewright.passes.kernel import SUBGROUPS
 from tilewright.passes.memory_objects import arg_facts
@@ -32,16 +33,6 @@ T = TypeVar("T")
 
 ANY = 0
 """The multiple of everything: zero itself."""
-
-
-def constant(value: Index | None) -> int | None:
-    """The number that a value is by an arith.constant."""
-    if not isinstance(value, SSAValue):
-        return value
-    op = value.owner
-    if isinstance(op, arith.ConstantOp) and isinstance(op.value, IntegerAttr):
-        return op.value.value.data
-    return None
 
 
 class Solver(Generic[T]):
@@ -250,7 +241,6 @@ Extents = Callable[[SSAValue], int | None]
 
 EXTENT = 1 << 26
 """Of the arrays that machines take which count places by 32 bits: targets refuse larger ones at launch."""
-NOTHING: Bounds = None, None
 _IDS = {
     "gpu.block_id": 1 << 31,
     "gpu.grid_dim": 1 << 31,
@@ -262,163 +252,131 @@ _MOST = 1 << 62
 """Beyond it, sums may wrap."""
 
 
-def _sum(a: int | None, b: int | None) -> int | None:
-    return None if a is None or b is None else a + b
+_Range = tuple[float, float]
+"""Inclusive ends: an integer, or infinite where there is none."""
+_NOTHING: _Range = -inf, inf
 
 
-def _least(*ends: int | None) -> int | None:
-    known = [end for end in ends if end is not None]
-    return min(known) if len(known) == len(ends) else None
+def _product(a: _Range, b: _Range) -> _Range:
+    if a[0] >= 0 and b[0] >= 0:
+        return a[0] * b[0], 0 if 0 in (a[1], b[1]) else a[1] * b[1]
+    ends = [x * y for x in a for y in b if inf not in map(abs, (*a, *b))]
+    return (min(ends), max(ends)) if ends else _NOTHING
 
 
-def _greatest(*ends: int | None) -> int | None:
-    known = [end for end in ends if end is not None]
-    return max(known) if len(known) == len(ends) else None
+def _quotient(a: _Range, b: _Range) -> _Range:
+    if a[0] < 0 or b[0] <= 0:
+        return _NOTHING
+    return 0 if b[1] == inf else a[0] // b[1], inf if a[1] == inf else a[1] // b[0]
 
 
-def _product(a: Bounds, b: Bounds) -> Bounds:
-    (p, q), (r, s) = a, b
-    if p is not None and r is not None and p >= 0 and r >= 0:
-        return p * r, None if q is None or s is None else q * s
-    if p is None or q is None or r is None or s is None:
-        return NOTHING
-    ends = [x * y for x in (p, q) for y in (r, s)]
-    return min(ends), max(ends)
+def _rest(a: _Range, b: _Range) -> _Range:
+    return (0, min(a[1], b[1] - 1)) if a[0] >= 0 and b[0] > 0 and b[1] < inf else _NOTHING
 
 
-def _quotient(a: Bounds, b: Bounds) -> Bounds:
-    (p, q), (r, s) = a, b
-    if p is None or p < 0 or r is None or r <= 0:
-        return NOTHING
-    return 0 if s is None else p // s, None if q is None else q // r
+def _and(a: _Range, b: _Range) -> _Range:
+    most = [each[1] for each in (a, b) if each[0] >= 0]
+    return (0, min(most)) if most else _NOTHING
 
 
-def _rest(a: Bounds, b: Bounds) -> Bounds:
-    (p, q), (r, s) = a, b
-    if p is None or p < 0 or r is None or r <= 0 or s is None:
-        return NOTHING
-    return 0, s - 1 if q is None else min(q, s - 1)
+def _either(a: _Range, b: _Range) -> _Range:
+    return min(a[0], b[0]), max(a[1], b[1])
 
 
-def _unsigned_rest(a: Bounds, b: Bounds) -> Bounds:
-    known = _rest(a, b)
-    return _rest((0, None), b) if known == NOTHING else known
-
-
-def _and(a: Bounds, b: Bounds) -> Bounds:
-    most = [q for p, q in (a, b) if p is not None and p >= 0 and q is not None]
-    return (0, min(most)) if most else NOTHING
-
-
-def _smaller(a: Bounds, b: Bounds) -> Bounds:
-    most = [q for _, q in (a, b) if q is not None]
-    return _least(a[0], b[0]), min(most, default=None)
-
-
-def _larger(a: Bounds, b: Bounds) -> Bounds:
-    least = [p for p, _ in (a, b) if p is not None]
-    return max(least, default=None), _greatest(a[1], b[1])
-
-
-def _either(a: Bounds, b: Bounds) -> Bounds:
-    return _least(a[0], b[0]), _greatest(a[1], b[1])
-
-
-_BINARY: dict[str, Callable[[Bounds, Bounds], Bounds]] = {
-    "addi": lambda a, b: (_sum(a[0], b[0]), _sum(a[1], b[1])),
-    "subi": lambda a, b: (
-        None if a[0] is None or b[1] is None else a[0] - b[1],
-        None if a[1] is None or b[0] is None else a[1] - b[0],
-    ),
+_BINARY: dict[str, Callable[[_Range, _Range], _Range]] = {
+    "addi": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "subi": lambda a, b: (a[0] - b[1], a[1] - b[0]),
     "muli": _product,
     "divsi": _quotient,
     "divui": _quotient,
     "floordivsi": _quotient,
     "remsi": _rest,
-    "remui": _unsigned_rest,
+    # Of a negative number, too: it counts as a large one.
+    "remui": lambda a, b: _rest(a if a[0] >= 0 else (0, inf), b),
     "andi": _and,
-    "minsi": _smaller,
-    "maxsi": _larger,
+    "minsi": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    "maxsi": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
     "select": _either,
 }
 
 
-class _Ranges(Solver[Bounds]):
+class _Ranges(Solver[_Range]):
     def __init__(self, extent: Extents) -> None:
-        super().__init__(NOTHING)
+        super().__init__(_NOTHING)
         self.extent = extent
 
     def sources(self, value: SSAValue) -> Sequence[SSAValue]:
         return _operands(value)
 
-    def joined(self, a: Bounds, b: Bounds) -> Bounds:
+    def joined(self, a: _Range, b: _Range) -> _Range:
         return _either(a, b)
 
-    def widened(self, old: Bounds, new: Bounds) -> Bounds:
-        return old[0] if new[0] == old[0] else None, old[1] if new[1] == old[1] else None
+    def widened(self, old: _Range, new: _Range) -> _Range:
+        return old[0] if new[0] == old[0] else -inf, old[1] if new[1] == old[1] else inf
 
-    def fact(self, value: SSAValue) -> Bounds | None:
+    def fact(self, value: SSAValue) -> _Range | None:
         found = self._fact(value)
         if found is None:
             return None
         bits = _bits(value)
         most = 1 << bits - 1 if bits < 64 else _MOST
-        low, high = (x if x is not None and -most <= x < most else None for x in found)
-        if bits < 64 and (low is None or high is None):
+        low, high = found
+        if bits < 64 and not -most <= low <= high < most:
             return -most, most - 1
-        return low, high
+        return low if low > -most else -inf, high if high < most else inf
 
-    def _fact(self, value: SSAValue) -> Bounds | None:
+    def _fact(self, value: SSAValue) -> _Range | None:
         if values := given_by(value):
             grown = self._grown(value, values) if isinstance(value, BlockArgument) else None
             return grown or self.join_all(values)
         if (loop := _counted(value)) is not None:
             return self._counter(loop)
         if isinstance(value, BlockArgument):
-            return NOTHING
+            return _NOTHING
         if (number := constant(value)) is not None:
             return number, number
         if (dimension := _dimension(value)) is not None:
             shape = getattr(dimension[0].type, "get_shape", tuple)()
             known = shape[dimension[1]] if dimension[1] < len(shape) else -1
-            return (known, known) if known >= 0 else (0, self.extent(dimension[0]))
+            if known >= 0:
+                return known, known
+            most = self.extent(dimension[0])
+            return 0, inf if most is None else most
         assert isinstance(value, OpResult)
         return self._computed(value.op)
 
-    def _computed(self, op: Operation) -> Bounds | None:
+    def _computed(self, op: Operation) -> _Range | None:
         if op.name in _IDS:
             return 0, (_subgroups(op) or _IDS[op.name]) - 1
         dialect, _, name = op.name.partition(".")
         if dialect != "arith":
-            return NOTHING
+            return _NOTHING
         given = [self.known.get(v) for v in op.operands[-2:]]
         known = [each for each in given if each is not None]
         if len(known) < len(given):
             return None
         if name in ("index_cast", "extsi"):
             scalar = isinstance(op.operands[0].type, IntegerType | IndexType)
-            return known[0] if scalar else NOTHING
-        return _BINARY[name](*known) if name in _BINARY else NOTHING
+            return known[0] if scalar else _NOTHING
+        return _BINARY[name](*known) if name in _BINARY else _NOTHING
 
-    def _counter(self, loop: scf.ForOp) -> Bounds | None:
+    def _counter(self, loop: scf.ForOp) -> _Range | None:
         first, last = self.known.get(loop.lb), self.known.get(loop.ub)
         if first is None or last is None:
             return None
         turns, low, step = _turns(loop), constant(loop.lb), constant(loop.step)
         if turns is not None and low is not None and step is not None:
             return low, low + max(0, turns - 1) * step
-        if first[0] is None:
-            return None, None if last[1] is None else last[1] - 1
-        return first[0], None if last[1] is None else max(first[0], last[1] - 1)
+        return first[0], max(first[0], last[1] - 1)
 
-    def _grown(self, value: BlockArgument, values: Sequence[SSAValue]) -> Bounds | None:
+    def _grown(self, value: BlockArgument, values: Sequence[SSAValue]) -> _Range | None:
         """Of a number that grows by a constant in each of so many turns."""
         loop = value.block.parent_op()
         by, turns = growth(value, values[-1]), _turns(loop) if isinstance(loop, scf.ForOp) else None
         start = self.known.get(values[0])
         if by is None or by < 0 or turns is None or start is None:
             return None
-        return start[0], _sum(start[1], by * max(0, turns - 1))
+        return start[0], start[1] + by * max(0, turns - 1)
 
 
 def growth(value: SSAValue, following: SSAValue) -> int | None:
@@ -447,7 +405,10 @@ def _subgroups(op: Operation) -> int | None:
 
 def bounds(value: Index, extent: Extents = lambda _: None) -> Bounds:
     """Between which numbers an integer is known to lie, inclusive; None where there is no bound."""
-    return (value, value) if isinstance(value, int) else _Ranges(extent).of(value)
+    if isinstance(value, int):
+        return value, value
+    low, high = _Ranges(extent).of(value)
+    return None if low == -inf else int(low), None if high == inf else int(high)
 
 
 def span(value: Index, extent: Extents = lambda _: EXTENT) -> Span | None:

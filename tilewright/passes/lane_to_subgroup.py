@@ -38,7 +38,7 @@ from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.upstream import vector as more
-from tilewright.passes.integers import constant
+from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.kernel import LEVEL
 from tilewright.passes.lane_blocks import Blocks, Lanes, Ramp, Uniform, Value
 

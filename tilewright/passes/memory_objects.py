@@ -14,8 +14,9 @@ from xdsl.dialects.builtin import (
     UnitAttr,
 )
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
-from xdsl.traits import MemoryEffectKind, get_effects, is_side_effect_free
+from xdsl.traits import MemoryEffectKind, is_side_effect_free
 
+from tilewright.dialects.effects import memory_effects
 from tilewright.dialects.upstream.memref import TransposeOp
 
 ARGS = "tilewright.args"
@@ -33,24 +34,8 @@ _VIEWS = (
 _ADDRESS_CASTS = ("arith.index_cast", "arith.index_castui", "index.castu", "index.casts")
 _ALLOCATIONS = (memref.AllocOp, memref.AllocaOp)
 
-# Stock xDSL does not say of all of these ops that they are pure, or that they only read.
-_PURE_DIALECTS = ("arith", "math", "index")
-_PURE_OPS = ("vector.bitcast", "vector.create_mask", "vector.reduction")
 _HARMLESS_DIALECTS = ("gpu", "scf", "cf", "tw", "builtin", "stage")
-_HARMLESS_OPS = (
-    "memref.load",
-    "memref.prefetch",
-    "memref.dealloc",
-    "memref.assume_alignment",
-    "memref.transpose",
-    "vector.load",
-    "vector.maskedload",
-    "vector.transfer_read",
-    "vector.gather",
-    "vector.print",
-)
-
-
+"""Whose ops write no arrays unless they say so."""
 _MEETINGS = ("stage.cluster.sum",)
 """Ops that must stay where they are, for others wait for them, and that touch no array."""
 
@@ -182,39 +167,35 @@ def may_alias(a: object, b: object) -> bool:
 
 def is_pure(op: Operation) -> bool:
     """Whether the results depend on nothing but the operands, and nothing else happens."""
-    dialect = op.name.partition(".")[0]
-    return dialect in _PURE_DIALECTS or op.name in _PURE_OPS or is_side_effect_free(op)
+    return is_side_effect_free(op)
+
+
+def is_quiet(op: Operation) -> bool:
+    """Whether an op leaves memory alone: it is pure, or a prefetch."""
+    return memory_effects(op) == set()
 
 
 def may_write(op: Operation) -> bool:
     """Whether an op that is no tile access may write memory (its regions not counted)."""
-    if is_pure(op) or op.name in _MEETINGS:
+    if op.name in _MEETINGS:
         return False
-    effects = get_effects(op)
-    if effects is not None and not op.regions:
-        return any(e.kind is MemoryEffectKind.WRITE for e in effects)
-    dialect = op.name.partition(".")[0]
-    if dialect in _HARMLESS_DIALECTS or op.name in _HARMLESS_OPS:
-        return op.name in ("gpu.memcpy", "gpu.memset", "gpu.launch_func")
-    return True
-
-
-def says_it_writes(op: Operation) -> bool:
-    """Whether writing is among the effects that an op declares."""
-    effects = get_effects(op)
-    return effects is not None and any(e.kind is MemoryEffectKind.WRITE for e in effects)
+    effects = memory_effects(op)
+    if effects is not None and not (op.regions and effects):
+        return MemoryEffectKind.WRITE in effects
+    return op.name.partition(".")[0] not in _HARMLESS_DIALECTS
 
 
 def may_read(op: Operation) -> bool:
     """Whether an op that is no tile access may read memory that others write."""
-    if is_pure(op) or op.regions or op.name in _MEETINGS:
+    if op.regions or op.name in _MEETINGS:
         return False
-    effects = get_effects(op)
-    if effects is not None:
-        return any(e.kind is MemoryEffectKind.READ for e in effects)
-    if op.name in _HARMLESS_OPS:
-        return op.name != "vector.print"
-    return may_write(op)
+    effects = memory_effects(op)
+    return may_write(op) if effects is None else MemoryEffectKind.READ in effects
+
+
+def says_it_writes(op: Operation) -> bool:
+    """Whether writing is among the effects that an op declares."""
+    return MemoryEffectKind.WRITE in (memory_effects(op) or ())
 
 
 def named_roots(op: Operation) -> list[SSAValue] | None:

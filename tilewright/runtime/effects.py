@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import IndexType, IntegerType
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
-from xdsl.traits import MemoryWriteEffect
+
+from tilewright.passes.memory_objects import says_it_writes
 
 _WRITES: dict[str, Sequence[int]] = {
     "xetile.store_tile": (1,),
@@ -54,7 +55,7 @@ def stored_arguments(kernel: gpu.FuncOp) -> frozenset[int]:
     for op in kernel.walk():
         positions = _WRITES.get(op.name)
         if positions is None:
-            if not op.has_trait(MemoryWriteEffect):
+            if not says_it_writes(op):
                 continue
             positions = range(len(op.operands))
         for position in positions:

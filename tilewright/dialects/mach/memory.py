@@ -31,6 +31,7 @@ from xdsl.irdl import (
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.effects import ActsElsewhere
 from tilewright.dialects.mach.types import (
     PtrConstraint,
     Value,
@@ -289,6 +290,7 @@ class PrefetchOp(IRDLOperation):
     write = opt_prop_def(UnitAttr)
     irdl_options = (ParsePropInAttrDict(),)
     assembly_format = "$pointer attr-dict `:` type($pointer)"
+    traits = traits_def(ActsElsewhere())
 
     def __init__(self, pointer: Value, *, locality: int = 3, write: bool = False):
         super().__init__(

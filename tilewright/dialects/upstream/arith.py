@@ -34,10 +34,11 @@ from xdsl.irdl import (
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.traits import Pure
+from xdsl.traits import NoMemoryEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.upstream.complete import (
+    add_effect,
     add_ops,
     add_optional_property,
     set_constructor,
@@ -70,6 +71,17 @@ ATOMIC_KINDS: tuple[str, ...] = (
 NO_FLAGS = FastMathFlagsAttr("none")
 
 Shaped = (VectorType, TensorType)
+
+
+def constant(value: SSAValue | int | None) -> int | None:
+    """The integer that a value is, where a constant defines it."""
+    if not isinstance(value, SSAValue):
+        return value
+    op = value.owner
+    if isinstance(op, Operation) and op.name in ("arith.constant", "index.constant"):
+        held = op.properties.get("value")
+        return held.value.data if isinstance(held, IntegerAttr) else None
+    return None
 
 
 def element(kind: Attribute) -> Attribute:
@@ -397,4 +409,6 @@ def complete() -> None:
     set_verifier(arith.SelectOp, _verify_select)
     # The stock constructor puts the flags among the attributes, where nothing looks for them.
     set_constructor(arith.NegfOp, _negf_init)
+    add_effect(Pure(), arith.ExtSIOp)
+    add_effect(NoMemoryEffect(), arith.RemUIOp)
     add_ops(arith.Arith, (IndexCastUIOp, RemfOp))

@@ -20,6 +20,7 @@ from xdsl.irdl import (
 from xdsl.irdl.declarative_assembly_format import FormatProgram
 from xdsl.parser import Parser
 from xdsl.printer import Printer
+from xdsl.traits import MemoryEffect
 
 OpClass = type[IRDLOperation]
 Parse = Callable[[Any, Parser], Operation]
@@ -99,6 +100,12 @@ def add_verifier(op: OpClass, verify: Callable[[Any], None]) -> None:
         verify(self)
 
     op.verify_ = verify_
+
+
+def add_effect(effect: MemoryEffect, *ops: OpClass) -> None:
+    """Let ops say what they do to memory."""
+    for op in ops:
+        op.traits.add_trait(effect)
 
 
 def set_constructor(op: OpClass, init: Callable[..., None]) -> None:

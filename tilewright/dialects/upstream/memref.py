@@ -37,10 +37,11 @@ from xdsl.irdl import (
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
+from xdsl.traits import Pure
 from xdsl.transforms.canonicalization_patterns.utils import const_evaluate_operand
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.effects import ActsElsewhere
 from tilewright.dialects.upstream.arith import ATOMIC_KINDS
 from tilewright.dialects.upstream.complete import (
     add_ops,
@@ -296,7 +297,7 @@ class PrefetchOp(IRDLOperation):
     localityHint = prop_def(IntegerAttr)
     isDataCache = prop_def(IntegerAttr)
 
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    traits = traits_def(ActsElsewhere())
 
     @classmethod
     def parse(cls, parser: Parser) -> PrefetchOp:

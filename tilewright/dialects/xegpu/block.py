@@ -29,6 +29,7 @@ from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
 
+from tilewright.dialects.effects import ActsElsewhere
 from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_block as rules
 from tilewright.dialects.xegpu.assembly import OpText
@@ -333,8 +334,7 @@ class PrefetchNdOp(BlockAccess):
 
     locality_attr = opt_prop_def(IntegerAttr, prop_name="locality")
 
-    # A read, so that nobody deletes or moves it past a write of the same data.
-    traits = traits_def(MemoryReadEffect())
+    traits = traits_def(ActsElsewhere())
 
     def __init__(
         self,

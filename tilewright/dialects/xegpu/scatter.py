@@ -30,6 +30,7 @@ from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
 
+from tilewright.dialects.effects import ActsElsewhere
 from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_scatter as rules
 from tilewright.dialects.xegpu.assembly import AttrDict, OpText
@@ -371,7 +372,7 @@ class PrefetchOp(ScatterAccess):
 
     offset_align_byte = opt_prop_def(IntegerAttr)
 
-    traits = traits_def(MemoryReadEffect())
+    traits = traits_def(ActsElsewhere())
 
     def __init__(
         self,

@@ -25,6 +25,7 @@ from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
 
+from tilewright.dialects.effects import ActsElsewhere
 from tilewright.dialects.xetile import assembly, rules
 from tilewright.dialects.xetile.attrs import CacheHintAttr
 from tilewright.dialects.xetile.types import TileType
@@ -249,8 +250,7 @@ class PrefetchTileOp(IRDLOperation):
     l2_hint = opt_prop_def(CacheHintAttr)
     l3_hint = opt_prop_def(CacheHintAttr)
 
-    # A prefetch has no result: only a write effect keeps it from being removed as dead.
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    traits = traits_def(ActsElsewhere())
 
     def __init__(
         self,

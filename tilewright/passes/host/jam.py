@@ -25,8 +25,8 @@ from xdsl.dialects.builtin import IndexType, IntegerAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.host.memory import Memory, outside
-from tilewright.passes.integers import constant
 
 WIDTH = 16
 """Rounds side by side: a register of f32 with AVX-512."""

@@ -22,8 +22,8 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import mach
+from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.host.memory import Memory, outside
-from tilewright.passes.integers import constant
 
 PARALLEL = "tw_parallel_"
 ROUNDS = "tw_rounds_"

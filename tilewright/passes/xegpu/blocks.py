@@ -21,12 +21,12 @@ from xdsl.ir import OpResult, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
+from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.memref import TransposeOp as MemRefTransposeOp
 from tilewright.dialects.xegpu.attrs import MemorySpace
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout.blocks import lane_map
-from tilewright.passes.integers import constant
 from tilewright.passes.memory_objects import promised
 from tilewright.uarch.xe import XeMachine
 

@@ -35,12 +35,12 @@ from xdsl.passes import ModulePass
 
 from tilewright.diagnostics import Note, TilewrightError, UnsupportedError, location_of
 from tilewright.dialects import xegpu
+from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.xegpu.block import source_space
 from tilewright.dialects.xegpu.compute import matrix_dims
 from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership
 from tilewright.dialects.xegpu.types import MemorySpace, TensorDescType, element_bits
 from tilewright.dialects.xetile.assembly import Index
-from tilewright.passes.integers import constant
 from tilewright.passes.xegpu.sg_maps import (
     check_descriptor_map,
     check_dpas_maps,

@@ -36,10 +36,11 @@ from xdsl.ir import Block as IrBlock
 from tilewright import layout as ly
 from tilewright.diagnostics import location_of
 from tilewright.dialects import xegpu
+from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.xegpu.attrs import BlockTensorDescAttr
 from tilewright.dialects.xegpu.types import TensorDescType, element_bits
 from tilewright.dialects.xetile.assembly import Index, split_indices
-from tilewright.passes.integers import bounds, constant, divisor, is_natural
+from tilewright.passes.integers import bounds, divisor, is_natural
 from tilewright.passes.xegpu import row_access
 from tilewright.passes.xegpu.blocks import ROW, SCATTERED, created, surface, surface_fault
 from tilewright.passes.xegpu.facts import MOST, inside

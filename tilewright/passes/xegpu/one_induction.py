@@ -25,7 +25,7 @@ from xdsl.dialects.builtin import IndexType, IntegerAttr, ModuleOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.passes import ModulePass
 
-from tilewright.passes.integers import constant
+from tilewright.dialects.upstream.arith import constant
 
 Step = int | SSAValue
 

@@ -26,8 +26,8 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.xetile.assembly import Index
-from tilewright.passes.integers import constant
 
 
 @dataclass

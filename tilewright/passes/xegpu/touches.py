@@ -80,9 +80,12 @@ class Touches:
                     (),
                     None,
                 )
-            case xegpu.PrefetchNdOp() | xegpu.PrefetchOp() | xegpu.FenceOp():
-                return None
-            case xegpu.AllocNbarrierOp() | xegpu.InitNbarrierOp() | xegpu.CompileHintOp():
+            case (
+                xegpu.FenceOp()
+                | xegpu.AllocNbarrierOp()
+                | xegpu.InitNbarrierOp()
+                | xegpu.CompileHintOp()
+            ):
                 return None
             case xegpu.NbarrierArriveOp() | xegpu.NbarrierWaitOp():
                 return None

@@ -29,8 +29,8 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xegpu
+from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.vector import GatherOp, ScatterOp
-from tilewright.passes.integers import constant
 from tilewright.passes.xegpu.emit import Before
 
 

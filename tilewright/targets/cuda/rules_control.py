@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 from xdsl.dialects import scf
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.traits import MemoryEffectKind
 
 from tilewright.codegen.builder import Idx
 from tilewright.codegen.tiles import ScatteredTile, Tile
 from tilewright.dialects import xetile as xt
-from tilewright.passes.integers import constant
+from tilewright.dialects.effects import memory_effects
+from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.tile_origin import root_of
 from tilewright.targets.cuda import rules_pipeline as pipeline
 from tilewright.targets.cuda.distribute import Distributor, is_tile_shaped, rule
@@ -89,12 +91,12 @@ def accesses(d: Distributor, body: Operation) -> list[Access]:
         for operand in op.operands:
             if not isinstance(operand.type, xt.TileType):
                 continue
-            writes = op.name in ("xetile.store_tile", "xetile.store", "xetile.atomic_rmw")
-            reads = op.name in ("xetile.load_tile", "xetile.load", "xetile.atomic_rmw")
-            if not (writes or reads):
+            effects = memory_effects(op) if op.name.startswith("xetile.") else None
+            if not effects:
                 continue
             root = root_of(operand)
-            found.append(Access(Place(root=UNKNOWN if root is None else root), writes))
+            place = Place(root=UNKNOWN if root is None else root)
+            found.append(Access(place, MemoryEffectKind.WRITE in effects))
     return found
 
 

@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import AnyFloat, Float32Type, Float64Type, i1, i32
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.dialects import mach
+from tilewright.dialects.upstream.arith import constant
 from tilewright.targets.emu import context
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.builder import (
@@ -22,7 +23,7 @@ from tilewright.targets.emu.builder import (
     vec,
 )
 from tilewright.targets.emu.lowering import Lowering, lowers
-from tilewright.targets.emu.uniformity import Ramp, constant_of
+from tilewright.targets.emu.uniformity import Ramp
 
 _AXES = {"x": 0, "y": 1, "z": 2}
 
@@ -128,9 +129,9 @@ def shuffle(low: Lowering, op: Any) -> None:
     if low.lanes == 1:
         raise low.refuse("between lanes in a program of subgroups")
     mode, b = str(op.mode), low.b
-    width = constant_of(op.width)
+    width = constant(op.width)
     value = low.wide(op.value)
-    offset = constant_of(op.offset)
+    offset = constant(op.offset)
     if width is not None and offset is not None:
         chosen = [_source(mode, lane, offset, width) for lane in range(low.lanes)]
         valid = [

@@ -36,6 +36,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import mach
 from tilewright.dialects.elementwise import is_elementwise
+from tilewright.dialects.upstream.arith import constant
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.builder import (
     Builder,
@@ -48,7 +49,7 @@ from tilewright.targets.emu.builder import (
     vec,
 )
 from tilewright.targets.emu.context import Context
-from tilewright.targets.emu.uniformity import UNIFORM, Kind, Ramp, analyse, constant_of
+from tilewright.targets.emu.uniformity import UNIFORM, Kind, Ramp, analyse
 
 Handler = Callable[["Lowering", Any], None]
 HANDLERS: dict[str, Handler] = {}
@@ -211,14 +212,14 @@ class Lowering:
         if isinstance(value, int):
             return value
         found = self.env[value]
-        if isinstance(found, v.Uniform) and (number := constant_of(found.value)) is not None:
+        if isinstance(found, v.Uniform) and (number := constant(found.value)) is not None:
             return number
         made = self.uniform(value, what)
         return made if made.type == index else self.b.add(arith.IndexCastOp(made, index))
 
     def as_index(self, value: v.Uniform) -> Idx:
         """A uniform number as an index, a constant one as a number."""
-        number = constant_of(value.value)
+        number = constant(value.value)
         return self._as(value.value, index) if number is None else number
 
     def indices(

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from enum import Enum
 from math import gcd
 
-from xdsl.dialects import arith, cf, gpu, scf
-from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, MemRefType, VectorType
+from xdsl.dialects import cf, gpu, scf
+from xdsl.dialects.builtin import IndexType, IntegerType, MemRefType, VectorType
 from xdsl.ir import Block, Operation, SSAValue
 
+from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.gpu import memory_space_number
 
 
@@ -75,17 +76,6 @@ def join(a: Kind | None, b: Kind | None) -> Kind:
     if isinstance(a, Ramp) and isinstance(b, Ramp) and a.steps == b.steps:
         return Ramp(a.steps, gcd(a.unit, b.unit))
     return VARYING
-
-
-def constant_of(value: SSAValue) -> int | None:
-    """The integer that `value` always is, where an op of its own says so."""
-    owner = value.owner
-    if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, IntegerAttr):
-        return owner.value.value.data
-    if isinstance(owner, Operation) and owner.name == "index.constant":
-        attr = owner.properties.get("value")
-        return attr.value.data if isinstance(attr, IntegerAttr) else None
-    return None
 
 
 def analyse(kernel: gpu.FuncOp, lanes: int, block: tuple[int, int, int]) -> Uniformity:
@@ -250,10 +240,10 @@ class Uniformity:
         if len(kinds) != 2 or isinstance(op.results[0].type, VectorType):
             return None
         x, y = kinds
-        number = constant_of(op.operands[1])
+        number = constant(op.operands[1])
         if isinstance(y, Ramp) and name in ("add", "mul"):
             x, y = y, x
-            number = constant_of(op.operands[0])
+            number = constant(op.operands[0])
         if not isinstance(x, Ramp):
             return None
         if isinstance(y, Ramp):

@@ -23,7 +23,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from tilewright.codegen.scf import constant_integer
+from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.budget import poll
 from tilewright.passes.integers import bounds
 from tilewright.passes.xegpu.picks import dense
@@ -97,7 +97,7 @@ def _extents(op: memref.DimOp | memref.ExtractStridedMetaDataOp) -> bool:
     shape = kind.get_shape()
     known: list[tuple[SSAValue, int]] = []
     if isinstance(op, memref.DimOp):
-        n = constant_integer(op.index)
+        n = constant(op.index)
         known = [(op.result, shape[n])] if n is not None and 0 <= n < len(shape) else []
     else:
         known = list(zip(op.results[2 : 2 + len(shape)], shape, strict=True))
@@ -129,7 +129,7 @@ def numbers(value: SSAValue) -> Numbers | None:
         found = tuple(x for x in given if isinstance(x, int))
         if len(found) < len(given):
             return None
-    elif (number := constant_integer(value)) is not None:
+    elif (number := constant(value)) is not None:
         found = (number,)
     if found is None:
         return None
@@ -186,7 +186,7 @@ def _range(value: SSAValue) -> tuple[int | None, int | None]:
 def _value(op: Operation) -> SSAValue | IntegerAttr | DenseIntOrFPElementsAttr | None:
     """What an op gives: a constant, one of its operands, or something unknown (None)."""
     if isinstance(op, arith.IndexCastOp) and isinstance(op.result.type, IndexType):
-        number = constant_integer(op.input)
+        number = constant(op.input)
         return None if number is None else IntegerAttr(number, IndexType())
     if isinstance(op, arith.SelectOp):
         chosen = numbers(op.cond)

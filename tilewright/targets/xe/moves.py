@@ -7,16 +7,14 @@ read and that overlaps no other one (the `noalias` facts of its arguments); amon
 from __future__ import annotations
 
 from xdsl.dialects import gpu, scf
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, MemRefType
+from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.passes import memory_objects
-from tilewright.passes.memory_objects import ARGS
 from tilewright.passes.xegpu.blocks import created
 
 READS = ("xegpu.load_nd", "xegpu.load", "xegpu.load_matrix", "memref.load")
-QUIET = ("xegpu.dpas", "xegpu.prefetch_nd", "xegpu.prefetch", "gpu.shuffle")
 """Change places with reads and arithmetic, without being pure."""
 _STORES = (xegpu.StoreNdOp, xegpu.StoreScatterOp)
 
@@ -25,15 +23,9 @@ class Moves:
     """Answers for one kernel."""
 
     def __init__(self, kernel: gpu.FuncOp):
-        known = kernel.attributes.get(ARGS)
-        facts = known.data if isinstance(known, ArrayAttr) else ()
-        self._apart = {
-            arg
-            for arg, fact in zip(kernel.body.blocks[0].args, facts, strict=False)
-            if isinstance(fact, DictionaryAttr) and "noalias" in fact.data
-        }
+        self._apart = {a for a in kernel.body.block.args if memory_objects.arg_facts(a).noalias}
         for op in kernel.walk():
-            if isinstance(op, _STORES) or op.name in QUIET or memory_objects.is_pure(op):
+            if isinstance(op, _STORES) or memory_objects.is_quiet(op):
                 continue
             root = memory_of(op)
             if root is not None:
@@ -52,7 +44,7 @@ class Moves:
             return False
         if isinstance(op, _STORES):
             return memory_of(op) in self._apart
-        return op.name in READS or op.name in QUIET or memory_objects.is_pure(op)
+        return op.name in READS or memory_objects.is_quiet(op)
 
 
 def stores(op: Operation) -> bool:

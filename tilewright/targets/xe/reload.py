@@ -15,14 +15,12 @@ the loop that holds all their users, from arguments that the kernel does not wri
 from __future__ import annotations
 
 from xdsl.dialects import gpu, scf
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.passes import memory_objects
-from tilewright.passes.memory_objects import ARGS
 from tilewright.targets.xe.liveness import VIEWS
-from tilewright.targets.xe.moves import QUIET, READS, memory_of
+from tilewright.targets.xe.moves import memory_of
 
 
 def reload_in_loops(kernel: gpu.FuncOp) -> bool:
@@ -41,16 +39,10 @@ def reload_in_loops(kernel: gpu.FuncOp) -> bool:
 
 def _unwritten(kernel: gpu.FuncOp) -> set[SSAValue]:
     """Arguments that overlap no other one and that nothing in the kernel writes."""
-    known = kernel.attributes.get(ARGS)
-    facts = known.data if isinstance(known, ArrayAttr) else ()
-    found: set[SSAValue] = {
-        arg
-        for arg, fact in zip(kernel.body.blocks[0].args, facts, strict=False)
-        if isinstance(fact, DictionaryAttr) and "noalias" in fact.data
-    }
+    args = kernel.body.block.args
+    found: set[SSAValue] = {arg for arg in args if memory_objects.arg_facts(arg).noalias}
     for op in kernel.walk():
-        quiet = op.regions or op.next_op is None or op.name in READS or op.name in QUIET
-        if quiet or not memory_objects.may_write(op):
+        if op.regions or op.next_op is None or not memory_objects.may_write(op):
             continue
         root = memory_of(op)
         if root is None:

@@ -24,14 +24,13 @@ from xdsl.dialects import arith, gpu, scf
 from xdsl.dialects.builtin import IndexType, IntegerAttr, UnitAttr, VectorType
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
-from tilewright.codegen.scf import constant_integer
 from tilewright.dialects import xegpu
+from tilewright.dialects.upstream.arith import constant
 from tilewright.passes import memory_objects
 from tilewright.passes.xegpu.blocks import ROW
 from tilewright.passes.xegpu.lane_addresses import CLAMPED
 from tilewright.targets.xe.moves import memory_of
 
-_HARMLESS = ("xegpu.prefetch_nd", "xegpu.dpas", "xegpu.compile_hint", "gpu.shuffle")
 _MEETINGS = ("gpu.barrier", "xegpu.fence")
 _MATRIX = (xegpu.LoadMatrixOp, xegpu.StoreMatrixOp)
 _MASKED = (xegpu.LoadGatherOp, xegpu.StoreScatterOp, xegpu.AtomicRMWOp)
@@ -49,7 +48,7 @@ def run_once(kernel: gpu.FuncOp) -> None:
 
 def _may_be_empty(loop: scf.ForOp) -> bool:
     """With fragments that it would join behind it, all of which begin as constants."""
-    low, high = constant_integer(loop.lb), constant_integer(loop.ub)
+    low, high = constant(loop.lb), constant(loop.ub)
     if (low is not None and high is not None) or "mach.nonempty" in loop.attributes:
         return False
     if not isinstance(loop.lb.type, IndexType) or "unsignedCmp" in loop.properties:
@@ -111,7 +110,7 @@ def _is_harmless(block: Block, guarded: list[Operation], own: set[Operation] | N
         if own is not None and (op in own or op.name in _MEETINGS):
             continue
         bounded = isinstance(op, xegpu.LoadNdOp) and op.tdesc.boundary_check
-        if isinstance(op, scf.YieldOp) or op.name in _HARMLESS or memory_objects.is_pure(op):
+        if isinstance(op, scf.YieldOp | xegpu.CompileHintOp) or memory_objects.is_quiet(op):
             continue
         if bounded and ROW not in op.attributes:
             continue

@@ -22,7 +22,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, ModuleOp, VectorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from tilewright.codegen.scf import constant_integer
+from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.xegpu.picks import dense
 from tilewright.targets.xe.fold import Numbers, element_of, numbers, scalar_of, together
 
@@ -76,7 +76,7 @@ def _rewrite(op: arith.CmpiOp) -> bool:
 
 def _at_zero(x: SSAValue, n: SSAValue, predicate: int) -> _Sum | None:
     """A comparison of a scalar with a constant that asks whether a neighbour of the number wraps."""
-    number = constant_integer(n)
+    number = constant(n)
     if predicate == EQ and number == 0:
         return next((s for s in _sums(x) if s.constants == (1,)), None)
     if predicate == EQ and number == -1 and _has_sum(x, 1):
