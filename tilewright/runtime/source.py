@@ -130,6 +130,23 @@ def _the_one(code: CodeType, known: dict[_Place, ast.FunctionDef]) -> ast.Functi
         for first, last, start, end in code.co_positions()
         if first is not None and last is not None and start is not None and end
     ]
+    if not spans:  # Python 3.12 gives `lambda: 3` no columns: its line and its constant have to do
+        return next((node for node in known.values() if _is_constant(node, code)), None)
     low, high = min(a for a, _ in spans), max(b for _, b in spans)
     around = [p for p in known if isinstance(p, tuple) and p[0] <= low and high <= p[1]]
     return known[max(around)] if around else None
+
+
+def _is_constant(node: ast.FunctionDef, code: CodeType) -> bool:
+    """Is code that of this lambda, which returns a constant?"""
+    (returned,) = node.body[-1:]
+    if (
+        node.name != _LAMBDA
+        or node.lineno != code.co_firstlineno
+        or not isinstance(returned, ast.Return)
+    ):
+        return False
+    try:
+        return ast.literal_eval(returned.value or ast.Constant(None)) in code.co_consts
+    except ValueError:
+        return False
