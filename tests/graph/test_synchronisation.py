@@ -1,7 +1,8 @@
 """Synchronisation is the compiler's, and no more than is needed: without any one barrier there is a race.
 
 The code of every worked example for an NVIDIA GPU runs in numpy, thread by thread (`tests/targets/cuda/threads.py`):
-as it is, and with each barrier taken out in turn.
+as it is, and with each barrier taken out in turn. For an Intel GPU the program of its subgroups runs in the reference
+executor's checking mode, where a barrier orders the workgroup's memory, as MLIR says, and a fence adds nothing to it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from tests.draws import fresh_rng
 from tests.targets.cuda.conftest import threads
 from tests.targets.cuda.threads import ThreadsExecutable, ThreadsTarget, run_threads
 from tests.targets.cuda.threads_memory import Race
+from tilewright import reference
+from tilewright.dialects.text import parse_module
+from tilewright.graph.compiled import _viewed
 from tilewright.runtime.arrays import numpy_view
 
 from .test_examples import NAMES, example
@@ -55,3 +59,33 @@ def test_every_barrier_is_needed(name, threads: ThreadsTarget, monkeypatch):
             numpy_view(array)[...] = start
         with pytest.raises(Race, match="in the same interval"):
             run_threads(replace(lowered, module=module), args, grid)
+
+
+def test_every_barrier_between_subgroups_is_needed():
+    each = example("linear_attention")
+    run = each.graph().compile(target="xe-pvc")
+    arrays = each.arrays(fresh_rng())
+    sizes = run.sizes(*arrays)
+    plan = run.plan(**sizes)
+    (text,), (kernel,) = plan.kernels, run.ahead("xe-pvc", **sizes)
+    buffers = plan.schedule.graph.buffers
+    memory = {b.name: a for b, a in zip(plan.schedule.graph.inputs, arrays, strict=True)}
+    for view in text.views.values():
+        made = buffers[view.buffer]
+        shape = [e.number for e in made.shape]
+        memory.setdefault(made.name, np.zeros(shape, made.dtype.numpy))
+    module = parse_module(kernel.ir["xegpu-sg"])
+
+    def races(left_out=None):
+        changed = module.clone()
+        if left_out is not None:
+            barriers(changed)[left_out].detach()
+        views = [_viewed(memory[v.buffer].copy(), v) for v in text.views.values()]
+        report = reference.run(changed, (*text.grid, 1, 1)[:3], views, check=True)
+        return [str(finding) for finding in report.errors]
+
+    assert races() == []
+    count = len(barriers(module))
+    assert count, "subgroups share tiles"
+    for number in range(count):
+        assert "race: " in races(number)[0], number
