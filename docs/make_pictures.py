@@ -20,12 +20,11 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tilewright import layout as ly
 from tilewright import uarch
-from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module
 from tilewright.dialects.xegpu.distribution import distribution
 from tilewright.layout import derive, plan
 from tilewright.passes.xegpu.pipeline import lower
-from tilewright.passes.xegpu.to_xetile import XeGPUToXeTile
+from tilewright.passes.xegpu.to_xetile import xegpu_to_xetile
 from tilewright.tools import ownership as draw
 from tilewright.tools.drawing import Picture, stack
 from tilewright.uarch.sm90 import smem_tile
@@ -89,9 +88,9 @@ GEMM = Path(__file__).parents[1] / "examples/rfc/xegpu_1_1_gemm_prefetch.mlir"
 def levels() -> dict[str, ModuleOp]:
     """The GEMM of docs/tile-to-instruction.md behind every pass."""
     module = parse_module(GEMM.read_text(encoding="utf-8"), GEMM.name)
-    XeGPUToXeTile().apply(make_context(), module)
+    xegpu_to_xetile(module)
     found: dict[str, ModuleOp] = {}
-    lower(module, make_context(), observe=lambda name, m: found.update({name: m.clone()}))
+    lower(module, observe=lambda name, m: found.update({name: m.clone()}))
     return found
 
 

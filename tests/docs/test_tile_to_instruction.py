@@ -13,10 +13,9 @@ from typing import Any
 from xdsl.dialects import scf
 
 from tilewright import uarch
-from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module, print_module
 from tilewright.passes.xegpu.pipeline import lower
-from tilewright.passes.xegpu.to_xetile import XeGPUToXeTile
+from tilewright.passes.xegpu.to_xetile import xegpu_to_xetile
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/tile-to-instruction.md").read_text()
@@ -27,9 +26,9 @@ GEMM = ROOT / "examples/rfc/xegpu_1_1_gemm_prefetch.mlir"
 def stages() -> tuple[dict[str, str], Any]:
     """The text behind every pass, and the lanes' module."""
     module = parse_module(GEMM.read_text(), GEMM.name)
-    XeGPUToXeTile().apply(make_context(), module)
+    xegpu_to_xetile(module)
     texts: dict[str, str] = {}
-    lower(module, make_context(), observe=lambda name, m: texts.update({name: print_module(m)}))
+    lower(module, observe=lambda name, m: texts.update({name: print_module(m)}))
     return texts, module
 
 
@@ -75,8 +74,8 @@ def test_a_table_is_a_machine(monkeypatch):
     monkeypatch.setitem(sys.modules, toy.__name__, toy)
     monkeypatch.setitem(uarch._MODULES, "xe-toy", ("toy", "TOY"))
     module = parse_module(GEMM.read_text(), GEMM.name)
-    XeGPUToXeTile().apply(make_context(), module)
-    lower(module, make_context(), chip="toy")
+    xegpu_to_xetile(module)
+    lower(module, chip="toy")
     loop = next(op for op in module.walk() if isinstance(op, scf.ForOp))
     products = [str(op.result.type) for op in loop.walk() if op.name == "xegpu.dpas"]
     assert products == ["vector<4xf32>"] * 64

@@ -12,10 +12,9 @@ import pytest
 
 from tests.draws import fresh_rng
 from tilewright import reference
-from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module, print_module
-from tilewright.passes.xegpu.from_xetile import XeTileToXeGPU
-from tilewright.passes.xegpu.modernize import XeGPUModernize
+from tilewright.passes.xegpu.from_xetile import xetile_to_xegpu
+from tilewright.passes.xegpu.modernize import modernize
 
 RFC = Path(__file__).parents[2] / "examples/rfc"
 Arrays = list[Any]
@@ -194,7 +193,7 @@ def test_fragments_of_the_xetile_rfc(name: str):
     reference.run(module, (1, 1, 1), args, kernel=name)
     compare(check(args), "as written")
     args, check = xetile()[name]
-    XeTileToXeGPU().apply(make_context(), module)
+    xetile_to_xegpu(module)
     assert "xetile." not in print_module(module)
     reference.run(module, (1, 1, 1), args, kernel=name)
     compare(check(args), "as XeGPU")
@@ -208,7 +207,7 @@ def test_fragments_of_the_xegpu_rfc(name: str):
         args, check = xegpu()[name]
         reference.run(module, (1, 1, 1), args, kernel=name)
         compare(check(args), what)
-        XeGPUModernize().apply(make_context(), module)
+        modernize(module)
 
 
 def test_every_fragment_has_its_case():

@@ -24,11 +24,11 @@ from tests.fuzz.programs import (
     family,
 )
 from tilewright import reference
-from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module, print_module, verify_module
 from tilewright.dialects.xegpu import LayoutAttr, SliceAttr
 from tilewright.dialects.xegpu.types import TensorDescType
-from tilewright.passes.xegpu.pipeline import WORKGROUP, Entry
+from tilewright.passes.pipeline import Pass
+from tilewright.passes.xegpu.pipeline import PIPELINE, WORKGROUP
 from tilewright.tools.check import difference
 
 SIZES = (1, 2, 4, 8, 8, 16, 16, 32, 32, 64, 3, 12, 24)
@@ -176,7 +176,7 @@ def lowered(
     module: ModuleOp,
     grid: Grid,
     args: Sequence[Any],
-    entries: Sequence[Entry] = WORKGROUP,
+    entries: Sequence[Pass[Any]] = WORKGROUP,
     chip: str = "pvc",
     check: bool = True,
     every: bool = False,
@@ -187,12 +187,11 @@ def lowered(
     Only the last text is executed, unless it is wrong: then, and with `every`, all of them are. `expected`
     are the results, where they are known.
     """
-    context = make_context()
     right = run(module, grid, args) if expected is None else expected
     if not every:
         final = module.clone()
         for entry in entries:
-            entry.make(chip).apply(context, final)
+            PIPELINE.alone(entry, final, chip)
         verify_module(final)
         try:
             message = wrong(right, run(final, grid, args, check))
@@ -203,19 +202,18 @@ def lowered(
     stages = module.clone()
     before = print_module(stages)
     for entry in entries:
-        each = entry.make(chip)
-        each.apply(context, stages)
+        PIPELINE.alone(entry, stages, chip)
         if (text := print_module(stages)) == before:
             continue
         before = text
         verify_module(stages)
         # Reading takes longer than all else, so that long texts are executed as they are.
-        read_back = parse_module(text, each.name) if text.count("\n") < LINES else stages
+        read_back = parse_module(text, entry.name) if text.count("\n") < LINES else stages
         try:
             here = wrong(right, run(read_back, grid, args, check))
         except Exception as error:
             here = str(error)
-        assert here is None, f"{each.name}: {here}\n{text}"
+        assert here is None, f"{entry.name}: {here}\n{text}"
     assert every, f"only the whole differs\n{before}"
     return stages
 

@@ -19,11 +19,10 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp
 
 import tilewright as tw
 from tests.lowering.programs import lowered, run, wrong
-from tilewright.dialects import make_context
 from tilewright.dialects.text import print_module
 from tilewright.ops.attention import attention_kernel
 from tilewright.passes.xegpu.pipeline import WORKGROUP, lower
-from tilewright.passes.xegpu.to_xetile import XeGPUToXeTile
+from tilewright.passes.xegpu.to_xetile import xegpu_to_xetile
 from tilewright.runtime.key import signature_of
 from tilewright.targets.base import CompileOptions
 
@@ -151,7 +150,7 @@ def test_prefetches_are_dealt_to_all():
     module, _ = module_of(
         gemm, array(256, 64, dtype=np.float16), array(64, 256, dtype=np.float16), array(256, 256)
     )
-    lower(module, make_context(), entries=WORKGROUP)
+    lower(module, WORKGROUP)
     text = print_module(module)
     assert text.count("prefetch_nd") == 2
     assert "!xegpu.tensor_desc<8x32xf16>" in text
@@ -219,7 +218,7 @@ def test_attention_needs_no_exchange(causal: bool):
 def rfc(name: str, size: int = 512) -> ModuleOp:
     module: ModuleOp = RUN.load(name, size)
     if name.startswith("xegpu"):
-        XeGPUToXeTile().apply(make_context(), module)
+        xegpu_to_xetile(module)
     return module
 
 
@@ -228,7 +227,7 @@ def test_rfc(name: str):
     args, _ = RUN.PROGRAMS[name](512, np.random.default_rng(SEED))
     module = rfc(name)
     expected = run(module, (1, 1, 1), args)
-    lower(module, make_context(), entries=WORKGROUP)
+    lower(module, WORKGROUP)
     found = counts(module)
     assert wrong(expected, run(module, (1, 1, 1), args, kernel="test_gemm")) is None
     assert found["xegpu.convert_layout"] == 0
@@ -247,7 +246,7 @@ def test_barriers_of_the_text_make_no_difference():
                 if op.name == "gpu.barrier":
                     op.detach()
                     op.erase()
-        lower(module, make_context(), entries=WORKGROUP)
+        lower(module, WORKGROUP)
         texts.append(print_module(module))
     assert texts[0] == texts[1]
     loop = texts[0][texts[0].index("scf.for") :]

@@ -27,7 +27,6 @@ from tests.lowering.test_kernels import (
     rfc,
     softmax_rows,
 )
-from tilewright.dialects import make_context
 from tilewright.dialects.upstream.gpu.lanes import ShuffleOp
 from tilewright.ops.attention import attention_kernel
 from tilewright.passes.xegpu.pipeline import SUBGROUP, WORKGROUP, lower
@@ -161,7 +160,7 @@ def test_rfc(name: str):
     args, _ = RUN.PROGRAMS[name](size, np.random.default_rng(SEED))
     module = rfc(name, size)
     expected = run(module, (1, 1, 1), args)
-    lower(module, make_context(), entries=ALL)
+    lower(module, ALL)
     assert wrong(expected, run(module, (1, 1, 1), args, check=True, kernel="test_gemm")) is None
     found = counts(module)
     assert found["xegpu.dpas"] in (16, 32, 64) and not loop(module)["xegpu.load"]

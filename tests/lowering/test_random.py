@@ -18,8 +18,7 @@ from tests.fuzz.programs import Program
 from tests.fuzz.test_programs import Case
 from tests.lowering.programs import lowered, programs, reorder, run
 from tilewright.diagnostics import UnsupportedError
-from tilewright.dialects import make_context
-from tilewright.passes.xegpu.from_xetile import XeTileToXeGPU
+from tilewright.passes.xegpu.from_xetile import xetile_to_xegpu
 from tilewright.passes.xegpu.pipeline import SUBGROUP, WORKGROUP
 
 EXAMPLES = int(os.environ.get("TILEWRIGHT_LOWERING_EXAMPLES", "32"))
@@ -47,7 +46,7 @@ def check(program: Program, seed: int, orders: list[bool], blocks: bool, chip: s
     note(case.describe())
     assume(case.expected().finite)
     module = case.module.clone()
-    XeTileToXeGPU().apply(make_context(), module)
+    xetile_to_xegpu(module)
     reorder(module, orders)
     # Block messages want rows in ascending order, a pitch apart.
     if blocks and all(program.arrays[a].layout == "rows" for a in program.written):

@@ -20,7 +20,7 @@ from tilewright.ops.attention import attention_kernel
 from tilewright.ops.matmul import matmul_kernel
 from tilewright.ops.norm import norm_rows
 from tilewright.ops.softmax import softmax_rows
-from tilewright.targets.cpu.pipeline import ABLATIONS
+from tilewright.targets.cpu.pipeline import PIPELINE
 
 from . import rewrites
 from .conftest import error, normal, poison
@@ -76,7 +76,9 @@ def test_rewritten_attention_is_right(kernel, causal, target, rng):
 
 
 @pytest.mark.parametrize(
-    "off", [*ABLATIONS, ABLATIONS], ids=lambda o: o if isinstance(o, str) else "all"
+    "off",
+    [*PIPELINE.switches, tuple(PIPELINE.switches)],
+    ids=lambda o: o if isinstance(o, str) else "all",
 )
 def test_without_an_optimisation_results_stay(off, rng):
     options = {"disable": off, "target": "cpu"}

@@ -6,9 +6,9 @@ import numpy as np
 
 from tests.draws import fresh_rng
 from tests.lowering.programs import run, wrong
-from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module, print_module, verify_module
-from tilewright.passes.late_broadcasts import LateBroadcasts
+from tilewright.passes.kernel import kernel_of
+from tilewright.passes.late_broadcasts import delay_broadcasts
 
 TEXT = """
 gpu.module @m { gpu.func @f(%a: memref<8x32xf32>, %o: memref<8x32xf32>, %n: index, %s: f32) kernel
@@ -40,7 +40,7 @@ def test_masks_and_numbers_are_computed_once():
     args = [rng.standard_normal((8, 32)).astype(np.float32), np.zeros((8, 32), np.float32)]
     given = [*args, int(rng.integers(0, 64)), np.float32(rng.standard_normal())]
     expected = run(module, (1, 1, 1), given)
-    LateBroadcasts().apply(make_context(), module)
+    delay_broadcasts(kernel_of(module))
     verify_module(module)
     assert wrong(expected, run(module, (1, 1, 1), given)) is None
     text = print_module(module)

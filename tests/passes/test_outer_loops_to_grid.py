@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from xdsl.dialects import func, gpu, scf
 
-from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module
 from tilewright.passes.level import infer_level
-from tilewright.passes.outer_loops_to_grid import OuterLoopsToGrid
+from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
 
 BODY = """
       %x = xetile.init_tile %a[{load}] : memref<512x512xf32> -> !xetile.tile<64x64xf32>
@@ -36,7 +35,7 @@ func.func @f(%a: memref<512x512xf32>, %c: memref<512x512xf32>, %n: index) {{
 """,
         "f.mlir",
     )
-    OuterLoopsToGrid().apply(make_context(), module)
+    outer_loops_to_grid(module)
     module.verify()
     kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
     host = next(op for op in module.walk() if isinstance(op, func.FuncOp))
@@ -112,6 +111,6 @@ func.func @f(%a: memref<64x16xf32>, %s: memref<8x16xf32>, %u: memref<8x16xf32>) 
 }}
 """
     module = parse_module(text, "f.mlir")
-    OuterLoopsToGrid().apply(make_context(), module)
+    outer_loops_to_grid(module)
     kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
     assert axes(kernel) == expected

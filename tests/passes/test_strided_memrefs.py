@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType
 
-from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module, print_module, verify_module
 from tilewright.dialects.upstream.strided import strided_form
-from tilewright.passes.xegpu.from_xetile import XeTileToXeGPU
+from tilewright.passes.xegpu.from_xetile import xetile_to_xegpu
 from tilewright.tools.cli import main
 
 UNKNOWN = DYNAMIC_INDEX
@@ -86,7 +85,7 @@ def test_code_for_the_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
 
 def test_the_conversion_alone():
     module = parse_module(KERNEL + "}", "columns.mlir")
-    XeTileToXeGPU().apply(make_context(), module)
+    xetile_to_xegpu(module)
     verify_module(module)
     text = print_module(module)
     assert "xetile" not in text and "strided<[1, 64]>" in text

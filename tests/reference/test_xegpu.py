@@ -102,9 +102,8 @@ def test_sg_maps_give_fragments_of_units_and_packed_elements():
     args = "%a: memref<8x16xbf16>, %b: memref<16x16xbf16>, %c: memref<8x16xf32>"
     import ml_dtypes
 
-    from tilewright.dialects import make_context
     from tilewright.dialects.text import print_module
-    from tilewright.passes.xegpu.modernize import XeGPUModernize
+    from tilewright.passes.xegpu.modernize import modernize
 
     rng = fresh_rng()
     left, right = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((8, 16), (16, 16)))
@@ -114,7 +113,7 @@ def test_sg_maps_give_fragments_of_units_and_packed_elements():
         result = np.full((8, 16), np.nan, np.float32)
         reference.run(module, 1, [left, right, result])
         close(result, expected)
-        XeGPUModernize().apply(make_context(), module)
+        modernize(module)
         assert "sg_map" not in print_module(module)
 
 

@@ -128,3 +128,25 @@ def test_a_fault_of_a_stock_pass_is_told_as_that(tilewright, tmp_path):
     assert done.code == 1
     assert "plain.mlir:1:1: error: pass apply-pdl-interp of xDSL failed: AssertionError" in done.err
     assert "a fault of Tilewright" not in done.err
+
+
+LANE = """gpu.module @m { gpu.func @f(%a: memref<16xf32>) kernel attributes {tilewright.level = "lane"} {
+  gpu.return } }
+"""
+
+
+def test_a_pass_that_finds_no_kernel_says_so(tilewright, tmp_path):
+    path = tmp_path / "lane.mlir"
+    path.write_text(LANE)
+    done = tilewright("opt", path, "-p", "xegpu-blocking{target=bmg}")
+    assert done.code == 0
+    assert "remark: xegpu-blocking did nothing: no kernel is at subgroup level" in done.err
+
+
+@pytest.mark.parametrize("command", ["check", "compile"])
+def test_passes_that_a_target_does_not_have_are_not_left_out(command, tilewright, tmp_path):
+    path = tmp_path / "lane.mlir"
+    path.write_text(LANE)
+    done = tilewright(command, path, "--target", "xe-pvc", "--disable", "nonsense")
+    assert done.code == 1 and "has no pass 'nonsense' to disable" in done.err
+    assert "its optional passes are xegpu-one-induction, late-broadcasts" in done.err

@@ -13,6 +13,7 @@ implementation that is none.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from xdsl.dialects import func, gpu
 from xdsl.ir import Operation
@@ -21,7 +22,15 @@ from xdsl.traits import SymbolTable
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects.implementations import check_implementation, implementations
+from tilewright.passes.pipeline import Pass, Unit
 
+INLINE_CALLS = Pass[Unit[Any]](
+    "inline-calls",
+    "functions that the kernel calls stand in place of the calls, of several the one for the machine",
+    lambda u: inline_calls(u.kernel, u.runs),
+    when=lambda u: any(isinstance(op, func.CallOp) for op in u.kernel.walk()),
+    machine=True,
+)
 DEPTH = 16
 """Calls within calls; more are taken for calls without end."""
 

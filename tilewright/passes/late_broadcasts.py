@@ -15,13 +15,10 @@ takes few registers outside of it. Requires nothing; guarantees the same results
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from xdsl.context import Context
 from xdsl.dialects import arith, gpu, vector
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, ModuleOp, VectorType
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, VectorType
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.passes import ModulePass
 
 from tilewright.dialects.elementwise import is_elementwise
 from tilewright.passes.xegpu.emit import Before, shape_of, with_shape
@@ -29,16 +26,10 @@ from tilewright.passes.xegpu.emit import Before, shape_of, with_shape
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class LateBroadcasts(ModulePass):
-    """See the module's docstring."""
-
-    name = "late-broadcasts"
-
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for kernel in [f for f in op.walk() if isinstance(f, gpu.FuncOp)]:
-            for inner in list(kernel.walk()):
-                _delay(inner)
+def delay_broadcasts(kernel: gpu.FuncOp) -> None:
+    """Rewrites one kernel."""
+    for inner in list(kernel.walk()):
+        _delay(inner)
 
 
 def _delay(op: Operation) -> None:

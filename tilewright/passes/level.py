@@ -37,24 +37,22 @@ def infer_level(function: Operation) -> str:
     return "subgroup" if any(op.name.startswith("xegpu.") for op in ops) else "lane"
 
 
-def functions_at(module: Operation, level: str) -> list[gpu.FuncOp]:
-    """The kernels of a level, and the func.func that tests of passes are written as: same body, same fields.
+def functions_of(module: Operation) -> list[gpu.FuncOp]:
+    """The kernels of a module, and the func.func that are written like them: same body, same fields.
 
-    A func.func that launches kernels is the host's.
+    A func.func that launches kernels is the host's; a function of several blocks is none that passes know.
     """
-    functions = [
-        f
+    return [
+        cast(gpu.FuncOp, f)
         for f in module.walk()
-        if isinstance(f, gpu.FuncOp) or (isinstance(f, func.FuncOp) and _is_kernel_text(f))
+        if (isinstance(f, gpu.FuncOp) or (isinstance(f, func.FuncOp) and _is_kernel_text(f)))
+        and len(f.body.blocks) == 1
     ]
-    return [cast(gpu.FuncOp, f) for f in functions if infer_level(f) == level]
 
 
 def _is_kernel_text(function: func.FuncOp) -> bool:
-    ops = list(function.walk())
-    return any(op.name.startswith("xegpu.") for op in ops) and not any(
-        op.name in ("gpu.launch", "gpu.launch_func", "func.call") for op in ops
-    )
+    host = ("gpu.launch", "gpu.launch_func", "func.call")
+    return not any(op.name in host for op in function.walk())
 
 
 RANGE = "sg_id_range"

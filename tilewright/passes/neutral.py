@@ -12,32 +12,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from xdsl.context import Context
-from xdsl.dialects import arith, gpu, vector
+from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import (
     DenseIntOrFPElementsAttr,
     FloatAttr,
     IntegerAttr,
     IntegerType,
-    ModuleOp,
 )
 from xdsl.ir import Operation, OpResult, SSAValue
-from xdsl.passes import ModulePass
 
 Number = int | float
-
-
-@dataclass(frozen=True)
-class Neutral(ModulePass):
-    """See the module's docstring."""
-
-    name = "neutral"
-
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for kernel in [f for f in op.walk() if isinstance(f, gpu.FuncOp)]:
-            remove_neutral(kernel)
 
 
 def _one(x: Number) -> bool:

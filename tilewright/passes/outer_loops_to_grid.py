@@ -23,9 +23,7 @@ them is written; the kernel's `noalias` facts say so, and launches check them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from xdsl.context import Context
 from xdsl.dialects import arith, func, gpu, memref, scf
 from xdsl.dialects.builtin import (
     ArrayAttr,
@@ -38,7 +36,6 @@ from xdsl.dialects.builtin import (
     UnitAttr,
 )
 from xdsl.ir import Block, Operation, Region, SSAValue
-from xdsl.passes import ModulePass
 from xdsl.traits import is_side_effect_free
 
 from tilewright.dialects import xetile
@@ -50,16 +47,11 @@ from tilewright.passes.memory_objects import may_alias
 MAX_AXES = 3
 
 
-@dataclass(frozen=True)
-class OuterLoopsToGrid(ModulePass):
-    """See the module's docstring."""
-
-    name = "outer-loops-to-grid"
-
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for function in [f for f in op.body.block.ops if isinstance(f, func.FuncOp)]:
-            if not function.is_declaration and _is_tile_program(function):
-                _outline(op, function)
+def outer_loops_to_grid(module: ModuleOp) -> None:
+    """Makes kernels of the functions of a module that are programs over tiles."""
+    for function in [f for f in module.body.block.ops if isinstance(f, func.FuncOp)]:
+        if not function.is_declaration and _is_tile_program(function):
+            _outline(module, function)
 
 
 def _is_tile_program(function: func.FuncOp) -> bool:

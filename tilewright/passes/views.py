@@ -13,29 +13,17 @@ an end of its matrix, but no beginning other than 0. The other views stay.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import Any
 
-from xdsl.context import Context
 from xdsl.dialects import arith, gpu, memref
-from xdsl.dialects.builtin import DYNAMIC_INDEX, IndexType, MemRefType, ModuleOp
+from xdsl.dialects.builtin import DYNAMIC_INDEX, IndexType, MemRefType
 from xdsl.ir import Operation, SSAValue
-from xdsl.passes import ModulePass
 
 from tilewright.dialects import xetile
 from tilewright.passes.access import AccessAnalysis
+from tilewright.passes.pipeline import Pass, Unit
 
 Index = SSAValue | int
-
-
-@dataclass(frozen=True)
-class FoldViews(ModulePass):
-    """See the module's docstring."""
-
-    name = "fold-views"
-
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for kernel in [f for f in op.walk() if isinstance(f, gpu.FuncOp)]:
-            fold_views(kernel)
 
 
 def fold_views(function: gpu.FuncOp) -> None:
@@ -152,3 +140,11 @@ def _mixed(static: object, dynamic: object) -> Iterator[Index]:
     rest = iter(dynamic)  # pyright: ignore
     for n in static:  # pyright: ignore
         yield next(rest) if n == DYNAMIC_INDEX else n
+
+
+FOLD_VIEWS = Pass[Unit[Any]](
+    "fold-views",
+    "tiles of parts of arrays become tiles of the arrays",
+    lambda u: fold_views(u.kernel),
+    requires=("workgroup", "subgroup"),
+)

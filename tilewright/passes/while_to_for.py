@@ -19,22 +19,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xdsl.context import Context
-from xdsl.dialects import arith, gpu, scf
-from xdsl.dialects.builtin import IndexType, IntegerAttr, ModuleOp
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import IndexType, IntegerAttr
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
-from xdsl.passes import ModulePass
-
-
-@dataclass(frozen=True)
-class WhileToFor(ModulePass):
-    """See the module's docstring."""
-
-    name = "while-to-for"
-
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for kernel in [f for f in op.walk() if isinstance(f, gpu.FuncOp)]:
-            while_to_for(kernel)
 
 
 def while_to_for(kernel: Operation) -> None:

@@ -11,13 +11,13 @@
     scf.if %c { .. } {sg_id_range = #xegpu.range<[2, 18]>}     ->     ..
     xegpu.nbarrier_arrive %b                                   ->
 
+The passes of this file are parts of the lists of cpu and cuda, each with its condition.
 Guarantees: the same results. A subgroup's kernel is launched with as many workgroups along x for each of the launch's
 as a workgroup had subgroups (attribute `PROGRAMS`). Raises UnsupportedError where there is no such form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from xdsl.dialects import arith, gpu, scf
@@ -25,7 +25,6 @@ from xdsl.dialects.builtin import (
     DenseArrayBase,
     IndexType,
     IntegerAttr,
-    ModuleOp,
     StringAttr,
     i64,
 )
@@ -34,51 +33,118 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
 from tilewright.passes.cleanup import eliminate_dead
-from tilewright.passes.kernel import BLOCK, LEVEL, PROGRAMS, SUBGROUPS, kernel_of
+from tilewright.passes.kernel import BLOCK, LEVEL, PROGRAMS, SUBGROUPS
+from tilewright.passes.pipeline import Pass, Unit
 from tilewright.passes.strided_memrefs import strided_memrefs
 
-Run = Callable[[str, Callable[[], object]], None]
 Block = tuple[int, int, int]
 
 
-def workgroup_form(module: ModuleOp, run: Run) -> int:
-    """Rewrites the kernel of a module; how many programs along x stand for one of the launch's from here on.
+def settle(unit: Unit[Any]) -> None:
+    """The kernel says its level, and is rid of ids that nothing uses, and at workgroup level of what only tells
+    subgroups of one another."""
+    strided_memrefs(unit.module)
+    kernel = unit.kernel
+    block = _block(kernel)
+    if kernel.attributes.get(LEVEL) != StringAttr("workgroup") or speaks_xegpu(kernel):
+        # Imported here: it brings the XeGPU dialect, which most kernels have no use for.
+        from tilewright.passes.level import infer_level
 
-    `run` is given each step with its name.
-    """
-    strided_memrefs(module)
-    kernel = kernel_of(module)
-    known = kernel.attributes.pop(BLOCK, None)
-    block = _three(known) if isinstance(known, DenseArrayBase) else None
-    plain = not speaks_xegpu(kernel)
-    if plain and kernel.attributes.get(LEVEL) == StringAttr("workgroup"):
-        _settle_ids(kernel, block)
-        return 1
-    # Imported here: they bring the XeGPU dialect, which most kernels have no use for.
-    from tilewright.passes.level import LANES, infer_level
-
-    level = infer_level(kernel)
-    kernel.attributes[LEVEL] = StringAttr(level)
-    count = _number(kernel, SUBGROUPS, 1)
-    if level == "workgroup":
-        _program_order(kernel)
+        kernel.attributes[LEVEL] = StringAttr(infer_level(kernel))
+        if _level(unit) == "workgroup":
+            _program_order(kernel)
+    if _level(unit) == "workgroup":
+        kernel.attributes.pop(BLOCK, None)
     _settle_ids(kernel, block)
-    if level == "workgroup" and plain:
-        return 1
-    if level == "lane":
-        from tilewright.passes.lane_to_subgroup import lane_to_subgroup
 
-        lanes = _number(kernel, "tilewright.lanes", LANES)
-        block = block or (count * lanes, 1, 1)
-        run("lane-to-subgroup", lambda: lane_to_subgroup(kernel, lanes, block))
-    if not plain:
-        run("xegpu-to-xetile", lambda: _to_xetile(module))
-    if level != "workgroup":
-        run("subgroup-to-workgroup", lambda: _lift(kernel, count, block or (count, 1, 1)))
+
+def _level(unit: Unit[Any]) -> str:
+    level = unit.kernel.attributes[LEVEL]
+    assert isinstance(level, StringAttr)
+    return level.data
+
+
+def _lanes(unit: Unit[Any]) -> None:
+    from tilewright.passes.lane_to_subgroup import lane_to_subgroup
+    from tilewright.passes.level import LANES
+
+    kernel = unit.kernel
+    lanes = _number(kernel, "tilewright.lanes", LANES)
+    block = _block(kernel) or (_number(kernel, SUBGROUPS, 1) * lanes, 1, 1)
+    lane_to_subgroup(kernel, lanes, block)
+    kernel.attributes[BLOCK] = DenseArrayBase.from_list(i64, block)
+
+
+def _to_xetile(unit: Unit[Any]) -> None:
+    from tilewright.passes.xegpu.to_xetile import xegpu_to_xetile
+
+    try:
+        xegpu_to_xetile(unit.module)
+    except TilewrightError as error:
+        raise UnsupportedError(error.message, location=error.location, hint=error.hint) from error
+
+
+def _lift(unit: Unit[Any]) -> None:
+    from tilewright.passes.idle_barriers import remove_idle_barriers
+    from tilewright.passes.subgroup_to_workgroup import subgroup_to_workgroup
+
+    kernel = unit.kernel
+    count = _number(kernel, SUBGROUPS, 1)
+    block = _block(kernel) or (count, 1, 1)
+    remove_idle_barriers(kernel)
+    subgroup_to_workgroup(kernel, count, block)
+    kernel.attributes.pop(BLOCK, None)
+    if count > 1:
+        kernel.attributes[PROGRAMS] = IntegerAttr(count, i64)
+
+
+def _merge(unit: Unit[Any]) -> None:
     from tilewright.passes.merge_slices import merge_slices
 
-    run("merge-slices", lambda: merge_slices(kernel))
-    return count if level != "workgroup" else 1
+    merge_slices(unit.kernel)
+
+
+SETTLE = Pass[Unit[Any]](
+    "settle-ids", "ids of threads that nothing uses go; the kernel says its level", settle
+)
+LANE_TO_SUBGROUP = Pass[Unit[Any]](
+    "lane-to-subgroup",
+    "a lane's program becomes its subgroup's",
+    _lanes,
+    requires=("lane",),
+    when=lambda u: _level(u) == "lane",
+)
+XEGPU_TO_XETILE = Pass[Unit[Any]](
+    "xegpu-to-xetile",
+    "XeGPU becomes XeTile",
+    _to_xetile,
+    whole=True,
+    when=lambda u: speaks_xegpu(u.kernel),
+)
+SUBGROUP_TO_WORKGROUP = Pass[Unit[Any]](
+    "subgroup-to-workgroup",
+    "subgroups that share nothing become workgroups of their own",
+    _lift,
+    requires=("subgroup",),
+    when=lambda u: _level(u) == "subgroup",
+)
+MERGE_SLICES = Pass[Unit[Any]](
+    "merge-slices", "pieces of a value that come and go together are one value", _merge
+)
+OWN_FORM = (SETTLE,)
+"""What a workgroup's XeTile still needs."""
+OTHER_FORMS = (
+    LANE_TO_SUBGROUP,
+    XEGPU_TO_XETILE,
+    SUBGROUP_TO_WORKGROUP,
+    MERGE_SLICES,
+)
+"""From any other text to that of a workgroup in XeTile."""
+
+
+def is_workgroup_xetile(kernel: gpu.FuncOp) -> bool:
+    """Whether a settled kernel is a workgroup's in XeTile."""
+    return kernel.attributes.get(LEVEL) == StringAttr("workgroup") and not speaks_xegpu(kernel)
 
 
 def speaks_xegpu(kernel: Operation) -> bool:
@@ -88,8 +154,12 @@ def speaks_xegpu(kernel: Operation) -> bool:
     )
 
 
-def _three(block: DenseArrayBase[Any]) -> Block:
-    x, y, z = (int(n) for n in block.get_values())
+def _block(kernel: Operation) -> Block | None:
+    """The threads of the kernel's launch, where it says them."""
+    known = kernel.attributes.get(BLOCK)
+    if not isinstance(known, DenseArrayBase):
+        return None
+    x, y, z = (int(n) for n in known.get_values())  # pyright: ignore[reportUnknownArgumentType]
     return x, y, z
 
 
@@ -167,26 +237,3 @@ def _constant(value: object) -> int | None:
     if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, IntegerAttr):
         return owner.value.value.data & 0xFF
     return None
-
-
-# Other texts -----------------------------------------------------------------------------------------------------
-
-
-def _to_xetile(module: ModuleOp) -> None:
-    from tilewright.dialects import make_context
-    from tilewright.passes.xegpu.to_xetile import XeGPUToXeTile
-
-    try:
-        XeGPUToXeTile().apply(make_context(), module)
-    except TilewrightError as error:
-        raise UnsupportedError(error.message, location=error.location, hint=error.hint) from error
-
-
-def _lift(kernel: gpu.FuncOp, count: int, block: Block) -> None:
-    from tilewright.passes.idle_barriers import remove_idle_barriers
-    from tilewright.passes.subgroup_to_workgroup import subgroup_to_workgroup
-
-    remove_idle_barriers(kernel)
-    subgroup_to_workgroup(kernel, count, block)
-    if count > 1:
-        kernel.attributes[PROGRAMS] = IntegerAttr(count, i64)

@@ -8,7 +8,8 @@ for, so that a machine without a driver still imports Tilewright.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
@@ -18,6 +19,7 @@ from tilewright.diagnostics import UnsupportedError
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
+    from tilewright.passes.pipeline import Pipeline
     from tilewright.runtime.arrays import ArrayArg
     from tilewright.uarch import Rates
 
@@ -53,15 +55,6 @@ class CompileOptions:
         parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "num_threads"}
         parts["disable"] = sorted(self.disable)
         return repr(parts)
-
-
-def check_disabled(options: CompileOptions, known: Collection[str]) -> None:
-    """Raises UnsupportedError where ``options.disable`` names a pass that a target does not have."""
-    for name in sorted(options.disable.difference(known)):
-        raise UnsupportedError(
-            f"target {options.target} has no pass {name!r} to disable",
-            hint=f"its optional passes are {', '.join(known)}",
-        )
 
 
 class Executable(Protocol):
@@ -201,6 +194,16 @@ TARGETS: Mapping[str, tuple[str, str]] = {
 """Every target: its package, which exports ``TARGET``, and what it is."""
 
 _loaded: dict[str, Target] = {}
+
+
+def pipelines() -> Sequence[Pipeline[Any]]:
+    """The passes of every target that has some (the `PIPELINE` of its package's `pipeline`)."""
+    found: list[Pipeline[Any]] = []
+    for package, _ in TARGETS.values():
+        spec = importlib.util.find_spec(package)
+        if spec is not None and spec.submodule_search_locations:
+            found.append(importlib.import_module(f"{package}.pipeline").PIPELINE)
+    return found
 
 
 def split_name(name: str) -> tuple[str, str | None]:

@@ -52,6 +52,9 @@ class ReferenceTarget:
     def build(
         self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore
     ) -> ReferenceExecutable:
+        from tilewright.passes.pipeline import check_switches
+
+        check_switches(options.disable, {}, self.name)
         return ReferenceExecutable(module)
 
     def resolve_auto(self, request: Any, options: CompileOptions) -> Mapping[str, Any]:

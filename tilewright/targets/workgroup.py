@@ -11,60 +11,65 @@ of narrow floats are carried, one inverse for many divisions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from typing import Any
 
-from xdsl.dialects import gpu
-from xdsl.dialects.builtin import ModuleOp, VectorType
+from xdsl.dialects.builtin import VectorType
 
 from tilewright.diagnostics import UnsupportedError, error_at
-from tilewright.passes.cleanup import cleanup
-from tilewright.passes.inline_calls import inline_calls
-from tilewright.passes.kernel import kernel_of, leave_out_maps
+from tilewright.passes.inline_calls import INLINE_CALLS
+from tilewright.passes.kernel import leave_out_maps
 from tilewright.passes.neutral import remove_neutral
+from tilewright.passes.pipeline import CLEANUP, Observer, Pass, Unit, run
 from tilewright.passes.reciprocal import use_reciprocals
-from tilewright.passes.views import fold_views
+from tilewright.passes.views import FOLD_VIEWS
 from tilewright.passes.while_to_for import while_to_for
 from tilewright.passes.widen_accumulators import widen_accumulators
-from tilewright.passes.workgroup_form import speaks_xegpu, workgroup_form
-from tilewright.targets.base import CompileOptions, Observer, check_disabled
+from tilewright.passes.workgroup_form import (
+    OTHER_FORMS,
+    OWN_FORM,
+    is_workgroup_xetile,
+    speaks_xegpu,
+)
+from tilewright.targets.base import CompileOptions
 
-
-@dataclass(frozen=True)
-class Begun:
-    """A pipeline after its first passes."""
-
-    kernel: gpu.FuncOp
-    subgroups: int
-    """So many programs along x now stand for one of the launch's."""
-    run: Callable[[str, Callable[[], object]], None]
-    """Runs one more pass and shows the module to the observer, under the pass's name."""
-
-    def cleanup(self) -> None:
-        """Runs the pass that most others leave work for."""
-        self.run("cleanup", lambda: cleanup(self.kernel))
+LOOPS = (
+    Pass[Unit[Any]](
+        "widen-accumulators",
+        "sums of narrow floats that a loop carries are f32",
+        lambda u: widen_accumulators(u.kernel),
+        requires=("workgroup",),
+    ),
+    CLEANUP,
+    Pass[Unit[Any]](
+        "while-to-for",
+        "a `while` that counts becomes a `for`",
+        lambda u: while_to_for(u.kernel),
+    ),
+    FOLD_VIEWS,
+    Pass[Unit[Any]](
+        "neutral", "ops that change nothing go: plus 0, times 1", lambda u: remove_neutral(u.kernel)
+    ),
+    Pass[Unit[Any]](
+        "reciprocal",
+        "division by a repeated value: one inverse, many multiplications (needs `afn`)",
+        lambda u: use_reciprocals(u.kernel),
+        optional=True,
+    ),
+)
+BEGIN = (INLINE_CALLS, *OWN_FORM, *OTHER_FORMS, *LOOPS)
+"""The passes with which the lists of these targets begin."""
 
 
 def begin(
-    module: ModuleOp,
-    options: CompileOptions,
-    optional: Collection[str],
-    remarks: list[str],
-    stage: Observer,
-    observe: Observer,
-    *,
-    owners: str,
-    runs: Callable[[str], bool],
-) -> Begun:
-    """Runs the shared first passes; `stage` sees the module as it came as "xetile" or "xegpu", in the latter case
+    unit: Unit[Any], options: CompileOptions, stage: Observer, observe: Observer, *, owners: str
+) -> None:
+    """Does the shared first passes; `stage` sees the module as it came as "xetile" or "xegpu", in the latter case
     what has become of it as "xetile".
 
-    `optional` names the passes of the target that options.disable may leave out; `owners` says, for the remark,
-    who owns elements where a map is not followed; `runs` which implementations of functions are the machine's. Raises
-    UnsupportedError for any other name, CompileError for a module without exactly one kernel.
+    `owners` says, for the remark, who owns elements where a map is not followed. Raises CompileError for a module
+    without exactly one kernel.
     """
-    check_disabled(options, optional)
-    kernel = kernel_of(module)
+    kernel = unit.kernel
     for position, type in enumerate(kernel.function_type.inputs.data):
         if isinstance(type, VectorType):
             raise error_at(
@@ -74,23 +79,11 @@ def begin(
                 kind=UnsupportedError,
             )
     foreign = speaks_xegpu(kernel)
-    stage("xegpu" if foreign else "xetile", module)
-
-    def run(name: str, action: Callable[[], object]) -> None:
-        action()
-        observe(name, module)
-
-    if inline_calls(kernel, runs):
-        observe("inline-calls", module)
-    begun = Begun(kernel, workgroup_form(module, run), run)
+    stage("xegpu" if foreign else "xetile", unit.module)
+    run((INLINE_CALLS, *OWN_FORM), unit, observe)
+    if not is_workgroup_xetile(kernel):
+        run(OTHER_FORMS, unit, observe)
     if foreign:
-        stage("xetile", module)
-    leave_out_maps(kernel, remarks, strict=options.maps == "strict", instead=owners)
-    run("widen-accumulators", lambda: widen_accumulators(kernel))
-    begun.cleanup()
-    run("while-to-for", lambda: while_to_for(kernel))
-    run("fold-views", lambda: fold_views(kernel))
-    run("neutral", lambda: remove_neutral(kernel))
-    if "reciprocal" not in options.disable:
-        run("reciprocal", lambda: use_reciprocals(kernel))
-    return begun
+        stage("xetile", unit.module)
+    leave_out_maps(kernel, unit.remarks, strict=options.maps == "strict", instead=owners)
+    run(LOOPS, unit, observe)

@@ -290,6 +290,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--all", action="store_true", help=f"long loops too: not only {ITERATIONS} iterations"
     )
     parser.add_argument("--seed", type=int, help="of the random inputs; printed when not given")
+    parser.add_argument(
+        "--disable", default="", metavar="LIST", help="optimisation passes to leave out: a,b"
+    )
     parser.add_argument("--no-fastmath", action="store_true", help="strict arithmetic")
     add_trusted(parser)
 
@@ -305,7 +308,12 @@ def check(source: Source, args: argparse.Namespace) -> int:
     """Checks what a file holds, all of it."""
     seed = args.seed if args.seed is not None else secrets.randbelow(2**31)
     options = with_options(
-        CompileOptions(), {"target": args.target, "fastmath": not args.no_fastmath}
+        CompileOptions(),
+        {
+            "target": args.target,
+            "fastmath": not args.no_fastmath,
+            "disable": [name for name in args.disable.split(",") if name],
+        },
     )
     module, specs = load(source, args.args, args.set, options)
     if not source.is_python:

@@ -6,10 +6,9 @@ from xdsl.dialects import arith, func, gpu, scf
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp
 
 from tilewright.diagnostics import TilewrightError
-from tilewright.dialects import make_context
 from tilewright.passes.induction import Scalars
-from tilewright.passes.outer_loops_to_grid import OuterLoopsToGrid
-from tilewright.passes.xegpu.to_xetile import XeGPUToXeTile
+from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
+from tilewright.passes.xegpu.to_xetile import xegpu_to_xetile
 from tilewright.reference.registry import has_meaning
 
 FEW = 2
@@ -75,8 +74,8 @@ def outlined(module: ModuleOp) -> tuple[ModuleOp, tuple[int, int, int] | None]:
     if kernel_in(module) is not None or len(written) != 1:
         return module, None
     changed = module.clone()
-    XeGPUToXeTile().apply(make_context(), changed)
-    OuterLoopsToGrid().apply(make_context(), changed)
+    xegpu_to_xetile(changed)
+    outer_loops_to_grid(changed)
     launch = next((op for op in changed.walk() if isinstance(op, gpu.LaunchFuncOp)), None)
     if launch is None:
         return module, None
@@ -123,7 +122,7 @@ def as_tiles(module: ModuleOp) -> gpu.FuncOp | None:
         return kernel
     changed = module.clone()
     try:
-        XeGPUToXeTile().apply(make_context(), changed)
+        xegpu_to_xetile(changed)
     except TilewrightError:
         return kernel
     return kernel_in(changed)

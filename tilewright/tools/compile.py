@@ -122,9 +122,8 @@ def compile_source(
         return kernel.compile(*given, **parse_constexprs(settings, kernel), **changes)
     if arguments or settings:
         raise UsageError("--args and --set are for Python kernels: MLIR text has its types")
-    from tilewright.dialects import make_context
     from tilewright.dialects.text import parse_module
-    from tilewright.passes.outer_loops_to_grid import OuterLoopsToGrid
+    from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
     from tilewright.runtime.deep import deeply
     from tilewright.runtime.effects import kernel_function
     from tilewright.targets.base import with_options
@@ -139,10 +138,10 @@ def compile_source(
     if kernel_function(module) is None:
         if any(op.name.startswith("xegpu.") for op in module.walk()):
             # Independent outer loops are found in XeTile: the two say the same of a workgroup.
-            from tilewright.passes.xegpu.to_xetile import XeGPUToXeTile
+            from tilewright.passes.xegpu.to_xetile import xegpu_to_xetile
 
-            XeGPUToXeTile().apply(make_context(), module)
-        OuterLoopsToGrid().apply(make_context(), module)
+            xegpu_to_xetile(module)
+        outer_loops_to_grid(module)
     if kernel_function(module) is None:
         raise error_at(
             module,

@@ -6,53 +6,56 @@ pipeline, ``builtin.module(gpu.module(a),func.func(b))``, are read and change no
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import MISSING, Field, dataclass, fields
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
 from difflib import get_close_matches
 from functools import partial
-from types import ModuleType
-from typing import Any, TypeGuard
+from inspect import signature
+from typing import Any
 
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass, PassPipeline
 
 from tilewright.diagnostics import Location
+from tilewright.passes.pipeline import Pass, Pipeline
+from tilewright.tools.console import err
 from tilewright.tools.exits import UsageError
-
-_PASS_PACKAGES = (
-    "tilewright.passes",
-    "tilewright.passes.host",
-    "tilewright.passes.xegpu",
-    "tilewright.targets.cpu",
-)
 
 
 def available_passes() -> dict[str, Callable[[], type[ModulePass]]]:
     """Every pass by name; one of Tilewright hides a stock pass of the same name."""
     from xdsl.transforms import get_all_passes
 
+    from tilewright.targets.base import pipelines
+
     passes: dict[str, Callable[[], type[ModulePass]]] = dict(get_all_passes())
-    for package in _PASS_PACKAGES:
-        for module in _modules(package):
-            for value in vars(module).values():
-                if _is_pass(value) and value.__module__ == module.__name__:
-                    passes[value.name] = partial(_itself, value)
+    known = [(each, p) for p in pipelines() for each in (*p.passes, *p.more)]
+    for each, pipeline in reversed(known):
+        targets = dict.fromkeys(p.target for other, p in known if other.name == each.name)
+        passes[each.name] = partial(as_module_pass, each, pipeline, ", ".join(targets))
     return passes
 
 
-def _modules(package: str) -> Iterator[ModuleType]:
-    for info in pkgutil.iter_modules(importlib.import_module(package).__path__, package + "."):
-        yield importlib.import_module(info.name)
+def as_module_pass(each: Pass[Any], pipeline: Pipeline[Any], targets: str) -> type[ModulePass]:
+    """A pass as xDSL has them: its options are fields, and `target` is the machine, where it asks one."""
+    make = each.make
+    parameters = signature(make, eval_str=True).parameters.values() if make is not None else ()
+    options = [(p.name, p.annotation, field(default=p.default)) for p in parameters]
+    if each.machine:
+        options.append(("target", str, field(default=pipeline.machine)))
 
+    def apply(self: Any, ctx: Any, module: ModuleOp) -> None:
+        given = {p.name: getattr(self, p.name) for p in parameters}
+        done = make(**given) if make is not None else each
+        for remark in pipeline.alone(done, module, getattr(self, "target", "")):
+            err().print(f"remark: {remark}")
 
-def _is_pass(value: object) -> TypeGuard[type[ModulePass]]:
-    return isinstance(value, type) and issubclass(value, ModulePass) and hasattr(value, "name")
-
-
-def _itself(value: type[ModulePass]) -> type[ModulePass]:
-    return value
+    namespace = {"name": each.name, "apply": apply, "__doc__": f"{each.story} ({targets})"}
+    made = make_dataclass(each.name, options, bases=(ModulePass,), namespace=namespace, frozen=True)
+    # A diagnostic of ours is not taken for a fault of xDSL's.
+    made.__module__ = __name__
+    return made
 
 
 @dataclass(frozen=True)

@@ -210,8 +210,7 @@ def machine_of(target: str) -> str:
 
 def owned_at_levels(stages: Mapping[str, str | bytes], chip: str) -> dict[str, list[Owned]]:
     """The maps of every level of XeGPU that a compilation went through."""
-    from tilewright.dialects import make_context
-    from tilewright.passes.xegpu.propagate_layout import XeGPUPropagateLayout
+    from tilewright.passes.xegpu.pipeline import PIPELINE, propagate_layout
 
     levels: dict[str, list[Owned]] = {}
     for stage, (title, kind) in LEVELS.items():
@@ -220,7 +219,7 @@ def owned_at_levels(stages: Mapping[str, str | bytes], chip: str) -> dict[str, l
             continue
         module = parse_module(text, stage)
         if kind is not None:
-            XeGPUPropagateLayout(kind, chip).apply(make_context(), module)
+            PIPELINE.alone(propagate_layout(kind), module, chip)
         found = collect(module)
         if found:
             levels[f"{stage}, {title}"] = found

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tilewright.diagnostics import TilewrightError, UnsupportedError
-from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module
-from tilewright.passes.xegpu.check_legal import XeGPUCheckLegal
+from tilewright.passes.xegpu.check_legal import check_legal
+from tilewright.passes.xegpu.ownership import xe_machine
 from tilewright.tools.pipelines import available_passes
 
 PAGE = (Path(__file__).parents[3] / "docs" / "xegpu.md").read_text()
@@ -27,7 +27,7 @@ def test_the_message_is_what_is_printed():
         f"func.func @f(%t: {t}) {{ %v = xegpu.load_nd %t[0, 0] : {t} -> vector<64x16xf16> return }}"
     )
     with pytest.raises(UnsupportedError) as caught:
-        XeGPUCheckLegal("pvc").apply(make_context(), parse_module(text, "page.mlir"))
+        check_legal(parse_module(text, "page.mlir"), xe_machine("pvc"))
     assert caught.value.message in PAGE
 
 

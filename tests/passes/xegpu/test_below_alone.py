@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from xdsl.passes import ModulePass
 
 from tests.draws import fresh_rng
 from tests.lowering.programs import ops, run, wrong
 from tilewright.diagnostics import TilewrightError
-from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module, verify_module
-from tilewright.passes.xegpu.blocking import XeGPUBlocking
-from tilewright.passes.xegpu.subgroup_distribute import XeGPUSubgroupDistribute
+from tilewright.passes.pipeline import Pass
+from tilewright.passes.xegpu.pipeline import BLOCKING, PIPELINE, distribute_to_lanes
 
 OLDER = """
 gpu.module @m { gpu.func @f(%a: memref<64x64xf16>, %c: memref<64x64xf16>) kernel {
@@ -30,8 +30,8 @@ gpu.module @m { gpu.func @f(%a: memref<64x64xf16>, %c: memref<64x64xf16>) kernel
 @pytest.mark.parametrize(
     "layout", ["inst_data = [8, 16]", "lane_layout = [1, 16], lane_data = [1, 1]"]
 )
-@pytest.mark.parametrize("make", [XeGPUBlocking, XeGPUSubgroupDistribute])
-def test_older_text(make: type[ModulePass], layout: str):
+@pytest.mark.parametrize("each", [BLOCKING, distribute_to_lanes()], ids=lambda p: p.name)
+def test_older_text(each: Pass[Any], layout: str):
     """Offsets on descriptors need no pass of one's own before."""
     text = OLDER.replace("#l", f"#xegpu.layout<{layout}>")
     args = [
@@ -39,7 +39,7 @@ def test_older_text(make: type[ModulePass], layout: str):
         np.zeros((64, 64), np.float16),
     ]
     module = parse_module(text)
-    make().apply(make_context(), module)
+    PIPELINE.alone(each, module)
     verify_module(module)
     assert not ops(module, "xegpu.update_nd_offset")
     expected = [args[0], np.zeros_like(args[1])]
@@ -61,14 +61,14 @@ def test_offsets_as_constants_are_arithmetic_on_the_lane():
       gpu.return }} }}""")
     args = [fresh_rng().standard_normal(512).astype(np.float32), np.zeros(512, np.float32)]
     expected = run(module, (1, 1, 1), args)
-    XeGPUSubgroupDistribute().apply(make_context(), module)
+    PIPELINE.alone(distribute_to_lanes(), module)
     verify_module(module)
     assert not ops(module, "arith.select")
     assert wrong(expected, run(module, (1, 1, 1), args, check=True)) is None
 
 
-@pytest.mark.parametrize("make", [XeGPUBlocking, XeGPUSubgroupDistribute])
-def test_vectors_as_arguments_are_refused(make: type[ModulePass]):
+@pytest.mark.parametrize("each", [BLOCKING, distribute_to_lanes()], ids=lambda p: p.name)
+def test_vectors_as_arguments_are_refused(each: Pass[Any]):
     module = parse_module("""
     func.func @f(%a: vector<16x16xf32>, %c: memref<64x64xf32>) {
       %t = xegpu.create_nd_tdesc %c : memref<64x64xf32> -> !xegpu.tensor_desc<16x16xf32>
@@ -76,4 +76,4 @@ def test_vectors_as_arguments_are_refused(make: type[ModulePass]):
       return
     }""")
     with pytest.raises(TilewrightError, match="takes no vectors"):
-        make().apply(make_context(), module)
+        PIPELINE.alone(each, module)

@@ -16,11 +16,10 @@ from tests.passes.xegpu.subgroup_gemm import Gemm
 from tests.passes.xegpu.test_subgroup_distribute import TYPES
 from tilewright import reference
 from tilewright.diagnostics import UnsupportedError
-from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module, print_module, verify_module
 from tilewright.dialects.xegpu import DpasOp, LoadNdOp, PrefetchNdOp, StoreNdOp
 from tilewright.passes.xegpu.ownership import xe_machine
-from tilewright.passes.xegpu.pipeline import SUBGROUP
+from tilewright.passes.xegpu.pipeline import PIPELINE, SUBGROUP
 from tilewright.uarch.xe import XeMachine
 
 F16 = Gemm("pvc", "f16", "f32", 32, 64, 32)
@@ -48,10 +47,9 @@ def lower(gemm: Gemm) -> list[tuple[str, Any]]:
     module = parse_module(gemm.text(), "gemm.mlir")
     found = [("as written", module.clone())]
     for position, entry in enumerate(SUBGROUP):
-        each = entry.make(gemm.chip)
-        each.apply(make_context(), module)
-        if each.name == "xegpu-blocking" or position == len(SUBGROUP) - 1:
-            found.append((each.name, module.clone()))
+        PIPELINE.alone(entry, module, gemm.chip)
+        if entry.name == "xegpu-blocking" or position == len(SUBGROUP) - 1:
+            found.append((entry.name, module.clone()))
     return found
 
 
@@ -126,7 +124,7 @@ def test_a_large_product_without_dpas_is_refused():
     module = parse_module(Gemm("pvc", "f16", "f32", 64, 96, 200, steps=1).text(), "gemm.mlir")
     with pytest.raises(UnsupportedError, match="no dpas does a product of 64 x 96 x 200"):
         for entry in SUBGROUP:
-            entry.make("pvc").apply(make_context(), module)
+            PIPELINE.alone(entry, module, "pvc")
 
 
 def test_what_is_refused():
@@ -142,7 +140,7 @@ def test_what_is_refused():
     module = parse_module(text, "gemm.mlir")
     with pytest.raises(UnsupportedError, match="a descriptor is carried by it or chosen"):
         for entry in SUBGROUP:
-            entry.make("pvc").apply(make_context(), module)
+            PIPELINE.alone(entry, module, "pvc")
 
 
 def test_time_grows_with_the_pieces():
@@ -153,7 +151,7 @@ def test_time_grows_with_the_pieces():
         module = parse_module(gemm.text(), "gemm.mlir")
         start = time.process_time()
         for entry in SUBGROUP:
-            entry.make("pvc").apply(make_context(), module)
+            PIPELINE.alone(entry, module, "pvc")
         return time.process_time() - start
 
     seconds(64)

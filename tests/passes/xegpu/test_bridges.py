@@ -15,11 +15,10 @@ from xdsl.dialects.builtin import Float16Type, Float32Type, IndexType, MemRefTyp
 from tests.draws import fresh_rng
 from tests.lowering.programs import lowered, ops
 from tilewright import reference
-from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module, print_module, verify_module
-from tilewright.passes.xegpu.from_xetile import XeTileToXeGPU
+from tilewright.passes.xegpu.from_xetile import xetile_to_xegpu
 from tilewright.passes.xegpu.pipeline import WORKGROUP
-from tilewright.passes.xegpu.to_xetile import XeGPUToXeTile
+from tilewright.passes.xegpu.to_xetile import xegpu_to_xetile
 
 PROGRAMS = Path(__file__).parent / "programs"
 XETILE = sorted(PROGRAMS.glob("xetile_*.mlir"))
@@ -91,11 +90,11 @@ def test_xetile_to_xegpu_and_back(path: Path):
     assert any(
         not np.array_equal(a, b) for a, b in zip(arguments(module, seed), expected, strict=True)
     )
-    XeTileToXeGPU().apply(make_context(), module)
+    xetile_to_xegpu(module)
     assert "xetile." not in print_module(module)
     lowered = reparsed(module)
     assert_same(expected, run(lowered, seed), "XeGPU")
-    XeGPUToXeTile().apply(make_context(), module)
+    xegpu_to_xetile(module)
     text = print_module(module)
     assert "xegpu." not in text
     assert_same(expected, run(reparsed(module), seed), "back in XeTile")
@@ -107,7 +106,7 @@ def test_xegpu_to_xetile(path: Path):
     print("seed", seed)
     module = parse_module(path.read_text(), path.name)
     expected = run(module, seed)
-    XeGPUToXeTile().apply(make_context(), module)
+    xegpu_to_xetile(module)
     text = print_module(module)
     for op in ("load", "store", "dpas", "create", "atomic", "convert_layout", "truncf"):
         assert f"xegpu.{op}" not in text
@@ -116,9 +115,9 @@ def test_xegpu_to_xetile(path: Path):
 
 def test_maps_survive_the_way_there_and_back():
     module = parse_module((PROGRAMS / "xetile_gemm.mlir").read_text(), "gemm.mlir")
-    XeTileToXeGPU().apply(make_context(), module)
+    xetile_to_xegpu(module)
     assert "layout_a = #xegpu.layout<sg_layout = [2, 2], sg_data = [8, 16]>" in print_module(module)
-    XeGPUToXeTile().apply(make_context(), module)
+    xegpu_to_xetile(module)
     text = print_module(module)
     assert "wg_map_b = #xetile.wg_map<sg_layout = [2, 2], sg_data = [16, 16]>" in text
     assert "locality<2>" in text

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tilewright.diagnostics import UnsupportedError
-from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module
-from tilewright.passes.xegpu.check_legal import XeGPUCheckLegal
+from tilewright.passes.xegpu.check_legal import check_legal
+from tilewright.passes.xegpu.ownership import xe_machine
 
 T = "!xegpu.tensor_desc"
 
@@ -18,7 +18,7 @@ def program(args: str, body: str) -> str:
 
 def check(args: str, body: str, target: str = "pvc", grf: int = 128) -> None:
     module = parse_module(program(args, body), "legal.mlir")
-    XeGPUCheckLegal(target, grf).apply(make_context(), module)
+    check_legal(module, xe_machine(target), grf)
 
 
 def load(
@@ -216,7 +216,7 @@ def test_all_breaches_are_told():
     second = store("16x16", "f32")[1].replace("%t", "%u").replace("%v", "%w")
     text = program(f"{args}, %u: {T}<16x16xf32>, %w: vector<16x16xf32>", body + "\n" + second)
     with pytest.raises(UnsupportedError) as caught:
-        XeGPUCheckLegal("pvc").apply(make_context(), parse_module(text, "two.mlir"))
+        check_legal(parse_module(text, "two.mlir"), xe_machine("pvc"))
     assert "height 64" in caught.value.message
     assert "height 16" in caught.value.notes[0].message
 

@@ -11,9 +11,8 @@ from tests.draws import fresh_rng
 from tests.lowering.programs import lowered, ops
 from tilewright import reference
 from tilewright.diagnostics import UnsupportedError
-from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module, print_module
-from tilewright.passes.xegpu.modernize import XeGPUModernize
+from tilewright.passes.xegpu.modernize import modernize
 from tilewright.passes.xegpu.pipeline import SUBGROUP, WORKGROUP
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("xegpu_*.mlir"))
@@ -75,7 +74,7 @@ def test_descriptors_carried_by_loops_become_offsets(count: int, taken: bool):
         out = np.full((64, 64), np.nan, np.float32)
         reference.run(module, (1, 1, 1), [matrix.copy(), out, count, taken])
         results.append(out)
-        XeGPUModernize().apply(make_context(), module)
+        modernize(module)
         text = print_module(module)
         assert "update_nd_offset" not in text
         module = parse_module(text, "modern.mlir")
@@ -85,7 +84,7 @@ def test_descriptors_carried_by_loops_become_offsets(count: int, taken: bool):
 
 def test_coordinates_that_a_loop_leaves_alone_are_not_carried():
     module = parse_module(LOOPS, "loops.mlir")
-    XeGPUModernize().apply(make_context(), module)
+    modernize(module)
     inner = next(line for line in print_module(module).splitlines() if "%j = " in line)
     assert inner.count("=") == 4  # results, the counter, the sum, and the column
 
@@ -98,7 +97,7 @@ def test_values_stay_and_old_text_goes(path: Path):
     print("seed", seed)
     module = parse_module(path.read_text(), path.name)
     expected = run(module, seed)
-    XeGPUModernize().apply(make_context(), module)
+    modernize(module)
     text = print_module(module)
     for word in OLD:
         assert word not in text
@@ -108,7 +107,7 @@ def test_values_stay_and_old_text_goes(path: Path):
 def test_the_older_generation_of_every_op():
     path = Path(__file__).parents[2] / "dialects/xegpu/programs/before.mlir"
     module = parse_module(path.read_text(), path.name)
-    XeGPUModernize().apply(make_context(), module)
+    modernize(module)
     text = print_module(module)
     for word in OLD:
         assert word not in text
@@ -131,7 +130,7 @@ func.func @f(%a: memref<64x64xf32>, %b: memref<64x64xf32>, %p: i1) {
 """
     module = parse_module(text, "meet.mlir")
     with pytest.raises(UnsupportedError, match="two different bases") as caught:
-        XeGPUModernize().apply(make_context(), module)
+        modernize(module)
     assert caught.value.location is not None and caught.value.location.line == 5
 
 

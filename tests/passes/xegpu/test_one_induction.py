@@ -9,10 +9,9 @@ import pytest
 from xdsl.dialects import scf
 
 from tilewright import reference
-from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module, print_module, verify_module
 from tilewright.passes.cleanup import cleanup
-from tilewright.passes.xegpu.one_induction import XeGPUOneInduction
+from tilewright.passes.xegpu.pipeline import ONE_INDUCTION, PIPELINE
 
 HEAD = """gpu.module @m {
   gpu.func @k(%a: memref<64x64xf32>, %out: memref<64x64xf32>, %n: index) kernel
@@ -80,7 +79,7 @@ def test_marching(case: str) -> None:
     text, carried = CASES[case]
     module = parse_module(text, "march.mlir")
     trimmed = module.clone()
-    XeGPUOneInduction().apply(make_context(), trimmed)
+    PIPELINE.alone(ONE_INDUCTION, trimmed)
     for op in trimmed.walk():
         if op.name == "gpu.func":
             cleanup(op)  # pyright: ignore

@@ -14,10 +14,8 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tests.draws import fresh_rng
 from tests.lowering.programs import lowered, ops
-from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module
-from tilewright.passes.xegpu.pipeline import WORKGROUP
-from tilewright.passes.xegpu.place_barriers import XeGPUPlaceBarriers
+from tilewright.passes.xegpu.pipeline import PIPELINE, PLACE_BARRIERS, WORKGROUP
 
 TEXT = """
 #c = #xegpu.layout<sg_layout = [4, 2], sg_data = [16, 32]>
@@ -267,7 +265,7 @@ def test_time_grows_linearly(around: str):
         module = parse_module(TEXT.format(body=around.format(ops), facts="{noalias}"), "many.mlir")
         profile = cProfile.Profile()
         profile.enable()
-        XeGPUPlaceBarriers().apply(make_context(), module)
+        PIPELINE.alone(PLACE_BARRIERS, module)
         profile.disable()
         assert not ops or "gpu.barrier" not in str(module)
         return pstats.Stats(profile).total_calls  # pyright: ignore

@@ -13,10 +13,8 @@ from tests.draws import fresh_rng
 from tests.lowering.programs import lowered, ops, wrong
 from tilewright import reference
 from tilewright.diagnostics import CompileError
-from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module, print_module, verify_module
-from tilewright.passes.xegpu.pipeline import WORKGROUP, lower
-from tilewright.passes.xegpu.propagate_layout import XeGPUPropagateLayout
+from tilewright.passes.xegpu.pipeline import PIPELINE, WORKGROUP, lower, propagate_layout
 
 HEAD = """
 #c = #xegpu.layout<sg_layout = [4, 2], sg_data = [16, 32]>
@@ -48,7 +46,7 @@ def program(body: str, a: str = "", b: str = "", o: str = "") -> ModuleOp:
 
 
 def propagated(module: ModuleOp, kind: str = "subgroup") -> str:
-    XeGPUPropagateLayout(kind).apply(make_context(), module)
+    PIPELINE.alone(propagate_layout(kind), module)
     verify_module(module)
     return print_module(module)
 
@@ -214,7 +212,7 @@ def test_instruction_and_lane_kinds_fill_only_what_is_missing():
     module = program(
         ADD, o="#xegpu.layout<sg_layout = [4, 2], sg_data = [16, 32], inst_data = [4, 16]>"
     )
-    lower(module, make_context(), entries=WORKGROUP)
+    lower(module, WORKGROUP)
     text = propagated(module, "inst")
     (line,) = [x for x in text.splitlines() if "store_nd" in x]
     assert "inst_data = [4, 16]" in line and "lane_layout = [1, 16]" in line
@@ -231,7 +229,7 @@ def test_time_grows_linearly():
         module = program(body, o="#c")
         profile = cProfile.Profile()
         profile.enable()
-        lower(module, make_context(), entries=WORKGROUP)
+        lower(module, WORKGROUP)
         profile.disable()
         return pstats.Stats(profile).total_calls  # pyright: ignore
 
@@ -339,7 +337,7 @@ def test_lanes_of_another_machine_take_their_order_along():
       %x = xegpu.load_nd %0[0, 0] : !xegpu.tensor_desc<16x16xf32, {layout}> -> vector<16x16xf32>
       xegpu.store_nd %x, %0[0, 0] : vector<16x16xf32>, !xegpu.tensor_desc<16x16xf32, {layout}>
       gpu.return }} }}""")
-    XeGPUPropagateLayout("inst", "dg2").apply(make_context(), module)
+    PIPELINE.alone(propagate_layout("inst"), module, "dg2")
     verify_module(module)
     assert "its own deal is taken" in print_module(module)
 

@@ -14,14 +14,14 @@ from tests.lowering.programs import run, wrong
 from tests.passes.xegpu.subgroup_gemm import Gemm
 from tests.passes.xegpu.test_blocking import check, lower
 from tilewright import layout as ly
-from tilewright.dialects import make_context, xegpu
+from tilewright.dialects import xegpu
 from tilewright.dialects.text import parse_module, verify_module
 from tilewright.layout.blocks import lane_map
 from tilewright.passes.xegpu import row_access
 from tilewright.passes.xegpu.blocks import ROW
 from tilewright.passes.xegpu.ownership import xe_machine
+from tilewright.passes.xegpu.pipeline import PIPELINE, distribute_to_lanes
 from tilewright.passes.xegpu.row_access import Question
-from tilewright.passes.xegpu.subgroup_distribute import XeGPUSubgroupDistribute
 
 
 def sends(loop: Operation) -> Counter[str]:
@@ -137,6 +137,6 @@ def test_words_of_a_row_are_those_that_its_text_has(base: str, tile: str, data: 
     args = [fresh_rng().standard_normal([int(n) for n in base.split("x")]).astype(np.float16)]
     args.append(np.zeros_like(args[0]))
     expected = run(module, (1, 1, 1), args)
-    XeGPUSubgroupDistribute("dg2").apply(make_context(), module)
+    PIPELINE.alone(distribute_to_lanes(), module, "dg2")
     verify_module(module)
     assert wrong(expected, run(module, (1, 1, 1), args, check=True)) is None

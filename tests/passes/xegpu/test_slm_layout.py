@@ -13,10 +13,9 @@ from xdsl.dialects.builtin import NoneAttr
 
 from tests.targets.xe.conftest import build
 from tilewright import reference
-from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module, print_module, verify_module
 from tilewright.dialects.xegpu import CreateMemDescOp, LoadMatrixOp, StoreMatrixOp
-from tilewright.passes.xegpu.pipeline import SUBGROUP
+from tilewright.passes.xegpu.pipeline import PIPELINE, SUBGROUP
 
 T, M = "!xegpu.tensor_desc", "!xegpu.mem_desc"
 
@@ -59,7 +58,7 @@ def product(row: str = "%mine", desc: str = "", rows: int = 8) -> str:
 def lower(text: str, count: int | None = None) -> Any:
     module = parse_module(text, "slm.mlir")
     for entry in SUBGROUP[:count]:
-        entry.make("pvc").apply(make_context(), module)
+        PIPELINE.alone(entry, module, "pvc")
     verify_module(module)
     return parse_module(print_module(module), "slm.mlir")
 

@@ -13,12 +13,10 @@ from xdsl.dialects import gpu
 
 from tests.passes.xegpu.subgroup_programs import PROGRAMS, Array, text
 from tilewright import reference
-from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module, print_module, verify_module
 from tilewright.dialects.xegpu import LoadNdOp
 from tilewright.passes.xegpu.ownership import lanes_of, xe_machine
-from tilewright.passes.xegpu.pipeline import SUBGROUP
-from tilewright.passes.xegpu.subgroup_distribute import XeGPUSubgroupDistribute
+from tilewright.passes.xegpu.pipeline import PIPELINE, SUBGROUP, distribute_to_lanes
 from tilewright.tools.check import difference
 
 TYPES: dict[str, Any] = {
@@ -41,12 +39,11 @@ def stages(module: Any, chip: str) -> list[tuple[str, Any]]:
     """The module when its ops are instructions, and when it is a lane's."""
     found: list[tuple[str, Any]] = []
     for position, entry in enumerate(SUBGROUP):
-        each = entry.make(chip)
-        each.apply(make_context(), module)
+        PIPELINE.alone(entry, module, chip)
         last = position == len(SUBGROUP) - 1
-        if each.name == "xegpu-blocking" or last:
+        if entry.name == "xegpu-blocking" or last:
             verify_module(module)
-            found.append((each.name, module if last else module.clone()))
+            found.append((entry.name, module if last else module.clone()))
     return found
 
 
@@ -134,9 +131,9 @@ def test_reductions_over_lanes():
     assert count(lowered("rows reduced", "dg2"))["gpu.shuffle"] == 4 * 3
     module = parse_module(text(PROGRAMS["rows reduced"], 16), "program.mlir")
     for entry in SUBGROUP[:4]:
-        entry.make("pvc").apply(make_context(), module)
+        PIPELINE.alone(entry, module, "pvc")
     hardware = module.clone()
-    XeGPUSubgroupDistribute("pvc", "hardware").apply(make_context(), hardware)
+    PIPELINE.alone(distribute_to_lanes("hardware"), hardware, "pvc")
     assert count(hardware)["gpu.subgroup_reduce"] == 4 and not count(hardware)["gpu.shuffle"]
     rng = np.random.default_rng(secrets.randbelow(2**31))
     arrays = [data(a, rng) for a in PROGRAMS["rows reduced"].arrays]

@@ -11,9 +11,8 @@ import pytest
 from tests.draws import fresh_rng
 from tests.lowering.programs import ops, run, wrong
 from tilewright.diagnostics import TilewrightError
-from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module, print_module, verify_module
-from tilewright.passes.xegpu.wg_to_sg import XeGPUWgToSgDistribute
+from tilewright.passes.xegpu.pipeline import PIPELINE, WG_TO_SG
 
 
 def program(body: str, arguments: str = "%src: memref<64x64xf32>") -> str:
@@ -34,7 +33,7 @@ def anchor(value: str, layout: str, type: str) -> str:
 
 def distributed(text: str) -> Any:
     module = parse_module(text)
-    XeGPUWgToSgDistribute().apply(make_context(), module)
+    PIPELINE.alone(WG_TO_SG, module)
     verify_module(module)
     return module
 

@@ -12,7 +12,6 @@ from tests.draws import fresh_rng
 from tests.lowering.programs import lowered
 from tilewright import dtypes
 from tilewright.diagnostics import CompileError
-from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module, print_module
 from tilewright.passes.xegpu.pipeline import SUBGROUP, WORKGROUP, lower
 
@@ -153,7 +152,7 @@ LANES = "sg_layout = [8, 1], sg_data = [4, 32], inst_data = [4, 32], lane_layout
 def test_lanes_that_the_machine_lacks_are_left_out():
     layout = f"#xegpu.layout<{LANES.format(32, '1, 1')}>"
     module = module_of(TILE_ARGS, load("x", "a", "32x32", layout=layout) + store("x", layout=ROWS))
-    lower(module, make_context())
+    lower(module)
     assert "lane_layout = [1, 32] is for 32 lanes, xe-pvc has 16" in print_module(module)
 
 
@@ -161,7 +160,7 @@ def test_a_lane_has_elements_of_one_dimension():
     layout = f"#xegpu.layout<{LANES.format(8, '2, 2')}>"
     module = module_of(TILE_ARGS, load("x", "a", "32x32", layout=layout) + store("x", layout=ROWS))
     with pytest.raises(CompileError, match="takes elements along two dimensions"):
-        lower(module, make_context())
+        lower(module)
 
 
 def test_named_barriers_of_a_workgroup_are_its_subgroups():
@@ -174,14 +173,14 @@ xegpu.nbarrier_arrive %bar : !xegpu.nbarrier
 xegpu.nbarrier_wait %bar : !xegpu.nbarrier
 """
     module = module_of(TILE_ARGS, X + body + store("x"))
-    lower(module, make_context())
+    lower(module)
     assert print_module(module).count("xegpu.nbarrier_arrive") == 1
 
 
 def test_a_shape_between_two_owners_is_one_exchange():
     """Stored in one shape and loaded in the other: nobody holds the whole."""
     module = module_of(*PROGRAMS["shapes without a common dimension"])
-    lower(module, make_context(), entries=WORKGROUP)
+    lower(module, WORKGROUP)
     text = print_module(module)
     assert "!xegpu.mem_desc<32x32xf32>" in text and "!xegpu.mem_desc<8x128xf32>" in text
     assert "-> vector<32x32xf32>" not in text and "-> vector<8x128xf32>" not in text

@@ -7,12 +7,11 @@ import pytest
 from xdsl.dialects import gpu
 
 from tests.runtime.program.pieces import gemm, launch, operands
-from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module
 from tilewright.dialects.xetile import TileMmaOp
 from tilewright.passes import merge_slices
 from tilewright.passes.idle_barriers import remove_idle_barriers
-from tilewright.passes.xegpu.to_xetile import XeGPUToXeTile
+from tilewright.passes.xegpu.to_xetile import xegpu_to_xetile
 from tilewright.runtime.program import lifting
 
 GRID, BLOCK = (2, 2, 1), (64, 1, 1)
@@ -97,7 +96,7 @@ def test_barriers_stay_where_arrays_may_be_one(apart):
     module = parse_module(gemm(64, 64, 64, lane=False, barrier=True), "pieces.mlir")
     kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
     kernel.attributes["tilewright.args"] = lifting._facts_attribute((apart,) * 3)  # pyright: ignore
-    XeGPUToXeTile().apply(make_context(), module)
+    xegpu_to_xetile(module)
     assert remove_idle_barriers(kernel) is apart
     left = [op for op in kernel.walk() if isinstance(op, gpu.BarrierOp)]
     assert bool(left) is not apart

@@ -13,7 +13,7 @@ import tilewright as tw
 from tests.acceptance import kernels
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cpu.machine import machine
-from tilewright.targets.cpu.pipeline import ABLATIONS
+from tilewright.targets.cpu.pipeline import PIPELINE
 from tilewright.targets.cpu.target import TARGET
 
 TILES = {"BM": 64, "BN": 64, "BK": 32}
@@ -44,7 +44,7 @@ def test_rewrites_keep_their_products_and_copies(rng: np.random.Generator, kerne
     np.testing.assert_allclose(args[2], args[0] @ args[1], rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("name", ABLATIONS)
+@pytest.mark.parametrize("name", PIPELINE.switches)
 def test_without_an_optimisation_results_stay(rng: np.random.Generator, name: str) -> None:
     a, b, c = operands(rng, 130, 70, 100)
     kernels.gemm.options(disable=name)[3, 2](a, b, c, **TILES)

@@ -24,12 +24,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 import numpy as np
-from xdsl.context import Context
 from xdsl.dialects import arith, gpu, vector
 from xdsl.dialects.builtin import (
     AnyFloat,
@@ -39,31 +37,26 @@ from xdsl.dialects.builtin import (
     FloatTF32Type,
     IndexType,
     IntegerType,
-    ModuleOp,
     Signedness,
     UnrealizedConversionCastOp,
     VectorType,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.passes import ModulePass
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.upstream import vector as more
-from tilewright.passes.level import functions_at
 from tilewright.passes.xegpu.blocking_shapes import BlockedShapes
 from tilewright.passes.xegpu.fragments import Free, dense, element_of
 from tilewright.passes.xegpu.lane_layouts import lane_attribute
 from tilewright.passes.xegpu.lane_values import COMBINE
-from tilewright.passes.xegpu.modernize import modernize_older
 from tilewright.passes.xegpu.ownership import (
     OwnershipAnalysis,
     dpas_fragments,
     has_instruction,
     right_layout,
     shape_of,
-    xe_machine,
 )
 from tilewright.passes.xegpu.pieces import Shape, grid_of, starts, zeros
 from tilewright.passes.xegpu.plain_forms import plain_forms
@@ -74,24 +67,6 @@ from tilewright.uarch.xe import XeMachine
 
 MOST_STEPS = 8192
 """Outer products that one product becomes at most: each is 16 bytes of code or more, 128 KB in all."""
-
-
-@dataclass(frozen=True)
-class XeGPUBlocking(ModulePass):
-    """Every op becomes ops of the machine's size (see the module).
-
-    `target` is a machine's name, with or without `xe-`.
-    """
-
-    name = "xegpu-blocking"
-
-    target: str = "pvc"
-
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        modernize_older(ctx, op)
-        xe = xe_machine(self.target)
-        for kernel in functions_at(op, "subgroup"):
-            block(kernel, xe)
 
 
 def block(kernel: gpu.FuncOp, xe: XeMachine) -> None:
@@ -420,4 +395,4 @@ _HANDLERS: dict[type[Operation], Callable[[Any, Any], None]] = {
 _SCALAR = (_Block.create_nd_tdesc, _Block.prefetch_nd, _Block.older)
 """Handlers of ops that have no vector among operands and results."""
 
-__all__ = ["IndexType", "XeGPUBlocking", "block"]
+__all__ = ["IndexType", "block"]

@@ -15,36 +15,13 @@ does not tell (dynamic strides) is taken as right: a load_nd asks for block mess
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from xdsl.context import Context
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import ModuleOp, StringAttr
-from xdsl.passes import ModulePass
+from xdsl.dialects.builtin import StringAttr
 
 from tilewright.dialects import xegpu
-from tilewright.passes.level import functions_at
 from tilewright.passes.xegpu.blocks import SCATTERED, created, surface_fault
-from tilewright.passes.xegpu.ownership import xe_machine
 from tilewright.passes.xegpu.plain_forms import plain_forms
 from tilewright.uarch.xe import XeMachine
-
-
-@dataclass(frozen=True)
-class XeGPUBlockOpFallback(ModulePass):
-    """Finds the block ops that 2D block messages cannot do (see the module).
-
-    `target` is a machine's name, with or without `xe-`.
-    """
-
-    name = "xegpu-blockop-fallback"
-
-    target: str = "pvc"
-
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        xe = xe_machine(self.target)
-        for kernel in functions_at(op, "subgroup"):
-            mark(kernel, xe)
 
 
 def mark(kernel: gpu.FuncOp, xe: XeMachine) -> None:

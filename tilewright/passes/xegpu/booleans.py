@@ -12,21 +12,16 @@ tensor_desc or mem_desc of i1. A byte that is not 0 is true; stored are 0 and 1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from xdsl.context import Context
 from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import (
     DenseIntOrFPElementsAttr,
     IntegerAttr,
     MemRefType,
-    ModuleOp,
     VectorType,
     i1,
     i8,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects.xegpu.types import MemDescType, TensorDescType
@@ -35,18 +30,8 @@ _LOADS = ("xegpu.load_nd", "xegpu.load", "xegpu.load_matrix", "memref.load")
 _STORES = ("xegpu.store_nd", "xegpu.store", "xegpu.store_matrix", "memref.store")
 
 
-@dataclass(frozen=True)
-class XeGPUBytesOfBooleans(ModulePass):
-    """Arrays of i1 become arrays of bytes (see the module)."""
-
-    name = "xegpu-bytes-of-booleans"
-
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for kernel in [f for f in op.walk() if isinstance(f, gpu.FuncOp)]:
-            _rewrite(kernel)
-
-
-def _rewrite(kernel: gpu.FuncOp) -> None:
+def bytes_of_booleans(kernel: gpu.FuncOp) -> None:
+    """Arrays of i1 that one kernel reads and writes become arrays of bytes."""
     for op in list(kernel.walk()):
         memory = [v.type for v in (*op.operands, *op.results) if _in_memory(v.type) is not None]
         if op.name in _LOADS and memory and _is_boolean(op.results[0].type):

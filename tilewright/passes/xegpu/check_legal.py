@@ -17,10 +17,8 @@ shared memory, subgroups per workgroup (by registers per thread), and named barr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from math import prod
 
-from xdsl.context import Context
 from xdsl.dialects import memref
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
@@ -31,7 +29,6 @@ from xdsl.dialects.builtin import (
     VectorType,
 )
 from xdsl.ir import Operation, SSAValue
-from xdsl.passes import ModulePass
 
 from tilewright.diagnostics import Note, TilewrightError, UnsupportedError, location_of
 from tilewright.dialects import xegpu
@@ -48,7 +45,6 @@ from tilewright.passes.xegpu.sg_maps import (
     refuse,
     type_name,
 )
-from tilewright.uarch import machine
 from tilewright.uarch.base import MatrixInstruction
 from tilewright.uarch.xe import (
     CACHE_SOURCE,
@@ -59,40 +55,30 @@ from tilewright.uarch.xe import (
 )
 
 
-@dataclass(frozen=True)
-class XeGPUCheckLegal(ModulePass):
-    """See the module's docstring. `target` is a machine's name, with or without `xe-`."""
+def check_legal(module: ModuleOp, machine: XeMachine, grf: int = 128) -> None:
+    """Raises the first breach of a limit, with notes of others. A thread has `grf` registers: 128 or 256."""
+    found = list(faults(module, machine, grf))
+    if not found:
+        return
+    first, *others = found
+    for other in others[:20]:
+        first.with_note(Note(other.message, other.location))
+    raise first
 
-    name = "xegpu-check-legal"
 
-    target: str = "pvc"
-    grf: int = 128
-
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        faults = list(self.faults(op))
-        if not faults:
-            return
-        first, *others = faults
-        for other in others[:20]:
-            first.with_note(Note(other.message, other.location))
-        raise first
-
-    def faults(self, op: ModuleOp) -> Iterator[TilewrightError]:
-        """Every breach of a limit, in the order of the text."""
-        xe = machine(self.target if self.target.startswith("xe-") else f"xe-{self.target}")
-        if not isinstance(xe, XeMachine):
-            raise UnsupportedError(f"{xe.name} is no Xe machine")
-        if self.grf not in (128, 256):
-            raise UnsupportedError(f"a thread has 128 or 256 registers, not {self.grf}")
-        for inner in op.walk():
-            checks = _CHECKS.get(type(inner), ())
-            for check in checks:
-                try:
-                    check(xe, inner)
-                except TilewrightError as error:
-                    yield error.at(location_of(inner))
-            if inner.name in ("gpu.func", "func.func"):
-                yield from _kernel_faults(xe, inner, self.grf)
+def faults(module: ModuleOp, xe: XeMachine, grf: int) -> Iterator[TilewrightError]:
+    """Every breach of a limit, in the order of the text."""
+    if grf not in (128, 256):
+        raise UnsupportedError(f"a thread has 128 or 256 registers, not {grf}")
+    for inner in module.walk():
+        checks = _CHECKS.get(type(inner), ())
+        for check in checks:
+            try:
+                check(xe, inner)
+            except TilewrightError as error:
+                yield error.at(location_of(inner))
+        if inner.name in ("gpu.func", "func.func"):
+            yield from _kernel_faults(xe, inner, grf)
 
 
 def _instruction_shape(

@@ -25,10 +25,9 @@ the machine's shared memory, with the numbers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
-from xdsl.context import Context
 from xdsl.dialects import arith, gpu, memref
 from xdsl.dialects.builtin import (
     AnyFloat,
@@ -37,13 +36,11 @@ from xdsl.dialects.builtin import (
     IntegerAttr,
     IntegerType,
     MemRefType,
-    ModuleOp,
     VectorType,
     i8,
     i64,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from tilewright import layout as ly
@@ -64,24 +61,9 @@ from tilewright.passes.xegpu.cooperative import cooperative
 from tilewright.passes.xegpu.emit import Before, neutral, with_shape
 from tilewright.passes.xegpu.layout_defaults import bytes_of
 from tilewright.passes.xegpu.layout_relations import inserted_dim
-from tilewright.passes.xegpu.ownership import xe_machine
-from tilewright.passes.xegpu.wg_to_sg import workgroup_kernels
 from tilewright.uarch.xe import XeMachine
 
 Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class XeGPUExchangeThroughSlm(ModulePass):
-    """See the module's docstring."""
-
-    name = "xegpu-exchange-through-slm"
-
-    target: str = "pvc"
-
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for kernel in workgroup_kernels(op):
-            exchange_through_slm(kernel, xe_machine(self.target))
 
 
 def exchange_through_slm(kernel: gpu.FuncOp, machine: XeMachine) -> None:

@@ -25,10 +25,8 @@ load_matrix does not pad. Guarantees: today's XeGPU text, the same values:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
-from xdsl.context import Context
 from xdsl.dialects import arith, memref, vector
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
@@ -40,7 +38,6 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.ir.affine import AffineExpr, AffineMap
-from xdsl.passes import ModulePass
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu, xetile
@@ -70,17 +67,12 @@ from tilewright.passes.xegpu.from_xetile_values import convert_value, layout_of,
 from tilewright.passes.xegpu.positions import Placed, PositionRewriter
 
 
-@dataclass(frozen=True)
-class XeTileToXeGPU(ModulePass):
-    """See the module's docstring."""
-
-    name = "xetile-to-xegpu"
-
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        strided_memrefs(op)
-        for inner in list(op.walk()):
-            convert_value(inner)
-        PositionRewriter(_Tiles()).run(op.body)
+def xetile_to_xegpu(module: ModuleOp) -> None:
+    """Rewrites a module in place."""
+    strided_memrefs(module)
+    for inner in list(module.walk()):
+        convert_value(inner)
+    PositionRewriter(_Tiles()).run(module.body)
 
 
 # --- Tiles ---------------------------------------------------------------------------------

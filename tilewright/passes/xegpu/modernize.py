@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import TypedDict
 
-from xdsl.context import Context
 from xdsl.dialects import gpu, vector
 from xdsl.dialects.builtin import (
     IntegerType,
@@ -33,7 +32,6 @@ from xdsl.dialects.builtin import (
     VectorType,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import UnsupportedError, error_at
@@ -55,24 +53,17 @@ from tilewright.passes.xegpu.positions import Placed, PositionRewriter, add
 from tilewright.passes.xegpu.vector_gathers import gathers_as_loads
 
 
-@dataclass(frozen=True)
-class XeGPUModernize(ModulePass):
-    """See the module's docstring."""
-
-    name = "xegpu-modernize"
-
-    collapse: bool = True
-    """Whether matrices that vector.gather reads may be seen as rows (memref.collapse_shape)."""
-
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        strided_memrefs(op)
-        for owner in list(op.walk()):
-            if isinstance(owner, xegpu.DpasOp):
-                _modernize_dpas(owner)
-        for kernel in [f for f in op.walk() if isinstance(f, gpu.FuncOp)]:
-            gathers_as_loads(kernel, self.collapse)
-        for region in op.regions:
-            PositionRewriter(Modernizer()).run(region)
+def modernize(module: ModuleOp, *, collapse: bool = True) -> None:
+    """Rewrites a module in place. `collapse`: matrices that vector.gather reads may be seen as rows
+    (memref.collapse_shape)."""
+    strided_memrefs(module)
+    for owner in list(module.walk()):
+        if isinstance(owner, xegpu.DpasOp):
+            _modernize_dpas(owner)
+    for kernel in [f for f in module.walk() if isinstance(f, gpu.FuncOp)]:
+        gathers_as_loads(kernel, collapse)
+    for region in module.regions:
+        PositionRewriter(Modernizer()).run(region)
 
 
 OLD = (
@@ -82,13 +73,13 @@ OLD = (
 )
 
 
-def modernize_older(ctx: Context, module: ModuleOp) -> None:
+def modernize_older(module: ModuleOp) -> None:
     """Text of the older generations that comes to a later pass alone is brought to today's form first."""
     if any(
         isinstance(op, OLD) or (isinstance(op, xegpu.CreateNdDescOp) and op.has_offsets)
         for op in module.walk()
     ):
-        XeGPUModernize().apply(ctx, module)
+        modernize(module)
 
 
 def _modernize_dpas(op: xegpu.DpasOp) -> None:

@@ -17,30 +17,19 @@ loop is used is carried as before.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from xdsl.context import Context
 from xdsl.dialects import arith, gpu, scf
-from xdsl.dialects.builtin import IndexType, IntegerAttr, ModuleOp
+from xdsl.dialects.builtin import IndexType, IntegerAttr
 from xdsl.ir import BlockArgument, Operation, SSAValue
-from xdsl.passes import ModulePass
 
 from tilewright.dialects.upstream.arith import constant
 
 Step = int | SSAValue
 
 
-@dataclass(frozen=True)
-class XeGPUOneInduction(ModulePass):
-    """What marches through a loop in step is carried once (see the module)."""
-
-    name = "xegpu-one-induction"
-
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for kernel in list(op.walk()):
-            if isinstance(kernel, gpu.FuncOp):
-                for loop in [x for x in kernel.walk() if isinstance(x, scf.ForOp)]:
-                    _trim(loop)
+def one_induction(kernel: gpu.FuncOp) -> None:
+    """Rewrites the loops of one kernel."""
+    for loop in [x for x in kernel.walk() if isinstance(x, scf.ForOp)]:
+        _trim(loop)
 
 
 def _trim(loop: scf.ForOp) -> None:

@@ -6,129 +6,240 @@ is what `--emit` calls the program behind its last pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Any
 
-from xdsl.context import Context
-from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.passes import ModulePass
 
-from tilewright.passes.cleanup import cleanup
-from tilewright.passes.late_broadcasts import LateBroadcasts
-from tilewright.passes.outer_loops_to_grid import OuterLoopsToGrid
-from tilewright.passes.views import FoldViews
-from tilewright.passes.xegpu.blocking import XeGPUBlocking
-from tilewright.passes.xegpu.blockop_fallback import XeGPUBlockOpFallback
-from tilewright.passes.xegpu.booleans import XeGPUBytesOfBooleans
-from tilewright.passes.xegpu.exchange_slm import XeGPUExchangeThroughSlm
-from tilewright.passes.xegpu.from_xetile import XeTileToXeGPU
-from tilewright.passes.xegpu.modernize import XeGPUModernize
-from tilewright.passes.xegpu.one_induction import XeGPUOneInduction
-from tilewright.passes.xegpu.place_barriers import XeGPUPlaceBarriers
-from tilewright.passes.xegpu.propagate_layout import XeGPUPropagateLayout
-from tilewright.passes.xegpu.slm_layout import XeGPUSlmLayout
-from tilewright.passes.xegpu.subgroup_distribute import XeGPUSubgroupDistribute
-from tilewright.passes.xegpu.wg_to_sg import XeGPUWgToSgDistribute
+from tilewright.diagnostics import UnsupportedError
+from tilewright.passes.late_broadcasts import delay_broadcasts
+from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
+from tilewright.passes.pipeline import CLEANUP, Observer, Pass, Pipeline, Unit, ignore
+from tilewright.passes.views import FOLD_VIEWS
+from tilewright.passes.xegpu.blocking import block
+from tilewright.passes.xegpu.blockop_fallback import mark
+from tilewright.passes.xegpu.booleans import bytes_of_booleans
+from tilewright.passes.xegpu.check_legal import check_legal
+from tilewright.passes.xegpu.complete import complete
+from tilewright.passes.xegpu.exchange_slm import exchange_through_slm
+from tilewright.passes.xegpu.from_xetile import xetile_to_xegpu
+from tilewright.passes.xegpu.modernize import modernize, modernize_older
+from tilewright.passes.xegpu.one_induction import one_induction
+from tilewright.passes.xegpu.ownership import xe_machine
+from tilewright.passes.xegpu.place_barriers import place_barriers
+from tilewright.passes.xegpu.propagate_layout import KINDS, check_kind
+from tilewright.passes.xegpu.propagate_layout import propagate_layout as give_layouts
+from tilewright.passes.xegpu.slm_layout import lay_out
+from tilewright.passes.xegpu.subgroup_distribute import subgroup_distribute
+from tilewright.passes.xegpu.wg_to_sg import distribute
+from tilewright.uarch.xe import XeMachine
 
-Observer = Callable[[str, ModuleOp], None]
+XeUnit = Unit[XeMachine]
+W, S = ("workgroup",), ("subgroup",)
+BOTH = (*W, *S)
+
+OUTER_LOOPS_TO_GRID = Pass[Unit[Any]](
+    "outer-loops-to-grid",
+    "independent outer loops become the grid",
+    lambda u: outer_loops_to_grid(u.module),
+    requires=W,
+    whole=True,
+)
+XETILE_TO_XEGPU = Pass[Unit[Any]](
+    "xetile-to-xegpu",
+    "XeTile becomes XeGPU, op by op",
+    lambda u: xetile_to_xegpu(u.module),
+    requires=BOTH,
+    whole=True,
+)
+ONE_INDUCTION = Pass[Unit[Any]](
+    "xegpu-one-induction",
+    "what marches in step is carried once",
+    lambda u: one_induction(u.kernel),
+    requires=BOTH,
+    optional=True,
+)
+LATE_BROADCASTS = Pass[Unit[Any]](
+    "late-broadcasts",
+    "masks are rows and columns while they can be",
+    lambda u: delay_broadcasts(u.kernel),
+    optional=True,
+)
+BYTES_OF_BOOLEANS = Pass[Unit[Any]](
+    "xegpu-bytes-of-booleans",
+    "arrays of truth values hold bytes",
+    lambda u: bytes_of_booleans(u.kernel),
+    requires=BOTH,
+)
+EXCHANGE = Pass[XeUnit](
+    "xegpu-exchange-through-slm",
+    "what crosses subgroups goes through shared memory",
+    lambda u: exchange_through_slm(u.kernel, u.machine),
+    requires=W,
+    machine=True,
+)
+PLACE_BARRIERS = Pass[Unit[Any]](
+    "xegpu-place-barriers",
+    "program order of memory, by barriers",
+    lambda u: place_barriers(u.kernel),
+    requires=W,
+)
+BLOCKOP_FALLBACK = Pass[XeUnit](
+    "xegpu-blockop-fallback",
+    "block ops that no 2D block message reaches are found",
+    lambda u: mark(u.kernel, u.machine),
+    requires=S,
+    machine=True,
+)
+SLM_LAYOUT = Pass[XeUnit](
+    "xegpu-slm-layout",
+    "shared matrices lie so that a lane's registers lie side by side",
+    lambda u: lay_out(u.kernel, u.machine),
+    requires=S,
+    optional=True,
+    machine=True,
+)
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One pass: what it is for, and the stage whose text stands behind it."""
-
-    make: Callable[[str], ModulePass]
-    """The pass for a machine (`pvc`, `bmg`, `dg2`)."""
-    story: str
-    stage: str
-
-
-@dataclass(frozen=True)
-class Cleanup(ModulePass):
-    """Dead code, common subexpressions, loop-invariant scalars (tilewright.passes.cleanup)."""
-
-    name = "cleanup"
-
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for kernel in [f for f in op.walk() if isinstance(f, gpu.FuncOp)]:
-            if len(kernel.body.blocks) == 1:
-                cleanup(kernel)
+def to_today(collapse: bool = True) -> Pass[Unit[Any]]:
+    """Older text in today's form; `collapse`: matrices that vector.gather reads may be seen as rows."""
+    return Pass(
+        "xegpu-modernize",
+        "older text in today's form: offsets on memory ops",
+        lambda u: modernize(u.module, collapse=collapse),
+        requires=BOTH,
+        whole=True,
+        make=to_today,
+    )
 
 
-WORKGROUP: Sequence[Entry] = (
-    Entry(lambda _: OuterLoopsToGrid(), "independent outer loops become the grid", "xetile"),
-    Entry(lambda _: FoldViews(), "tiles of parts of arrays become tiles of the arrays", "xetile"),
-    Entry(lambda _: XeTileToXeGPU(), "XeTile becomes XeGPU, op by op", "xegpu"),
-    Entry(lambda _: XeGPUModernize(), "older text in today's form: offsets on memory ops", "xegpu"),
-    Entry(lambda _: XeGPUBytesOfBooleans(), "arrays of truth values hold bytes", "xegpu"),
-    Entry(lambda _: XeGPUOneInduction(), "what marches in step is carried once", "xegpu"),
-    Entry(lambda _: LateBroadcasts(), "masks are rows and columns while they can be", "xegpu"),
-    Entry(lambda _: Cleanup(), "what nobody uses is not dealt out", "xegpu"),
-    Entry(
-        lambda chip: XeGPUPropagateLayout("subgroup", chip),
-        "every value learns which subgroup owns what",
-        "xegpu",
-    ),
-    Entry(
-        lambda chip: XeGPUExchangeThroughSlm(chip),
-        "what crosses subgroups goes through shared memory",
-        "xegpu",
-    ),
-    Entry(lambda _: XeGPUPlaceBarriers(), "program order of memory, by barriers", "xegpu"),
-    Entry(
-        lambda chip: XeGPUWgToSgDistribute(chip),
-        "one subgroup's program, values in pieces",
-        "xegpu-sg",
-    ),
-    Entry(lambda _: Cleanup(), "index arithmetic said once, in front of the loops", "xegpu-sg"),
+def propagate_layout(kind: str = "subgroup") -> Pass[XeUnit]:
+    """Layouts of a `kind`: subgroup, inst or lane."""
+    check_kind(kind)
+    return Pass(
+        "xegpu-propagate-layout",
+        KINDS[kind],
+        lambda u: give_layouts(u.kernel, u.machine, kind),
+        requires=W if kind == "subgroup" else S,
+        machine=True,
+        make=propagate_layout,
+    )
+
+
+def _to_subgroups(unit: XeUnit) -> None:
+    modernize_older(unit.module)
+    complete(unit.kernel, unit.machine)
+    distribute(unit.kernel)
+
+
+WG_TO_SG = Pass[XeUnit](
+    "xegpu-wg-to-sg-distribute",
+    "one subgroup's program, values in pieces",
+    _to_subgroups,
+    requires=W,
+    machine=True,
+)
+
+
+def _block(unit: XeUnit) -> None:
+    modernize_older(unit.module)
+    block(unit.kernel, unit.machine)
+
+
+BLOCKING = Pass[XeUnit](
+    "xegpu-blocking",
+    "every op has the size of an instruction",
+    _block,
+    requires=S,
+    machine=True,
+)
+
+
+def distribute_to_lanes(reduction: str = "tree") -> Pass[XeUnit]:
+    """One lane's program; `reduction` across lanes: tree or hardware."""
+    if reduction not in ("tree", "hardware"):
+        raise UnsupportedError(f"reduction is tree or hardware, not {reduction}")
+
+    def apply(unit: XeUnit) -> None:
+        modernize_older(unit.module)
+        subgroup_distribute(unit.kernel, unit.machine, hardware=reduction == "hardware")
+
+    return Pass(
+        "xegpu-subgroup-distribute",
+        "one lane's program: fragments, shuffles",
+        apply,
+        requires=S,
+        machine=True,
+        make=distribute_to_lanes,
+    )
+
+
+def check_limits(grf: int = 128) -> Pass[XeUnit]:
+    """The machine's limits, with `grf` registers per thread: 128 or 256."""
+    return Pass(
+        "xegpu-check-legal",
+        "XeGPU ops are held against the limits of a machine",
+        lambda u: check_legal(u.module, u.machine, grf),
+        machine=True,
+        whole=True,
+        make=check_limits,
+    )
+
+
+WORKGROUP: Sequence[Pass[XeUnit]] = (
+    OUTER_LOOPS_TO_GRID.to("xetile"),
+    FOLD_VIEWS.to("xetile"),
+    XETILE_TO_XEGPU.to("xegpu"),
+    to_today().to("xegpu"),
+    BYTES_OF_BOOLEANS.to("xegpu"),
+    ONE_INDUCTION.to("xegpu"),
+    LATE_BROADCASTS.to("xegpu"),
+    CLEANUP.to("xegpu", "what nobody uses is not dealt out"),
+    propagate_layout("subgroup").to("xegpu"),
+    EXCHANGE.to("xegpu"),
+    PLACE_BARRIERS.to("xegpu"),
+    WG_TO_SG.to("xegpu-sg"),
+    CLEANUP.to("xegpu-sg", "index arithmetic said once, in front of the loops"),
 )
 """From a workgroup's program to that of a subgroup."""
 
-SUBGROUP: Sequence[Entry] = (
-    Entry(
-        lambda chip: XeGPUBlockOpFallback(chip),
-        "block ops that no 2D block message reaches are found",
-        "xegpu-sg",
-    ),
-    Entry(
-        lambda chip: XeGPUSlmLayout(chip),
-        "shared matrices lie so that a lane's registers lie side by side",
-        "xegpu-sg",
-    ),
-    Entry(
-        lambda chip: XeGPUPropagateLayout("inst", chip),
-        "every value learns the size of its instructions",
-        "xegpu-sg",
-    ),
-    Entry(
-        lambda chip: XeGPUBlocking(chip), "every op has the size of an instruction", "xegpu-inst"
-    ),
-    Entry(lambda _: Cleanup(), "descriptors and offsets said once", "xegpu-inst"),
-    Entry(
-        lambda chip: XeGPUPropagateLayout("lane", chip),
-        "every piece learns which lane owns what",
-        "xegpu-inst",
-    ),
-    Entry(
-        lambda chip: XeGPUSubgroupDistribute(chip),
-        "one lane's program: fragments, shuffles",
-        "xegpu-lane",
-    ),
-    Entry(lambda _: Cleanup(), "lane arithmetic said once, in front of the loops", "xegpu-lane"),
+SUBGROUP: Sequence[Pass[XeUnit]] = (
+    BLOCKOP_FALLBACK.to("xegpu-sg"),
+    SLM_LAYOUT.to("xegpu-sg"),
+    propagate_layout("inst").to("xegpu-sg"),
+    BLOCKING.to("xegpu-inst"),
+    CLEANUP.to("xegpu-inst", "descriptors and offsets said once"),
+    propagate_layout("lane").to("xegpu-inst"),
+    distribute_to_lanes().to("xegpu-lane"),
+    CLEANUP.to("xegpu-lane", "lane arithmetic said once, in front of the loops"),
 )
 """From a subgroup's program to that of a lane."""
+
+PIPELINE = Pipeline[XeUnit](
+    "xe",
+    (*WORKGROUP, *SUBGROUP),
+    lambda module, chip: Unit(module, xe_machine(chip)),
+    "pvc",
+    (check_limits(),),
+)
+
+
+def entries(level: str) -> Sequence[Pass[XeUnit]]:
+    """The passes that a program of a level still has before it."""
+    if level == "workgroup":
+        return (*WORKGROUP, *SUBGROUP)
+    if level == "subgroup":
+        return (*(e for e in WORKGROUP if level in e.requires), *SUBGROUP)
+    return ()
 
 
 def lower(
     module: ModuleOp,
-    context: Context,
+    passes: Sequence[Pass[XeUnit]] = (*WORKGROUP, *SUBGROUP),
     chip: str = "pvc",
-    observe: Observer = lambda name, module: None,
-    entries: Sequence[Entry] = (*WORKGROUP, *SUBGROUP),
+    observe: Observer = ignore,
 ) -> None:
-    """Runs the passes on a module, in place; `observe` is told of each."""
-    for entry in entries:
-        each = entry.make(chip)
-        each.apply(context, module)
+    """Does passes on every function of a module that they are for, in place; `observe` is told of each."""
+    for each in passes:
+        PIPELINE.alone(each, module, chip)
         observe(each.name, module)

@@ -21,13 +21,11 @@ the text are only redone: a program with and without them gives the same code.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from xdsl.context import Context
 from xdsl.dialects import arith, gpu, scf
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i8
+from xdsl.dialects.builtin import IntegerAttr, i8
 from xdsl.ir import Block, Operation
-from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import xegpu
@@ -36,18 +34,6 @@ from tilewright.passes.affine import Symbol
 from tilewright.passes.level import range_of, region_of_run, run_around
 from tilewright.passes.xegpu.pending import Order, Pending
 from tilewright.passes.xegpu.touches import Touch, Touches
-from tilewright.passes.xegpu.wg_to_sg import workgroup_kernels
-
-
-@dataclass(frozen=True)
-class XeGPUPlaceBarriers(ModulePass):
-    """See the module's docstring."""
-
-    name = "xegpu-place-barriers"
-
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for kernel in workgroup_kernels(op):
-            place_barriers(kernel)
 
 
 def place_barriers(kernel: gpu.FuncOp) -> None:

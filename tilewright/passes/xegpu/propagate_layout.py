@@ -18,40 +18,33 @@ any layout.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
-from xdsl.passes import ModulePass
+from xdsl.dialects import gpu
 
 from tilewright.diagnostics import UnsupportedError
-from tilewright.passes.level import functions_at
-from tilewright.passes.xegpu.ownership import xe_machine
 from tilewright.passes.xegpu.propagate_below import propagate_below
 from tilewright.passes.xegpu.propagate_subgroup import propagate_subgroup
-from tilewright.passes.xegpu.wg_to_sg import workgroup_kernels
+from tilewright.uarch.xe import XeMachine
+
+KINDS = {
+    "subgroup": "every value learns which subgroup owns what",
+    "inst": "every value learns the size of its instructions",
+    "lane": "every piece learns which lane owns what",
+}
+"""The layouts that values can be given, and the level at which that is done."""
 
 
-@dataclass(frozen=True)
-class XeGPUPropagateLayout(ModulePass):
-    """See the module's docstring."""
+def check_kind(kind: str) -> None:
+    """Raises UnsupportedError for any other kind of layout."""
+    if kind not in KINDS:
+        raise UnsupportedError(
+            f"xegpu-propagate-layout has no kind {kind}",
+            hint="the kinds are subgroup, inst and lane",
+        )
 
-    name = "xegpu-propagate-layout"
 
-    kind: str = "subgroup"
-    target: str = "pvc"
-
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        table = xe_machine(self.target)
-        match self.kind:
-            case "subgroup":
-                for kernel in workgroup_kernels(op):
-                    propagate_subgroup(kernel, table)
-            case "inst" | "lane":
-                for kernel in functions_at(op, "subgroup"):
-                    propagate_below(kernel, table, lanes_only=self.kind == "lane")
-            case _:
-                raise UnsupportedError(
-                    f"xegpu-propagate-layout has no kind {self.kind}",
-                    hint="the kinds are subgroup, inst and lane",
-                )
+def propagate_layout(kernel: gpu.FuncOp, machine: XeMachine, kind: str = "subgroup") -> None:
+    """Gives every value of a kernel its layout of a kind, one of `KINDS`."""
+    if kind == "subgroup":
+        propagate_subgroup(kernel, machine)
+    else:
+        propagate_below(kernel, machine, lanes_only=kind == "lane")

@@ -24,48 +24,26 @@ stay as they are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from xdsl.context import Context
 from xdsl.dialects import gpu, memref
-from xdsl.dialects.builtin import IntegerAttr, MemRefType, ModuleOp, NoneAttr
+from xdsl.dialects.builtin import IntegerAttr, MemRefType, NoneAttr
 from xdsl.ir import Operation
-from xdsl.passes import ModulePass
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu.types import MemDescType, element_bits
 from tilewright.passes.integers import is_multiple
-from tilewright.passes.level import functions_at
 from tilewright.passes.xegpu.ownership import (
     OwnershipAnalysis,
     is_vector,
     lanes_of,
     shape_of,
-    xe_machine,
 )
 from tilewright.uarch.xe import XeMachine
 
 ACCESS_BITS = 256
 """What one lane moves at once."""
-
-
-@dataclass(frozen=True)
-class XeGPUSlmLayout(ModulePass):
-    """Shared matrices lie so that a lane's registers lie side by side (see the module).
-
-    `target` is a machine's name, with or without `xe-`.
-    """
-
-    name = "xegpu-slm-layout"
-
-    target: str = "pvc"
-
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        xe = xe_machine(self.target)
-        for kernel in functions_at(op, "subgroup"):
-            lay_out(kernel, xe)
 
 
 def lay_out(kernel: gpu.FuncOp, xe: XeMachine) -> None:

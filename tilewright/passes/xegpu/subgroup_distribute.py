@@ -23,52 +23,25 @@ Stock ops without a lane form are refused by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from xdsl.context import Context
 from xdsl.dialects import arith, gpu, vector
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, VectorType, i64
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, VectorType, i64
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.passes import ModulePass
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.upstream import vector as more
 from tilewright.passes.kernel import LEVEL
-from tilewright.passes.level import functions_at
 from tilewright.passes.xegpu.fragments import Fragment, Held, element_of
 from tilewright.passes.xegpu.lane_matrix import LaneMatrix
 from tilewright.passes.xegpu.lane_rows import add_remarks
-from tilewright.passes.xegpu.modernize import modernize_older
 from tilewright.passes.xegpu.ownership import (
     OwnershipAnalysis,
     lanes_of,
-    xe_machine,
 )
 from tilewright.uarch.xe import XeMachine
-
-
-@dataclass(frozen=True)
-class XeGPUSubgroupDistribute(ModulePass):
-    """What a subgroup does becomes what a lane does (see the module).
-
-    `target` is a machine's name, with or without `xe-`.
-    """
-
-    name = "xegpu-subgroup-distribute"
-
-    target: str = "pvc"
-    reduction: str = "tree"
-
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        if self.reduction not in ("tree", "hardware"):
-            raise UnsupportedError(f"reduction is tree or hardware, not {self.reduction}")
-        modernize_older(ctx, op)
-        xe = xe_machine(self.target)
-        for kernel in functions_at(op, "subgroup"):
-            subgroup_distribute(kernel, xe, hardware=self.reduction == "hardware")
 
 
 def subgroup_distribute(kernel: gpu.FuncOp, xe: XeMachine, *, hardware: bool = False) -> None:
@@ -185,4 +158,4 @@ _HANDLERS: dict[type[Operation], Callable[[Any, Any], None]] = {
     gpu.BlockDimOp: _Distribute.block_dim,
 }
 
-__all__ = ["Fragment", "XeGPUSubgroupDistribute", "subgroup_distribute"]
+__all__ = ["Fragment", "subgroup_distribute"]

@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from xdsl.context import Context
 from xdsl.dialects import arith, memref, vector
 from xdsl.dialects.builtin import (
     IndexType,
@@ -40,7 +39,6 @@ from xdsl.dialects.builtin import (
     VectorType,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import UnsupportedError, error_at
@@ -52,7 +50,7 @@ from tilewright.dialects.xegpu.types import MemDescType
 from tilewright.dialects.xetile import TileAttr, TileType
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.xegpu.emit import Before, shape_of, with_shape
-from tilewright.passes.xegpu.modernize import XeGPUModernize
+from tilewright.passes.xegpu.modernize import modernize
 from tilewright.passes.xegpu.to_xetile_values import (
     convert_dpas,
     convert_dpas_mx,
@@ -66,24 +64,19 @@ MOST_TILES = 64
 """Tiles that one access of a descriptor of higher rank may become."""
 
 
-@dataclass(frozen=True)
-class XeGPUToXeTile(ModulePass):
-    """See the module's docstring."""
-
-    name = "xegpu-to-xetile"
-
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        XeGPUModernize(collapse=False).apply(ctx, op)
-        for inner in list(op.walk()):
-            _convert(inner)
-        for inner in reversed(list(op.walk())):
-            makes = (xegpu.CreateNdDescOp, xegpu.CreateMemDescOp)
-            if isinstance(inner, makes) and inner.results[0].first_use is None:
-                Rewriter.erase_op(inner)
-            for name in [n for n in inner.attributes if n.startswith("layout_")]:
-                wg_map = wg_map_of(ownership_in(inner.attributes.pop(name)))
-                if name == "layout_result_0" and wg_map is not None:
-                    inner.attributes["map"] = wg_map
+def xegpu_to_xetile(module: ModuleOp) -> None:
+    """Rewrites a module in place."""
+    modernize(module, collapse=False)
+    for inner in list(module.walk()):
+        _convert(inner)
+    for inner in reversed(list(module.walk())):
+        makes = (xegpu.CreateNdDescOp, xegpu.CreateMemDescOp)
+        if isinstance(inner, makes) and inner.results[0].first_use is None:
+            Rewriter.erase_op(inner)
+        for name in [n for n in inner.attributes if n.startswith("layout_")]:
+            wg_map = wg_map_of(ownership_in(inner.attributes.pop(name)))
+            if name == "layout_result_0" and wg_map is not None:
+                inner.attributes["map"] = wg_map
 
 
 def _convert(op: Operation) -> None:

@@ -23,19 +23,15 @@ than one round is dealt round-robin, a smaller one is shared by wrapping, an equ
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from xdsl.context import Context
 from xdsl.dialects import arith, func, gpu
 from xdsl.dialects.builtin import (
     IntegerAttr,
-    ModuleOp,
     StringAttr,
     VectorType,
     i64,
 )
 from xdsl.ir import Attribute, Block, Operation, SSAValue
-from xdsl.passes import ModulePass
 
 from tilewright import layout as ly
 from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
@@ -43,11 +39,9 @@ from tilewright.dialects.xegpu import RangeAttr, TensorDescType
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout import Distribution
 from tilewright.passes.kernel import LEVEL, SUBGROUPS
-from tilewright.passes.level import RANGE, functions_at, run_around
+from tilewright.passes.level import RANGE, run_around
 from tilewright.passes.new_body import NewBody
 from tilewright.passes.xegpu import layout_text as own
-from tilewright.passes.xegpu.modernize import modernize_older
-from tilewright.passes.xegpu.ownership import xe_machine
 from tilewright.passes.xegpu.regroup import regroup
 from tilewright.passes.xegpu.subgroup_ids import SubgroupIds
 
@@ -64,29 +58,6 @@ def handles(*names: str) -> Callable[[Handler], Handler]:
         return function
 
     return register
-
-
-@dataclass(frozen=True)
-class XeGPUWgToSgDistribute(ModulePass):
-    """See the module's docstring. `target` is the machine whose numbers fill in what the text leaves open."""
-
-    name = "xegpu-wg-to-sg-distribute"
-
-    target: str = "pvc"
-
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        from tilewright.passes.xegpu.complete import complete
-
-        machine = xe_machine(self.target)
-        modernize_older(ctx, op)
-        for function in workgroup_kernels(op):
-            complete(function, machine)
-            distribute(function)
-
-
-def workgroup_kernels(module: ModuleOp) -> list[gpu.FuncOp]:
-    """The kernels that are written for a whole workgroup."""
-    return functions_at(module, "workgroup")
 
 
 def distribute(kernel: gpu.FuncOp) -> None:

@@ -31,7 +31,6 @@ from tilewright.codegen import emit_module
 from tilewright.codegen.jit import LoadedObject, compile_object
 from tilewright.codegen.support import guarded_callbacks
 from tilewright.diagnostics import UnsupportedError
-from tilewright.dialects import make_context
 from tilewright.dtypes import from_mlir, from_name
 from tilewright.passes.affine_to_scf import affine_to_scf
 from tilewright.passes.host.checks import UNDEFINED, Check, host_checks
@@ -178,9 +177,9 @@ def run_program(
 def _outline_tile_programs(module: ModuleOp) -> None:
     """Functions of the host that work on tiles, as the RFCs write programs, become kernels and their launches."""
     if any(op.name == "xetile.init_tile" for op in module.walk()):
-        from tilewright.passes.outer_loops_to_grid import OuterLoopsToGrid
+        from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
 
-        OuterLoopsToGrid().apply(make_context(), module)
+        outer_loops_to_grid(module)
 
 
 def _leave(error: BaseException) -> Any:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import (
     AnyFloat,
@@ -15,15 +18,17 @@ from xdsl.ir import Attribute, OpResult
 from tilewright.codegen.registers import strided_form
 from tilewright.dialects.stage import ContractOp
 from tilewright.passes.contraction import Contraction
+from tilewright.passes.kernel import programs_of
 from tilewright.passes.packing import Packing, Panels, PanelsOf
+from tilewright.passes.pipeline import CLEANUP, Observer, Pass, Pipeline, Unit, ignore, run
 from tilewright.passes.strips import form_strips
-from tilewright.targets.base import CompileOptions, Observer, ignore
+from tilewright.targets.base import CompileOptions
 from tilewright.targets.cpu.lower import Lowered, lower_kernel
-from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.machine import Machine, machine
 from tilewright.targets.cpu.memory import element_of
 from tilewright.targets.cpu.micro import family_of
 from tilewright.targets.cpu.sizes import check_sizes
-from tilewright.targets.workgroup import begin
+from tilewright.targets.workgroup import BEGIN, begin
 
 
 def panels_for(m: Machine) -> PanelsOf:
@@ -73,13 +78,6 @@ def widen_operands(kernel: gpu.FuncOp, m: Machine) -> None:
                 last.operands[2 * i + side] = wide.result
 
 
-ABLATIONS = ("reciprocal", "contraction", "packing", "fusion", "sharing", "prefetch")
-"""Optimisations that `options.disable` can switch off; results stay right.
-
-contraction: loops of products become one range of k. packing: once per launch instead of once per workgroup.
-fusion: ops share one pass over rows. sharing: values that replace one another share a buffer."""
-
-
 def note_strides(kernel: gpu.FuncOp, remarks: list[str]) -> None:
     """Arrays in which no dimension is contiguous are read and written element by element."""
     for arg in kernel.body.block.args:
@@ -88,6 +86,85 @@ def note_strides(kernel: gpu.FuncOp, remarks: list[str]) -> None:
             if strides and 1 not in strides:
                 name = arg.name_hint or f"argument {arg.index}"
                 remarks.append(f"{name} has no unit stride: its tiles are gathered and scattered")
+
+
+@dataclass
+class CpuUnit(Unit[Machine]):
+    """A kernel on its way to x86 code."""
+
+    lowered: Lowered | None = None
+    """The last stage, and what a launch must know of it."""
+
+    def runs(self, name: str) -> bool:
+        _, _, feature = name.partition("cpu-")
+        return name == "cpu" or (bool(feature) and self.machine.has(feature))
+
+
+def _contract(unit: CpuUnit) -> None:
+    Contraction(unit.kernel, unit.remarks, loops=unit.on("contraction")).run()
+
+
+def _lower(unit: CpuUnit) -> None:
+    unit.lowered = lower_kernel(
+        unit.kernel,
+        unit.machine,
+        share=unit.on("sharing"),
+        prefetch=unit.on("prefetch"),
+        subgroups=programs_of(unit.kernel),
+    )
+    unit.module = unit.lowered.module
+
+
+W = ("workgroup",)
+
+PASSES: Sequence[Pass[CpuUnit]] = (
+    *BEGIN,
+    Pass(
+        "contraction",
+        "products, and loops that sum products, become `stage.contract`: one range of k each",
+        _contract,
+        requires=W,
+        choices={"contraction": "loops of products become one range of k"},
+    ),
+    CLEANUP,
+    Pass(
+        "packing",
+        "operands that every workgroup would pack again are packed once per launch",
+        lambda u: Packing(u.kernel, panels_for(u.machine), u.remarks).run(),
+        requires=W,
+        optional=True,
+        machine=True,
+    ),
+    Pass(
+        "widen-operands",
+        "operands that the kernel computes are computed in the type that the micro-kernel reads",
+        lambda u: widen_operands(u.kernel, u.machine),
+        requires=W,
+        machine=True,
+    ),
+    CLEANUP,
+    Pass(
+        "strips",
+        "everything else: ops that can run in one pass over rows become one `stage.strip`",
+        lambda u: form_strips(u.kernel, fuse=u.on("fusion")),
+        requires=W,
+        choices={"fusion": "ops share one pass over rows"},
+        stage="stage",
+    ),
+    Pass(
+        "cpu-to-mach",
+        "buffers, loops, micro-kernels",
+        _lower,
+        choices={
+            "sharing": "values that replace one another (a loop's next accumulator) share a buffer",
+            "prefetch": "what the next rows need is fetched ahead",
+        },
+        stage="mach",
+        machine=True,
+        whole=True,
+    ),
+)
+PIPELINE = Pipeline[CpuUnit]("cpu", PASSES, lambda module, m: CpuUnit(module, machine(m)), "native")
 
 
 def run_pipeline(
@@ -102,30 +179,11 @@ def run_pipeline(
 
     `stage` sees the module at every stage, `observe` after every pass, by its name.
     """
+    PIPELINE.check(options.disable, options.target)
     check_sizes(module)
-    owners = "a workgroup is one thread on the cpu"
-
-    def runs(name: str) -> bool:
-        _, _, feature = name.partition("cpu-")
-        return name == "cpu" or (bool(feature) and m.has(feature))
-
-    begun = begin(module, options, ABLATIONS, remarks, stage, observe, owners=owners, runs=runs)
-    kernel, run, off = begun.kernel, begun.run, options.disable
-    note_strides(kernel, remarks)
-    run("contraction", Contraction(kernel, remarks, loops="contraction" not in off).run)
-    begun.cleanup()
-    if "packing" not in off:
-        run("packing", Packing(kernel, panels_for(m), remarks).run)
-    run("widen-operands", lambda: widen_operands(kernel, m))
-    begun.cleanup()
-    run("strips", lambda: form_strips(kernel, fuse="fusion" not in off))
-    stage("stage", module)
-    lowered = lower_kernel(
-        kernel,
-        m,
-        share="sharing" not in off,
-        prefetch="prefetch" not in off,
-        subgroups=begun.subgroups,
-    )
-    stage("mach", lowered.module)
-    return lowered
+    unit = CpuUnit(module, m, options.disable, remarks)
+    begin(unit, options, stage, observe, owners="a workgroup is one thread on the cpu")
+    note_strides(unit.kernel, remarks)
+    run(PASSES[len(BEGIN) :], unit, observe, stage)
+    assert unit.lowered is not None
+    return unit.lowered

@@ -1,13 +1,20 @@
-"""From a kernel to the program of its subgroups: the one pass, and what its launch must know."""
+"""The passes of the emu target, from a kernel to the program of its subgroups, and what a launch must know of it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
 
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, ModuleOp, StringAttr
 from xdsl.ir import Operation
 
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.passes.kernel import BLOCK, LEVEL, SUBGROUPS
+from tilewright.passes.level import LANES, infer_level
+from tilewright.passes.pipeline import Observer, Pass, Pipeline, Unit, run
+from tilewright.passes.xegpu.pipeline import XETILE_TO_XEGPU
 from tilewright.targets.emu import (  # filling the table of handlers
     atomics,
     blocks,
@@ -22,8 +29,10 @@ from tilewright.targets.emu import (  # filling the table of handlers
     vectors,
 )
 from tilewright.targets.emu.lowering import Lowering
+from tilewright.targets.emu.prepare import prepare
 
-__all__ = ["Lowered", "lower_kernel"]
+__all__ = ["PASSES", "PIPELINE", "Lowered", "run_pipeline"]
+Threads = tuple[int, int, int]
 _ = (
     atomics,
     blocks,
@@ -49,17 +58,102 @@ class Lowered:
     shared: int
     private: int
     named: bool
+    subgroups: int
+    """Of a workgroup."""
+    block: Threads
+    """The threads of a launch."""
 
 
-def lower_kernel(
-    kernel: gpu.FuncOp, lanes: int, threads: int, block: tuple[int, int, int]
-) -> Lowered:
-    """`kernel`, launched with `block` threads, as the program of a subgroup of `lanes` lanes (1 at subgroup level).
+@dataclass
+class EmuUnit(Unit[None]):
+    """A kernel on its way to x86 code, lane by lane."""
 
-    `threads` of the launch are a subgroup.
-    """
+    lowered: Lowered | None = None
+    """The program of a subgroup, and what a launch must know of it."""
+
+
+def _lower(unit: EmuUnit) -> None:
+    kernel = unit.kernel
+    level = infer_level(kernel)
+    lanes = _number(kernel, "tilewright.lanes", LANES) if level == "lane" else 1
+    subgroups = _number(kernel, SUBGROUPS, 1)
+    block = _block(kernel, subgroups, lanes)
+    threads, rest = divmod(prod(block), subgroups)
+    if rest or (level == "lane" and threads != lanes):
+        raise error_at(
+            kernel,
+            f"{block[0]}x{block[1]}x{block[2]} threads are not {subgroups} subgroups of {lanes} lanes",
+            kind=UnsupportedError,
+        )
     low = Lowering(kernel, lanes, threads, block)
     module = low.run()
-    return Lowered(
-        module, low.sites, low.context.size, low.shared.bytes, low.private_bytes, low.uses_named
+    unit.lowered = Lowered(
+        module,
+        low.sites,
+        low.context.size,
+        low.shared.bytes,
+        low.private_bytes,
+        low.uses_named,
+        subgroups,
+        block,
     )
+    unit.module = module
+
+
+def _number(kernel: gpu.FuncOp, name: str, default: int) -> int:
+    found = kernel.attributes.get(name)
+    return found.value.data if isinstance(found, IntegerAttr) else default
+
+
+def _block(kernel: gpu.FuncOp, subgroups: int, lanes: int) -> Threads:
+    """The threads of a launch: what the kernel says, else all along x."""
+    found = kernel.attributes.get(BLOCK)
+    if isinstance(found, DenseArrayBase):
+        x, y, z = (int(n) for n in found.get_values())  # pyright: ignore[reportUnknownArgumentType]
+        return x, y, z
+    return subgroups * lanes, 1, 1
+
+
+LEVELS = ("subgroup", "lane")
+PASSES: Sequence[Pass[EmuUnit]] = (
+    replace(
+        XETILE_TO_XEGPU,
+        when=lambda u: any(op.name.startswith("xetile.") for op in u.module.walk()),
+    ),
+    Pass(
+        "emu-prepare",
+        "ops that lanes and vectors of lanes would do alike are brought to one form",
+        lambda u: prepare(u.kernel),
+        requires=LEVELS,
+        stage="xegpu",
+    ),
+    Pass(
+        "lanes-to-vectors",
+        "a lane's values become vectors over the lanes of its subgroup, a subgroup a fibre",
+        _lower,
+        stage="vectors",
+        whole=True,
+    ),
+)
+PIPELINE = Pipeline[EmuUnit]("emu", PASSES, lambda module, _: EmuUnit(module, None), "")
+
+
+def run_pipeline(
+    module: ModuleOp, stage: Observer, observe: Observer, off: frozenset[str]
+) -> Lowered:
+    """The program of one subgroup of a module's kernel, at subgroup level or lane level."""
+    PIPELINE.check(off, "emu")
+    unit = EmuUnit(module, None, off)
+    unit.only = kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
+    level = infer_level(kernel)
+    if level == "workgroup":
+        raise error_at(
+            kernel,
+            "the emulator runs kernels at subgroup and lane level, this one is a workgroup's",
+            hint="--target cpu compiles it",
+            kind=UnsupportedError,
+        )
+    kernel.attributes[LEVEL] = StringAttr(level)
+    run(PASSES, unit, observe, stage)
+    assert unit.lowered is not None
+    return unit.lowered

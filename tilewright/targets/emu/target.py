@@ -12,10 +12,8 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import (
     AnyFloat,
     BFloat16Type,
-    DenseArrayBase,
     Float16Type,
     Float64Type,
-    IntegerAttr,
     MemRefType,
     ModuleOp,
     StringAttr,
@@ -34,8 +32,6 @@ from tilewright.diagnostics import (
     error_at,
     location_of,
 )
-from tilewright.passes.kernel import BLOCK, LEVEL
-from tilewright.passes.level import LANES, infer_level
 from tilewright.runtime.arrays import ArrayArg
 from tilewright.targets.base import Argument, CompileOptions, Grid, Observer, ignore
 from tilewright.targets.emu.fibers import SYMBOLS, scheduler
@@ -141,7 +137,7 @@ class EmuTarget:
         self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore
     ) -> EmuExecutable:
         source = source_of(module)
-        kernel, subgroups, block, lowered = _lower(module, observe=observe)
+        kernel, lowered = _lower(module, observe=observe, off=options.disable)
         text = emit_module(lowered.module, native())
         try:
             data = compile_object(text, native())
@@ -150,8 +146,8 @@ class EmuTarget:
         types = list(kernel.function_type.inputs)
         meta = {
             "arguments": ["array" if isinstance(t, MemRefType) else _format(t) for t in types],
-            "subgroups": subgroups,
-            "block": list(block),
+            "subgroups": lowered.subgroups,
+            "block": list(lowered.block),
             "context": lowered.context,
             "shared": lowered.shared,
             "private": lowered.private,
@@ -174,51 +170,17 @@ class EmuTarget:
 
 
 def _lower(
-    module: ModuleOp, stage: Observer = ignore, observe: Observer = ignore
-) -> tuple[gpu.FuncOp, int, tuple[int, int, int], Lowered]:
-    """The kernel, its subgroups, the threads of a launch, and the program of one subgroup."""
+    module: ModuleOp,
+    stage: Observer = ignore,
+    observe: Observer = ignore,
+    off: frozenset[str] = frozenset(),
+) -> tuple[gpu.FuncOp, Lowered]:
+    """The kernel, and the program of one subgroup."""
     # Imported here: they bring the XeGPU dialect, for which other targets have no use.
-    from tilewright.targets.emu.pipeline import lower_kernel
-    from tilewright.targets.emu.prepare import prepare
+    from tilewright.targets.emu.pipeline import run_pipeline
 
     kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
-    level = infer_level(kernel)
-    if level == "workgroup":
-        raise error_at(
-            kernel,
-            "the emulator runs kernels at subgroup and lane level, this one is a workgroup's",
-            hint="--target cpu compiles it",
-            kind=UnsupportedError,
-        )
-    kernel.attributes[LEVEL] = StringAttr(level)
-    _as_xegpu(module)
-    kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
-    prepare(kernel)
-    observe("emu-prepare", module)
-    stage("xegpu", module)
-    lanes = _number(kernel, "tilewright.lanes", LANES) if level == "lane" else 1
-    subgroups = _number(kernel, "tilewright.subgroups", 1)
-    block = block_of(kernel, subgroups, lanes)
-    threads, rest = divmod(block[0] * block[1] * block[2], subgroups)
-    if rest or (level == "lane" and threads != lanes):
-        raise error_at(
-            kernel,
-            f"{block[0]}x{block[1]}x{block[2]} threads are not {subgroups} subgroups of {lanes} lanes",
-            kind=UnsupportedError,
-        )
-    lowered = lower_kernel(kernel, lanes, threads, block)
-    observe("lanes-to-vectors", lowered.module)
-    stage("vectors", lowered.module)
-    return kernel, subgroups, block, lowered
-
-
-def _as_xegpu(module: ModuleOp) -> None:
-    """A subgroup's XeTile becomes XeGPU."""
-    if any(op.name.startswith("xetile.") for op in module.walk()):
-        from tilewright.dialects import make_context
-        from tilewright.passes.xegpu.from_xetile import XeTileToXeGPU
-
-        XeTileToXeGPU().apply(make_context(), module)
+    return kernel, run_pipeline(module, stage, observe, off)
 
 
 def _place(op: Any) -> list[Any]:
@@ -229,20 +191,6 @@ def _place(op: Any) -> list[Any]:
     )
     message = op.properties.get("msg")
     return [op.name, place, message.data if isinstance(message, StringAttr) else ""]
-
-
-def _number(kernel: gpu.FuncOp, name: str, default: int) -> int:
-    found = kernel.attributes.get(name)
-    return found.value.data if isinstance(found, IntegerAttr) else default
-
-
-def block_of(kernel: gpu.FuncOp, subgroups: int, lanes: int) -> tuple[int, int, int]:
-    """The threads of a launch: what the kernel says, else all along x."""
-    found = kernel.attributes.get(BLOCK)
-    if isinstance(found, DenseArrayBase):
-        x, y, z = (int(n) for n in found.get_values())
-        return x, y, z
-    return subgroups * lanes, 1, 1
 
 
 TARGET = EmuTarget()

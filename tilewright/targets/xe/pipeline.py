@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import (
@@ -19,16 +20,17 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute
 
 from tilewright.diagnostics import UnsupportedError, error_at
-from tilewright.dialects import make_context
 from tilewright.passes.budget import Budget, OutOfTime
-from tilewright.passes.inline_calls import inline_calls
+from tilewright.passes.inline_calls import INLINE_CALLS
 from tilewright.passes.kernel import LEVEL, SUBGROUPS, kernel_of
 from tilewright.passes.level import infer_level
-from tilewright.passes.xegpu import pipeline as passes
+from tilewright.passes.pipeline import Observer, Pass, Pipeline, Unit, ignore
+from tilewright.passes.pipeline import run as run_passes
+from tilewright.passes.xegpu import pipeline as xegpu
 from tilewright.passes.xegpu.blocking_memory import APART, APART_REGISTERS
 from tilewright.passes.xegpu.blocks import ROW
 from tilewright.passes.xegpu.layout_defaults import ROW_REGISTERS, VALUE
-from tilewright.targets.base import Observer, ignore
+from tilewright.passes.xegpu.ownership import xe_machine
 from tilewright.targets.xe.advice import fitting_tile, holders, out_of_time
 from tilewright.targets.xe.assembled import cut_assembled
 from tilewright.targets.xe.fold import fold
@@ -62,69 +64,198 @@ GROWS = 2
 but parts that no instruction has the size of."""
 BUDGET = 20.0
 """Seconds of processor time that a compilation may take, with all its attempts."""
-LANE: Sequence[tuple[str, Callable[[gpu.FuncOp], bool]]] = (
-    ("xe-fold", fold),
-    ("xe-words", branches_give_words),
-    ("xe-cut-assembled", cut_assembled),
-    ("xe-own-sums", own_sums),
-)
-"""What always runs on a lane's program; each tells whether there was something."""
 
 
 class _NoSmaller(Exception):
     """An attempt whose subgroups would have more to do than those of the one before."""
 
 
-def _entries(level: str) -> Sequence[passes.Entry]:
-    """The passes that a program of a level still has before it."""
-    if level == "workgroup":
-        return (*passes.WORKGROUP, *passes.SUBGROUP)
-    if level == "subgroup":
-        same = ("xetile", "xegpu")
-        early = (
-            "fold-views",
-            "xetile-to-xegpu",
-            "xegpu-modernize",
-            "xegpu-bytes-of-booleans",
-            "xegpu-one-induction",
-        )
-        shared = [e for e in passes.WORKGROUP if e.stage in same and e.make("pvc").name in early]
-        return (*shared, *passes.SUBGROUP)
-    return ()
+@dataclass
+class XeUnit(Unit[XeMachine]):
+    """A kernel on its way to SPIR-V."""
+
+    natural: Pressure | None = None
+    """The registers that the lane's program takes in the order in which it is written."""
+    fit: bool | None = None
+    """Whether registers suffice for the lane's program as it is; None where that is not known."""
+    registers: int = 0
+    """Of a thread, with which the kernel is compiled."""
+    pressure: Pressure | None = None
+    lowered: Lowered | None = None
+    """The last stage, and what a launch must know of it."""
+
+    def runs(self, name: str) -> bool:
+        return name in ("xe", self.machine.name)
+
+    def fits(self) -> bool:
+        """Whether registers suffice for the lane's program as it is."""
+        if self.fit is None:
+            try:
+                choose_mode(self.kernel, self.machine)
+                self.fit = True
+            except UnsupportedError:
+                self.fit = False
+        return self.fit
 
 
-def _fits(kernel: gpu.FuncOp, machine: XeMachine) -> bool:
-    try:
-        choose_mode(kernel, machine)
-    except UnsupportedError:
-        return False
-    return True
+L = ("lane",)
 
 
-def _make_fit(kernel: gpu.FuncOp, machine: XeMachine) -> list[str]:
-    """Where registers do not suffice in the order of the program: another order, smaller loads, loads in every step.
+def _order(unit: XeUnit) -> None:
+    order_by_demand(unit.kernel, lanes_of(unit.kernel, unit.machine))
+    unit.fit = None
 
-    The names of the passes that ran. Addresses of scattered loads take many registers: they come in order, too.
-    """
-    scattered = sum(op.name in ("xegpu.load", "xegpu.load_matrix") for op in kernel.walk())
-    if scattered < MANY_ADDRESSES and _fits(kernel, machine):
-        return []
-    lanes, ran = lanes_of(kernel, machine), ["xe-order-by-demand"]
-    order_by_demand(kernel, lanes)
-    for registers in PARTS:
-        if _fits(kernel, machine):
-            break
-        if split_loads(kernel, machine, lanes, registers * machine.grf_bytes):
-            order_by_demand(kernel, lanes)
-            ran += ["xe-split-loads", "xe-order-by-demand"]
-    if not _fits(kernel, machine) and reload_in_loops(kernel):
-        order_by_demand(kernel, lanes)
-        ran += ["xe-reload", "xe-order-by-demand"]
-    return ran
+
+def _measure(unit: XeUnit) -> None:
+    unit.natural = pressure_of(unit.kernel, unit.machine)
+
+
+def _many_or_too_large(unit: XeUnit) -> bool:
+    # Addresses of scattered loads take many registers: they come in order, too.
+    scattered = sum(op.name in ("xegpu.load", "xegpu.load_matrix") for op in unit.kernel.walk())
+    return scattered >= MANY_ADDRESSES or not unit.fits()
+
+
+def too_large(unit: XeUnit) -> bool:
+    """Whether registers do not suffice yet."""
+    return not unit.fits()
+
+
+def split(registers: int = PARTS[0]) -> Pass[XeUnit]:
+    """Loads of so many registers at most."""
+
+    def apply(unit: XeUnit) -> None:
+        kernel, machine = unit.kernel, unit.machine
+        if split_loads(kernel, machine, lanes_of(kernel, machine), registers * machine.grf_bytes):
+            _order(unit)
+
+    return Pass(
+        "xe-split-loads",
+        f"where registers do not suffice: loads of {registers} registers at most, in order",
+        apply,
+        requires=L,
+        optional=True,
+        when=too_large,
+        machine=True,
+        make=split,
+    )
+
+
+def _reload(unit: XeUnit) -> None:
+    if reload_in_loops(unit.kernel):
+        _order(unit)
+
+
+def _choose(unit: XeUnit) -> None:
+    natural = unit.natural or pressure_of(unit.kernel, unit.machine)
+    before = natural.registers + natural.reserve
+    unit.registers, unit.pressure = choose_mode(unit.kernel, unit.machine, before)
+    why = risk(unit.pressure, unit.registers, before)
+    unit.remarks += [f"{RISK}: {why}"] if why else []
+
+
+def _lower(unit: XeUnit) -> None:
+    kernel, machine = unit.kernel, unit.machine
+    lowered = lower(kernel, machine)
+    unit.lowered, unit.module = lowered, lowered.module
+
+
+ORDER: Sequence[Pass[XeUnit]] = (
+    Pass("xe-fold", "what is known of values is folded", lambda u: fold(u.kernel), requires=L),
+    Pass(
+        "xe-words",
+        "branches give words of 32 bits",
+        lambda u: branches_give_words(u.kernel),
+        requires=L,
+    ),
+    Pass(
+        "xe-cut-assembled",
+        "vectors that are put together of parts and read in parts are not put together",
+        lambda u: cut_assembled(u.kernel),
+        requires=L,
+        optional=True,
+    ),
+    Pass(
+        "xe-own-sums",
+        "sums that a loop carries have registers of their own",
+        lambda u: own_sums(u.kernel),
+        requires=L,
+        optional=True,
+    ),
+    Pass("xe-pressure", "its registers are counted", _measure, requires=L, machine=True),
+    Pass(
+        "xe-order-by-demand",
+        "where registers do not suffice, or many addresses are held: an op comes where its result is wanted",
+        _order,
+        requires=L,
+        optional=True,
+        when=_many_or_too_large,
+        machine=True,
+    ),
+    *(split(registers) for registers in PARTS),
+    Pass(
+        "xe-reload",
+        "where registers still do not suffice: what a loop holds is loaded in every step",
+        _reload,
+        requires=L,
+        optional=True,
+        when=too_large,
+        machine=True,
+    ),
+)
+LANE: Sequence[Pass[XeUnit]] = (
+    *(each.to("xegpu-lane") for each in ORDER),
+    Pass(
+        "xe-registers",
+        "128 or 256 registers per thread are chosen; a program that needs more is refused",
+        _choose,
+        requires=L,
+        machine=True,
+    ),
+    Pass(
+        "xe-run-once",
+        "a loop that might not run at all runs at least once",
+        lambda u: run_once(u.kernel),
+        requires=L,
+        optional=True,
+    ),
+    Pass(
+        "xe-whole-stores",
+        "masked stores that follow each other ask once whether all masks are set",
+        lambda u: whole_stores(u.kernel),
+        requires=L,
+        optional=True,
+    ),
+    Pass(
+        "xe-lane-to-mach",
+        "addresses, and calls of the machine's messages and products (`@xe_*`)",
+        _lower,
+        stage="mach",
+        machine=True,
+        whole=True,
+    ),
+    Pass(
+        "xe-wraps",
+        "whether a sum has wrapped is asked of a summand: an offline compiler knows no other form",
+        lambda u: hide_wraps(u.module),
+        optional=True,
+        stage="mach",
+        whole=True,
+    ),
+)
+"""From a lane's program to that of the emitter."""
+PASSES: Sequence[Pass[XeUnit]] = (INLINE_CALLS, *xegpu.WORKGROUP, *xegpu.SUBGROUP, *LANE)
+PIPELINE = Pipeline[XeUnit](
+    "xe", PASSES, lambda module, chip: XeUnit(module, xe_machine(chip)), "pvc", xegpu.PIPELINE.more
+)
 
 
 def run(
-    module: ModuleOp, machine: XeMachine, stage: Observer = ignore, observe: Observer = ignore
+    module: ModuleOp,
+    machine: XeMachine,
+    stage: Observer = ignore,
+    observe: Observer = ignore,
+    off: frozenset[str] = frozenset(),
 ) -> tuple[Lowered, int, Pressure]:
     """The lowered kernel, the registers per thread that it is compiled with, and its pressure.
 
@@ -132,6 +263,7 @@ def run(
     kernel that leaves the number of subgroups open gets more of them, then blocks that no 2D message moves come in
     smaller parts. UnsupportedError where all that takes more than BUDGET seconds.
     """
+    PIPELINE.check(off, machine.name)
     kernel = kernel_of(module)
     _refuse_parts_of_bytes(kernel)
     _refuse_prints(kernel)
@@ -141,7 +273,7 @@ def run(
     with Budget(BUDGET) as budget:
         while True:
             try:
-                return _lowered(module, machine, stage, observe, budget, sizes)
+                return _lowered(XeUnit(module, machine, off), stage, observe, budget, sizes)
             except OutOfTime:
                 if first is None:
                     raise out_of_time(budget, kernel_of(module), kernel_of(given)) from None
@@ -243,71 +375,29 @@ def _says_who_owns(kernel: gpu.FuncOp) -> bool:
 
 
 def _lowered(
-    module: ModuleOp,
-    machine: XeMachine,
-    stage: Observer,
-    observe: Observer,
-    budget: Budget,
-    sizes: list[int],
+    unit: XeUnit, stage: Observer, observe: Observer, budget: Budget, sizes: list[int]
 ) -> tuple[Lowered, int, Pressure]:
     """One attempt. `sizes`: operations in the size of an instruction of those before, and then of this one."""
-    chip = machine.name.removeprefix("xe-")
-    context = make_context()
-    kernel = kernel_of(module)
+    kernel, machine = unit.kernel, unit.machine
     level = infer_level(kernel)
     kernel.attributes.setdefault(LEVEL, StringAttr(level))
     if level == "workgroup":
         uses_tiles = any(op.name.startswith("xetile.") for op in kernel.walk())
-        stage("xetile" if uses_tiles else "xegpu", module)
-    if inline_calls(kernel, lambda name: name in ("xe", machine.name)):
-        observe("inline-calls", module)
+        stage("xetile" if uses_tiles else "xegpu", unit.module)
+
+    run_passes((INLINE_CALLS,), unit, observe)
     _refuse_instructions(kernel)
-    entries = _entries(level)
-    for n, entry in enumerate(entries):
-        each = entry.make(chip)
-        with budget.on(each.name):
-            each.apply(context, module)
-        observe(each.name, module)
-        if infer_level(kernel_of(module)) == "subgroup":
-            refuse_whole(kernel_of(module), machine)
-        if each.name == "xegpu-blocking":
-            sizes.append(sum(1 for _ in kernel_of(module).walk()))
+
+    def checked(name: str, module: ModuleOp) -> None:
+        observe(name, module)
+        if infer_level(kernel) == "subgroup":
+            refuse_whole(kernel, machine)
+        if name == "xegpu-blocking":
+            sizes.append(sum(1 for _ in kernel.walk()))
             if len(sizes) > 1 and sizes[-1] > GROWS * sizes[-2]:
                 raise _NoSmaller
-        if n + 1 == len(entries) or entries[n + 1].stage != entry.stage:
-            stage(entry.stage, module)
-    kernel = kernel_of(module)
-    reached = infer_level(kernel)
-    if reached != "lane":
-        raise UnsupportedError(
-            f"the kernel stands at {reached} level: passes to lanes are not part of this installation"
-        )
 
-    def run_on_lanes(name: str, change: Callable[[gpu.FuncOp], bool]) -> None:
-        with budget.on(name):
-            changed = change(kernel)
-        if changed:
-            observe(name, module)
-
-    for name, change in LANE:
-        run_on_lanes(name, change)
-    with budget.on("xe-order-by-demand"):
-        natural = pressure_of(kernel, machine)
-        ran = _make_fit(kernel, machine)
-    if ran:
-        observe(ran[-1], module)
-    stage("xegpu-lane", module)
-    registers, pressure = choose_mode(kernel, machine, natural.registers + natural.reserve)
-    with budget.on("xe-run-once"):
-        run_once(kernel)
-    observe("xe-run-once", module)
-    run_on_lanes("xe-whole-stores", whole_stores)
-    with budget.on("xe-lane-to-mach"):
-        lowered = lower(kernel, machine)
-    if why := risk(pressure, registers, natural.registers + natural.reserve):
-        lowered.remarks.append(f"{RISK}: {why}")
-    observe("xe-lane-to-mach", lowered.module)
-    if hide_wraps(lowered.module):
-        observe("xe-wraps", lowered.module)
-    stage("mach", lowered.module)
-    return lowered, registers, pressure
+    run_passes((*xegpu.entries(level), *LANE), unit, checked, stage, budget.on)
+    assert unit.lowered is not None and unit.pressure is not None
+    unit.lowered.remarks += unit.remarks
+    return unit.lowered, unit.registers, unit.pressure

@@ -192,7 +192,7 @@ class XeTarget:
 
         machine = machine_of(options)
         source = source_of(module)
-        lowered, registers, pressure = run(module, machine, observe=observe)
+        lowered, registers, pressure = run(module, machine, observe=observe, off=options.disable)
         llvm: dict[str, str] = {}
         refused: dict[str, str] = {}
         for table in TABLES:
@@ -217,7 +217,7 @@ class XeTarget:
             "remarks": lowered.remarks,
             "refused": refused,
         }
-        return XeExecutable(_stages(source, machine), llvm, meta)
+        return XeExecutable(_stages(source, machine, options.disable), llvm, meta)
 
     def rates(self, options: CompileOptions) -> Rates:
         """What launches are costed by: the machine's table."""
@@ -232,15 +232,15 @@ class XeTarget:
 
     def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> XeExecutable:
         texts = json.loads(artifacts["texts"])
-        ir = _stages(texts["source"], machine_of(options))
+        ir = _stages(texts["source"], machine_of(options), options.disable)
         return XeExecutable(ir, texts["llvm"], texts["meta"])
 
 
-def _stages(source: str, machine: XeMachine) -> StageTexts:
+def _stages(source: str, machine: XeMachine, off: frozenset[str]) -> StageTexts:
     def lower(module: ModuleOp, stage: Observer) -> None:
         from tilewright.targets.xe.pipeline import run
 
-        run(module, machine, stage)
+        run(module, machine, stage, off=off)
 
     return StageTexts(source, lower)
 

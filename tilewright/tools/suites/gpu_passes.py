@@ -13,11 +13,15 @@ from typing import Any
 import tilewright as tw
 from tilewright import ops
 from tilewright.diagnostics import TilewrightError
-from tilewright.targets.cuda.asynchronous import ABLATIONS
+from tilewright.passes.pipeline import switches_of
+from tilewright.targets.cuda.pipeline import ASYNCHRONOUS
 from tilewright.tools.measure import Case, Contender, Row
 from tilewright.tools.suites import Settings, gpu_kernels
 from tilewright.tools.suites.gpu import distance, failed, operands
 from tilewright.tools.suites.gpu_timing import gpu_torch, measure_gpu
+
+PASSES = tuple(switches_of(ASYNCHRONOUS))
+"""What can be left out where copies and products run beside the program."""
 
 LIMIT = 8e-3
 """Relative error of bf16 results."""
@@ -32,7 +36,7 @@ class Subject:
     error: Callable[[], float]
     work: float
     """TFLOP of one run."""
-    passes: tuple[str, ...] = ABLATIONS
+    passes: tuple[str, ...] = PASSES
     target: str = "cuda"
 
 
@@ -74,7 +78,7 @@ def gpu_passes(settings: Settings) -> Iterator[Row]:
     torch = gpu_torch()
     for size in settings.sizes or (4096,):
         for make in (
-            lambda n=size: product(torch, n, "cuda", ABLATIONS),
+            lambda n=size: product(torch, n, "cuda", PASSES),
             lambda n=size: product(torch, n, "sm_80", ("copies",)),
             lambda n=size: attention(torch, n, False),
             lambda n=size: attention(torch, n, True),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.dialects import make_context
 from tilewright.dialects.text import parse_module
 from tilewright.passes.xegpu.pipeline import lower
 from tilewright.tools.measure import Case, Contender, Row, measure
@@ -43,7 +42,7 @@ def lowering(settings: Settings) -> Iterator[Row]:
         module = parse_module(text, f"{count} products")
 
         def run(module: object = module) -> None:
-            lower(module.clone(), make_context())  # pyright: ignore
+            lower(module.clone())  # pyright: ignore
 
         case = Case(
             f"lower {count} dpas", [Contender("tilewright", run)], count, "ms", 1, {"size": count}

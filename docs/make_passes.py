@@ -1,0 +1,62 @@
+"""Writes the tables of passes in the pages of the targets, from the lists that run.
+
+python docs/make_passes.py          writes the tables
+python docs/make_passes.py --check  exits with 1 when one is not up to date
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from tilewright.passes.pipeline import CLEANUP, Pipeline
+from tilewright.targets.base import pipelines
+
+DOCS = Path(__file__).parent
+START, END = "<!-- passes, from the target's list -->\n", "<!-- end of passes -->"
+PAGES = {
+    "cpu": "cpu-target.md",
+    "cuda": "cuda-target.md",
+    "emu": "emu-target.md",
+    "xe": "tile-to-instruction.md",
+}
+
+
+def table(pipeline: Pipeline[Any]) -> str:
+    """A row for every pass in order, and for what can be left out of one."""
+    rows = ["| pass | what it does | stage behind it | left out by |", "|---|---|---|---|"]
+    for n, each in enumerate(pipeline.passes):
+        if each in pipeline.passes[:n] and each is CLEANUP:
+            continue  # one row says it for all
+        following = pipeline.passes[n + 1].stage if n + 1 < len(pipeline.passes) else ""
+        own = next(iter(each.switches)) if each.optional else ""
+        rows.append(row(each.name, each.story, each.stage if each.stage != following else "", own))
+        rows += [row("", story, "", name) for name, story in each.choices.items()]
+    return "\n".join(rows)
+
+
+def row(name: str, story: str, stage: str, switch: str) -> str:
+    """One row; names are code."""
+    name, stage, switch = (f"`{text}`" if text else "" for text in (name, stage, switch))
+    return f"| {name} | {story} | {stage} | {switch} |"
+
+
+def main() -> int:
+    status = 0
+    for pipeline in pipelines():
+        page = DOCS / PAGES[pipeline.target]
+        text = page.read_text()
+        head, start, rest = text.partition(START)
+        assert start, f"{page.name} has no place for the table of passes"
+        new = f"{head}{START}\n{table(pipeline)}\n\n{END}{rest.partition(END)[2]}"
+        if "--check" not in sys.argv[1:]:
+            page.write_text(new)
+        elif new != text:
+            print(f"{page.name} is not up to date: run python docs/make_passes.py", file=sys.stderr)
+            status = 1
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
