@@ -92,6 +92,7 @@ def check_passes(
             "fold-views",
             "neutral",
             "reciprocal",
+            "cuda-to-mach",
         ):
             return
         module.verify()
