@@ -113,7 +113,6 @@ def test_cuda_passes_alone_make_the_code_of_the_pipeline(chip: str):
     assert found == canonical(print_module(lowered.module))
 
 
-@pytest.mark.drawn(2)
 @pytest.mark.parametrize("pipeline", ALL, ids=lambda p: p.target)
 def test_every_pass_takes_any_kernel_alone(pipeline: Pipeline[Any]):
     """A kernel of another level is left as it is, or refused with words; no pass fails on it."""
@@ -152,7 +151,6 @@ def test_an_unknown_name_is_refused_by_every_target(target: str):
         get_target(target).build(parse_module(TEXT), options)
 
 
-@pytest.mark.drawn(3)
 @pytest.mark.parametrize("name", [*XE.switches, "all"])
 def test_results_are_right_without_a_pass_of_xe(name: str):
     off = frozenset(XE.switches if name == "all" else {name})
