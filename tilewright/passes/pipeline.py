@@ -110,7 +110,7 @@ class Pass(Generic[U_contra]):
         own = self.optional if isinstance(self.optional, str) else self.name
         return {**({own: self.story} if self.optional else {}), **self.choices}
 
-    def runs(self, unit: U_contra) -> bool:
+    def is_due(self, unit: U_contra) -> bool:
         """Whether a pipeline does it for a unit."""
         if self.optional and (self.name in unit.off or self.optional in unit.off):
             return False
@@ -147,7 +147,7 @@ def run(
     """
     for n, each in enumerate(passes):
         with within(each.name):
-            due = each.runs(unit)
+            due = each.is_due(unit)
             if due:
                 unit.clean = False
                 each.apply(unit)
