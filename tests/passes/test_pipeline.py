@@ -88,7 +88,7 @@ def test_cpu_passes_alone_make_the_code_of_the_pipeline():
         CompileOptions("cpu", "avx2"),
         lambda name, module: whole.update({name: print_module(module)}),
     )
-    found = one_by_one(names, TEXT, "avx2")
+    found = one_by_one(names, TEXT, "cpu-avx2")
     assert found == canonical(whole["cpu-to-mach"])
     assert "tw_workgroup" in found
 

@@ -7,7 +7,7 @@ pipeline, ``builtin.module(gpu.module(a),func.func(b))``, are read and change no
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -17,8 +17,9 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass, PassPipeline
 
-from tilewright.diagnostics import Location
+from tilewright.diagnostics import Location, UnsupportedError
 from tilewright.passes.pipeline import Pass, Pipeline
+from tilewright.targets.base import pipelines, split_name
 from tilewright.tools.console import err
 from tilewright.tools.exits import UsageError
 
@@ -27,31 +28,49 @@ def available_passes() -> dict[str, Callable[[], type[ModulePass]]]:
     """Every pass by name; one of Tilewright hides a stock pass of the same name."""
     from xdsl.transforms import get_all_passes
 
-    from tilewright.targets.base import pipelines
-
     passes: dict[str, Callable[[], type[ModulePass]]] = dict(get_all_passes())
-    known = [(each, p) for p in pipelines() for each in (*p.passes, *p.more)]
-    for each, pipeline in reversed(known):
-        targets = dict.fromkeys(p.target for other, p in known if other.name == each.name)
-        passes[each.name] = partial(as_module_pass, each, pipeline, ", ".join(targets))
+    places: dict[str, dict[str, Place]] = {}
+    for pipeline in pipelines():
+        for each in (*pipeline.passes, *pipeline.more):
+            places.setdefault(each.name, {}).setdefault(pipeline.target, (each, pipeline))
+    passes.update({name: partial(as_module_pass, found) for name, found in places.items()})
     return passes
 
 
-def as_module_pass(each: Pass[Any], pipeline: Pipeline[Any], targets: str) -> type[ModulePass]:
-    """A pass as xDSL has them: its options are fields, and `target` is the machine, where it asks one."""
-    make = each.make
-    parameters = signature(make, eval_str=True).parameters.values() if make is not None else ()
+Place = tuple[Pass[Any], Pipeline[Any]]
+"""A pass in the list of a target."""
+
+
+def as_module_pass(places: Mapping[str, Place]) -> type[ModulePass]:
+    """A pass, by the targets that have it, as xDSL has them: its options are fields, and `target` names the machine,
+    where it asks one."""
+    each, first = next(iter(places.values()))
+    parameters = signature(each.make, eval_str=True).parameters.values() if each.make else ()
     options = [(p.name, p.annotation, field(default=p.default)) for p in parameters]
     if each.machine:
-        options.append(("target", str, field(default=pipeline.machine)))
+        options.append(("target", str, field(default=first.machine if len(places) == 1 else "cpu")))
 
     def apply(self: Any, ctx: Any, module: ModuleOp) -> None:
-        given = {p.name: getattr(self, p.name) for p in parameters}
-        done = make(**given) if make is not None else each
-        for remark in pipeline.alone(done, module, getattr(self, "target", "")):
+        machine = getattr(self, "target", "")
+        done, pipeline = each, first
+        if len(places) > 1 and machine:
+            family, chip = split_name(machine)
+            if family not in places:
+                have = ", ".join(places)
+                raise UnsupportedError(
+                    f"{each.name} is no pass of {family}", hint=f"of {have} it is"
+                )
+            (done, pipeline), machine = places[family], chip or ""
+        if done.make is not None:
+            done = done.make(**{p.name: getattr(self, p.name) for p in parameters})
+        for remark in pipeline.alone(done, module, machine.removeprefix(f"{pipeline.target}-")):
             err().print(f"remark: {remark}")
 
-    namespace = {"name": each.name, "apply": apply, "__doc__": f"{each.story} ({targets})"}
+    namespace = {
+        "name": each.name,
+        "apply": apply,
+        "__doc__": f"{each.story} ({', '.join(places)})",
+    }
     made = make_dataclass(each.name, options, bases=(ModulePass,), namespace=namespace, frozen=True)
     # A diagnostic of ours is not taken for a fault of xDSL's.
     made.__module__ = __name__
