@@ -19,7 +19,7 @@ from tilewright.ops.attention import attention_kernel
 from tilewright.reference import run
 from tilewright.reference.numerics import round_tf32
 from tilewright.targets.base import CompileOptions
-from tilewright.targets.cuda import asynchronous
+from tilewright.targets.cuda import pipeline
 from tilewright.targets.cuda.inspect import assemble, find_tool
 from tilewright.targets.cuda.lowered import TensorMapOf
 from tilewright.targets.cuda.pipeline import run_pipeline
@@ -207,7 +207,7 @@ def test_products_that_feed_products(causal: bool) -> None:
 
 def test_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neighbours along the axis that B does not depend on share its copies; an odd grid has a workgroup to spare."""
-    monkeypatch.setattr(asynchronous, "CLUSTERS", True)
+    monkeypatch.setattr(pipeline, "CLUSTERS", True)
     m, n, k = 136, 200, 192
 
     def fresh() -> tuple[list[Any], Array, Array]:
