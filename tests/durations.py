@@ -1,4 +1,4 @@
-"""Which cases of a test function run: as many as take a second, two at least, drawn by the seed.
+"""Which cases of a test function run: as many as take half a second, one at least, drawn by the seed.
 
 `durations.json` says what a case of a function takes, in seconds on the machine of the `make durations` that ran it
 last; of functions that it does not know, all cases run. `--quick` runs what takes a tenth of a second, and leaves out
@@ -19,7 +19,7 @@ import pytest
 from tests.draws import drawn
 
 TABLE = Path(__file__).with_name("durations.json")
-SECONDS, AT_LEAST = 1.0, 2
+SECONDS = 0.5
 QUICK = 0.1
 SHORT = 0.01
 """Seconds of a case below which the table does not say them."""
@@ -43,7 +43,7 @@ def left_out(items: Sequence[pytest.Item], quick: bool) -> set[pytest.Item]:
         if quick:
             count = int(QUICK / each)
         elif cases[0].get_closest_marker("whole") is None:
-            count = max(AT_LEAST, int(SECONDS / each))
+            count = max(1, int(SECONDS / each))
         else:
             continue
         if len(cases) > count:
