@@ -39,18 +39,17 @@ def left_out(items: Sequence[pytest.Item], quick: bool) -> set[pytest.Item]:
         functions[function_of(item.nodeid)].append(item)
     left: set[pytest.Item] = set()
     for name, cases in functions.items():
-        each = seconds.get(name, SHORT)
         if quick:
-            count = int(QUICK / each)
-        elif cases[0].get_closest_marker("whole") is None:
-            count = max(1, int(SECONDS / each))
+            count = int(QUICK / seconds.get(name, SHORT))
+        elif name in seconds and cases[0].get_closest_marker("whole") is None:
+            count = max(1, int(SECONDS / seconds[name]))
         else:
             continue
         if len(cases) > count:
             # The values of parameters have names in the ids, in one order for all cases.
             named = [
                 (c.nodeid, c.callspec._idlist if hasattr(c, "callspec") else []) for c in cases
-            ]  # pyright: ignore
+            ]
             kept = drawn(named, count)
             left |= {case for case in cases if case.nodeid not in kept}
     return left
@@ -60,22 +59,19 @@ class Recorder:
     """Brings the table up to date at the end of a run: the mean of each function's cases, of those that were run."""
 
     def __init__(self) -> None:
-        self.spent: defaultdict[str, defaultdict[str, float]] = defaultdict(
-            lambda: defaultdict(float)
-        )
+        self.spent: defaultdict[str, float] = defaultdict(float)
+        self.ran: defaultdict[str, list[str]] = defaultdict(list)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.passed:
-            self.spent[function_of(report.nodeid)][report.nodeid] += report.duration
-        else:
-            self.spent.pop(function_of(report.nodeid), None)
+        self.spent[report.nodeid] += report.duration
+        if report.when == "call" and report.passed:
+            self.ran[function_of(report.nodeid)].append(report.nodeid)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if hasattr(session.config, "workerinput"):
             return
-        means = {name: sum(cases.values()) / len(cases) for name, cases in self.spent.items()}
-        table = json.loads(TABLE.read_text()) | {
-            name: round(mean, 3) for name, mean in means.items()
-        }
+        table: dict[str, float] = json.loads(TABLE.read_text())
+        for name, cases in self.ran.items():
+            table[name] = round(sum(self.spent[case] for case in cases) / len(cases), 3)
         kept = {name: table[name] for name in sorted(table) if table[name] > SHORT}
         TABLE.write_text(json.dumps(kept, indent=0) + "\n")
