@@ -13,8 +13,9 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, ModuleOp, VectorType
 
 from tilewright import reference
+from tilewright.passes.observer import Observer, ignore
 from tilewright.targets import base
-from tilewright.targets.base import CompileOptions, Observer, ignore
+from tilewright.targets.base import CompileOptions
 from tilewright.tools.check import Stage, check_stages, difference
 from tilewright.tools.check_inputs import Inputs
 from tilewright.tools.cli import main

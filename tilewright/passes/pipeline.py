@@ -29,17 +29,11 @@ from xdsl.dialects.builtin import ModuleOp
 from tilewright.diagnostics import UnsupportedError
 from tilewright.passes.cleanup import cleanup
 from tilewright.passes.kernel import kernel_of
+from tilewright.passes.observer import Observer, ignore
 
 M = TypeVar("M")
 U = TypeVar("U", bound="Unit[Any]")
 U_contra = TypeVar("U_contra", bound="Unit[Any]", contravariant=True)
-
-Observer = Callable[[str, ModuleOp], None]
-"""Is told a name (of a pass that ran, or of a stage), with the module as it is there (not to be changed)."""
-
-
-def ignore(name: str, module: ModuleOp) -> None:
-    """The observer that looks at nothing."""
 
 
 @dataclass

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from tilewright.diagnostics import UnsupportedError
+from tilewright.passes.observer import Observer, ignore
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -123,14 +124,6 @@ class Advising(Protocol):
     def advise(self) -> None:
         """Puts into `remarks` what a look at the finished code gives, in seconds at most."""
         ...
-
-
-Observer: TypeAlias = "Callable[[str, ModuleOp], None]"
-"""Is told the name of every pass that ran, with the module as the pass left it (not to be changed)."""
-
-
-def ignore(name: str, module: ModuleOp) -> None:
-    """The observer that looks at nothing."""
 
 
 class Target(Protocol):

@@ -14,7 +14,8 @@ from xdsl.ir import Attribute
 from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at, location_of
 from tilewright.passes.branches_to_loops import branches_to_loops
 from tilewright.passes.inline_calls import called_function
-from tilewright.targets.base import CompileOptions, Executable, Observer, get_target, ignore
+from tilewright.passes.observer import Observer, ignore
+from tilewright.targets.base import CompileOptions, Executable, get_target
 
 
 def build_text(module: ModuleOp, options: CompileOptions, observe: Observer = ignore) -> Executable:

@@ -10,8 +10,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tilewright.diagnostics import UnsupportedError
+from tilewright.passes.observer import Observer, ignore
 from tilewright.runtime.arrays import ArrayArg, numpy_view
-from tilewright.targets.base import Argument, CompileOptions, Grid, Observer, ignore
+from tilewright.targets.base import Argument, CompileOptions, Grid
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp

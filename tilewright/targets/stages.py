@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tilewright.targets.base import Observer
+from tilewright.passes.observer import Observer
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp

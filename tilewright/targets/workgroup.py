@@ -19,7 +19,8 @@ from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.passes.inline_calls import INLINE_CALLS
 from tilewright.passes.kernel import leave_out_maps
 from tilewright.passes.neutral import remove_neutral
-from tilewright.passes.pipeline import CLEANUP, Observer, Pass, Unit, run
+from tilewright.passes.observer import Observer
+from tilewright.passes.pipeline import CLEANUP, Pass, Unit, run
 from tilewright.passes.reciprocal import use_reciprocals
 from tilewright.passes.views import FOLD_VIEWS
 from tilewright.passes.while_to_for import while_to_for

@@ -17,8 +17,9 @@ from tests.targets.cuda.hopper import run_hopper
 from tests.targets.cuda.test_puts import chunks, weights_of_8_bits
 from tilewright import uarch
 from tilewright.dialects.text import parse_module
+from tilewright.passes.observer import ignore
 from tilewright.runtime.arrays import describe
-from tilewright.targets.base import CompileOptions, ignore
+from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda.lowered import Lowered
 from tilewright.targets.cuda.pipeline import run_pipeline
 from tilewright.targets.cuda.sharing import ALONE, Share

@@ -17,10 +17,10 @@ from xdsl.ir import Attribute
 from tests.targets.cuda.threads_memory import GLOBAL_BASE, SHARED_BASE, Memory
 from tests.targets.cuda.threads_step import Threads
 from tilewright import uarch
+from tilewright.passes.observer import ignore
 from tilewright.passes.planner import GENERIC, choose
 from tilewright.reference import numerics
 from tilewright.runtime.arrays import ArrayArg
-from tilewright.targets.base import ignore
 from tilewright.targets.cuda.lowered import Extent, Lowered, Pointer, Programs, Scalar, Stride
 from tilewright.targets.cuda.pipeline import run_pipeline
 from tilewright.targets.stages import printed_into

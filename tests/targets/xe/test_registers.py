@@ -18,7 +18,7 @@ from tilewright import reference
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.text import parse_module
 from tilewright.passes.kernel import kernel_of
-from tilewright.targets.base import ignore
+from tilewright.passes.observer import ignore
 from tilewright.targets.stages import StageTexts
 from tilewright.targets.xe import offline, target
 from tilewright.targets.xe.assembled import cut_assembled

@@ -13,8 +13,9 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.diagnostics import UnsupportedError
 from tilewright.passes.late_broadcasts import delay_broadcasts
+from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
-from tilewright.passes.pipeline import CLEANUP, Observer, Pass, Pipeline, Unit, ignore
+from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit
 from tilewright.passes.views import FOLD_VIEWS
 from tilewright.passes.xegpu.blocking import block
 from tilewright.passes.xegpu.blockop_fallback import mark

@@ -18,7 +18,8 @@ from xdsl.ir import Attribute
 
 from tilewright.codegen import emit_module
 from tilewright.codegen.jit import compile_object
-from tilewright.targets.base import CompileOptions, Observer
+from tilewright.passes.observer import Observer
+from tilewright.targets.base import CompileOptions
 from tilewright.targets.cpu.arguments import argument_block
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.pipeline import run_pipeline

@@ -19,8 +19,9 @@ from tilewright.codegen.registers import strided_form
 from tilewright.dialects.stage import ContractOp
 from tilewright.passes.contraction import Contraction
 from tilewright.passes.kernel import programs_of
+from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.packing import Packing, Panels, PanelsOf
-from tilewright.passes.pipeline import CLEANUP, Observer, Pass, Pipeline, Unit, ignore, run
+from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit, run
 from tilewright.passes.strips import form_strips
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cpu.lower import Lowered, lower_kernel

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from tilewright import forks
 from tilewright.codegen.jit import LoadedObject, compile_assembly, toolchain_version
 from tilewright.diagnostics import CheckError, Location
+from tilewright.passes.observer import Observer, ignore
 from tilewright.printed import OPEN, Lines
 from tilewright.runtime.arrays import ArrayArg
-from tilewright.targets.base import Argument, CompileOptions, Grid, Observer, PreparedLaunch, ignore
+from tilewright.targets.base import Argument, CompileOptions, Grid, PreparedLaunch
 from tilewright.targets.cpu import workspace
 from tilewright.targets.cpu.machine import Machine, machine
 from tilewright.targets.cpu.pool import Pool, pool

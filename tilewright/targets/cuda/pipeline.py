@@ -20,15 +20,8 @@ from tilewright.dialects.tw import PrintOp
 from tilewright.layout import LayoutError
 from tilewright.passes.idle_barriers import remove_idle_barriers
 from tilewright.passes.kernel import programs_of
-from tilewright.passes.pipeline import (
-    CLEANUP,
-    Observer,
-    Pass,
-    Pipeline,
-    Unit,
-    ignore,
-    run,
-)
+from tilewright.passes.observer import Observer, ignore
+from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit, run
 from tilewright.passes.scaled_maxima import scale_maxima
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda.lower import lower_kernel

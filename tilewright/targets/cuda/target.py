@@ -18,9 +18,10 @@ from tilewright.codegen.remote import generate_ptx, start_helper
 from tilewright.codegen.target import LLVMTarget
 from tilewright.diagnostics import UnsupportedError
 from tilewright.passes.memory_objects import arg_facts
+from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.planner import Request, choose
 from tilewright.runtime.arrays import ArrayArg
-from tilewright.targets.base import CompileOptions, Observer, ignore, split_name
+from tilewright.targets.base import CompileOptions, split_name
 from tilewright.targets.cuda import driver
 from tilewright.targets.cuda.executable import CudaExecutable
 from tilewright.targets.cuda.lowered import Lowered, plan_of

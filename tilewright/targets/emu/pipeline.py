@@ -13,7 +13,8 @@ from xdsl.ir import Operation
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.passes.kernel import BLOCK, LEVEL, SUBGROUPS
 from tilewright.passes.level import LANES, infer_level
-from tilewright.passes.pipeline import Observer, Pass, Pipeline, Unit, run
+from tilewright.passes.observer import Observer
+from tilewright.passes.pipeline import Pass, Pipeline, Unit, run
 from tilewright.passes.xegpu.pipeline import XETILE_TO_XEGPU
 from tilewright.targets.emu import (  # filling the table of handlers
     atomics,

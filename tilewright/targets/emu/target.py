@@ -32,8 +32,9 @@ from tilewright.diagnostics import (
     error_at,
     location_of,
 )
+from tilewright.passes.observer import Observer, ignore
 from tilewright.runtime.arrays import ArrayArg
-from tilewright.targets.base import Argument, CompileOptions, Grid, Observer, ignore
+from tilewright.targets.base import Argument, CompileOptions, Grid
 from tilewright.targets.emu.fibers import SYMBOLS, scheduler
 from tilewright.targets.emu.report import describe_failure, first_stuck
 from tilewright.targets.emu.worker import Launcher, Worker, thread_count

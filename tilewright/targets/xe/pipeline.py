@@ -24,7 +24,8 @@ from tilewright.passes.budget import Budget, OutOfTime
 from tilewright.passes.inline_calls import INLINE_CALLS
 from tilewright.passes.kernel import LEVEL, SUBGROUPS, kernel_of
 from tilewright.passes.level import infer_level
-from tilewright.passes.pipeline import Observer, Pass, Pipeline, Unit, ignore
+from tilewright.passes.observer import Observer, ignore
+from tilewright.passes.pipeline import Pass, Pipeline, Unit
 from tilewright.passes.pipeline import run as run_passes
 from tilewright.passes.xegpu import pipeline as xegpu
 from tilewright.passes.xegpu.blocking_memory import APART, APART_REGISTERS

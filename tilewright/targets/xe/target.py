@@ -16,7 +16,8 @@ from xdsl.ir import Attribute
 from tilewright.codegen.jit import toolchain_version
 from tilewright.codegen.registers import DYNAMIC, LANES
 from tilewright.diagnostics import CompileError, UnsupportedError
-from tilewright.targets.base import Argument, CompileOptions, Grid, Observer, ignore, split_name
+from tilewright.passes.observer import Observer, ignore
+from tilewright.targets.base import Argument, CompileOptions, Grid, split_name
 from tilewright.targets.stages import StageTexts, source_of
 from tilewright.targets.xe import spirv_reader
 from tilewright.targets.xe.forms import LARGE, RISK
