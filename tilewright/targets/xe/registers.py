@@ -153,7 +153,8 @@ def risk(found: Pressure, mode: int, natural: int) -> str | None:
 def refuse_whole(kernel: gpu.FuncOp, machine: XeMachine) -> None:
     """Refuses a subgroup's program that must hold more than a thread has registers for, whatever its order and however
     small its pieces, before these are made: what a loop carries, and what is read again behind the reduction of all of
-    it."""
+    it, besides the RESERVE."""
+    most_registers = _crowded(kernel, machine)[1]
     for op in kernel.walk():
         if isinstance(op, scf.ForOp):
             held, what = (
@@ -168,13 +169,13 @@ def refuse_whole(kernel: gpu.FuncOp, machine: XeMachine) -> None:
         else:
             continue
         need = sum(size for _, size in held) // machine.grf_bytes
-        if need <= LARGE:
+        if need + RESERVE <= most_registers:
             continue
         value, most = max(held, key=lambda each: each[1])
         error = error_at(
             op,
             f"a subgroup would {what.format(need)}, {most // machine.grf_bytes} of them in one {value.type}; "
-            f"{machine.name} has {LARGE}",
+            f"{machine.name} has {most_registers}, {RESERVE} of them for addresses and moves",
             hint=SMALLER,
             kind=TooManyRegisters,
         )
@@ -242,6 +243,15 @@ def _more(need: int, asked: int, crowd: Limit | None) -> str:
     return SMALLER
 
 
+def _crowded(kernel: gpu.FuncOp, machine: XeMachine) -> tuple[Limit | None, int]:
+    """The limit of a workgroup's subgroups beyond which a thread has no more than 128 registers, where the kernel is
+    beyond it; and the registers that a thread may have."""
+    limit = machine.limits.get("subgroups_large_grf")
+    if limit is None or limit.fault(integer(kernel, "tilewright.subgroups", 1)) is None:
+        return None, LARGE
+    return limit, SMALL
+
+
 def choose_mode(kernel: gpu.FuncOp, machine: XeMachine, before: int = 0) -> tuple[int, Pressure]:
     """Registers per thread that the kernel is compiled with, 128 or 256.
 
@@ -254,29 +264,25 @@ def choose_mode(kernel: gpu.FuncOp, machine: XeMachine, before: int = 0) -> tupl
     found = pressure(kernel, machine)
     need = found.registers + found.reserve
     subgroups = integer(kernel, "tilewright.subgroups", 1)
-    most = LARGE
-    large = machine.limits.get("subgroups_large_grf")
-    crowded = large is not None and large.fault(subgroups) is not None
-    if crowded:
-        most = SMALL
+    crowd, most = _crowded(kernel, machine)
     asked = integer(kernel, "tilewright.grf", 0)
     if asked not in (0, SMALL, LARGE):
         raise error_at(
             kernel, f"a thread has 128 or 256 registers, not {asked}", kind=UnsupportedError
         )
-    if asked == LARGE and crowded:
+    if asked == LARGE and crowd is not None:
         machine.require("the kernel", "subgroups_large_grf", subgroups)
     mode = asked or (SMALL if max(need, before) + found.apart + found.addresses <= SMALL else most)
     if need <= mode:
         return mode, found
     parts = ", ".join(f"{n} of {name}" for name, n in found.largest)
-    why = f" with {subgroups} subgroups in a workgroup" if crowded and mode == SMALL else ""
+    why = f" with {subgroups} subgroups in a workgroup" if crowd is not None and mode == SMALL else ""
     product = next((op for op in kernel.walk() if op.name == "xegpu.dpas"), found.op)
     error = error_at(
         product or kernel,
         f"a subgroup would need {need} registers here ({parts}, {found.reserve} for addresses and moves), "
         f"{machine.name} has {mode}{why}: it would spill",
-        hint=_more(need, asked, large if crowded else None),
+        hint=_more(need, asked, crowd),
         kind=TooManyRegisters,
     )
     assert isinstance(error, TooManyRegisters)
