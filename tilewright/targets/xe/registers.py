@@ -276,7 +276,9 @@ def choose_mode(kernel: gpu.FuncOp, machine: XeMachine, before: int = 0) -> tupl
     if need <= mode:
         return mode, found
     parts = ", ".join(f"{n} of {name}" for name, n in found.largest)
-    why = f" with {subgroups} subgroups in a workgroup" if crowd is not None and mode == SMALL else ""
+    why = (
+        f" with {subgroups} subgroups in a workgroup" if crowd is not None and mode == SMALL else ""
+    )
     product = next((op for op in kernel.walk() if op.name == "xegpu.dpas"), found.op)
     error = error_at(
         product or kernel,
