@@ -12,19 +12,12 @@ from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
-from xdsl.dialects.builtin import (
-    ArrayAttr,
-    DenseArrayBase,
-    IntegerAttr,
-)
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import SSAValue
 
 from tilewright.codegen.masked import splat_register
 from tilewright.codegen.printer import (
     Printer,
     Regs,
-    attribute,
-    unsupported,
 )
 from tilewright.codegen.registers import Layout, llvm_vector
 
@@ -141,23 +134,7 @@ def shuffle(p: Printer, scalar: str, count: int, a: str, b: str, mask: Sequence[
     return p.emit(f"shufflevector {t} {a}, {t} {b}, <{len(mask)} x i32> <{text}>")
 
 
-def rearrange(p: Printer, op: Operation, numbers: Numbers, source: Source) -> None:
-    """Set the op's result to the components `numbers` of `source`."""
-    layout = p.layout(op.results[0].type)
-    p.set(op.results[0], source.assemble(numbers, layout.counts))
-
-
 def source_of(p: Printer, *operands: SSAValue) -> tuple[Source, list[Numbers]]:
     """The source made of some operands, and their component numbers."""
     source = Source(p, p.layout(operands[0].type).element.llvm)
     return source, [source.add(p.layout(v.type), p.get(v)) for v in operands]
-
-
-def integers(op: Operation, name: str) -> list[int]:
-    """An attribute that lists integers, in whichever form it has."""
-    found = attribute(op, name)
-    if isinstance(found, DenseArrayBase):
-        return [int(v) for v in found.get_values()]
-    if isinstance(found, ArrayAttr):
-        return [a.value.data for a in found.data if isinstance(a, IntegerAttr)]
-    raise unsupported(op, f"lacks its attribute '{name}'")

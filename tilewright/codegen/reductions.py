@@ -15,13 +15,14 @@ from xdsl.dialects.builtin import AffineMapAttr, ArrayAttr, IntegerAttr, StringA
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.casts import resize_integer
-from tilewright.codegen.components import Source, integers
+from tilewright.codegen.components import Source
 from tilewright.codegen.convert import convert_float
 from tilewright.codegen.elementwise import fast_flags
 from tilewright.codegen.floats import float_maximum, narrow_result
 from tilewright.codegen.lane_ops import Lanes
 from tilewright.codegen.printer import Printer, Regs, attribute, prints, unsupported
 from tilewright.codegen.registers import Element, Layout
+from tilewright.dialects.movement import integers
 
 F32 = Element("f32", "float", "float", 32, 32)
 

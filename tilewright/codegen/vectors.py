@@ -9,17 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from xdsl.dialects.builtin import (
-    VectorType,
-)
+from xdsl.dialects.builtin import DYNAMIC_INDEX, VectorType
 from xdsl.ir import Operation
 
 from tilewright.codegen.components import (
-    UNDEFINED,
     Numbers,
     Source,
-    integers,
-    rearrange,
     shuffle,
     source_of,
 )
@@ -27,25 +22,33 @@ from tilewright.codegen.constants import constant_registers
 from tilewright.codegen.elementwise import float_elementwise
 from tilewright.codegen.masked import first_lanes, splat_register
 from tilewright.codegen.printer import Printer, prints, unsupported
-from tilewright.codegen.registers import DYNAMIC, Layout
+from tilewright.codegen.registers import Layout
+from tilewright.dialects.movement import ELEMENTS, integers, moved, positions, static_position
 
 # Whole-vector rearrangements ----------------------------------------------------------------------
+
+
+@prints(*ELEMENTS)
+def print_movement(p: Printer, op: Operation) -> None:
+    """Each result's components, by the op's own meaning."""
+    source, numbers = source_of(p, *op.operands)
+    for result, made in zip(op.results, moved(op, *numbers), strict=True):
+        p.set(result, source.assemble(made, p.layout(result.type).counts))
 
 
 @prints("vector.broadcast")
 def print_broadcast(p: Printer, op: Operation) -> None:
     (value,) = op.operands
-    layout = p.layout(op.results[0].type)
-    if not isinstance(value.type, VectorType):
-        reg = p.one(value)
-        made: dict[int, str] = {}
-        for n in layout.counts:
-            if n not in made:
-                made[n] = splat_register(p, n, layout.element.llvm, reg)
-        p.set(op.results[0], [made[n] for n in layout.counts])
+    if isinstance(value.type, VectorType):
+        print_movement(p, op)
         return
-    source, (numbers,) = source_of(p, value)
-    rearrange(p, op, np.broadcast_to(numbers, layout.shape), source)
+    layout = p.layout(op.results[0].type)
+    reg = p.one(value)
+    made: dict[int, str] = {}
+    for n in layout.counts:
+        if n not in made:
+            made[n] = splat_register(p, n, layout.element.llvm, reg)
+    p.set(op.results[0], [made[n] for n in layout.counts])
 
 
 @prints("vector.shape_cast")
@@ -53,23 +56,20 @@ def print_shape_cast(p: Printer, op: Operation) -> None:
     (value,) = op.operands
     if p.layout(value.type).counts == p.layout(op.results[0].type).counts:
         p.set(op.results[0], p.get(value))
-        return
-    source, (numbers,) = source_of(p, value)
-    rearrange(p, op, numbers, source)
+    else:
+        print_movement(p, op)
 
 
 @prints("vector.transpose")
 def print_transpose(p: Printer, op: Operation) -> None:
-    source, (numbers,) = source_of(p, op.operands[0])
-    order = integers(op, "permutation")
     layout = p.layout(op.operands[0].type)
-    if order == [1, 0] and p.rep.widths is None:
+    if integers(op, "permutation") == [1, 0] and p.rep.widths is None:
         rows, columns = layout.shape
         if rows == columns and rows > 1 and rows & (rows - 1) == 0 and len(layout.counts) == rows:
             scalar = layout.element.llvm
             p.set(op.results[0], transpose_square(p, scalar, list(p.get(op.operands[0]))))
             return
-    rearrange(p, op, numbers.transpose(order), source)
+    print_movement(p, op)
 
 
 def transpose_square(p: Printer, scalar: str, rows: list[str]) -> list[str]:
@@ -94,89 +94,30 @@ def transpose_square(p: Printer, scalar: str, rows: list[str]) -> list[str]:
     return rows
 
 
-@prints("vector.shuffle")
-def print_shuffle(p: Printer, op: Operation) -> None:
-    source, (a, b) = source_of(p, *op.operands)
-    mask = integers(op, "mask")
-    both = np.concatenate([np.atleast_1d(a), np.atleast_1d(b)])
-    numbers = both[np.array([max(m, 0) for m in mask])]
-    numbers[np.array([m < 0 for m in mask])] = UNDEFINED
-    rearrange(p, op, numbers, source)
-
-
 @prints("mach.join")
 def print_join(p: Printer, op: Operation) -> None:
     if p.rep.widths == (1,):
         p.set(op.results[0], [r for v in op.operands for r in p.get(v)])
         return
     source, numbers = source_of(p, *op.operands)
-    rearrange(p, op, np.concatenate(numbers), source)
-
-
-@prints("vector.interleave")
-def print_interleave(p: Printer, op: Operation) -> None:
-    source, (a, b) = source_of(p, *op.operands)
-    shape = p.layout(op.results[0].type).shape
-    rearrange(p, op, np.stack([a, b], axis=-1).reshape(shape), source)
-
-
-@prints("vector.deinterleave")
-def print_deinterleave(p: Printer, op: Operation) -> None:
-    source, (a,) = source_of(p, op.operands[0])
-    for i, result in enumerate(op.results):
-        p.set(result, source.assemble(a[..., i::2], p.layout(result.type).counts))
-
-
-def _box(op: Operation, sizes: Sequence[int]) -> tuple[slice, ...]:
-    """The slice that `offsets` and `strides` select, one entry per listed dimension."""
-    strides = integers(op, "strides")
-    return tuple(
-        slice(o, o + (n - 1) * s + 1, s)
-        for o, n, s in zip(integers(op, "offsets"), sizes, strides, strict=False)
-    )
-
-
-@prints("vector.extract_strided_slice")
-def print_extract_strided_slice(p: Printer, op: Operation) -> None:
-    source, (a,) = source_of(p, op.operands[0])
-    rearrange(p, op, a[_box(op, integers(op, "sizes"))], source)
-
-
-@prints("vector.insert_strided_slice")
-def print_insert_strided_slice(p: Printer, op: Operation) -> None:
-    source, (part, whole) = source_of(p, *op.operands)
-    whole = whole.copy()
-    offsets, strides = integers(op, "offsets"), integers(op, "strides")
-    lead = whole.ndim - part.ndim
-    box = tuple(
-        slice(o, o + 1)
-        if d < lead
-        else slice(o, o + (part.shape[d - lead] - 1) * strides[d - lead] + 1, strides[d - lead])
-        for d, o in enumerate(offsets)
-    )
-    whole[box] = part
-    rearrange(p, op, whole, source)
+    layout = p.layout(op.results[0].type)
+    p.set(op.results[0], source.assemble(np.concatenate(numbers), layout.counts))
 
 
 # Single components and rows -----------------------------------------------------------------------
 
 
-def _position(op: Operation) -> list[int]:
-    """Static positions; DYNAMIC where an operand gives one."""
-    return [DYNAMIC if v < 0 else v for v in integers(op, "static_position")]
-
-
 @prints("vector.extract")
 def print_extract(p: Printer, op: Operation) -> None:
     vector, *dynamic = op.operands
-    position = _position(op)
-    source, (a,) = source_of(p, vector)
     if not dynamic:
-        rearrange(p, op, np.asarray(a[tuple(position)]), source)
+        print_movement(p, op)
         return
+    position = static_position(op)
+    source, (a,) = source_of(p, vector)
     layout = p.layout(vector.type)
     if len(position) != len(layout.shape) or len(layout.counts) != 1 or layout.counts[0] == 1:
-        candidates = _rows(layout.shape, position)
+        candidates = positions(layout.shape, position)
         _select_row(p, op, source, a, candidates, [p.one(v) for v in dynamic])
         return
     index = _flat_index(p, layout.shape, position, [p.one(v) for v in dynamic])
@@ -184,15 +125,6 @@ def print_extract(p: Printer, op: Operation) -> None:
         op.results[0],
         [p.emit(f"extractelement {layout.types[0]} {p.one(vector)}, i64 {index}")],
     )
-
-
-def _rows(shape: Sequence[int], position: Sequence[int]) -> list[tuple[int, ...]]:
-    """Every index that `position` may take, dynamic entries running over their dimension."""
-    ranges = [range(n) if q == DYNAMIC else (q,) for n, q in zip(shape, position, strict=False)]
-    return [
-        tuple(int(x) for x in i)
-        for i in np.array(np.meshgrid(*ranges, indexing="ij")).reshape(len(ranges), -1).T
-    ]
 
 
 def _flat_index(
@@ -203,7 +135,7 @@ def _flat_index(
     total, text = 0, ""
     for d, q in enumerate(position):
         stride = int(np.prod(shape[d + 1 :], dtype=np.int64))
-        if q != DYNAMIC:
+        if q != DYNAMIC_INDEX:
             total += q * stride
             continue
         term = next(runtime)
@@ -220,7 +152,7 @@ def _match(p: Printer, index: tuple[int, ...], position: Sequence[int], dynamic:
     runtime = iter(dynamic)
     test = ""
     for i, q in zip(index, position, strict=True):
-        if q == DYNAMIC:
+        if q == DYNAMIC_INDEX:
             here = p.emit(f"icmp eq i64 {next(runtime)}, {i}")
             test = here if not test else p.emit(f"and i1 {test}, {here}")
     return test
@@ -235,7 +167,7 @@ def _select_row(
     dynamic: list[str],
 ) -> None:
     """A row chosen at run time among registers: a chain of selects (registers have no address)."""
-    position = _position(op)
+    position = static_position(op)
     layout = p.layout(op.results[0].type)
     value = source.assemble(np.asarray(a[candidates[0]]), layout.counts)
     for index in candidates[1:]:
@@ -251,14 +183,11 @@ def _select_row(
 @prints("vector.insert")
 def print_insert(p: Printer, op: Operation) -> None:
     part, whole, *dynamic = op.operands
-    position = _position(op)
-    layout = p.layout(whole.type)
     if not dynamic:
-        source, (x, a) = source_of(p, part, whole)
-        a = a.copy()
-        a[tuple(position)] = x
-        rearrange(p, op, a, source)
+        print_movement(p, op)
         return
+    position = static_position(op)
+    layout = p.layout(whole.type)
     names = [p.one(v) for v in dynamic]
     scalar = layout.element.llvm
     if len(position) == len(layout.shape) and len(layout.counts) == 1 and layout.counts[0] > 1:
@@ -273,7 +202,7 @@ def print_insert(p: Printer, op: Operation) -> None:
         )
         return
     value = p.get(whole)
-    for index in _rows(layout.shape, position):
+    for index in positions(layout.shape, position):
         source = Source(p, scalar)
         x, a = source.add(p.layout(part.type), p.get(part)), source.add(layout, value)
         a = a.copy()

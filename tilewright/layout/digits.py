@@ -293,6 +293,25 @@ class Layout:
         digits = [d if d.dim is None else d._replace(dim=place[d.dim]) for d in self.digits]
         return Layout.of([self.shape[d] for d in keep], digits, self.swizzle)
 
+    def cropped(self, sizes: Sequence[int]) -> Layout:
+        """Ownership of a box of ``sizes`` that begins at multiples of them. LayoutError where others than registers
+        tell boxes apart."""
+        registers: list[tuple[int, int | None, int]] = []
+        digits: list[Digit] = []
+        for digit in self.digits:
+            inner: Digit | None = digit
+            if digit.dim is not None:
+                inner, outer = split_at(digit, sizes[digit.dim])
+                if outer is not None and digit.axis is not Axis.REGISTER:
+                    raise LayoutError("the slice has a part of the lanes only")
+            if inner is None:
+                continue
+            if inner.axis is Axis.REGISTER:
+                registers.append((inner.size, inner.dim, inner.stride))
+            else:
+                digits.append(inner)
+        return Layout.of(sizes, digits + number(Axis.REGISTER, registers))
+
     def sliced(self, *dims: int) -> Layout:
         """Ownership of a reduced tile (XeGPU RFC, `slice`): ``dims`` contracted and dropped."""
         result = self

@@ -14,7 +14,6 @@ Requires: values of static shape. Guarantees: changes nothing; what it does not 
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +21,12 @@ from xdsl.dialects import vector
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, OpResult, SSAValue
 
-from tilewright.dialects import xetile
-from tilewright.dialects.upstream import vector as more
+from tilewright.dialects.movement import ELEMENTS, moved, shape_of
 from tilewright.dtypes import from_mlir
 
 Places = NDArray[np.int64]
 """Root number times `ROOT` plus the byte at which the element starts in the root, rows first."""
 ROOT = 1 << 40
-DYNAMIC = -(1 << 63)
 
 
 def itemsize(value: SSAValue) -> int:
@@ -77,47 +74,13 @@ class Origins:
 
     def _moved(self, op: Operation, result: int) -> Places | None:
         """The origins of an op that only rearranges; None for any other."""
-        match op:
-            case more.ShapeCastOp() | xetile.ConvertLayoutOp():
-                return self.of(op.operands[0]).reshape(_shape(op.results[0]))
-            case more.TransposeOp():
-                return self.of(op.vector).transpose(list(op.permutation))
-            case xetile.TransposeOp():
-                return self.of(op.value).transpose(list(op.permutation))
-            case vector.ExtractOp() if isinstance(op.result.type, VectorType):
-                at = _position(op)
-                return None if at is None else self.of(op.vector)[at]
-            case vector.InsertOp() if isinstance(op.source.type, VectorType):
-                at = _position(op)
-                if at is None:
-                    return None
-                places = self.of(op.dest).copy()
-                places[at] = self.of(op.source)
-                return places
-            case more.ExtractStridedSliceOp():
-                return self.of(op.source)[_box(op.offsets, op.sizes, op.strides)]
-            case more.InsertStridedSliceOp():
-                places = self.of(op.dest).copy()
-                source = self.of(op.source)
-                lead = places.ndim - source.ndim
-                sizes = [1] * lead + list(source.shape)
-                strides = [1] * lead + list(op.strides)
-                places[_box(op.offsets, sizes, strides)] = source
-                return places
-            case vector.BroadcastOp() if isinstance(op.operands[0].type, VectorType):
-                return np.broadcast_to(self.of(op.operands[0]), _shape(op.results[0]))
-            case vector.ShuffleOp():
-                parts = np.concatenate([self.of(op.v1), self.of(op.v2)])
-                return parts[list(op.mask.get_values())]
-            case more.InterleaveOp():
-                parts = np.stack([self.of(v) for v in op.operands], axis=-1)
-                return parts.reshape(_shape(op.results[0]))
-            case more.DeinterleaveOp():
-                return self.of(op.operands[0])[..., result::2]
-            case vector.BitcastOp():
-                return self._narrowed(op)
-            case _:
-                return None
+        if not all(isinstance(v.type, VectorType) for v in (*op.operands, *op.results)):
+            return None  # scalars come and go, or where elements go is known at run time only
+        if isinstance(op, vector.BitcastOp):
+            return self._narrowed(op)
+        if op.name not in ELEMENTS:
+            return None
+        return moved(op, *map(self.of, op.operands))[result]
 
     def _narrowed(self, op: vector.BitcastOp) -> Places | None:
         """A bitcast to narrower elements: each is followed by its parts, lowest bytes first."""
@@ -126,20 +89,4 @@ class Origins:
             return None
         parts = np.arange(0, wide, narrow, dtype=np.int64)
         places = self.of(op.operands[0])[..., None] + parts
-        return places.reshape(_shape(op.results[0]))
-
-
-def _shape(value: SSAValue) -> tuple[int, ...]:
-    assert isinstance(value.type, VectorType)
-    return value.type.get_shape()
-
-
-def _position(op: Any) -> tuple[int, ...] | None:
-    at = tuple(op.static_position.get_values())
-    return None if DYNAMIC in at else at
-
-
-def _box(offsets: list[int], sizes: list[int], strides: list[int]) -> tuple[slice, ...]:
-    return tuple(
-        slice(o, o + (n - 1) * s + 1, s) for o, n, s in zip(offsets, sizes, strides, strict=True)
-    )
+        return places.reshape(shape_of(op.results[0]))

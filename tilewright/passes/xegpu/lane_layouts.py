@@ -8,7 +8,6 @@ from math import gcd
 from tilewright import layout as ly
 from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership, SliceAttr
 from tilewright.layout.blocks import lane_map
-from tilewright.layout.digits import split_at
 
 Shape = tuple[int, ...]
 
@@ -55,25 +54,6 @@ def natural(shape: Shape, bits: int, lanes: int) -> ly.Layout:
     lane.append((rest, None, 0))
     digits = ly.number(ly.Axis.LANE, lane) + ly.number(ly.Axis.REGISTER, register)
     return ly.Layout.of(shape, digits)
-
-
-def restricted(layout: ly.Layout, sizes: Sequence[int]) -> ly.Layout:
-    """The ownership of an aligned box of `sizes`. LayoutError where it cuts through the lanes."""
-    registers: list[tuple[int, int | None, int]] = []
-    others: list[ly.Digit] = []
-    for digit in layout.digits:
-        inner: ly.Digit | None = digit
-        if digit.dim is not None:
-            inner, outer = split_at(digit, sizes[digit.dim])
-            if outer is not None and digit.axis is not ly.Axis.REGISTER:
-                raise ly.LayoutError("the slice has a part of the lanes only")
-        if inner is None:
-            continue
-        if inner.axis is ly.Axis.REGISTER:
-            registers.append((inner.size, inner.dim, inner.stride))
-        else:
-            others.append(inner)
-    return ly.Layout.of(sizes, others + ly.number(ly.Axis.REGISTER, registers))
 
 
 def bind(

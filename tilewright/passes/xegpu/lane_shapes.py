@@ -28,7 +28,7 @@ from tilewright.passes.xegpu.fragments import (
     Through,
     element_of,
 )
-from tilewright.passes.xegpu.lane_layouts import joined, natural, restricted
+from tilewright.passes.xegpu.lane_layouts import joined, natural
 from tilewright.passes.xegpu.lane_values import LaneValues
 from tilewright.passes.xegpu.ownership import (
     box_of_insertion,
@@ -133,7 +133,7 @@ class LaneShapes(LaneValues):
         if isinstance(held, Free):
             return held
         try:
-            restricted(held.layout, sizes)
+            held.layout.cropped(sizes)
         except ly.LayoutError:
             usual = self.owners.natural(held.layout.shape, 32)
             if usual != held.layout:

@@ -39,7 +39,6 @@ from tilewright.passes.xegpu.lane_layouts import (
     joined,
     natural,
     reshaped_piece,
-    restricted,
     with_chunk,
 )
 from tilewright.passes.xegpu.sg_maps import dpas_instruction
@@ -309,7 +308,7 @@ class OwnershipAnalysis:
             case more.ExtractStridedSliceOp():
                 sizes = shape_of(op.result)
                 if self.whole:
-                    self._edge(op.source, op.result, lambda l: restricted(l, sizes))
+                    self._edge(op.source, op.result, lambda l: l.cropped(sizes))
                 else:
                     self._edge(op.source, op.result, lambda l: l)
                     self._edge(op.result, op.source, lambda l: l)
@@ -317,7 +316,7 @@ class OwnershipAnalysis:
                 n = len(op.static_position)
                 sizes = (*[1] * n, *shape_of(op.result))
                 dims = tuple(range(n))
-                self._edge(op.vector, op.result, lambda l: restricted(l, sizes).dropped(*dims))
+                self._edge(op.vector, op.result, lambda l: l.cropped(sizes).dropped(*dims))
             case xegpu.LoadGatherOp() | xegpu.StoreScatterOp() | xegpu.AtomicRMWOp():
                 offsets = op.offsets_operand
                 if op.chunk > 1 and offsets is not None:

@@ -11,51 +11,33 @@ from xdsl.dialects.builtin import (
     AffineMapAttr,
     ArrayAttr,
     BoolAttr,
-    DenseArrayBase,
-    IntegerAttr,
 )
 from xdsl.ir import Attribute, Operation
 from xdsl.ir.affine import AffineConstantExpr, AffineDimExpr, AffineMap
 
 from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects.movement import ELEMENTS, integers, moved
 from tilewright.reference import access, numerics
 from tilewright.reference.meanings import reductions
-from tilewright.reference.meanings.memref import DYNAMIC, element_address, undefined_outside
+from tilewright.reference.meanings.memref import element_address, undefined_outside
 from tilewright.reference.registry import meaning
 from tilewright.reference.site import Site
-from tilewright.reference.values import Array, Index, MemRefValue, spread
+from tilewright.reference.values import Array, Index, MemRefValue
 
 
 def result_shape(op: Operation) -> tuple[int, ...]:
     return numerics.shape_of(op.results[0].type)
 
 
-def integers(attribute: Attribute | None) -> list[int]:
-    """The numbers of a dense array or an array of integers."""
-    if isinstance(attribute, DenseArrayBase):
-        return [int(number) for number in attribute.get_values()]
-    return [cast(IntegerAttr, number).value.data for number in cast(ArrayAttr[Any], attribute)]
+# Rearrangements.
 
 
-# Shapes.
-
-
-@meaning("vector.broadcast")
-def broadcast(site: Site, op: Operation, source: Array) -> Array:
-    shape = result_shape(op)
-    missing = len(shape) - (source.ndim - 1)
-    rows = source.reshape(source.shape[0], *[1] * missing, *source.shape[1:])
-    return np.broadcast_to(rows, (source.shape[0], *shape))
-
-
-@meaning("vector.shape_cast")
-def shape_cast(site: Site, op: Operation, source: Array) -> Array:
-    return source.reshape(source.shape[0], *result_shape(op))
-
-
-@meaning("vector.transpose")
-def transpose(site: Site, op: Operation, source: Array) -> Array:
-    return source.transpose(0, *(dim + 1 for dim in integers(op.properties["permutation"])))
+@meaning(*ELEMENTS)
+def rearrange(site: Site, op: Operation, *operands: Array) -> Array | tuple[Array, ...]:
+    """What `dialects.movement` says of the op, in every row."""
+    rows = max(x.shape[0] for x in operands)
+    made = moved(op, *(np.broadcast_to(x, (rows, *x.shape[1:])) for x in operands))
+    return made if len(op.results) > 1 else next(iter(made))
 
 
 @meaning("vector.step")
@@ -77,79 +59,6 @@ def bitcast(site: Site, op: Operation, source: Array) -> Array:
     return np.ascontiguousarray(source).view(dtype)
 
 
-@meaning("vector.interleave")
-def interleave(site: Site, op: Operation, a: Array, b: Array) -> Array:
-    a, b = np.broadcast_arrays(a, b)
-    return np.stack([a, b], axis=-1).reshape(a.shape[0], *result_shape(op))
-
-
-@meaning("vector.deinterleave")
-def deinterleave(site: Site, op: Operation, source: Array) -> tuple[Array, Array]:
-    return source[..., 0::2], source[..., 1::2]
-
-
-@meaning("vector.shuffle")
-def shuffle(site: Site, op: Operation, a: Array, b: Array) -> Array:
-    rows = max(a.shape[0], b.shape[0])
-    both = np.concatenate([spread(a, rows), spread(b, rows)], axis=1)
-    return both[:, integers(op.properties["mask"])]
-
-
-# Pieces.
-
-
-def _position(site: Site, op: Operation, dynamic: Sequence[Index]) -> list[int | Index]:
-    values = iter(dynamic)
-    return [
-        next(values) if number == DYNAMIC else number
-        for number in integers(op.properties["static_position"])
-    ]
-
-
-def _at(position: Sequence[int | Index], rows: int) -> tuple[Any, ...]:
-    if all(isinstance(place, int) for place in position):
-        return (slice(None), *position)
-    return (np.arange(rows), *position)
-
-
-@meaning("vector.extract")
-def extract(site: Site, op: Operation, source: Array, *dynamic: Index) -> Array:
-    position = _position(site, op, dynamic)
-    rows = max([source.shape[0], *(place.shape[0] for place in dynamic)])
-    if dynamic and rows != source.shape[0]:
-        source = np.broadcast_to(source, (rows, *source.shape[1:]))
-    return source[_at(position, rows)]
-
-
-@meaning("vector.insert")
-def insert(site: Site, op: Operation, source: Array, target: Array, *dynamic: Index) -> Array:
-    position = _position(site, op, dynamic)
-    rows = max(source.shape[0], target.shape[0], *(place.shape[0] for place in dynamic), 1)
-    result = spread(target, rows)
-    result[_at(position, rows)] = source
-    return result
-
-
-@meaning("vector.extract_strided_slice")
-def extract_strided_slice(site: Site, op: Operation, source: Array) -> Array:
-    offsets, sizes = integers(op.properties["offsets"]), integers(op.properties["sizes"])
-    strides = integers(op.properties["strides"])
-    parts = zip(offsets, sizes, strides, strict=True)
-    return source[(slice(None), *(slice(o, o + n * s, s) for o, n, s in parts))]
-
-
-@meaning("vector.insert_strided_slice")
-def insert_strided_slice(site: Site, op: Operation, source: Array, target: Array) -> Array:
-    offsets, strides = integers(op.properties["offsets"]), integers(op.properties["strides"])
-    result = spread(target, max(source.shape[0], target.shape[0]))
-    lead = len(offsets) - len(strides)
-    places: list[Any] = [slice(None), *offsets[:lead]]
-    for offset, stride, extent in zip(offsets[lead:], strides, source.shape[1:], strict=True):
-        places.append(slice(offset, offset + extent * stride, stride))
-    result[tuple(places)] = source
-    return result
-
-
 # Masks.
 
 
@@ -160,7 +69,7 @@ def create_mask(site: Site, op: Operation, *bounds: Index) -> Array:
 
 @meaning("vector.constant_mask")
 def constant_mask(site: Site, op: Operation) -> Array:
-    bounds = integers(op.properties["mask_dim_sizes"])
+    bounds = integers(op, "mask_dim_sizes")
     return _mask(result_shape(op), [np.array([bound]) for bound in bounds])
 
 
@@ -191,7 +100,7 @@ def reduction(site: Site, op: vector.ReductionOp, source: Array, acc: Array | No
 @meaning("vector.multi_reduction")
 def multi_reduction(site: Site, op: Operation, source: Array, acc: Array) -> Array:
     type = op.results[0].type
-    axes = tuple(dim + 1 for dim in integers(op.properties["reduction_dims"]))
+    axes = tuple(dim + 1 for dim in integers(op, "reduction_dims"))
     result = reductions.reduce(_kind(op), type, source, axes)
     return reductions.combine(_kind(op), type, result, acc)
 

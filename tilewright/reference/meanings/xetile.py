@@ -169,11 +169,6 @@ def tile_mma(site: Site, op: xetile.TileMmaOp, a: Array, b: Array, c: Array | No
     return matmul(a, b, c, op.result.type)
 
 
-@meaning("xetile.transpose")
-def transpose(site: Site, op: xetile.TransposeOp, value: Array) -> Array:
-    return value.transpose(0, *(dim + 1 for dim in op.permutation))
-
-
 @meaning("xetile.reduction")
 def reduction(site: Site, op: xetile.ReductionOp, value: Array) -> Array:
     shape = result_shape(op)
@@ -186,18 +181,3 @@ def reduction(site: Site, op: xetile.ReductionOp, value: Array) -> Array:
         split = (*value.shape[: dim + 1], shape[dim], size, *value.shape[dim + 2 :])
         result = reductions.reduce(op.kind, op.result.type, value.reshape(split), (dim + 2,))
     return result.reshape(value.shape[0], *shape)
-
-
-@meaning("xetile.broadcast")
-def broadcast(site: Site, op: xetile.BroadcastOp, value: Array) -> Array:
-    shape = result_shape(op)
-    if op.broadcast_size is not None:
-        for dim in op.dims:
-            value = np.repeat(value, op.broadcast_size, axis=dim + 1)
-        return value
-    return np.broadcast_to(value, (value.shape[0], *shape))
-
-
-@meaning("xetile.convert_layout")
-def convert_layout(site: Site, op: xetile.ConvertLayoutOp, value: Array) -> Array:
-    return value

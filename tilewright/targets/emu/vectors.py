@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import (
-    ArrayAttr,
-    DenseArrayBase,
+    DYNAMIC_INDEX,
     Float32Type,
-    IntegerAttr,
     IntegerType,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 
+from tilewright.dialects.movement import ELEMENTS, integers, numbered, positions, static_position
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.builder import (
@@ -35,17 +34,6 @@ from tilewright.targets.emu.builder import (
 from tilewright.targets.emu.exchange import combiner, wide_float
 from tilewright.targets.emu.lowering import Lowering, lowers
 from tilewright.targets.emu.products import narrow, widen
-
-Numbers = np.ndarray
-DYNAMIC = -(2**63)
-
-
-def integers(attribute: Attribute | None) -> list[int]:
-    """The numbers of a dense array or an array of integers."""
-    if isinstance(attribute, DenseArrayBase):
-        return [int(n) for n in attribute.get_values()]
-    assert isinstance(attribute, ArrayAttr)
-    return [n.value.data for n in attribute if isinstance(n, IntegerAttr)]
 
 
 def as_it_is(low: Lowering, op: Operation) -> None:
@@ -66,84 +54,17 @@ def _all_uniform(low: Lowering, op: Operation) -> bool:
     return all(isinstance(low.env[x], v.Uniform) for x in op.operands)
 
 
-def moves(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: `f(op, *numbers) -> numbers of each result`, for ops that only move components."""
-
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        def lower(low: Lowering, op: Operation) -> None:
-            if _all_uniform(low, op):
-                as_it_is(low, op)
-                return
-            rearrange(low, op, function)
-
-        lowers(*names)(lower)
-        return function
-
-    return register
-
-
-def rearrange(low: Lowering, op: Operation, function: Callable[..., Any]) -> None:
+@lowers(*ELEMENTS)
+def rearrange(low: Lowering, op: Operation) -> None:
+    """Registers of a lane in the order that the op gives them."""
+    if _all_uniform(low, op):
+        as_it_is(low, op)
+        return
     b, lanes = low.b, low.lanes
-    sources: list[SSAValue] = []
-    numbers: list[Numbers] = []
-    at = 0
-    for operand in op.operands:
-        shape = shape_of(operand.type)
-        count = prod(shape)
-        sources.append(b.shape(low.wide(operand), count, lanes))
-        numbers.append(np.arange(at, at + count).reshape(shape))
-        at += count
-    made = function(op, *numbers)
-    made = made if isinstance(made, tuple) else (made,)
-    pair = sources if len(sources) == 2 else [sources[0], sources[0]]
-    for result, chosen in zip(op.results, made, strict=True):
-        flat = np.asarray(chosen).reshape(-1)
-        value = b.shuffle(pair[0], pair[1], flat.tolist())
+    sources = [b.shape(low.wide(x), prod(shape_of(x.type)), lanes) for x in op.operands]
+    for result, chosen in zip(op.results, numbered(op), strict=True):
+        value = b.shuffle(sources[0], sources[-1], chosen.reshape(-1).tolist())
         low.env[result] = v.Varying(b.shape(value, *shape_of(result.type), lanes))
-
-
-@moves("vector.shape_cast")
-def shape_cast(op: Operation, a: Numbers) -> Numbers:
-    return a
-
-
-@moves("vector.transpose")
-def transpose(op: Operation, a: Numbers) -> Numbers:
-    return a.transpose(integers(op.properties["permutation"]))
-
-
-@moves("vector.interleave")
-def interleave(op: Operation, a: Numbers, c: Numbers) -> Numbers:
-    return np.stack([a, c], axis=-1)
-
-
-@moves("vector.deinterleave")
-def deinterleave(op: Operation, a: Numbers) -> tuple[Numbers, Numbers]:
-    return a[..., 0::2], a[..., 1::2]
-
-
-@moves("vector.shuffle")
-def shuffle(op: Operation, a: Numbers, c: Numbers) -> Numbers:
-    both = np.concatenate([np.atleast_1d(a), np.atleast_1d(c)])
-    return both[[max(m, 0) for m in integers(op.properties["mask"])]]
-
-
-@moves("vector.extract_strided_slice")
-def extract_strided_slice(op: Operation, a: Numbers) -> Numbers:
-    parts = zip(*(integers(op.properties[n]) for n in ("offsets", "sizes", "strides")), strict=True)
-    return a[tuple(slice(o, o + (n - 1) * s + 1, s) for o, n, s in parts)]
-
-
-@moves("vector.insert_strided_slice")
-def insert_strided_slice(op: Operation, part: Numbers, whole: Numbers) -> Numbers:
-    offsets, strides = (integers(op.properties[n]) for n in ("offsets", "strides"))
-    whole = whole.copy()
-    lead = whole.ndim - part.ndim
-    places: list[Any] = list(offsets[:lead])
-    for o, s, n in zip(offsets[lead:], strides, part.shape, strict=True):
-        places.append(slice(o, o + (n - 1) * s + 1, s))
-    whole[tuple(places)] = part
-    return whole
 
 
 @lowers("vector.broadcast")
@@ -159,17 +80,13 @@ def broadcast(low: Lowering, op: vector.BroadcastOp) -> None:
 # Single components ----------------------------------------------------------------------------------------------------
 
 
-def _position(op: Operation) -> list[int]:
-    return integers(op.properties["static_position"])
-
-
 @lowers("vector.extract")
 def extract(low: Lowering, op: vector.ExtractOp) -> None:
     if _all_uniform(low, op):
         as_it_is(low, op)
         return
     source, *dynamic = op.operands
-    position = _position(op)
+    position = static_position(op)
     shape = shape_of(source.type)
     numbers = np.arange(prod(shape)).reshape(shape)
     flat = low.b.shape(low.wide(source), prod(shape), low.lanes)
@@ -183,13 +100,6 @@ def extract(low: Lowering, op: vector.ExtractOp) -> None:
     low.env[result] = v.Varying(_chosen(low, shape, position, dynamic, pick))
 
 
-def _candidates(shape: Sequence[int], position: Sequence[int]) -> list[tuple[int, ...]]:
-    """Every index that `position` may be, dynamic entries running over their dimension."""
-    ranges = [range(n) if p == DYNAMIC else (p,) for n, p in zip(shape, position, strict=False)]
-    grid = np.array(np.meshgrid(*ranges, indexing="ij")).reshape(len(ranges), -1).T
-    return [tuple(int(x) for x in row) for row in grid]
-
-
 def _matches(
     low: Lowering, at: Sequence[int], position: Sequence[int], dynamic: Sequence[SSAValue]
 ) -> SSAValue:
@@ -197,7 +107,7 @@ def _matches(
     b, runtime = low.b, iter(dynamic)
     test: SSAValue | None = None
     for number, p in zip(at, position, strict=True):
-        if p == DYNAMIC:
+        if p == DYNAMIC_INDEX:
             wide = low.wide(next(runtime))
             here = b.add(arith.CmpiOp(wide, b.constant(wide.type, number), "eq"))
             test = here if test is None else b.add(arith.AndIOp(test, here))
@@ -215,7 +125,7 @@ def _chosen(
     """The candidate at a position that may differ between lanes."""
     if not dynamic:
         return pick(position)
-    first, *rest = _candidates(shape, position)
+    first, *rest = positions(shape, position)
     value = pick(first)
     for at in rest:
         value = low.b.select(_matches(low, at, position, dynamic), pick(at), value)
@@ -229,13 +139,13 @@ def insert(low: Lowering, op: vector.InsertOp) -> None:
         return
     b, lanes = low.b, low.lanes
     part, whole, *dynamic = op.operands
-    position = _position(op)
+    position = static_position(op)
     shape, count = shape_of(whole.type), prod(shape_of(whole.type))
     numbers = np.arange(count).reshape(shape)
     size = prod(shape_of(part.type))
     new = b.shape(low.wide(part), size, lanes)
     value = b.shape(low.wide(whole), count, lanes)
-    for at in _candidates(shape, position):
+    for at in positions(shape, position):
         chosen = numbers.copy()
         chosen[at] = count + np.arange(size).reshape(shape_of(part.type))
         put = b.shuffle(value, new, chosen.reshape(-1).tolist()) if count else value
@@ -339,7 +249,7 @@ def multi_reduction(low: Lowering, op: Operation) -> None:
         as_it_is(low, op)
         return
     source, acc = op.operands
-    axes = integers(op.properties["reduction_dims"])
+    axes = integers(op, "reduction_dims")
     low.env[op.results[0]] = v.Varying(_reduce(low, _kind(op), source, axes, acc))
 
 

@@ -1,0 +1,88 @@
+"""The table of rearranging ops: a layout that it says keeps elements in place does, by the numbers it gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from xdsl.ir import Operation
+
+from tests.movement import CASES, kernel
+from tilewright.dialects.movement import (
+    ELEMENTS,
+    LAYOUTS,
+    numbered,
+    operand_layout,
+    result_layout,
+    shape_of,
+)
+from tilewright.layout import Axis, Layout, LayoutError, Move, number
+from tilewright.layout.plan import gather
+
+LANES, SUBGROUPS = 8, 2
+
+
+@st.composite
+def layouts(draw: st.DrawFn, shape: tuple[int, ...]) -> Layout:
+    """Factors of the extents dealt to registers, lanes and subgroups; lanes that are left hold replicas."""
+    room = {Axis.LANE: LANES, Axis.SUBGROUP: SUBGROUPS}
+    found: dict[Axis, list[tuple[int, int | None, int]]] = {a: [] for a in Axis}
+    for dim in draw(st.permutations(range(len(shape)))):
+        stride = 1
+        while stride < shape[dim]:
+            size = draw(st.sampled_from([2, 4]))
+            size = size if shape[dim] // stride % size == 0 else shape[dim] // stride
+            axes = [a for a in room if room[a] % size == 0] + [Axis.REGISTER]
+            axis = draw(st.sampled_from(axes))
+            if axis in room:
+                room[axis] //= size
+            found[axis].append((size, dim, stride))
+            stride *= size
+    for axis, rest in room.items():
+        found[axis].append((rest, None, 0))
+    return Layout.of(shape, [d for axis, digits in found.items() for d in number(axis, digits)])
+
+
+def op_of(case: str) -> Operation:
+    name = case.partition(",")[0]
+    return [op for op in kernel(case).walk() if op.name == name][-1]
+
+
+MOVING = [case for case in CASES if case.partition(",")[0] in ELEMENTS]
+
+
+@pytest.mark.parametrize("case", MOVING)
+@given(data=st.data())
+def test_a_layout_in_place_moves_nothing(case: str, data: st.DataObject):
+    op = op_of(case)
+    source = op.operands[0]
+    if not shape_of(source) or not shape_of(op.results[0]):
+        return
+    if data.draw(st.booleans()):
+        given, change = source, result_layout
+    else:
+        given, change = op.results[0], operand_layout
+    layout = data.draw(layouts(shape_of(given)))
+    try:
+        other = change(op, layout)
+    except LayoutError:
+        return
+    have, want = (layout, other) if given is source else (other, layout)
+    for numbers in numbered(op):
+        # Of several operands, which have one layout, element n is at n modulo their size.
+        places = numbers % have.size
+        plan = gather(have, want, lambda c, at=places: np.unravel_index(at[c], have.shape))
+        assert plan.kind in (Move.NOTHING, Move.REGISTERS) and plan.permutation is not None
+
+
+@pytest.mark.parametrize("case", MOVING)
+def test_every_result_has_its_shape(case: str):
+    op = op_of(case)
+    for numbers, result in zip(numbered(op), op.results, strict=True):
+        assert numbers.shape == shape_of(result)
+
+
+def test_layouts_are_of_ops_that_rearrange():
+    assert {*LAYOUTS} - {*ELEMENTS} == {"vector.bitcast"}
+    assert {*ELEMENTS} <= {case.partition(",")[0] for case in CASES}
