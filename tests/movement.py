@@ -89,6 +89,17 @@ CASES: dict[str, Case] = {
         "vector<2x2x32xf32>",
         (4, 32),
     ),
+    "vector.extract_strided_slice, of a mask": Case(
+        f"%m = arith.cmpf olt, %a, %b : {T}\n"
+        "%k = vector.extract_strided_slice %m {offsets = [4, 3], sizes = [8, 16], strides = [1, 1]} "
+        ": vector<16x32xi1> to vector<8x16xi1>\n"
+        "%x = vector.extract_strided_slice %a {offsets = [4, 16], sizes = [8, 16], strides = [1, 1]} "
+        f": {T} to vector<8x16xf32>\n"
+        "%y = vector.extract_strided_slice %b {offsets = [1, 5], sizes = [8, 16], strides = [1, 1]} "
+        f": {T} to vector<8x16xf32>\n"
+        "%r = arith.select %k, %x, %y : vector<8x16xi1>, vector<8x16xf32>",
+        (8, 16),
+    ),
     "vector.insert_strided_slice": Case(
         "%part = vector.extract_strided_slice %b {offsets = [0, 0], sizes = [8, 16], strides = [1, 1]} "
         f": {T} to vector<8x16xf32>\n"

@@ -7,7 +7,7 @@ the split is right is checked on the table itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -67,12 +67,19 @@ def addresses(
     Raises LayoutError where thread and register do not part: another memory layout must be chosen.
     """
     places = [x + at for x, at in zip(fragment.table(), origin or [0] * fragment.rank, strict=True)]
-    table = memory.address(*places).reshape(-1, fragment.registers)
-    vector = min(run_of(table), max(1, VECTOR_BYTES // size))
-    found = parted(table[:, ::vector] * size, vector)
+    found = accesses(memory.address(*places).reshape(-1, fragment.registers), size)
     if found is None:
         raise LayoutError("addresses do not part into thread and register")
     return found
+
+
+def accesses(places: np.ndarray, size: int, divisor: int = 0) -> Addresses | None:
+    """How elements of `size` bytes at `places` [threads, registers], moved by a multiple of `divisor` (0: not at all),
+    are accessed; None where thread and register do not part."""
+    vector = min(run_of(places), max(1, VECTOR_BYTES // size))
+    while divisor % vector:
+        vector //= 2
+    return parted(places[:, ::vector] * size, vector)
 
 
 MIXED = (0, 0x10, 0x30, 0x70, -1)
@@ -148,19 +155,37 @@ def through_shared(
     """Written in one layout, read in another. `first_only`: of replicas the first alone holds data."""
     size = itemsize(fragment.element)
     memory = staging_memory(fragment.layout, layout, size)
+
+    def store(offset: int) -> None:
+        if first_only and (first := d.first_replica(fragment.layout)) is not None:
+            with d.b.when(first):
+                store_fragment(d, fragment, memory, offset)
+        else:
+            store_fragment(d, fragment, memory, offset)
+
+    def load(offset: int) -> SSAValue:
+        return load_fragment(d, layout, memory, offset, fragment.element)
+
     need = extent_bytes(memory, size)
-    offset = d.shared.allocate(need, "a conversion of layouts")
+    return Fragment(exchanged(d, need, "a conversion of layouts", store, load), layout)
+
+
+def exchanged(
+    d: Distributor,
+    need: int,
+    what: str,
+    store: Callable[[int], None],
+    load: Callable[[int], SSAValue],
+) -> SSAValue:
+    """What threads `load` of `need` bytes of shared memory, from the given offset on, where others `store` before."""
+    offset = d.shared.allocate(need, what)
     place = Place(offset, offset + need)
     d.hazards.write(d, place)
-    if first_only and (first := d.first_replica(fragment.layout)) is not None:
-        with d.b.when(first):
-            store_fragment(d, fragment, memory, offset)
-    else:
-        store_fragment(d, fragment, memory, offset)
+    store(offset)
     d.hazards.read(d, place)
-    value = load_fragment(d, layout, memory, offset, fragment.element)
+    value = load(offset)
     d.shared.release(offset)
-    return Fragment(value, layout)
+    return value
 
 
 # Fragments in shared memory ---------------------------------------------------------------------
@@ -169,9 +194,13 @@ def through_shared(
 def store_fragment(d: Distributor, fragment: Fragment, memory: Layout, base: Idx) -> None:
     """Every thread writes what it holds to shared memory laid out as `memory`, `base` bytes in."""
     size = itemsize(fragment.element)
-    at = addresses(fragment.layout, memory, size)
-    pointers = pointers_of(d, at, base)
-    for i, pointer in enumerate(pointers):
+    store_at(d, addresses(fragment.layout, memory, size), fragment, base)
+
+
+def store_at(d: Distributor, at: Addresses, fragment: Fragment, base: Idx) -> None:
+    """Every thread writes its registers to shared memory, `base` bytes beyond `at`."""
+    size = itemsize(fragment.element)
+    for i, pointer in enumerate(pointers_of(d, at, base)):
         part = d.pick(fragment.value, range(i * at.vector, (i + 1) * at.vector))
         d.b.store(part, pointer, align=at.vector * size)
 
@@ -185,8 +214,12 @@ def load_fragment(
     origin: tuple[int, ...] = (),
 ) -> SSAValue:
     """A fragment read from shared memory, from `origin` on."""
+    return load_at(d, addresses(layout, memory, itemsize(element), origin), base, element)
+
+
+def load_at(d: Distributor, at: Addresses, base: Idx, element: Attribute) -> SSAValue:
+    """Every thread's registers read from shared memory, `base` bytes beyond `at`."""
     size = itemsize(element)
-    at = addresses(layout, memory, size, origin)
     type = VectorType(element, [at.vector])  # pyright: ignore[reportArgumentType]
     parts = [
         d.b.load(pointer, type, align=at.vector * size) for pointer in pointers_of(d, at, base)
@@ -213,41 +246,3 @@ def pointers_of(d: Distributor, at: Addresses, base: Idx) -> Sequence[SSAValue]:
             starts[key] = d.shared_pointer(b.add(b.add(added, low), base))
         found.append(b.ptr(starts[key], constant & ~at.mixed))
     return found
-
-
-def reshape_through_shared(d: Distributor, fragment: Fragment, layout: Layout) -> SSAValue:
-    """Elements in row-major order in one layout, read as another shape in another."""
-    size = itemsize(fragment.element)
-    memory = row_major(fragment.layout.shape)
-    need = extent_bytes(memory, size)
-    offset = d.shared.allocate(need, "a change of shape")
-    place = Place(offset, offset + need)
-    d.hazards.write(d, place)
-    store_fragment(d, fragment, memory, offset)
-    d.hazards.read(d, place)
-    value = load_fragment(d, layout, row_major(layout.shape), offset, fragment.element)
-    d.shared.release(offset)
-    return value
-
-
-def element_for_all(d: Distributor, source: SSAValue, at: Sequence[Idx]) -> SSAValue:
-    """One element of a tile as a scalar of every thread."""
-    fragment = d.fragment_of(source)
-    layout = fragment.layout
-    if layout.size == 1:
-        return d.b.extract(fragment.value, 0)
-    size = itemsize(fragment.element)
-    memory = row_major(layout.shape)
-    need = extent_bytes(memory, size)
-    offset = d.shared.allocate(need, "a tile of which one element is read")
-    place = Place(offset, offset + need)
-    d.hazards.write(d, place)
-    store_fragment(d, fragment, memory, offset)
-    d.hazards.read(d, place)
-    number: Idx = 0
-    for n, x in zip(layout.shape, at, strict=True):
-        number = d.b.add(d.b.mul(number, n), x)
-    pointer = d.shared_pointer(d.b.add(d.b.mul(number, size), offset))
-    value = d.b.load(pointer, fragment.element)
-    d.shared.release(offset)
-    return value

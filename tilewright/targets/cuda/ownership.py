@@ -29,6 +29,7 @@ from tilewright.codegen.registers import strided_form
 from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import elementwise, stage
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.movement import LAYOUTS, integers, operand_layout, result_layout
 from tilewright.dialects.stage.rings import ring_type
 from tilewright.layout import Axis, Layout, LayoutError
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
@@ -79,7 +80,7 @@ def is_elementwise(op: Operation) -> bool:
     return len(shapes) == 1 and bool(op.operands)
 
 
-_RESHAPES = ("vector.shape_cast", "vector.transpose", "xetile.transpose", "vector.bitcast")
+_MASKS = ("vector.create_mask", "vector.constant_mask")
 _BROADCASTS = ("vector.broadcast", "xetile.broadcast")
 
 
@@ -219,11 +220,11 @@ class _Planner:
     def classify(self, op: Operation) -> None:
         tiles = [v for v in op.operands if is_tile(v)]
         kinds = {self.kind.get(v, FIXED) for v in tiles}
-        if isinstance(op, arith.ConstantOp) or op.name == "vector.step":
+        if isinstance(op, arith.ConstantOp) or op.name in ("vector.step", *_MASKS):
             kind = FREE
         elif op.name in _BROADCASTS:
             kind = FREE if not kinds or kinds == {FREE} else FLEXIBLE
-        elif op.name in _RESHAPES or is_elementwise(op):
+        elif (op.name in LAYOUTS and LAYOUTS[op.name][1]) or is_elementwise(op):
             kind = FREE if kinds <= {FREE} else FIXED
         elif self.is_small_load(op):
             kind = FLEXIBLE
@@ -299,18 +300,15 @@ class _Planner:
                 self.connect(op.source, op.result, lambda y: _contracted(y, dims, run))
         elif isinstance(op, xt.ConvertLayoutOp) or op.name == "stage.cluster.sum":
             self.tie((op.operands[0], op.results[0]))
-        elif op.name in ("xetile.transpose", "vector.transpose"):
-            order = permutation_of(op)
-            back = tuple(order.index(i) for i in range(len(order)))
-            x, y = op.operands[0], op.results[0]
-            self.connect(x, y, lambda z: z.permuted(order))
-            self.connect(y, x, lambda z: z.permuted(back))
-        elif op.name == "vector.shape_cast":
-            x, y = op.operands[0], op.results[0]
-            self.connect(x, y, lambda z: z.reshaped(shape_of(y)))
-            self.connect(y, x, lambda z: z.reshaped(shape_of(x)))
+        elif op.name in ("vector.insert", "vector.insert_strided_slice"):
+            self.tie((op.operands[1], op.results[0]))
+        elif op.name in LAYOUTS and op.name not in _BROADCASTS:
+            for y in op.results:
+                self.connect(op.operands[0], y, lambda z: result_layout(op, z))
+                for x in filter(is_tile, op.operands):
+                    self.connect(y, x, lambda z: operand_layout(op, z))
         elif op.name == "vector.multi_reduction":
-            dims = reduced_dims(op)
+            dims = integers(op, "reduction_dims")
             x, y = op.operands[0], op.results[0]
             if is_tile(y):
                 self.connect(x, y, lambda z: z.sliced(*dims))
@@ -330,7 +328,7 @@ class _Planner:
         if op.name not in _BROADCASTS or not op.operands or not self.fixed(op.operands[0]):
             return
         source = op.operands[0]
-        self.connect(result, source, lambda y: broadcast_source(op, y))
+        self.connect(result, source, lambda y: operand_layout(op, y))
 
     # Layouts ------------------------------------------------------------------------------------
 
@@ -418,37 +416,6 @@ def is_even(layout: Layout) -> bool:
 def _contracted(layout: Layout, dims: Iterable[int], run: int | None) -> Layout:
     for dim in dims:
         layout = layout.contracted(dim, run)
-    return layout
-
-
-def permutation_of(op: Operation) -> tuple[int, ...]:
-    found = op.properties["permutation"]
-    return tuple(int(x) for x in found.get_values())  # pyright: ignore
-
-
-def reduced_dims(op: Operation) -> tuple[int, ...]:
-    found = op.properties["reduction_dims"]
-    values = getattr(found, "get_values", None)
-    if values is not None:
-        return tuple(int(x) for x in values())
-    return tuple(a.value.data for a in found.data)  # pyright: ignore
-
-
-def broadcast_source(op: Operation, layout: Layout) -> Layout:
-    """The layout of a broadcast's source that makes it free, given its result's."""
-    source = shape_of(op.operands[0])
-    rank = layout.rank
-    if op.name == "vector.broadcast":
-        lead = rank - len(source)
-        for dim in range(lead):
-            layout = layout.contracted(dim)
-        for dim in range(lead, rank):
-            if source[dim - lead] != layout.shape[dim]:
-                layout = layout.contracted(dim)
-        return layout.dropped(*range(lead))
-    assert isinstance(op, xt.BroadcastOp)
-    for dim in op.dims:
-        layout = layout.contracted(dim, layout.shape[dim] // source[dim])
     return layout
 
 

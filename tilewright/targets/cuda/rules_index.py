@@ -17,12 +17,13 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, VectorTyp
 from xdsl.dialects.vector import BroadcastOp as VectorBroadcastOp
 from xdsl.ir import Operation, OpResult, SSAValue
 
-from tilewright import layout as ly
 from tilewright.codegen.builder import Idx, index
+from tilewright.dialects.movement import ELEMENTS, integers, operand_layout
 from tilewright.layout import Layout, LayoutError
 from tilewright.targets.cuda.distribute import Distributor, is_tile_shaped, producer
-from tilewright.targets.cuda.ownership import broadcast_source, is_even, shape_of
-from tilewright.targets.cuda.rules_values import broadcast_registers, elementwise, linear_index
+from tilewright.targets.cuda.ownership import is_even
+from tilewright.targets.cuda.rules_moves import registers
+from tilewright.targets.cuda.rules_values import elementwise, linear_index
 
 Positions = tuple[Idx, np.ndarray]
 """A number of the thread, and what each register adds."""
@@ -51,16 +52,21 @@ def _against(
     thread, constants = mine
     known = positions(d, other, layout)
     if known is not None:
-        constants = constants - known[1]
-        bound = _limited(d, b.idx(b.sub(known[0], thread)), constants)
-        bounds = b.value(VectorBroadcastOp(bound, VectorType(i32, [layout.registers])))
-    else:
-        held = d.fragment_of(other, layout).value
-        wide = VectorType(index, [layout.registers])
-        away = b.value(VectorBroadcastOp(b.idx(thread), wide))
-        bounds = _limited(d, b.value(arith.SubiOp(held, away)), constants)
-    numbers = b.dense(VectorType(i32, [layout.registers]), [int(c) for c in constants])
-    return b.value(arith.CmpiOp(numbers, bounds, way))
+        return _compared(d, constants - known[1], way, b.sub(known[0], thread))
+    held = d.fragment_of(other, layout).value
+    wide = VectorType(index, [layout.registers])
+    away = b.value(VectorBroadcastOp(b.idx(thread), wide))
+    return _compared(d, constants, way, b.value(arith.SubiOp(held, away)))
+
+
+def _compared(d: Distributor, constants: np.ndarray, way: int, bound: Idx) -> SSAValue:
+    """A constant of each register against a number, or a tile of them."""
+    b = d.b
+    type = VectorType(i32, [len(constants)])
+    bounds = _limited(d, b.idx(bound), constants)
+    if bounds.type == i32:
+        bounds = b.value(VectorBroadcastOp(bounds, type))
+    return b.value(arith.CmpiOp(b.dense(type, [int(c) for c in constants]), bounds, way))
 
 
 def _limited(d: Distributor, value: SSAValue, constants: np.ndarray) -> SSAValue:
@@ -93,37 +99,30 @@ def positions(d: Distributor, value: SSAValue, layout: Layout) -> Positions | No
         if isinstance(op, arith.AddiOp):
             return d.b.add(left[0], right[0]), left[1] + right[1]
         return d.b.sub(left[0], right[0]), left[1] - right[1]
-    if op.name in ("vector.broadcast", "xetile.broadcast"):
-        return _broadcast(d, op, layout)
-    if op.name == "vector.shape_cast":
-        return _reshaped(d, op.operands[0], layout)
-    return None
-
-
-def _broadcast(d: Distributor, op: Operation, layout: Layout) -> Positions | None:
+    if op.name not in ELEMENTS or len(op.operands) != 1:
+        return None
     (source,) = op.operands
     if not is_tile_shaped(source):
-        return d.idx(source), np.zeros(layout.registers, np.int64)
+        return d.idx(source), nothing
     try:
-        wanted = broadcast_source(op, layout)
+        wanted = operand_layout(op, layout)
     except LayoutError:
         return None
     found = positions(d, source, wanted) if is_even(wanted) else None
     if found is None:
         return None
-    return found[0], found[1][broadcast_registers(op, layout, wanted)]
+    return found[0], found[1][registers(op, layout, wanted)]
 
 
-def _reshaped(d: Distributor, source: SSAValue, layout: Layout) -> Positions | None:
-    shape = shape_of(source)
-    try:
-        wanted = layout.reshaped(shape)
-    except LayoutError:
-        return None
-    found = positions(d, source, wanted) if is_even(wanted) else None
-    if found is None:
-        return None
-    coords = layout.at(register=np.arange(layout.registers))
-    number = np.ravel_multi_index(tuple(np.asarray(c) for c in coords), layout.shape)
-    at = np.unravel_index(number, shape)
-    return found[0], found[1][wanted.index(ly.Axis.REGISTER, at)]
+@producer("vector.create_mask", "vector.constant_mask")
+def mask(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
+    """True where every coordinate is below its bound."""
+    fixed = integers(op, "mask_dim_sizes") if op.name == "vector.constant_mask" else ()
+    bounds: list[Idx] = [*fixed, *(d.idx(v) for v in op.operands)]
+    made: SSAValue | None = None
+    for x, constants, bound in zip(
+        d.coordinates(layout), d.registers_at(layout), bounds, strict=True
+    ):
+        made = d.b.both(made, _compared(d, constants, 2, d.b.sub(bound, x)))
+    assert made is not None
+    return made

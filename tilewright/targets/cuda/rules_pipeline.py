@@ -25,12 +25,12 @@ from tilewright.codegen.builder import Idx
 from tilewright.codegen.tiles import Tile, itemsize
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.movement import result_layout
 from tilewright.layout import Layout
 from tilewright.passes.tile_origin import is_read_only
 from tilewright.targets.cuda import access as ac
 from tilewright.targets.cuda.distribute import Distributor
 from tilewright.targets.cuda.exchange import addresses, extent_bytes, pointers_of
-from tilewright.targets.cuda.ownership import permutation_of
 from tilewright.targets.cuda.rules_product import Staged, operand_memory
 
 COPY_BYTES = 16
@@ -256,7 +256,7 @@ def begin_iteration(d: Distributor, ring: Ring, counter: Idx, slot: SSAValue) ->
         d.skipped.add(s.load)
         for op in s.transposes:
             source = d.in_shared[op.operands[0]]
-            memory = source.memory.permuted(permutation_of(op))
+            memory = result_layout(op, source.memory)
             d.in_shared[op.results[0]] = Staged(base, memory, element)
             d.skipped.add(op)
 

@@ -16,10 +16,11 @@ from tilewright import layout as ly
 from tilewright.codegen.combine import combine
 from tilewright.codegen.reductions import kind_of
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.movement import integers
 from tilewright.layout import Axis, Digit, Layout, LayoutError
 from tilewright.targets.cuda.distribute import Distributor, Fragment, is_tile_shaped, rule
 from tilewright.targets.cuda.exchange import through_shared
-from tilewright.targets.cuda.ownership import default_layout, reduced_dims
+from tilewright.targets.cuda.ownership import default_layout
 
 
 @rule("xetile.reduction")
@@ -41,7 +42,7 @@ def multi_reduction(d: Distributor, op: Operation) -> None:
     fragment = d.fragment_of(source)
     narrow = fragment.element
     fragment = _widened(d, fragment)
-    dims = reduced_dims(op)
+    dims = integers(op, "reduction_dims")
     for dim in dims:
         fragment = reduce_dimension(d, fragment, kind, dim, None)
     (result,) = op.results

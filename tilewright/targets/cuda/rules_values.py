@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import (
-    DYNAMIC_INDEX,
     DenseIntOrFPElementsAttr,
     UnrealizedConversionCastOp,
     VectorType,
@@ -15,24 +14,15 @@ from xdsl.dialects.builtin import (
 from xdsl.dialects.vector import BroadcastOp as VectorBroadcastOp
 from xdsl.ir import Operation, SSAValue
 
-from tilewright import layout as ly
-from tilewright.codegen.builder import Idx
-from tilewright.layout import Layout, LayoutError
+from tilewright.codegen.builder import Idx, index
+from tilewright.layout import Layout
 from tilewright.targets.cuda.distribute import (
     ELEMENTWISE,
     FALLBACKS,
     Distributor,
-    Fragment,
     Rule,
     is_tile_shaped,
     producer,
-    rule,
-)
-from tilewright.targets.cuda.ownership import (
-    broadcast_source,
-    is_even,
-    permutation_of,
-    shape_of,
 )
 
 MOST_CONSTANTS = 256
@@ -49,10 +39,10 @@ def constant(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
     values = list(value.get_values())
     if value.is_splat():
         return d.b.constant(type, values[0])  # pyright: ignore
-    return _table(d, op, layout, type, values)
+    return table(d, op, layout, type, values)
 
 
-def _table(
+def table(
     d: Distributor, op: Operation, layout: Layout, type: VectorType, values: Sequence[object]
 ) -> SSAValue:
     """A constant tile of several values: per thread number a select between the values it may have."""
@@ -64,7 +54,7 @@ def _table(
             f"a constant tile of {size} different values has no place on {d.machine.name}",
             hint=f"up to {MOST_CONSTANTS} can be told apart; pass larger tables as arrays",
         )
-    number = _offset_index(d, *linear_index(d, layout))
+    number = offset_index(d, *linear_index(d, layout))
     b = d.b
     result = b.constant(type, values[0])  # pyright: ignore
     for i in range(1, size):
@@ -88,9 +78,8 @@ def linear_index(d: Distributor, layout: Layout) -> tuple[Idx, np.ndarray]:
     return thread, constants
 
 
-def _offset_index(d: Distributor, thread: int | SSAValue, constants: np.ndarray) -> SSAValue:
-    from tilewright.codegen.builder import index
-
+def offset_index(d: Distributor, thread: int | SSAValue, constants: np.ndarray) -> SSAValue:
+    """Those two numbers added, for each register."""
     b = d.b
     type = VectorType(index, [len(constants)])
     numbers = [int(c) for c in constants]
@@ -105,86 +94,7 @@ def _offset_index(d: Distributor, thread: int | SSAValue, constants: np.ndarray)
 @producer("vector.step")
 def step(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
     """0, 1, 2, ...: the coordinate itself."""
-    return _offset_index(d, *linear_index(d, layout))
-
-
-@producer("vector.broadcast", "xetile.broadcast")
-def broadcast(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
-    """Every register is the source's register for its element: nothing moves between threads."""
-    (source,) = op.operands
-    if not is_tile_shaped(source):
-        type = d.fragment_type(op.results[0].type, layout)
-        return d.b.value(VectorBroadcastOp(d.scalar(source), type))
-    try:
-        wanted = broadcast_source(op, layout)
-        if not is_even(wanted):
-            raise LayoutError("uneven")
-    except LayoutError:
-        # Runs that straddle lanes: every lane repeats what it holds, and then it moves.
-        held = d.fragment_of(source)
-        wide = held.layout
-        for dim, (n, m) in enumerate(zip(held.layout.shape, layout.shape, strict=True)):
-            if n != m:
-                wide = wide.expanded(dim, m // n)
-        value = d.pick(held.value, broadcast_registers(op, wide, held.layout))
-        return d.convert(Fragment(value, wide), layout).value
-    held = d.fragment_of(source, wanted)
-    return d.pick(held.value, broadcast_registers(op, layout, wanted))
-
-
-def broadcast_registers(op: Operation, layout: Layout, source: Layout) -> list[int]:
-    """The source's register that each register of the result repeats."""
-    coords = layout.at(register=np.arange(layout.registers))
-    shape = source.shape
-    lead = layout.rank - source.rank
-    at = [c // (layout.shape[i + lead] // shape[i]) for i, c in enumerate(coords[lead:])]
-    return [int(r) for r in source.index(ly.Axis.REGISTER, at)] if at else [0]
-
-
-@producer("vector.transpose", "xetile.transpose")
-def transpose(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
-    """The same registers under other coordinates."""
-    order = permutation_of(op)
-    back = tuple(order.index(i) for i in range(len(order)))
-    source = layout.permuted(back)
-    value = d.fragment_of(op.operands[0], source)
-    return d.pick(value.value, _same_elements(source.permuted(order), layout))
-
-
-def _same_elements(have: Layout, want: Layout) -> list[int]:
-    """The registers of `have` in the order of `want`, whose lanes and warps hold the same."""
-    coords = want.at(register=np.arange(want.registers))
-    return [int(r) for r in have.index(ly.Axis.REGISTER, coords)]
-
-
-@producer("vector.shape_cast")
-def shape_cast(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
-    """Elements keep their row-major number: registers are renamed, or the tile goes through memory."""
-    (source,) = op.operands
-    shape = shape_of(source)
-    try:
-        wanted = layout.reshaped(shape)
-        if not is_even(wanted):
-            raise LayoutError("uneven")
-    except LayoutError:
-        return _reshape_through_shared(d, op, layout)
-    held = d.fragment_of(source, wanted)
-    want = layout.at(register=np.arange(layout.registers))
-    linear = np.ravel_multi_index(tuple(np.asarray(c) for c in want), layout.shape)
-    at = np.unravel_index(linear, shape)
-    return d.pick(held.value, [int(r) for r in wanted.index(ly.Axis.REGISTER, at)])
-
-
-def _reshape_through_shared(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
-    from tilewright.targets.cuda.exchange import reshape_through_shared
-
-    return reshape_through_shared(d, d.fragment_of(op.operands[0]), layout)
-
-
-@producer("xetile.convert_layout")
-def convert_layout(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
-    """Maps change no value: who owns what is decided by `ownership`."""
-    return d.fragment_of(op.operands[0], layout).value
+    return offset_index(d, *linear_index(d, layout))
 
 
 @producer("builtin.unrealized_conversion_cast")
@@ -229,46 +139,3 @@ def _casts(op: Operation) -> Rule | None:
 
 
 FALLBACKS.append(_casts)
-
-
-@producer("vector.bitcast")
-def bitcast(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
-    """Bits of the innermost dimension as another width."""
-    (source,) = op.operands
-    have, want = shape_of(source)[-1], layout.shape[-1]
-    dim = layout.rank - 1
-    from xdsl.dialects import vector
-
-    if want >= have:
-        factor = want // have
-        inner = layout.contracted(dim, factor)
-        if any(
-            x.dim == dim and x.stride < factor and x.axis is not ly.Axis.REGISTER
-            for x in layout.digits
-        ):
-            raise d.error(op, "elements that one lane does not hold whole cannot be told apart")
-        held = d.fragment_of(source, inner)
-        made = d.b.value(vector.BitcastOp(held.value, d.fragment_type(op.results[0].type, layout)))
-        return d.pick(made, _same_elements(inner.expanded(dim, factor), layout))
-    factor = have // want
-    wide = layout.expanded(dim, factor)
-    held = d.fragment_of(source, wide)
-    return d.b.value(vector.BitcastOp(held.value, d.fragment_type(op.results[0].type, layout)))
-
-
-# Single elements --------------------------------------------------------------------------------
-
-
-@rule("vector.extract")
-def extract(d: Distributor, op: Operation) -> None:
-    """One element becomes a scalar of every thread."""
-    from tilewright.targets.cuda.exchange import element_for_all
-
-    source = op.operands[0]
-    (result,) = op.results
-    if is_tile_shaped(result):
-        raise d.error(op, "vector.extract of a row is not supported by the cuda target")
-    static = [int(x) for x in op.properties["static_position"].get_values()]  # pyright: ignore
-    dynamic = [d.idx(v) for v in op.operands[1:]]
-    at = [dynamic.pop(0) if x == DYNAMIC_INDEX else x for x in static]
-    d.set_scalar(result, element_for_all(d, source, at))
