@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.runtime.arrays import ArrayArg, describe
+from tilewright.arguments import ArrayArg
+from tilewright.runtime.arrays import describe
 from tilewright.runtime.launch import Launcher
 from tilewright.targets.cuda import driver
 from tilewright.targets.cuda.mirror import mirrored

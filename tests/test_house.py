@@ -18,28 +18,23 @@ from tilewright.targets import base
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tilewright"
 
-GROUND = {"diagnostics", "dtypes", "forks", "frames", "knobs", "printed"}
+GROUND = {
+    "arguments", "cache", "diagnostics", "dtypes", "forks", "frames", "knobs", "printed", "private",
+}  # fmt: skip
 """What every part may import."""
 BELOW: dict[str, set[str]] = {
-    "diagnostics": set(),
-    "dtypes": set(),
-    "forks": set(),
-    "frames": set(),
-    "knobs": set(),
-    "printed": set(),
+    **{name: set() for name in GROUND},
     "layout": set(),
     "uarch": {"layout"},
     "dialects": {"layout"},
     "passes": {"dialects", "layout", "uarch"},
     "codegen": {"dialects", "layout", "uarch"},
-    # The runner's functions are numpy code that programs call by name, under either executor.
-    "reference": {"dialects", "layout", "passes", "runtime"},
-    # Front ends and the launcher know a target by its protocol only; arrays of a GPU are described by its driver.
+    "reference": {"dialects", "layout", "passes"},
     "lang": {"dialects", "runtime", "targets"},
     # A graph becomes text of the tile language, which the kernel machinery compiles; costs come from the planner.
     "graph": {"dialects", "lang", "passes", "runtime", "targets", "tilewright", "uarch"},
     "runtime": {"codegen", "dialects", "passes", "reference", "targets"},
-    "targets": {"codegen", "dialects", "layout", "passes", "reference", "runtime", "uarch"},
+    "targets": {"codegen", "dialects", "layout", "passes", "reference", "uarch"},
     "ops": {"runtime", "targets", "tilewright"},
     "torch": {"ops"},
     "tilewright": {"lang", "runtime"},
@@ -96,6 +91,34 @@ def test_a_target_never_imports_another_target():
             words = module.split(".")
             if words[1:2] == ["targets"] and len(words) > 2 and words[2] in families - {own[2]}:
                 wrong.append(f"{path.relative_to(ROOT)} imports {module}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_target_is_a_package_and_a_line():
+    """Outside of `targets/` no target's package is imported, and what a target is called decides nothing."""
+    families = "|".join(re.escape(name) for name in base.TARGETS)
+    package = re.compile(rf"tilewright\.targets\.({families})\b")
+    named = re.compile(rf"({families}|xe-\w+|sm_\w*|x86-64)(-.*)?")
+    wrong: list[str] = []
+    for path in FILES:
+        own = name_of(path)
+        if part_of(own) in ("targets", "uarch") or own.startswith("tilewright.tools.suites"):
+            continue
+        wrong += [f"{own} imports {module}" for module in imports(path) if package.match(module)]
+        for node in ast.walk(ast.parse(path.read_text())):
+            compared: list[ast.expr] = []
+            if isinstance(node, ast.Compare):
+                compared = [node.left, *node.comparators]
+            elif isinstance(node, ast.MatchValue):
+                compared = [node.value]
+            elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "startswith":
+                compared = node.args
+            for each in compared:
+                parts = each.elts if isinstance(each, ast.Tuple | ast.List | ast.Set) else [each]
+                for part in parts:
+                    value = part.value if isinstance(part, ast.Constant) else None
+                    if isinstance(value, str) and named.fullmatch(value):
+                        wrong.append(f"{own}:{part.lineno} asks for {value!r}")
     assert not wrong, "\n".join(wrong)
 
 

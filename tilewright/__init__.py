@@ -52,6 +52,7 @@ from tilewright.lang.annotations import auto, constexpr
 from tilewright.lang.kernel import Kernel, kernel
 
 if TYPE_CHECKING:
+    from tilewright.arguments import ArraySpec as spec
     from tilewright.lang.compute import (
         broadcast,
         convert_layout,
@@ -109,7 +110,6 @@ if TYPE_CHECKING:
     from tilewright.lang.tiles import alloc_slm, init_tile, update_tile_offset
     from tilewright.lang.values import Array, Tile, Value
     from tilewright.lang.views import view
-    from tilewright.runtime.arrays import ArraySpec as spec
 
 __version__ = "0.1.0"
 
@@ -145,7 +145,7 @@ _LAZY: dict[str, str] = {
     **dict.fromkeys(("alloc_slm", "init_tile", "update_tile_offset"), "tilewright.lang.tiles"),
     "view": "tilewright.lang.views",
     **dict.fromkeys(("Array", "Tile", "Value"), "tilewright.lang.values"),
-    "spec": "tilewright.runtime.arrays",
+    "spec": "tilewright.arguments",
 }
 """Public names that are imported from their module when first asked for."""
 

@@ -12,7 +12,7 @@ import pytest
 import tilewright as tw
 from tests.draws import fresh_rng
 from tilewright import reference
-from tilewright.runtime.arrays import numpy_view
+from tilewright.arguments import numpy_view
 from tilewright.targets.reference import ReferenceExecutable
 
 FOLDER = Path(__file__).parents[2] / "examples" / "graph"

@@ -18,9 +18,9 @@ from tests.targets.cuda.conftest import threads
 from tests.targets.cuda.threads import ThreadsExecutable, ThreadsTarget, run_threads
 from tests.targets.cuda.threads_memory import Race
 from tilewright import reference
+from tilewright.arguments import numpy_view
 from tilewright.dialects.text import parse_module
 from tilewright.graph.compiled import _viewed
-from tilewright.runtime.arrays import numpy_view
 
 from .test_examples import NAMES, example
 

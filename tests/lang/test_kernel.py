@@ -188,13 +188,10 @@ def test_auto_constexprs_are_chosen_once_per_shapes(x, monkeypatch):
     assert len(asked) == 2 and asked[1].names == ("BM",) and asked[1].given == {"BN": 12}
 
 
-def test_auto_without_a_planner(x, monkeypatch):
-    from tilewright.targets.base import get_target
-
-    target = get_target("reference")
-    monkeypatch.setattr(target, "resolve_auto", None, raising=False)
-    with pytest.raises(tw.UnsupportedError, match=r"no planner for tw\.auto"):
-        planned.options(target="reference")[1](x[:3], x[:3])
+@pytest.mark.parametrize("target", ["reference", "cpu", "sm_90a", "xe-pvc"])
+def test_auto_is_chosen_on_every_target(target):
+    kernel = planned.compile(*[tw.spec((512, 512), tw.f32)] * 2, target=target)
+    assert "xetile.load_tile" in kernel.ir["xetile"]
 
 
 def test_importing_is_cheap():

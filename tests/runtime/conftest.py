@@ -12,8 +12,8 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr, UnitAttr
 from xdsl.ir import Block, Region
 
 from tilewright import knobs
+from tilewright.arguments import ArrayArg
 from tilewright.dialects.xetile import InitTileOp, LoadTileOp, StoreTileOp, TileType
-from tilewright.runtime.arrays import ArrayArg
 from tilewright.runtime.binding import Parameter
 from tilewright.runtime.key import Signature, mlir_facts, mlir_types
 from tilewright.runtime.launch import Launcher
@@ -26,7 +26,7 @@ class Built:
     contiguous: tuple[int, ...] = ()
 
 
-class RecordingTarget:
+class RecordingTarget(base.Target):
     """Counts builds and loads; its executables record every launch."""
 
     name = "recording"

@@ -8,7 +8,8 @@ import pytest
 
 from tests.arrays import DLPackOnly
 from tilewright import LaunchError, dtypes
-from tilewright.runtime.arrays import ArraySpec, describe, likeness, numpy_view, torch_type
+from tilewright.arguments import ArraySpec, numpy_view
+from tilewright.runtime.arrays import describe, likeness, torch_type
 from tilewright.targets.cuda import driver
 
 

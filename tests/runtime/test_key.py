@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tilewright import LaunchError, dtypes
-from tilewright.runtime.arrays import ArraySpec, describe
+from tilewright.arguments import ArraySpec
+from tilewright.runtime.arrays import describe
 from tilewright.runtime.compiled import holds
 from tilewright.runtime.key import (
     ScalarType,

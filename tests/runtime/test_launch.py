@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tilewright import LaunchError, UnsupportedError, knobs
-from tilewright.runtime.arrays import ArraySpec
+from tilewright.arguments import ArraySpec
 from tilewright.runtime.launch import Launcher
 from tilewright.targets.cuda import driver
 

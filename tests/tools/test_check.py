@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, ModuleOp, VectorType
 from tilewright import reference
 from tilewright.passes.observer import Observer, ignore
 from tilewright.targets import base
-from tilewright.targets.base import CompileOptions
+from tilewright.targets.base import CompileOptions, Target
 from tilewright.tools.check import Stage, check_stages, difference
 from tilewright.tools.check_inputs import Inputs
 from tilewright.tools.cli import main
@@ -43,7 +43,7 @@ gpu.func @scale(%a: memref<?x?xf32, strided<[?, 1]>>, %o: memref<?x?xf32, stride
 """
 
 
-class Broken:
+class Broken(Target):
     """A target whose second pass makes 2 into 2.01."""
 
     name = "cpu"
@@ -64,7 +64,7 @@ class Executable:
         self.module = module
 
     def launch(self, grid: Any, args: Any) -> None:
-        from tilewright.runtime.arrays import numpy_view
+        from tilewright.arguments import numpy_view
 
         reference.run(self.module, grid, [numpy_view(a) for a in args])
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.draws import fresh_rng
 from tilewright import CompileError, dtypes
-from tilewright.runtime.arrays import ArraySpec
+from tilewright.arguments import ArraySpec
 from tilewright.tools.exits import UsageError
 from tilewright.tools.sources import (
     Source,

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.arguments import ArraySpec, contiguous_strides
 from tilewright.diagnostics import LaunchError
 from tilewright.graph.fuse import Schedule
 from tilewright.graph.generate import KernelText, View, generate
 from tilewright.graph.nodes import Buffer, TiledGraph
 from tilewright.graph.sections import schedule
-from tilewright.runtime.arrays import ArraySpec, contiguous_strides, describe, torch_type
+from tilewright.runtime.arrays import describe, torch_type
 
 PLANS = 256
 """Sets of extents of which a graph keeps what runs; of more, those that were used last."""

@@ -140,7 +140,7 @@ class Kernel(KernelFunction):
 
     def fingerprint(self) -> str | None:
         """Digest of everything that :meth:`build` reads; None when there is none."""
-        from tilewright.runtime.key import digest
+        from tilewright.cache import digest
         from tilewright.runtime.references import references
 
         source = references(self.function).fingerprint
@@ -320,8 +320,7 @@ class Kernel(KernelFunction):
 
     def _choose(self, values: list[Any]) -> list[Any]:
         """Values with every tw.auto replaced: by what `tilewright tune` found, else by the planner."""
-        from tilewright.diagnostics import UnsupportedError
-        from tilewright.runtime.arrays import ArrayArg
+        from tilewright.arguments import ArrayArg
         from tilewright.runtime.key import signature_of
         from tilewright.runtime.tuning import known
         from tilewright.targets.base import get_target
@@ -343,19 +342,13 @@ class Kernel(KernelFunction):
                 chosen = self._chosen[key] = {name: tuned[name] for name in names}
         if chosen is None:
             target = get_target(options.target)
-            resolve = getattr(target, "resolve_auto", None)
-            if resolve is None:
-                raise UnsupportedError(
-                    f"target {options.target!r} has no planner for tw.auto",
-                    hint=f"give {', '.join(names)} a value",
-                )
             signature = signature_of(types)
 
             def build(trial: Mapping[str, Any]) -> ModuleOp:
                 return self.build(signature, {**given, **trial}, options).module
 
             request = AutoRequest(names, given, tuple(types), build)
-            chosen = self._chosen[key] = dict(resolve(request, options))
+            chosen = self._chosen[key] = dict(target.resolve_auto(request, options))
         return [
             chosen[p.name] if value is auto else value
             for p, value in zip(self.parameters, values, strict=True)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from tilewright.arguments import HOST
 from tilewright.diagnostics import LaunchError
 from tilewright.dtypes import DType
 from tilewright.runtime.arrays import describe, torch_type
@@ -75,7 +76,7 @@ def in_huge_pages(tensor: Any) -> Any:
     The first touch of each page is a trap: one per 4 KB costs more than a softmax of what is in it (14 ms for 32 MB,
     3.6 ms in huge pages, on the machine measured). numpy asks for the same where it allocates.
     """
-    if type(tensor).__name__ != "Tensor" or tensor.device.type != "cpu":
+    if type(tensor).__name__ != "Tensor" or tensor.device.type != HOST:
         return tensor
     size = tensor.numel() * tensor.element_size()
     if size >= HUGE_BYTES:

@@ -9,17 +9,13 @@ from functools import cache
 from typing import Any
 
 from tilewright.runtime.arrays import describe
-
-
-def on_gpu(array: Any) -> bool:
-    """Does `array` live in a GPU's memory?"""
-    return describe(array).device.startswith("cuda")
+from tilewright.targets.base import CompileOptions, get_target
 
 
 def product_tile(a: Any, m: int, n: int) -> dict[str, int]:
     """BM, BN, BK of a product of operands like `a`: on a GPU rows of 128 bytes of k; {} elsewhere."""
     arg = describe(a)
-    if not arg.device.startswith("cuda"):
+    if not arg.on_device:
         return {}
     size = arg.dtype.itemsize
     if size > 2:
@@ -35,11 +31,11 @@ def attention_tile(q: Any, d: int, target: str | None = None) -> dict[str, int]:
     `target`: the machine that the caller asked for, if any.
     """
     arg = describe(q)
-    if not arg.device.startswith("cuda"):
+    if not arg.on_device:
         return {}
     if arg.dtype.itemsize > 2:
         return {"BM": 64, "BN": 64}
-    if d <= 64 and target in (None, "cuda", "sm_90a") and _has_warpgroups(arg.device):
+    if d <= 64 and _has_warpgroups(target or arg.device.partition(":")[0]):
         # Exponentials take as long as the products: three warpgroups of 64 rows keep both units busy, at about 9 / 8
         # of the speed of two. That is more than the rows cost that they have too many.
         three, two = (-(-arg.shape[-2] // rows) * rows for rows in (192, 128))
@@ -48,8 +44,7 @@ def attention_tile(q: Any, d: int, target: str | None = None) -> dict[str, int]:
 
 
 @cache
-def _has_warpgroups(device: str) -> bool:
-    """Does a GPU ("cuda:0") multiply by warpgroups?"""
-    from tilewright.targets.cuda import driver
-
-    return driver.device(int(device.partition(":")[2] or 0)).capability == (9, 0)
+def _has_warpgroups(target: str) -> bool:
+    """Does the machine of a target ("cuda": the one at hand) multiply by several subgroups together?"""
+    machine = get_target(target).machine(CompileOptions(target=target))
+    return machine is not None and any(each.subgroups > 1 for each in machine.matrix)

@@ -32,7 +32,11 @@ def kernel_of(module: ModuleOp) -> gpu.FuncOp:
     if len(found) != 1:
         names = ", ".join(op.sym_name.data for op in found) or "none"
         place = found[1] if found else module
-        raise error_at(place, f"a module to compile has one kernel; this one has {names}")
+        raise error_at(
+            place,
+            f"a module to compile has one kernel; this one has {names}",
+            rule="a kernel is a gpu.func with the attribute kernel, or a func of loops over tiles",
+        )
     return found[0]
 
 

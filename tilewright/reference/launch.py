@@ -21,6 +21,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation
 
+from tilewright.arguments import full_grid
 from tilewright.diagnostics import LaunchError, error_at
 from tilewright.dialects.stage.programs import cluster_size
 from tilewright.passes.kernel import BLOCK, LEVEL, programs_of
@@ -31,14 +32,13 @@ from tilewright.reference.engine import Schedule
 from tilewright.reference.lanes import DEFAULT_WIDTH, width_of
 from tilewright.reference.machine import Machine
 from tilewright.reference.memory import Memory
+from tilewright.reference.mlir_runner import Runner, RunnerFunction
 from tilewright.reference.numerics import numpy_type, round_to, shape_of
 from tilewright.reference.program import Program, lay_out
 from tilewright.reference.report import Report
 from tilewright.reference.shadow import Shadow
 from tilewright.reference.site import Site
 from tilewright.reference.values import Index, MemRefValue, scalar
-from tilewright.runtime.grid import full_grid
-from tilewright.runtime.mlir_runner import Runner, RunnerFunction
 
 BATCH_BYTES = 1 << 29
 """Values of a batch together stay below this; grids that need more run in several batches."""

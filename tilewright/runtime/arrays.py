@@ -13,61 +13,15 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tilewright import dtypes
+from tilewright.arguments import HOST, NOWHERE, ArrayArg, ArraySpec, contiguous_strides
 from tilewright.diagnostics import LaunchError
 from tilewright.dtypes import DType
-
-
-@dataclass(slots=True)
-class ArrayArg:
-    """One array argument of a launch."""
-
-    pointer: int
-    """Address of element ``[0, 0, ...]`` (not the lowest address when a stride is negative)."""
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    """In elements; negative and zero strides are as the array has them."""
-    dtype: DType
-    device: str
-    """``cpu``, ``cuda:0``, or ``spec`` for a shape without memory."""
-    readonly: bool
-    owner: object
-    """The user's object: keeps the memory alive, and names the array in messages."""
-
-    @property
-    def rank(self) -> int:
-        return len(self.shape)
-
-    def byte_range(self) -> tuple[int, int]:
-        """First and past-the-last byte that the elements cover; an empty range without elements."""
-        low = high = self.pointer
-        size = self.dtype.itemsize
-        for extent, stride in zip(self.shape, self.strides, strict=True):
-            if extent == 0:
-                return self.pointer, self.pointer
-            reach = (extent - 1) * stride * size
-            if reach < 0:
-                low += reach
-            else:
-                high += reach
-        return low, high + size
-
-
-@dataclass(frozen=True, slots=True)
-class ArraySpec:
-    """An array that does not exist yet: enough to compile for, not to launch with.
-
-    ``strides`` are in elements, C order by default; the memory is taken to be 64-byte aligned.
-    """
-
-    shape: tuple[int, ...]
-    dtype: DType
-    strides: tuple[int, ...] | None = None
+from tilewright.targets.base import Device, get_target
 
 
 def describe(obj: Any, name: str = "argument") -> ArrayArg:
@@ -137,7 +91,7 @@ def _from_numpy(array: np.ndarray[Any, Any], name: str) -> ArrayArg:
         shape,
         element_strides(array.strides, shape, dtype.itemsize, name),
         dtype,
-        "cpu",
+        HOST,
         not array.flags.writeable,
         array,
     )
@@ -225,8 +179,8 @@ def _from_torch(tensor: Any, name: str) -> ArrayArg:
         strides = (*strides[:-1], 1)
     device = tensor.device
     if device.type == "meta":
-        return ArrayArg(0, shape, strides, dtype, "spec", False, tensor)
-    place = "cpu" if device.type == "cpu" else f"{device.type}:{device.index or 0}"
+        return ArrayArg(0, shape, strides, dtype, NOWHERE, False, tensor)
+    place = HOST if device.type == HOST else f"{device.type}:{device.index or 0}"
     return ArrayArg(tensor.data_ptr(), shape, strides, dtype, place, False, tensor)
 
 
@@ -241,8 +195,6 @@ def torch_type(dtype: DType) -> Any:
 
 
 def _from_cuda(obj: Any, name: str) -> ArrayArg:
-    from tilewright.targets.cuda import streams
-
     interface = obj.__cuda_array_interface__
     if interface.get("mask") is not None:
         raise LaunchError(f"{name} is a masked array, and kernels know no masks")
@@ -254,25 +206,28 @@ def _from_cuda(obj: Any, name: str) -> ArrayArg:
     if byte_strides is None:
         byte_strides = [s * dtype.itemsize for s in contiguous_strides(shape)]
     strides = element_strides(byte_strides, shape, dtype.itemsize, name)
-    ordinal = streams.device_of(int(pointer))
-    streams.wait_for(interface.get("stream"), ordinal)
-    return ArrayArg(int(pointer), shape, strides, dtype, f"cuda:{ordinal}", bool(readonly), obj)
+    place = _device("cuda").place(int(pointer), interface.get("stream"))
+    return ArrayArg(int(pointer), shape, strides, dtype, place, bool(readonly), obj)
+
+
+def _device(kind: str) -> Device:
+    """The target whose kernels run on devices that other libraries call so."""
+    found = get_target(kind)
+    assert isinstance(found, Device)
+    return found
 
 
 _DLPACK_HOST_DEVICES = (1, 3, 13)  # kDLCPU, kDLCUDAHost, kDLCUDAManaged
-_DLPACK_CUDA = 2
+_DLPACK_DEVICES = {2: "cuda"}
+"""DLDeviceType -> what targets and other libraries call such a device."""
 
 
 def _from_dlpack(obj: Any, name: str) -> ArrayArg:
     kind, ordinal = obj.__dlpack_device__()
-    if int(kind) == _DLPACK_CUDA:
-        from tilewright.targets.cuda import driver, streams
-
-        # 1 is the legacy default stream: the exporter makes it wait for its own work. torch refuses
-        # to export from a device that is not current.
-        with driver.device(int(ordinal)).current():
-            capsule = obj.__dlpack__(stream=streams.current(int(ordinal)) or 1)
-        return from_capsule(capsule, name, f"cuda:{int(ordinal)}")
+    if (device := _DLPACK_DEVICES.get(int(kind))) is not None:
+        with _device(device).exporting(int(ordinal)) as stream:
+            capsule = obj.__dlpack__(stream=stream)
+        return from_capsule(capsule, name, f"{device}:{int(ordinal)}")
     if kind not in _DLPACK_HOST_DEVICES:
         raise LaunchError(f"{name} lives on DLPack device type {int(kind)}, which no target reads")
     try:
@@ -331,42 +286,12 @@ def _from_spec(spec: ArraySpec, name: str) -> ArrayArg:
     shape = tuple(spec.shape)
     _check_rank(shape, name)
     strides = spec.strides if spec.strides is not None else contiguous_strides(shape)
-    return ArrayArg(0, shape, tuple(strides), spec.dtype, "spec", False, spec)
-
-
-def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """C-order strides in elements."""
-    strides: list[int] = []
-    step = 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= max(extent, 1)
-    return tuple(reversed(strides))
+    return ArrayArg(0, shape, tuple(strides), spec.dtype, NOWHERE, False, spec)
 
 
 def with_article(noun: str) -> str:
     """``an int``, ``a list``."""
     return f"an {noun}" if noun[:1].lower() in "aeiou" else f"a {noun}"
-
-
-def numpy_view(arg: ArrayArg) -> np.ndarray[Any, Any]:
-    """A numpy array over the memory of ``arg`` (on the host), whoever owns it."""
-    if isinstance(arg.owner, np.ndarray):
-        return arg.owner
-    dtype = arg.dtype.numpy
-    if 0 in arg.shape:
-        return np.empty(arg.shape, dtype)
-    low, high = arg.byte_range()
-    raw = (ctypes.c_uint8 * (high - low)).from_address(low)
-    view = np.ndarray(
-        arg.shape,
-        dtype,
-        buffer=np.frombuffer(memoryview(raw), np.uint8),
-        offset=arg.pointer - low,
-        strides=[stride * dtype.itemsize for stride in arg.strides],
-    )
-    view.flags.writeable = not arg.readonly
-    return view
 
 
 def tensor_types() -> frozenset[Any]:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from tilewright import dtypes
+from tilewright.arguments import Argument, ArrayArg
 from tilewright.diagnostics import LaunchError
-from tilewright.runtime.arrays import ArrayArg, describe, is_array, with_article
+from tilewright.runtime.arrays import describe, is_array, with_article
 from tilewright.runtime.key import ScalarType, scalar_type, stable_text
-from tilewright.targets.base import Argument, CompileOptions
+from tilewright.targets.base import CompileOptions
 
 MISSING: Any = object()
 """Default of a parameter that has none."""

@@ -7,20 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tilewright.arguments import BLOCK_ROW, DEVICE_ALIGNMENT, ArrayArg
+from tilewright.cache import KernelCache, compiler_fingerprint, digest
 from tilewright.diagnostics import LaunchError
-from tilewright.runtime.arrays import ArrayArg, describe
+from tilewright.runtime.arrays import describe
 from tilewright.runtime.binding import Parameter
-from tilewright.runtime.cache import KernelCache
 from tilewright.runtime.deep import deeply
 from tilewright.runtime.key import (
-    BLOCK_ROW,
-    DEVICE_ALIGNMENT,
     ArgType,
     ArrayType,
     Signature,
-    compiler_fingerprint,
     constexpr_key,
-    digest,
     scalar_type,
     signature_of,
 )
@@ -118,7 +115,7 @@ class CompiledKernel:
         return self.executable.remarks
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
-        from tilewright.runtime.grid import full_grid
+        from tilewright.arguments import full_grid
         from tilewright.runtime.launch import is_contiguous
 
         full = full_grid(grid)

@@ -12,20 +12,16 @@ gpu.func's argument, :meth:`ArrayType.facts` its entry of ``tilewright.args``.
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from tilewright import dtypes
+from tilewright.arguments import HOST_ALIGNMENT, NOWHERE, ArrayArg
 from tilewright.diagnostics import LaunchError
 from tilewright.dtypes import DType
-from tilewright.runtime.arrays import ArrayArg
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import DictionaryAttr
@@ -33,16 +29,6 @@ if TYPE_CHECKING:
 
 DIVISORS = (64, 16, 1)
 """Classes of extents: multiples of 64, of 16, and all others. Few, for every one is compiled anew."""
-
-HOST_ALIGNMENT = 16
-"""What numpy and malloc give. More is a matter of chance on the host, so it is not looked at: the
-same program would compile another variant in every run."""
-
-DEVICE_ALIGNMENT = 64
-"""What the block loads of devices ask for; their allocators give more."""
-
-BLOCK_ROW = 64
-"""Bytes that a row has at least which 2D block messages reach (Xe): whole words of 4 bytes."""
 
 WORD = 4
 """Bytes at whose multiples 1-D block messages read (Xe); a class of alignment where `row` is asked for."""
@@ -217,7 +203,7 @@ def overlapping_arguments(args: Sequence[object]) -> set[int]:
     ranges = [
         (*arg.byte_range(), i)
         for i, arg in enumerate(args)
-        if isinstance(arg, ArrayArg) and arg.device != "spec"
+        if isinstance(arg, ArrayArg) and arg.device != NOWHERE
     ]
     ranges.sort()
     found: set[int] = set()
@@ -257,39 +243,6 @@ _SCALARS: dict[type, ScalarType] = {
     int: ScalarType(dtypes.index),
     float: ScalarType(dtypes.f32),
 }
-
-
-def digest(*parts: str | bytes) -> str:
-    """A content address: hex SHA-256 over the parts, each with its length."""
-    sha = hashlib.sha256()
-    for part in parts:
-        data = part.encode() if isinstance(part, str) else part
-        sha.update(len(data).to_bytes(8, "little"))
-        sha.update(data)
-    return sha.hexdigest()
-
-
-@lru_cache(maxsize=1)
-def compiler_fingerprint() -> str:
-    """Changes whenever a source file of this installed compiler changes, or a library under it.
-
-    Files are told apart by path, size and time, and a library by its package's first file: that
-    takes milliseconds and imports nothing.
-    """
-    # os.walk and strings: paths as objects take three times as long.
-    root = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-    files = [
-        os.path.join(folder, name)
-        for folder, _, names in os.walk(root)
-        for name in names
-        if name.endswith(".py")
-    ]
-    for library in ("xdsl", "llvmlite", "ml_dtypes", "numpy"):
-        spec = find_spec(library)
-        if spec is not None and spec.origin is not None:
-            files.append(spec.origin)
-    stats = [(f, (stat := os.stat(f)).st_size, stat.st_mtime_ns) for f in sorted(files)]
-    return digest(repr(stats))
 
 
 def constexpr_key(constexprs: Mapping[str, Any]) -> str | None:

@@ -17,25 +17,15 @@ from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
 
-from tilewright import forks, frames, knobs
+from tilewright import cache, forks, frames, knobs
+from tilewright.arguments import HOST, NOWHERE, ArrayArg, Grid, contiguous_strides, full_grid
 from tilewright.diagnostics import LaunchError, UnsupportedError
 from tilewright.dtypes import DType
-from tilewright.runtime import cache
-from tilewright.runtime.arrays import (
-    ArrayArg,
-    contiguous_strides,
-    is_cut,
-    likeness,
-    tensor_types,
-)
+from tilewright.runtime.arrays import is_cut, likeness, tensor_types
 from tilewright.runtime.binding import MISSING, Binder, Bound, Parameter, constexpr_likeness
 from tilewright.runtime.compiled import CompiledKernel, Program, compile_program
-from tilewright.runtime.grid import full_grid
 from tilewright.runtime.guards import Seen, guard, seen
 from tilewright.runtime.key import (
-    BLOCK_ROW,
-    DEVICE_ALIGNMENT,
-    HOST_ALIGNMENT,
     ScalarType,
     overlapping_arguments,
     scalar_type,
@@ -44,8 +34,6 @@ from tilewright.runtime.key import (
 from tilewright.targets.base import (
     Bindable,
     CompileOptions,
-    Elsewhere,
-    Grid,
     Preparable,
     PreparedLaunch,
     get_target,
@@ -245,7 +233,7 @@ class Launcher:
         """A launch of arguments not seen before; remembers what it found out under ``key``."""
         bound = self.binder.bind(values)
         for name, arg in zip(self.binder.run_time_names, bound.types, strict=True):
-            if isinstance(arg, ArrayArg) and arg.device == "spec":
+            if isinstance(arg, ArrayArg) and arg.device == NOWHERE:
                 raise LaunchError(
                     f"{name} has a shape but no memory", hint="use kernel.compile(...) for it"
                 )
@@ -308,10 +296,10 @@ class Launcher:
         launcher = self.with_options(options) if options else self
         bound = launcher.binder.bind(launcher.binder.values(args, kwargs))
         chosen, device = launcher._chosen(bound.arrays)
-        if device is not None and runs_on_host(chosen) != (device == "cpu"):
+        if device is not None and get_target(chosen.target).on_host != (device == HOST):
             # Where these arrays lie says nothing of where those of a launch will.
             bound.types[:] = [
-                replace(t, pointer=0, device="spec") if isinstance(t, ArrayArg) else t
+                replace(t, pointer=0, device=NOWHERE) if isinstance(t, ArrayArg) else t
                 for t in bound.types
             ]
         return launcher._kernel(bound, chosen)
@@ -319,9 +307,8 @@ class Launcher:
     def _kernel(self, bound: Bound, options: CompileOptions) -> CompiledKernel:
         """The kernel for these arguments: compiled when no signature like theirs was before."""
         self.epoch()
-        alignment = HOST_ALIGNMENT if runs_on_host(options) else DEVICE_ALIGNMENT
-        row = BLOCK_ROW if options.target.partition("-")[0] == "xe" else 0
-        signature = signature_of(bound.types, alignment=alignment, row=row)
+        target = get_target(options.target)
+        signature = signature_of(bound.types, alignment=target.alignment, row=target.row)
         constexprs = bound.constexprs
         likes = tuple(constexpr_likeness(value, name) for name, value in constexprs.items())
         key = (signature, likes, options)
@@ -341,16 +328,16 @@ class Launcher:
     def _options(self, arrays: Sequence[ArrayArg]) -> CompileOptions:
         """The options of a launch on ``arrays``, which the target has to reach."""
         options, device = self._chosen(arrays)
-        if device is None or runs_on_host(options) == (device == "cpu"):
-            return options
         target = get_target(options.target)
-        if isinstance(target, Elsewhere) and (missing := target.missing()) is not None:
+        if device is None or target.on_host == (device == HOST):
+            return options
+        if (missing := target.missing()) is not None:
             raise UnsupportedError(
                 f"target {options.target!r} cannot run here: {missing}",
                 hint="kernel.compile(..., target=...) needs no device; a launch without a target"
                 " runs where its arrays are",
             )
-        there = "x.to('cuda') of a torch tensor" if device == "cpu" else "x.cpu()"
+        there = "x.to('cuda') of a torch tensor" if device == HOST else "x.cpu()"
         raise UnsupportedError(
             f"target {options.target!r} cannot reach arrays on {device}",
             hint=f"move them ({there}), or leave the target out: it follows the arrays",
@@ -360,14 +347,14 @@ class Launcher:
         """The kernel's own options, then the knobs, then those of the arrays; and the arrays' device."""
         settings = knobs.current()
         chosen = dict(self.overrides)
-        devices = sorted({a.device for a in arrays if a.device != "spec"})
+        devices = sorted({a.device for a in arrays if a.device != NOWHERE})
         if len(devices) > 1:
             raise LaunchError(
                 f"the arrays of one launch live on {' and '.join(devices)}",
                 hint="move them to one device",
             )
         device = devices[0] if devices else None
-        chosen.setdefault("target", settings.target or (device or "cpu").partition(":")[0])
+        chosen.setdefault("target", settings.target or (device or HOST).partition(":")[0])
         chosen.setdefault("num_threads", settings.num_threads)
         return with_options(CompileOptions(), chosen), device
 
@@ -435,11 +422,6 @@ _NAMES = frozenset({str, DType, type(None), FunctionType})
 
 def _refused(plan: _Plan) -> LaunchError:
     return LaunchError(plan.refusal or "", hint=plan.hint)
-
-
-def runs_on_host(options: CompileOptions) -> bool:
-    """Whether the target reads the host's memory (xe copies it to buffers of its device and back)."""
-    return options.target.partition("-")[0] in ("cpu", "reference", "emu", "xe")
 
 
 def is_contiguous(arg: ArrayArg) -> bool:

@@ -21,9 +21,10 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.cache import digest
 from tilewright.diagnostics import CompileError
 from tilewright.dtypes import DType
-from tilewright.runtime.key import digest, stable_text
+from tilewright.runtime.key import stable_text
 from tilewright.runtime.source import Kept, text_of
 
 _KEPT = "__tilewright_references__"

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewright import dtypes, knobs
-from tilewright.runtime import private
-from tilewright.runtime.arrays import ArrayArg
-from tilewright.runtime.key import ScalarType, digest, signature_of
+from tilewright import dtypes, knobs, private
+from tilewright.arguments import ArrayArg
+from tilewright.cache import digest
+from tilewright.runtime.key import ScalarType, signature_of
 from tilewright.targets.base import CompileOptions, get_target
 
 _DIRECTORY = "tuned"

@@ -10,10 +10,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
+from tilewright.arguments import HOST_ALIGNMENT, Argument, ArrayArg, Grid
 from tilewright.diagnostics import UnsupportedError
 from tilewright.passes.observer import Observer, ignore
 
@@ -21,14 +22,8 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
     from tilewright.passes.pipeline import Pipeline
-    from tilewright.runtime.arrays import ArrayArg
-    from tilewright.uarch import Rates
-
-Grid: TypeAlias = tuple[int, int, int]
-"""Number of programs along axes 0, 1, 2; each at least 1 when a launch reaches the target."""
-
-Argument: TypeAlias = "ArrayArg | int | float | bool"
-"""One run-time argument, in the order of the kernel's parameters."""
+    from tilewright.passes.planner import Request
+    from tilewright.uarch import Machine, Rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +122,28 @@ class Advising(Protocol):
 
 
 class Target(Protocol):
-    """One kind of machine. A target holds no state that belongs to a kernel."""
+    """One kind of machine. A target holds no state that belongs to a kernel.
 
-    @property
-    def name(self) -> str:
-        """What users call it: `cpu`."""
-        ...
+    What is asked of a target besides `build`, `fingerprint` and `load` has an answer here, which is that of a CPU
+    without a table.
+    """
+
+    name: str
+    """What users call it: `cpu`."""
+    compiles: bool = True
+    """Whether it makes code; else launches run the text."""
+    on_host: bool = True
+    """Whether launches take arrays of the host (which the target may copy to a device, and back)."""
+    alignment: int = HOST_ALIGNMENT
+    """Bytes: the largest alignment of arrays that code is specialised on."""
+    row: int = 0
+    """Bytes that a row has at least where code is specialised on whether it has as many; 0: it is not."""
+    aligned: bool = False
+    """Whether code needs arrays at multiples of their elements' size, and is better where they lie at larger ones."""
+    takes_branches: bool = False
+    """Whether blocks that branch to each other run as they stand."""
+    emulator: str | None = None
+    """The target that runs here, lane by lane, texts below workgroup level which this one leaves so, or cannot lift."""
 
     def build(
         self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore
@@ -154,37 +165,78 @@ class Target(Protocol):
         """The executable whose :meth:`Storable.artifacts` these are, on the same fingerprint."""
         ...
 
+    def describe(self, options: CompileOptions) -> str:
+        """What it compiles for, for people."""
+        return self.fingerprint(options)
 
-@runtime_checkable
-class Rated(Protocol):
-    """A target whose machine is known by its speed: what the planner needs."""
+    def machine(self, options: CompileOptions) -> Machine | None:
+        """The table of the machine that ``options`` name, or that is at hand; None where there is none."""
+        return None
 
     def rates(self, options: CompileOptions) -> Rates:
-        """What launches are costed by on the machine of ``options``."""
-        ...
+        """What launches are costed by: by default what the machine's table says."""
+        from tilewright.uarch.base import GENERIC
 
+        machine = self.machine(options)
+        return GENERIC if machine is None else machine.rates
 
-@runtime_checkable
-class Elsewhere(Protocol):
-    """A target whose kernels run on a device of its own, which a machine may lack."""
+    def resolve_auto(self, request: Request, options: CompileOptions) -> Mapping[str, Any]:
+        """Values for the constexprs that a launch leaves to the planner."""
+        from tilewright.passes.planner import choose
+
+        return choose(request, self.rates(options))
 
     def missing(self) -> str | None:
         """What is missing to run kernels here, as a sentence; None where they run."""
-        ...
+        return None
+
+    def use(self) -> str:
+        """What becomes of its kernels here: `runs`, `emulates` (on the CPU), or `compiles` (ahead of time only)."""
+        return "runs" if self.missing() is None else "compiles"
+
+    def tools(self) -> Mapping[str, str]:
+        """What looks at and runs its kernels here besides Tilewright, by name, with its version or how to get it."""
+        return {}
 
     def mirrored(self, arrays: Sequence[ArrayArg]) -> AbstractContextManager[list[ArrayArg]]:
-        """Inside: arrays of the host as they are on the device; after it what was written is on the host."""
+        """Inside: arrays of the host where kernels reach them; after it what was written is on the host."""
+        return nullcontext(list(arrays))
+
+
+@runtime_checkable
+class Device(Protocol):
+    """A target that other libraries share a device's memory with."""
+
+    def place(self, pointer: int, stream: int | None) -> str:
+        """The device (`cuda:0`) that an address lies on; what `stream` holds now comes before what is launched next."""
+        ...
+
+    def exporting(self, ordinal: int) -> AbstractContextManager[int]:
+        """Inside: the device is current, for a library that exports an array; the stream that shall wait for it."""
         ...
 
 
-TARGETS: Mapping[str, tuple[str, str]] = {
-    "reference": ("tilewright.targets.reference", "numpy meaning of every op, with checking mode"),
-    "cpu": ("tilewright.targets.cpu", "x86-64: AMX, AVX-512, AVX2 or generic vectors"),
-    "emu": ("tilewright.targets.emu", "kernels of lanes and subgroups on x86, lane by lane"),
-    "cuda": ("tilewright.targets.cuda", "NVIDIA sm_80 and sm_90a through the driver"),
-    "xe": ("tilewright.targets.xe", "Intel Xe: pvc, bmg, dg2"),
+@dataclass(frozen=True)
+class Entry:
+    """A line of the table of targets."""
+
+    package: str
+    """Exports ``TARGET``."""
+    about: str
+    machines: str = ""
+    """How the names of its machines begin where they stand alone (``sm_80``)."""
+
+
+TARGETS: Mapping[str, Entry] = {
+    "reference": Entry(
+        "tilewright.targets.reference", "numpy meaning of every op, with checking mode"
+    ),
+    "cpu": Entry("tilewright.targets.cpu", "x86-64: AMX, AVX-512, AVX2 or generic vectors"),
+    "emu": Entry("tilewright.targets.emu", "kernels of lanes and subgroups on x86, lane by lane"),
+    "cuda": Entry("tilewright.targets.cuda", "NVIDIA sm_80 and sm_90a through the driver", "sm_"),
+    "xe": Entry("tilewright.targets.xe", "Intel Xe: pvc, bmg, dg2"),
 }
-"""Every target: its package, which exports ``TARGET``, and what it is."""
+"""Every target by the name that users call it."""
 
 _loaded: dict[str, Target] = {}
 
@@ -192,10 +244,10 @@ _loaded: dict[str, Target] = {}
 def pipelines() -> Sequence[Pipeline[Any]]:
     """The passes of every target that has some (the `PIPELINE` of its package's `pipeline`)."""
     found: list[Pipeline[Any]] = []
-    for package, _ in TARGETS.values():
-        spec = importlib.util.find_spec(package)
+    for entry in TARGETS.values():
+        spec = importlib.util.find_spec(entry.package)
         if spec is not None and spec.submodule_search_locations:
-            found.append(importlib.import_module(f"{package}.pipeline").PIPELINE)
+            found.append(importlib.import_module(f"{entry.package}.pipeline").PIPELINE)
     return found
 
 
@@ -205,8 +257,9 @@ def split_name(name: str) -> tuple[str, str | None]:
 
     Raises UnsupportedError when no such target exists.
     """
-    if name.startswith("sm_"):
-        return "cuda", name
+    for family, entry in TARGETS.items():
+        if entry.machines and name.startswith(entry.machines):
+            return family, name
     family, _, machine = name.partition("-")
     if family not in TARGETS:
         from difflib import get_close_matches
@@ -228,7 +281,7 @@ def get_target(name: str) -> Target:
     found = _loaded.get(name)
     if found is None:
         family, _ = split_name(name)
-        package, _ = TARGETS[family]
+        package = TARGETS[family].package
         try:
             found = importlib.import_module(package).TARGET
         except ModuleNotFoundError as error:
@@ -266,10 +319,5 @@ def with_options(options: CompileOptions, changes: Mapping[str, Any]) -> Compile
 
 
 def rates_of(name: str) -> Rates:
-    """What launches on a target are costed by; those of a machine of no name where the target has none."""
-    found = get_target(name)
-    if isinstance(found, Rated):
-        return found.rates(CompileOptions(target=name))
-    from tilewright.uarch.base import GENERIC
-
-    return GENERIC
+    """What launches on a target are costed by."""
+    return get_target(name).rates(CompileOptions(target=name))

@@ -1,49 +1,92 @@
 """The one door by which the text of a kernel reaches a target: `run`, `compile` and `check` come through it.
 
-Text has forms that the front end never makes: branches between blocks, arguments that no launch can pass. Branches
-become loops here, for every target and command alike; what stays is refused where it stands.
+Text has forms that the front end never makes: branches between blocks, functions whose loops are the grid, kernels
+that do not say whose program they are, arguments that no launch can pass. Here, for every target and command alike,
+branches become loops, such functions kernels, and each kernel says its level; what stays is refused where it stands.
 """
 
 from __future__ import annotations
 
 from xdsl.dialects import func, gpu
-from xdsl.dialects.builtin import FixedBitwidthType, IndexType, MemRefType, ModuleOp, VectorType
+from xdsl.dialects.builtin import (
+    FixedBitwidthType,
+    IndexType,
+    MemRefType,
+    ModuleOp,
+    StringAttr,
+    VectorType,
+)
 from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute
 
 from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at, location_of
+from tilewright.passes.assume_alignment import assume_alignment
 from tilewright.passes.branches_to_loops import branches_to_loops
 from tilewright.passes.inline_calls import called_function
+from tilewright.passes.kernel import LEVEL, kernel_of
+from tilewright.passes.level import infer_level
 from tilewright.passes.observer import Observer, ignore
+from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
 from tilewright.targets.base import CompileOptions, Executable, get_target
 
 
-def build_text(module: ModuleOp, options: CompileOptions, observe: Observer = ignore) -> Executable:
+def build_text(
+    module: ModuleOp, options: CompileOptions, observe: Observer = ignore, *, launched: bool = True
+) -> Executable:
     """Compile the kernel of `module`, changing it in place; every diagnostic has a place in its text.
 
-    Raises what the target raises, and UnsupportedError for an argument that is no array and no number.
+    `launched`: arrays lie where the text says; else, for no launch that one knows of, as `memref.alloc` has them.
+
+    Raises what the target raises, UnsupportedError for an argument that is no array and no number, and CompileError
+    where the text has no kernel.
     """
-    prepare_text(module, options.target)
+    target = get_target(options.target)
+    enter(module, options.target, observe)
+    if target.aligned and not launched:
+        assume_alignment(module)
+    kernel = next(iter(_kernels(module)), None) or kernel_of(module)
     try:
-        return get_target(options.target).build(module, options, observe)
+        return target.build(module, options, observe)
     except TilewrightError as error:
-        kernel = next((op for op in module.walk() if isinstance(op, gpu.FuncOp)), module)
         raise error.at(location_of(kernel)) from None
 
 
-def prepare_text(module: ModuleOp, target: str) -> None:
-    """Branches become loops, in place; what no target could compile is refused at its place.
+def enter(module: ModuleOp, target: str, observe: Observer = ignore) -> None:
+    """The text in the form that passes know, in place: kernels without branches, at a level that they say.
 
-    For whatever looks into a kernel before it is built: the passes that follow know regions of one block alone.
+    What no target could compile is refused at its place.
     """
-    for kernel in [op for op in module.walk() if isinstance(op, gpu.FuncOp)]:
+    for kernel in _kernels(module):
         check_arguments(kernel)
         for op in kernel.walk():
             if isinstance(op, func.CallOp):
                 called_function(op)
-        loops = len(kernel.body.blocks) < 2 or branches_to_loops(kernel)
-        if not loops and not getattr(get_target(target), "takes_branches", False):
-            _refuse_branches(kernel)
+        if len(kernel.body.blocks) > 1:
+            if branches_to_loops(kernel):
+                observe("branches-to-loops", module)
+            elif not get_target(target).takes_branches:
+                _refuse_branches(kernel)
+    outline(module)
+    for kernel in _kernels(module):
+        if len(kernel.body.blocks) == 1:
+            kernel.attributes[LEVEL] = StringAttr(infer_level(kernel))
+
+
+def outline(module: ModuleOp) -> None:
+    """Functions that work on tiles, as the RFCs write programs, become kernels and their launches, in place."""
+    functions = [op for op in module.body.block.ops if isinstance(op, func.FuncOp)]
+    of_arrays = [f for f in functions if f.function_type.inputs.data]
+    xegpu = any(op.name.startswith("xegpu.") for f in of_arrays for op in f.walk())
+    if xegpu and not _kernels(module):
+        # Independent outer loops are found in XeTile: the two say the same of a workgroup.
+        from tilewright.passes.xegpu.to_xetile import xegpu_to_xetile
+
+        xegpu_to_xetile(module)
+    outer_loops_to_grid(module)
+
+
+def _kernels(module: ModuleOp) -> list[gpu.FuncOp]:
+    return [op for op in module.walk() if isinstance(op, gpu.FuncOp)]
 
 
 def check_arguments(kernel: gpu.FuncOp) -> None:

@@ -6,18 +6,15 @@ Nothing is lowered. What another target computes for a kernel is compared with w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tilewright.arguments import Argument, ArrayArg, Grid, numpy_view
 from tilewright.diagnostics import UnsupportedError
 from tilewright.passes.observer import Observer, ignore
-from tilewright.runtime.arrays import ArrayArg, numpy_view
-from tilewright.targets.base import Argument, CompileOptions, Grid
+from tilewright.targets.base import CompileOptions, Target
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
-
-    from tilewright.uarch import Rates
 
 
 class ReferenceExecutable:
@@ -29,7 +26,7 @@ class ReferenceExecutable:
     def __init__(self, module: ModuleOp):
         self.module = module
 
-    @cached_property
+    @property
     def ir(self) -> Mapping[str, str]:
         """The one stage there is, as text."""
         from tilewright.dialects.text import print_module
@@ -43,12 +40,12 @@ class ReferenceExecutable:
         reference.run(self.module, grid, values)
 
 
-class ReferenceTarget:
+class ReferenceTarget(Target):
     """Builds nothing, stores nothing."""
 
     name = "reference"
+    compiles = False
     takes_branches = True
-    """Blocks that branch to each other run as they stand."""
 
     def build(
         self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore
@@ -57,18 +54,6 @@ class ReferenceTarget:
 
         check_switches(options.disable, {}, self.name)
         return ReferenceExecutable(module)
-
-    def resolve_auto(self, request: Any, options: CompileOptions) -> Mapping[str, Any]:
-        """Values for the constexprs that a launch leaves to the planner."""
-        from tilewright.passes.planner import choose
-
-        return choose(request, self.rates(options))
-
-    def rates(self, options: CompileOptions) -> Rates:
-        """Of a machine of no name: what runs here is a meaning, no machine."""
-        from tilewright.uarch.base import GENERIC
-
-        return GENERIC
 
     def fingerprint(self, options: CompileOptions) -> str:
         return "reference"

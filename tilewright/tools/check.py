@@ -20,17 +20,20 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 from tilewright import dtypes, reference
+from tilewright.arguments import ArrayArg
 from tilewright.diagnostics import CheckError, TilewrightError, UnsupportedError, error_at
 from tilewright.passes.affine_to_scf import affine_to_scf
-from tilewright.runtime.arrays import ArrayArg, describe
-from tilewright.targets.base import CompileOptions, Elsewhere, get_target, split_name, with_options
-from tilewright.targets.entry import build_text, prepare_text
+from tilewright.passes.level import infer_level
+from tilewright.runtime.arrays import describe
+from tilewright.targets.base import CompileOptions, get_target, with_options
+from tilewright.targets.entry import build_text
 from tilewright.tools.check_inputs import Inputs, grid_of, make_args, poisoned, specs_of
 from tilewright.tools.check_kernels import (
     ITERATIONS,
     as_tiles,
     is_executable,
     is_host,
+    kernel_in,
     outlined,
     separate,
     shortened,
@@ -197,10 +200,6 @@ def stages_of_target(module: ModuleOp, options: CompileOptions) -> list[Stage]:
     seen = str(module)
 
     lane: ModuleOp | None = None
-    prepare_text(module, options.target)
-    if str(module) != seen:
-        seen = str(module)
-        stages.append(Stage("pass branches-to-loops", _interpreter(module.clone())))
 
     def observe(name: str, changed: ModuleOp) -> None:
         nonlocal seen, lane
@@ -211,40 +210,20 @@ def stages_of_target(module: ModuleOp, options: CompileOptions) -> list[Stage]:
 
     target = get_target(options.target)
     executable = build_text(module.clone(), options, observe)
-    if split_name(options.target)[0] == "xe":
-        stages += _without_a_gpu(executable, lane, options)
-    elif isinstance(target, Elsewhere) and (missing := target.missing()) is not None:
-        stages.append(Stage(f"code generation for {options.target}", _not_run(missing)))
-    elif options.target != "reference":
-        there = target.mirrored if isinstance(target, Elsewhere) else nullcontext
-        stages.append(Stage(f"code generation for {options.target}", _launcher(executable, there)))
+    if lane is not None and target.emulator is not None and _level(lane) != "workgroup":
+        emulated = build_text(lane.clone(), with_options(options, {"target": target.emulator}))
+        stages.append(Stage("the lanes' program, compiled for this CPU", _launcher(emulated)))
+    if target.compiles:
+        missing, name = target.missing(), f"code generation for {options.target}"
+        run = _not_run(missing) if missing else _launcher(executable, target.mirrored)
+        stages.append(Stage(name, run))
     return stages
 
 
-def _without_a_gpu(executable: Any, lane: ModuleOp | None, options: CompileOptions) -> list[Stage]:
-    """An Intel kernel's code, as it can be run here: the lanes' program compiled for this CPU, and the
-    `emu` form of its SPIR-V through an OpenCL runtime where one is installed."""
-    from tilewright.targets.xe.opencl import device
-
-    found: list[Stage] = []
-    if lane is not None:
-        compiled = build_text(lane.clone(), with_options(options, {"target": "emu"}))
-        found.append(Stage("the lanes' program, compiled for this CPU", _launcher(compiled)))
-    try:
-        present = device() is not None
-    except TilewrightError:
-        present = False
-    if present:
-        launch = _launcher(executable)
-
-        def run(grid: tuple[int, int, int], args: Sequence[Any]) -> Any:
-            try:
-                launch(grid, args)
-            except UnsupportedError as error:
-                raise NotRun(error.message) from error
-
-        found.append(Stage(f"SPIR-V for {options.target} through OpenCL", run))
-    return found
+def _level(module: ModuleOp) -> str:
+    kernel = kernel_in(module)
+    assert kernel is not None
+    return infer_level(kernel)
 
 
 def _not_run(reason: str) -> Runner:
@@ -267,9 +246,11 @@ def _launcher(
         described = [describe(a) for a in args if isinstance(a, np.ndarray)]
         with there(described) as moved:
             arrays = iter(moved)
-            executable.launch(
-                grid, [next(arrays) if isinstance(a, np.ndarray) else a for a in args]
-            )
+            given = [next(arrays) if isinstance(a, np.ndarray) else a for a in args]
+            try:
+                executable.launch(grid, given)
+            except UnsupportedError as error:
+                raise NotRun(error.message) from error
 
     return run
 

@@ -17,10 +17,10 @@ from xdsl.dialects.builtin import IndexType, MemRefType, VectorType
 from xdsl.ir import Attribute, BlockArgument
 
 from tilewright import dtypes
+from tilewright.arguments import ArraySpec
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects.upstream.strided import strided_form
 from tilewright.passes.access import Access, AccessAnalysis
-from tilewright.runtime.arrays import ArraySpec
 from tilewright.targets.entry import check_arguments
 from tilewright.tools.exits import UsageError
 from tilewright.tools.sources import random_array

@@ -7,9 +7,9 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp
 
 from tilewright.diagnostics import TilewrightError
 from tilewright.passes.induction import Scalars
-from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
 from tilewright.passes.xegpu.to_xetile import xegpu_to_xetile
 from tilewright.reference.registry import has_meaning
+from tilewright.targets.entry import outline
 
 FEW = 2
 """Workgroups along an axis that a check of a large grid runs."""
@@ -74,8 +74,7 @@ def outlined(module: ModuleOp) -> tuple[ModuleOp, tuple[int, int, int] | None]:
     if kernel_in(module) is not None or len(written) != 1:
         return module, None
     changed = module.clone()
-    xegpu_to_xetile(changed)
-    outer_loops_to_grid(changed)
+    outline(changed)
     launch = next((op for op in changed.walk() if isinstance(op, gpu.LaunchFuncOp)), None)
     if launch is None:
         return module, None

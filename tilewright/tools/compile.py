@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tilewright.diagnostics import ToolMissing, UnsupportedError, error_at
-from tilewright.targets.base import Advising, CompileOptions, Executable, Storable, get_target
+from tilewright.diagnostics import ToolMissing, UnsupportedError
+from tilewright.targets.base import Advising, CompileOptions, Executable, Storable
 from tilewright.tools.console import err
 from tilewright.tools.exits import DONE, MissingTool, UsageError
 from tilewright.tools.sources import (
@@ -123,36 +123,16 @@ def compile_source(
     if arguments or settings:
         raise UsageError("--args and --set are for Python kernels: MLIR text has its types")
     from tilewright.dialects.text import parse_module
-    from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
     from tilewright.runtime.deep import deeply
-    from tilewright.runtime.effects import kernel_function
     from tilewright.targets.base import with_options
-    from tilewright.targets.entry import build_text, prepare_text
+    from tilewright.targets.entry import build_text
 
     warnings: list[str] = []
     module = parse_module(source.read(), source.name, warnings=warnings)
     for warning in warnings:
         err().print(warning)
     options = with_options(CompileOptions(), changes)
-    prepare_text(module, options.target)
-    if kernel_function(module) is None:
-        if any(op.name.startswith("xegpu.") for op in module.walk()):
-            # Independent outer loops are found in XeTile: the two say the same of a workgroup.
-            from tilewright.passes.xegpu.to_xetile import xegpu_to_xetile
-
-            xegpu_to_xetile(module)
-        outer_loops_to_grid(module)
-    if kernel_function(module) is None:
-        raise error_at(
-            module,
-            f"{source.name} has no kernel",
-            rule="a kernel is a gpu.func with the attribute kernel, or a func of loops over tiles",
-        )
-    if get_target(options.target).name == "cuda":
-        from tilewright.passes.assume_alignment import assume_alignment
-
-        assume_alignment(module)
-    return deeply(lambda: build_text(module.clone(), options))
+    return deeply(lambda: build_text(module.clone(), options, launched=False))
 
 
 class Stages(Mapping[str, "str | bytes"]):

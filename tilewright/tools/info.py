@@ -14,8 +14,8 @@ from importlib import metadata
 from typing import Any
 
 from tilewright import knobs
+from tilewright.cache import KernelCache
 from tilewright.diagnostics import TilewrightError
-from tilewright.runtime.cache import KernelCache
 from tilewright.targets.base import TARGETS, CompileOptions, get_target
 from tilewright.tools.console import out
 from tilewright.tools.exits import DONE
@@ -78,8 +78,6 @@ def gather(store: KernelCache) -> dict[str, Any]:
         },
         "libraries": {name: library_version(name) for name in LIBRARIES},
         "targets": {name: target_state(name) for name in TARGETS},
-        "xe": xe_state(),
-        "cuda": cuda_state(),
         "settings": [
             {"variable": name, "value": value, "meaning": meaning}
             for name, value, meaning in knobs.describe()
@@ -114,68 +112,25 @@ def processor() -> str:
 
 def target_state(name: str) -> dict[str, Any]:
     """Whether a target can be used here, and what it is (its description or fingerprint) or what is in the way."""
-    about = TARGETS[name][1]
+    about = TARGETS[name].about
     try:
         target = get_target(name)
-        describe = getattr(target, "describe", target.fingerprint)
-        state = describe(CompileOptions(target=name))
+        state = target.describe(CompileOptions(target=name))
+        use = target.use()
+        tools = dict(target.tools())
     except TilewrightError as error:
         return {"about": about, "ready": False, "state": error.message, "hint": error.hint}
     except (ImportError, OSError, NotImplementedError) as error:
         return {"about": about, "ready": False, "state": str(error), "hint": None}
-    use = how_it_runs(name)
     return {
         "about": about,
         "ready": True,
         "runs": use != "compiles",
         "use": use,
+        "tools": tools,
         "state": state,
         "hint": None,
     }
-
-
-def how_it_runs(name: str) -> str:
-    """What becomes of a target's kernels here: runs, emulates (on the CPU), or compiles (ahead of time only)."""
-    if name == "cuda":
-        from tilewright.targets.cuda import driver
-
-        return "runs" if driver.available() else "compiles"
-    if name == "xe":
-        from tilewright.targets.xe import opencl
-
-        device = opencl.device()
-        return "compiles" if device is None else "runs" if device["kind"] == "gpu" else "emulates"
-    return "runs"
-
-
-def xe_state() -> dict[str, str]:
-    """What looks at and runs Intel kernels here."""
-    from tilewright.targets.xe import offline, opencl
-
-    return {"offline compiler": offline.state(), "OpenCL": opencl.state()}
-
-
-def cuda_state() -> dict[str, str]:
-    """NVIDIA devices, the driver, and the tools that show machine code."""
-    from tilewright.targets.cuda import driver, inspect
-
-    found: dict[str, str] = {}
-    try:
-        version = driver.driver_version()
-        found["driver"] = f"CUDA {version // 1000}.{version % 1000 // 10}"
-        for ordinal in range(driver.device_count()):
-            device = driver.device(ordinal)
-            major, minor = device.capability
-            found[f"cuda:{ordinal}"] = (
-                f"{device.name}, compute capability {major}.{minor}, "
-                f"{device.multiprocessors} multiprocessors"
-            )
-    except driver.DriverError as error:
-        missing = "missing: libcuda.so.1 is not here; it comes with NVIDIA's driver"
-        found["driver"] = missing if error.code == -1 else error.message
-    for tool, package in inspect.PACKAGES.items():
-        found[tool] = inspect.find_tool(tool) or f"missing: pip install {package}"
-    return found
 
 
 def show(facts: dict[str, Any]) -> None:
@@ -192,19 +147,17 @@ def show(facts: dict[str, Any]) -> None:
     for name, state in facts["targets"].items():
         hint = f" ({state['hint']})" if state["hint"] else ""
         targets.add_row(name, state.get("use", "-"), state["about"], f"{state['state']}{hint}")
-    xe = Table("Intel Xe", "here", title="Intel Xe", title_justify="left")
-    for name, found in facts["xe"].items():
-        xe.add_row(name, found)
-    cuda = Table("NVIDIA", "here", title="NVIDIA", title_justify="left")
-    for name, found in facts["cuda"].items():
-        cuda.add_row(name, found)
+    tools = Table("target", "tool", "here", title="Tools and devices", title_justify="left")
+    for name, state in facts["targets"].items():
+        for tool, found in state.get("tools", {}).items():
+            tools.add_row(name, tool, found)
     libraries = Table("library", "version", title="Libraries", title_justify="left")
     for name, found in facts["libraries"].items():
         libraries.add_row(name, found or f"missing: {_OPTIONAL.get(name, f'pip install {name}')}")
     settings = Table("variable", "value", "meaning", title="Settings", title_justify="left")
     for setting in facts["settings"]:
         settings.add_row(setting["variable"], setting["value"], setting["meaning"])
-    for table in (targets, cuda, xe, libraries, settings):
+    for table in (targets, tools, libraries, settings):
         console.print(table)
     cache = facts["cache"]
     console.print(

@@ -23,7 +23,7 @@ from tilewright import knobs
 from tilewright.diagnostics import CompileError, LaunchError, Location, TilewrightError
 from tilewright.lang.kernel import definition
 from tilewright.runtime.program.worker import Limits, in_worker
-from tilewright.targets.base import split_name
+from tilewright.targets.base import get_target, split_name
 from tilewright.tools.compile import add_kernel_arguments
 from tilewright.tools.console import err, out, show_warning
 from tilewright.tools.directives import check_lines, directives
@@ -204,7 +204,7 @@ def execute_module(text: str, name: str, args: argparse.Namespace) -> int:
     for warning in warnings:
         err().print(warning)
     refuse_internal(module, args.trusted)
-    if args.target != "reference" and not args.check:
+    if not args.check and (args.target is None or get_target(args.target).compiles):
         return run_compiled(module, text, args)
     return limited(lambda: run_reference(module, text, args))
 

@@ -27,6 +27,7 @@ from tilewright.dialects.xegpu.layouts import SgMapAttr as XeGpuSgMapAttr
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.dialects.xetile import SgMapAttr, TileType, WgMapAttr
 from tilewright.dialects.xetile.rules import distribution as xetile_distribution
+from tilewright.targets.base import split_name
 from tilewright.tools import ownership
 from tilewright.tools.console import err
 from tilewright.tools.drawing import Picture, heading, stack
@@ -131,7 +132,7 @@ def execute(args: argparse.Namespace) -> int:
     stages = _stages(source, args) if args.stages or source.is_python else {}
     text = str(stages.get("xetile", "")) if source.is_python else source.read()
     found = collect(parse_module(text, source.name))
-    levels = owned_at_levels(stages, machine_of(args.target)) if args.stages else {}
+    levels = owned_at_levels(stages, args.target) if args.stages else {}
     if not args.output:
         _list(found)
         for level, owned in levels.items():
@@ -202,16 +203,11 @@ LEVELS = {
 """Stages of xe whose values are dealt out: what is drawn, and the layouts that have to be filled in first."""
 
 
-def machine_of(target: str) -> str:
-    """`pvc` of `xe-pvc`; the table whose instructions fill in layouts."""
-    family, _, chip = target.partition("-")
-    return chip if family == "xe" and chip else "pvc"
-
-
-def owned_at_levels(stages: Mapping[str, str | bytes], chip: str) -> dict[str, list[Owned]]:
+def owned_at_levels(stages: Mapping[str, str | bytes], target: str) -> dict[str, list[Owned]]:
     """The maps of every level of XeGPU that a compilation went through."""
     from tilewright.passes.xegpu.pipeline import PIPELINE, propagate_layout
 
+    family, chip = split_name(target)
     levels: dict[str, list[Owned]] = {}
     for stage, (title, kind) in LEVELS.items():
         text = stages.get(stage)
@@ -219,7 +215,9 @@ def owned_at_levels(stages: Mapping[str, str | bytes], chip: str) -> dict[str, l
             continue
         module = parse_module(text, stage)
         if kind is not None:
-            PIPELINE.alone(propagate_layout(kind), module, chip)
+            PIPELINE.alone(
+                propagate_layout(kind), module, chip if family == PIPELINE.target and chip else ""
+            )
         found = collect(module)
         if found:
             levels[f"{stage}, {title}"] = found

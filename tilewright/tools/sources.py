@@ -29,7 +29,7 @@ from tilewright.tools.exits import UsageError
 if TYPE_CHECKING:  # numpy takes as long as all else: commands that know no arrays start without it
     import numpy as np
 
-    from tilewright.runtime.arrays import ArraySpec
+    from tilewright.arguments import ArraySpec
 
 STDIN = "<stdin>"
 
@@ -194,7 +194,7 @@ _ARRAY = re.compile(r"(\w+)\[([\d,\s]*)(?:;([-\d,\s]*))?\]")
 
 def parse_argument(text: str) -> Any:
     """One argument as text: an :class:`ArraySpec`, or a number."""
-    from tilewright.runtime.arrays import ArraySpec
+    from tilewright.arguments import ArraySpec
 
     text = text.strip()
     if match := _ARRAY.fullmatch(text):

@@ -12,6 +12,7 @@ from functools import partial
 
 from tilewright.diagnostics import UnsupportedError
 from tilewright.uarch import fragments as fr
+from tilewright.uarch import machine
 from tilewright.uarch.base import Fragments, Limit, Machine, MatrixInstruction
 
 DPAS_SOURCE = "SPV_INTEL_subgroup_matrix_multiply_accumulate; XeGPU RFC, sg_map tables"
@@ -245,3 +246,11 @@ COMMON_LIMITS = {
         "gather or scatter", "XeGPU RFC, chunk_size: total of all lanes", most=512, unit="bytes"
     ),
 }
+
+
+def xe_machine(name: str) -> XeMachine:
+    """The table of an Xe machine, by its name with or without `xe-`. UnsupportedError for any other."""
+    found = machine(name if name.startswith("xe-") else f"xe-{name}")
+    if not isinstance(found, XeMachine):
+        raise UnsupportedError(f"{name} is no Xe machine", hint="xe-pvc, xe-bmg or xe-dg2")
+    return found

@@ -10,8 +10,8 @@ import pytest
 from tilewright.diagnostics import TilewrightError, UnsupportedError
 from tilewright.dialects.text import parse_module
 from tilewright.passes.xegpu.check_legal import check_legal
-from tilewright.passes.xegpu.ownership import xe_machine
 from tilewright.tools.pipelines import available_passes
+from tilewright.uarch.xe import xe_machine
 
 PAGE = (Path(__file__).parents[3] / "docs" / "xegpu.md").read_text()
 

@@ -18,9 +18,8 @@ from tilewright import reference
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.text import parse_module, print_module, verify_module
 from tilewright.dialects.xegpu import DpasOp, LoadNdOp, PrefetchNdOp, StoreNdOp
-from tilewright.passes.xegpu.ownership import xe_machine
 from tilewright.passes.xegpu.pipeline import PIPELINE, SUBGROUP
-from tilewright.uarch.xe import XeMachine
+from tilewright.uarch.xe import XeMachine, xe_machine
 
 F16 = Gemm("pvc", "f16", "f32", 32, 64, 32)
 

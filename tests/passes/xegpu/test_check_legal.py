@@ -7,7 +7,7 @@ import pytest
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.text import parse_module
 from tilewright.passes.xegpu.check_legal import check_legal
-from tilewright.passes.xegpu.ownership import xe_machine
+from tilewright.uarch.xe import xe_machine
 
 T = "!xegpu.tensor_desc"
 

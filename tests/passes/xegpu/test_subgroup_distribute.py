@@ -15,9 +15,10 @@ from tests.passes.xegpu.subgroup_programs import PROGRAMS, Array, text
 from tilewright import reference
 from tilewright.dialects.text import parse_module, print_module, verify_module
 from tilewright.dialects.xegpu import LoadNdOp
-from tilewright.passes.xegpu.ownership import lanes_of, xe_machine
+from tilewright.passes.xegpu.ownership import lanes_of
 from tilewright.passes.xegpu.pipeline import PIPELINE, SUBGROUP, distribute_to_lanes
 from tilewright.tools.check import difference
+from tilewright.uarch.xe import xe_machine
 
 TYPES: dict[str, Any] = {
     "f16": np.float16,

@@ -7,7 +7,7 @@ import pytest
 from tilewright import reference
 from tilewright.diagnostics import TilewrightError
 from tilewright.dialects.text import parse_module
-from tilewright.runtime.mlir_runner import Runner
+from tilewright.reference.mlir_runner import Runner
 from tilewright.runtime.program import Limits, in_worker, run_program
 
 LIMITS = Limits(memory=2 << 30, seconds=60)

@@ -8,7 +8,6 @@ import pytest
 
 from tests.targets.cuda.threads import ThreadsTarget
 from tilewright import knobs
-from tilewright.runtime import launch
 from tilewright.targets import base
 
 
@@ -17,7 +16,6 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadsTarget]:
     """`target="cuda"` compiles for sm_80 and runs in numpy on arrays of the host."""
     target = ThreadsTarget("sm_80")
     monkeypatch.setitem(base._loaded, "cuda", target)  # pyright: ignore
-    monkeypatch.setattr(launch, "runs_on_host", lambda options: True)  # pyright: ignore
     # A number of threads means nothing here and is in every key: kernels that a test on a GPU has
     # compiled are not these, nor the other way round.
     with knobs.override(cache=False, num_threads=2):

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tilewright.runtime import launch
 from tilewright.targets.cuda import driver, streams
+from tilewright.targets.cuda.target import CudaTarget
 
 CONTEXT = 77
 ATTRIBUTES = {16: 132, 75: 9, 76: 0, 97: 232448}
@@ -94,5 +94,5 @@ def host_launches(monkeypatch: pytest.MonkeyPatch) -> Driver:
     monkeypatch.setattr(driver, "launcher", lambda: fake.cuLaunchKernelEx)
     monkeypatch.setattr(driver, "device", driver.device.__wrapped__)
     monkeypatch.setattr(streams, "finder", lambda: lambda ordinal: fake.stream)  # pyright: ignore
-    monkeypatch.setattr(launch, "runs_on_host", lambda options: True)  # pyright: ignore
+    monkeypatch.setattr(CudaTarget, "on_host", True)
     return fake

@@ -11,11 +11,12 @@ import pytest
 from tests.codegen.harness import module
 from tests.targets.cuda.harness import architecture, needs_gpu
 from tilewright import dtypes, uarch
+from tilewright.arguments import ArrayArg
 from tilewright.codegen import emit_module
 from tilewright.codegen.remote import generate_ptx
 from tilewright.diagnostics import LaunchError, UnsupportedError
 from tilewright.dialects.text import parse_module
-from tilewright.runtime.arrays import ArrayArg, describe
+from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions, get_target, split_name
 from tilewright.targets.cuda.executable import CudaExecutable, fits, launch_grid, scalar_bytes
 from tilewright.targets.cuda.lowered import (

@@ -17,10 +17,10 @@ from xdsl.ir import Attribute
 from tests.targets.cuda.threads_memory import GLOBAL_BASE, SHARED_BASE, Memory
 from tests.targets.cuda.threads_step import Threads
 from tilewright import uarch
+from tilewright.arguments import ArrayArg
 from tilewright.passes.observer import ignore
-from tilewright.passes.planner import GENERIC, choose
 from tilewright.reference import numerics
-from tilewright.runtime.arrays import ArrayArg
+from tilewright.targets.base import Target
 from tilewright.targets.cuda.lowered import Extent, Lowered, Pointer, Programs, Scalar, Stride
 from tilewright.targets.cuda.pipeline import run_pipeline
 from tilewright.targets.stages import printed_into
@@ -106,28 +106,26 @@ class ThreadsExecutable:
         run_threads(self.lowered, args, grid)
 
 
-class ThreadsTarget:
+class ThreadsTarget(Target):
     """The cuda target's passes, run in numpy instead of on a device."""
 
     name = "cuda"
     executable = ThreadsExecutable
 
+    aligned = True
+
     def __init__(self, machine: str = "sm_80"):
-        self.machine = machine
+        self.table = uarch.machine(machine)
         self.last: ThreadsExecutable | None = None
 
     def build(self, module: Any, options: Any, observe: Any = ignore) -> ThreadsExecutable:
         ir: dict[str, str] = {}
         remarks: list[str] = []
-        machine = uarch.machine(self.machine)
-        lowered = run_pipeline(module, machine, options, remarks, printed_into(ir), observe)
+        lowered = run_pipeline(module, self.table, options, remarks, printed_into(ir), observe)
         lowered.module.verify()
         ir["mach"] = str(lowered.module)
         self.last = self.executable(lowered, ir, remarks)
         return self.last
 
-    def resolve_auto(self, request: Any, options: Any) -> Any:
-        return choose(request, GENERIC)
-
     def fingerprint(self, options: Any) -> str:
-        return f"threads of {self.machine}"
+        return f"threads of {self.table.name}"

@@ -42,20 +42,11 @@ from tilewright.passes.xegpu.lane_layouts import (
     with_chunk,
 )
 from tilewright.passes.xegpu.sg_maps import dpas_instruction
-from tilewright.uarch import machine
 from tilewright.uarch.base import Fragments
 from tilewright.uarch.xe import XeMachine
 
 Shape = tuple[int, ...]
 Change = Callable[[ly.Layout], ly.Layout]
-
-
-def xe_machine(target: str) -> XeMachine:
-    """The table of an Xe machine, by its name with or without `xe-`."""
-    found = machine(target if target.startswith("xe-") else f"xe-{target}")
-    if not isinstance(found, XeMachine):
-        raise UnsupportedError(f"{found.name} is no Xe machine")
-    return found
 
 
 def lanes_of(xe: XeMachine) -> int:

@@ -26,14 +26,13 @@ from tilewright.passes.xegpu.exchange_slm import exchange_through_slm
 from tilewright.passes.xegpu.from_xetile import xetile_to_xegpu
 from tilewright.passes.xegpu.modernize import modernize, modernize_older
 from tilewright.passes.xegpu.one_induction import one_induction
-from tilewright.passes.xegpu.ownership import xe_machine
 from tilewright.passes.xegpu.place_barriers import place_barriers
 from tilewright.passes.xegpu.propagate_layout import KINDS, check_kind
 from tilewright.passes.xegpu.propagate_layout import propagate_layout as give_layouts
 from tilewright.passes.xegpu.slm_layout import lay_out
 from tilewright.passes.xegpu.subgroup_distribute import subgroup_distribute
 from tilewright.passes.xegpu.wg_to_sg import distribute
-from tilewright.uarch.xe import XeMachine
+from tilewright.uarch.xe import XeMachine, xe_machine
 
 XeUnit = Unit[XeMachine]
 W, S = ("workgroup",), ("subgroup",)

@@ -1,6 +1,6 @@
 """Functions: calls are laid out in place, returns jump to the end of the call.
 
-A function that is only declared is looked for in the runner's library (`runtime.mlir_runner`).
+A function that is only declared is looked for in the runner's library (`reference.mlir_runner`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from xdsl.dialects.builtin import SymbolRefAttr
 from xdsl.ir import Operation
 
 from tilewright.reference.memory import array_at
+from tilewright.reference.mlir_runner import ELEMENT, called_function
 from tilewright.reference.program import Builder, find_symbol, is_declaration
 from tilewright.reference.registry import control
 from tilewright.reference.site import Site
 from tilewright.reference.values import MemRefValue
-from tilewright.runtime.mlir_runner import ELEMENT, called_function
 
 
 @control("func.call")

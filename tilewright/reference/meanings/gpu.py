@@ -9,6 +9,7 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import DenseArrayBase, SymbolRefAttr
 from xdsl.ir import Operation
 
+from tilewright.arguments import full_grid
 from tilewright.passes.kernel import BLOCK
 from tilewright.reference.barriers import rendezvous
 from tilewright.reference.lanes import width_of
@@ -16,7 +17,6 @@ from tilewright.reference.program import Builder, find_symbol
 from tilewright.reference.registry import control, meaning
 from tilewright.reference.site import Site
 from tilewright.reference.values import Index, scalar
-from tilewright.runtime.grid import full_grid
 
 _AXES = {"x": 0, "y": 1, "z": 2}
 

@@ -29,6 +29,7 @@ from xdsl.ir import Attribute
 
 from tilewright.codegen import emit_module
 from tilewright.codegen.jit import LoadedObject, compile_object
+from tilewright.codegen.native import native
 from tilewright.codegen.support import guarded_callbacks
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dtypes import from_mlir, from_name
@@ -39,12 +40,12 @@ from tilewright.passes.host.memory import Memory
 from tilewright.passes.host.parallel import share_loops
 from tilewright.passes.host.to_calls import HOST, POISON, Launch, host_to_calls
 from tilewright.passes.host.unread_launches import mark_unread_launches
-from tilewright.runtime.mlir_runner import Runner, array_at, array_of, called_function, native
+from tilewright.reference.mlir_runner import Runner, array_at, array_of, called_function, exported
 from tilewright.runtime.program.entry import RANDOM, call_entry, choose_entry
 from tilewright.runtime.program.heap import Heap
 from tilewright.runtime.program.kernels import Kernels
 from tilewright.runtime.program.sharing import Sharing, can_pass
-from tilewright.targets.cpu.machine import machine
+from tilewright.targets.entry import outline
 
 Fail = Callable[[BaseException], Any]
 """What a callback does with an exception: native code cannot be unwound, so it must not return."""
@@ -85,13 +86,13 @@ class Program:
         launches = host_to_calls(host, lambda call: called_function(call, table))
         self._entry = _apart(host, self._entry)
         for function in table.values():
-            self._export(HOST + function.name, native(function, fail))
+            self._export(HOST + function.name, exported(function, fail))
         self._export(POISON, _poison_callback(fail, 0 if zeroed else 255))
         for name in runner.random_dtypes:
             self._export(RANDOM + name, _random_callback(runner, name, fail))
         for launch in launches:
             self._export(launch.symbol, _launch_callback(launch, kernels, fail))
-        target = machine(None).target
+        target = native()
         sharing = Sharing(target.representation, lambda name: self._object.address(name))
         memory = Memory(host)
         passable = partial(can_pass, representation=target.representation)
@@ -152,7 +153,7 @@ def run_program(
     `every_launch`: repetitions of a launch whose results nothing reads run too; without it the clock counts them
     at the time of the last one that ran.
     """
-    _outline_tile_programs(module)
+    outline(module)
     runner = Runner(seed=seed, strict=strict)
     kernels = Kernels(module, level=level, target=target, say=say, clock=runner)
     try:
@@ -172,14 +173,6 @@ def run_program(
     kernels.close()
     sys.stdout.flush()
     return runner.failures
-
-
-def _outline_tile_programs(module: ModuleOp) -> None:
-    """Functions of the host that work on tiles, as the RFCs write programs, become kernels and their launches."""
-    if any(op.name == "xetile.init_tile" for op in module.walk()):
-        from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
-
-        outer_loops_to_grid(module)
 
 
 def _leave(error: BaseException) -> Any:

@@ -18,12 +18,12 @@ import numpy as np
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp
 
+from tilewright.arguments import Grid, full_grid
 from tilewright.diagnostics import CompileError, TilewrightError, UnsupportedError, error_at
 from tilewright.passes.host.to_calls import Launch
+from tilewright.reference.mlir_runner import Runner
 from tilewright.runtime.arrays import describe
-from tilewright.runtime.grid import full_grid
-from tilewright.runtime.mlir_runner import Runner
-from tilewright.targets.base import Executable, Grid
+from tilewright.targets.base import Executable, get_target
 
 Say = Callable[[str], Any]
 _REPEATS = 1
@@ -110,7 +110,7 @@ class Kernels:
     def _prepare(self, launch: Launch, block: Grid, facts: Facts) -> _Ready | _Interpreted:
         # Here, not above: a program without kernels starts without the compiler for them.
         from tilewright.passes.level import infer_level, subgroups_of_launch, threads_of_launch
-        from tilewright.runtime.program.lifting import alone, emulated, lifted
+        from tilewright.runtime.program.lifting import alone, compiled
 
         kernel = self._find(launch)
         _refuse_overlap(kernel, facts, launch)
@@ -122,10 +122,7 @@ class Kernels:
         for target in _ways(self._target, level):
             try:
                 _refuse_prints(kernel)
-                if target == "emu":
-                    executable = emulated(kernel, level, subgroups, block)
-                else:
-                    executable = lifted(kernel, level, subgroups, block, facts, target)
+                executable = compiled(kernel, level, subgroups, block, facts, target)
                 self._say(f"@{name}: {level} level, compiled for {target}{because}")
                 return _Ready(executable)
             except UnsupportedError as error:
@@ -184,9 +181,12 @@ def _refuse_prints(kernel: gpu.FuncOp) -> None:
 
 def _ways(target: str, level: str) -> tuple[str, ...]:
     """The targets to try in turn: what cannot be lifted to a workgroup's program is emulated lane by lane."""
-    if target == "reference":
+    found = get_target(target)
+    if not found.compiles:
         return ()
-    return (target, "emu") if target == "cpu" and level != "workgroup" else (target,)
+    if level == "workgroup" or found.emulator is None:
+        return (target,)
+    return target, found.emulator
 
 
 def _facts(arguments: Sequence[Any]) -> Facts:

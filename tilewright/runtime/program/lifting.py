@@ -19,25 +19,20 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute
 
+from tilewright.arguments import Grid
 from tilewright.passes.kernel import BLOCK, LEVEL, kernel_of
 from tilewright.runtime.program.kernels import Facts
-from tilewright.targets.base import CompileOptions, Executable, Grid
+from tilewright.targets.base import CompileOptions, Executable
 from tilewright.targets.entry import build_text
 
 
-def lifted(
+def compiled(
     kernel: gpu.FuncOp, level: str, subgroups: int, block: Grid, facts: Facts, target: str
 ) -> Executable:
-    """The kernel compiled for a target, which makes a workgroup's program of it (`passes.workgroup_form`)."""
+    """The kernel compiled for a target, for launches of `block` threads."""
     module = alone(kernel, level, subgroups, block)
     kernel_of(module).attributes["tilewright.args"] = _facts_attribute(facts)
     return build_text(module, CompileOptions(target=target))
-
-
-def emulated(kernel: gpu.FuncOp, level: str, subgroups: int, block: Grid) -> Executable:
-    """The kernel as its subgroups' program, for launches of `block` threads."""
-    module = alone(kernel, level, subgroups, block)
-    return build_text(module, CompileOptions(target="emu"))
 
 
 def _facts_attribute(facts: Facts) -> Attribute:

@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tilewright import forks
+from tilewright.arguments import Argument, ArrayArg, Grid
 from tilewright.codegen.jit import LoadedObject, compile_assembly, toolchain_version
 from tilewright.diagnostics import CheckError, Location
 from tilewright.passes.observer import Observer, ignore
 from tilewright.printed import OPEN, Lines
-from tilewright.runtime.arrays import ArrayArg
-from tilewright.targets.base import Argument, CompileOptions, Grid, PreparedLaunch
+from tilewright.targets.base import CompileOptions, PreparedLaunch, Target
 from tilewright.targets.cpu import workspace
 from tilewright.targets.cpu.machine import Machine, machine
 from tilewright.targets.cpu.pool import Pool, pool
@@ -26,7 +26,6 @@ from tilewright.uarch.x86 import X86
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
-    from tilewright.passes.planner import Request
     from tilewright.uarch import Rates
 
 
@@ -206,10 +205,11 @@ def thread_count() -> int:
     return wanted or len(os.sched_getaffinity(0))
 
 
-class CpuTarget:
+class CpuTarget(Target):
     """See `tilewright.targets.base.Target`."""
 
     name = "cpu"
+    emulator = "emu"
 
     def build(
         self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore
@@ -221,12 +221,6 @@ class CpuTarget:
         source = source_of(module)
         data, meta, text = build(module, m, options, observe)
         return CpuExecutable(data, meta, _stages(source, options, m), text, m, options.num_threads)
-
-    def resolve_auto(self, request: Request, options: CompileOptions) -> Mapping[str, Any]:
-        """Values for the constexprs that a launch leaves to the planner."""
-        from tilewright.passes.planner import choose
-
-        return choose(request, self.rates(options))
 
     def rates(self, options: CompileOptions) -> Rates:
         """What a launch is costed by on this machine."""

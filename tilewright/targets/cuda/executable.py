@@ -15,12 +15,11 @@ import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
+from tilewright.arguments import Argument, ArrayArg, Grid
 from tilewright.diagnostics import LaunchError, UnsupportedError
-from tilewright.runtime.arrays import ArrayArg
-from tilewright.targets.base import Argument, Grid, PreparedLaunch
+from tilewright.targets.base import PreparedLaunch
 from tilewright.targets.cuda import driver, streams
 from tilewright.targets.cuda.enqueue import native_launch
 from tilewright.targets.cuda.inspect import Texts
@@ -98,14 +97,10 @@ class CudaExecutable:
         self._guard = threading.Lock()
         self._by_threads: CudaExecutable | None = None
         self._shared: dict[Share, CudaExecutable] = {}
-
-    @cached_property
-    def asm(self) -> Mapping[str, str]:
-        """`llvm`, `ptx`, and by tools where they are installed `sass` and `resources`."""
-        plan = self.plan
-        return Texts(
-            self._llvm, self._image.decode(), self.machine, plan.threads, plan.shared_bytes
+        self.asm: Mapping[str, str] = Texts(
+            llvm, image.decode(), machine, plan.threads, plan.shared_bytes
         )
+        """`llvm`, `ptx`, and by tools where they are installed `sass` and `resources`."""
 
     def artifacts(self) -> Mapping[str, bytes]:
         facts = {"plan": self.plan.to_json(), "machine": self.machine, "remarks": self.remarks}

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.diagnostics import CompileError, ToolMissing
+from tilewright.targets.cuda import driver
 
 PACKAGES = {"ptxas": "nvidia-cuda-nvcc", "nvdisasm": "nvidia-cuda-nvdisasm"}
 
@@ -43,6 +44,27 @@ def find_tool(name: str) -> str | None:
         if place.is_file() and os.access(place, os.X_OK):
             return str(place)
     return None
+
+
+def tools() -> dict[str, str]:
+    """NVIDIA devices, the driver, and the tools that show machine code."""
+    found: dict[str, str] = {}
+    try:
+        version = driver.driver_version()
+        found["driver"] = f"CUDA {version // 1000}.{version % 1000 // 10}"
+        for ordinal in range(driver.device_count()):
+            device = driver.device(ordinal)
+            major, minor = device.capability
+            found[f"cuda:{ordinal}"] = (
+                f"{device.name}, compute capability {major}.{minor}, "
+                f"{device.multiprocessors} multiprocessors"
+            )
+    except driver.DriverError as error:
+        missing = "missing: libcuda.so.1 is not here; it comes with NVIDIA's driver"
+        found["driver"] = missing if error.code == -1 else error.message
+    for tool, package in PACKAGES.items():
+        found[tool] = find_tool(tool) or f"missing: pip install {package}"
+    return found
 
 
 def _tool(name: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from tilewright.runtime.arrays import ArrayArg
+from tilewright.arguments import ArrayArg
 from tilewright.targets.cuda import driver
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.runtime.arrays import ArrayArg
-from tilewright.targets.base import Argument
+from tilewright.arguments import Argument, ArrayArg
 from tilewright.targets.cuda.lowered import LaunchPlan, TensorMapOf
 
 MOST_EXTENT = 1 << 30

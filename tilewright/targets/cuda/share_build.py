@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 
+from tilewright import cache
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.text import parse_module
-from tilewright.runtime import cache
-from tilewright.runtime.key import compiler_fingerprint
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda.executable import CudaExecutable
 from tilewright.targets.cuda.lowered import TensorMapOf
@@ -21,7 +20,7 @@ def build_shared(image: bytes, source: str, machine: str, share: Share) -> CudaE
     None where that is no cluster of asynchronous workgroups (their sums have no room, say): it would be slower.
     """
     options = CompileOptions("cuda", machine)
-    facts = f"{compiler_fingerprint()}|{TARGET.fingerprint(options)}|{share.tiles}|{share.parts}|{share.steps}|"
+    facts = f"{cache.compiler_fingerprint()}|{TARGET.fingerprint(options)}|{share.tiles}|{share.parts}|{share.steps}|"
     key = hashlib.sha256(facts.encode() + image).hexdigest()
     disk = cache.current()
     stored = disk.get(key) if disk is not None else None

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import Any
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import FixedBitwidthType, MemRefType, ModuleOp, StringAttr
 
 from tilewright import knobs, uarch
+from tilewright.arguments import DEVICE_ALIGNMENT, ArrayArg
 from tilewright.codegen import emit_module, nvptx
 from tilewright.codegen.jit import toolchain_version
 from tilewright.codegen.remote import generate_ptx, start_helper
@@ -19,10 +19,8 @@ from tilewright.codegen.target import LLVMTarget
 from tilewright.diagnostics import UnsupportedError
 from tilewright.passes.memory_objects import arg_facts
 from tilewright.passes.observer import Observer, ignore
-from tilewright.passes.planner import Request, choose
-from tilewright.runtime.arrays import ArrayArg
-from tilewright.targets.base import CompileOptions, split_name
-from tilewright.targets.cuda import driver
+from tilewright.targets.base import CompileOptions, Target, split_name
+from tilewright.targets.cuda import driver, inspect, streams
 from tilewright.targets.cuda.executable import CudaExecutable
 from tilewright.targets.cuda.lowered import Lowered, plan_of
 from tilewright.targets.cuda.mirror import mirrored
@@ -107,10 +105,13 @@ def llvm_target(machine: str, ptx: int = 80) -> LLVMTarget:
     return nvptx(machine, ptx)
 
 
-class CudaTarget:
+class CudaTarget(Target):
     """See `tilewright.targets.base.Target`."""
 
     name = "cuda"
+    on_host = False
+    alignment = DEVICE_ALIGNMENT
+    aligned = True
 
     def build(
         self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore
@@ -139,13 +140,13 @@ class CudaTarget:
         ir = stages(source, options, share)
         return CudaExecutable(ptx.encode(), plan_of(lowered), name, remarks, ir, llvm)
 
-    def resolve_auto(self, request: Request, options: CompileOptions) -> Mapping[str, Any]:
-        """Values for the constexprs that a launch leaves to the planner."""
-        return choose(request, self.rates(options))
+    def machine(self, options: CompileOptions) -> uarch.Machine:
+        """The table of the machine asked for, else of the device at hand, else of sm_90a."""
+        return uarch.machine(machine_name(options))
 
     def rates(self, options: CompileOptions) -> Rates:
         """What launches are costed by: the machine's table, with the cores of the device at hand."""
-        found = uarch.machine(machine_name(options)).rates
+        found = self.machine(options).rates
         if options.machine or split_name(options.target)[1] or not driver.available():
             return found
         return replace(found, cores=driver.device(0).multiprocessors)
@@ -157,6 +158,24 @@ class CudaTarget:
     def mirrored(self, arrays: Sequence[ArrayArg]) -> AbstractContextManager[list[ArrayArg]]:
         """Inside: arrays of the host as they are on the first device; after it what was written is back."""
         return mirrored(arrays)
+
+    def place(self, pointer: int, stream: int | None) -> str:
+        """See `tilewright.targets.base.Device`."""
+        ordinal = streams.device_of(pointer)
+        streams.wait_for(stream, ordinal)
+        return f"{self.name}:{ordinal}"
+
+    @contextmanager
+    def exporting(self, ordinal: int) -> Generator[int]:
+        """See `tilewright.targets.base.Device`."""
+        # 1 is the legacy default stream: the exporter makes it wait for its own work. torch refuses
+        # to export from a device that is not current.
+        with driver.device(ordinal).current():
+            yield streams.current(ordinal) or 1
+
+    def tools(self) -> Mapping[str, str]:
+        """NVIDIA devices, the driver, and the tools that show machine code."""
+        return inspect.tools()
 
     def fingerprint(self, options: CompileOptions) -> str:
         # What a machine's name stands for is in the compiler's own sources, which are in the key too.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.targets.base import Grid
+from tilewright.arguments import Grid
 from tilewright.targets.emu import context as c
 from tilewright.targets.emu.lowering import ASSERTION, BY_ZERO, NOT_ALL_LANES, NOT_UNIFORM
 from tilewright.targets.emu.worker import Failure

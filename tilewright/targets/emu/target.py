@@ -21,6 +21,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute
 
 from tilewright import forks
+from tilewright.arguments import Argument, ArrayArg, Grid
 from tilewright.codegen import emit_module
 from tilewright.codegen.jit import LoadedObject, compile_assembly, compile_object, toolchain_version
 from tilewright.codegen.native import native
@@ -33,8 +34,7 @@ from tilewright.diagnostics import (
     location_of,
 )
 from tilewright.passes.observer import Observer, ignore
-from tilewright.runtime.arrays import ArrayArg
-from tilewright.targets.base import Argument, CompileOptions, Grid
+from tilewright.targets.base import CompileOptions, Target
 from tilewright.targets.emu.fibers import SYMBOLS, scheduler
 from tilewright.targets.emu.report import describe_failure, first_stuck
 from tilewright.targets.emu.worker import Launcher, Worker, thread_count
@@ -127,12 +127,11 @@ def _format(type: Attribute) -> str:
     return "f" if isinstance(type, AnyFloat) else "i"
 
 
-class EmuTarget:
+class EmuTarget(Target):
     """See `tilewright.targets.base.Target`."""
 
     name = "emu"
     takes_branches = True
-    """Blocks that branch to each other run as they stand."""
 
     def build(
         self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright import forks
+from tilewright.arguments import Grid
 from tilewright.diagnostics import UnsupportedError
-from tilewright.targets.base import Grid
 from tilewright.targets.emu import context as c
 
 GUARD = 1 << 16

@@ -25,10 +25,9 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
+from tilewright.arguments import Argument, ArrayArg, Grid
 from tilewright.diagnostics import LaunchError, ToolMissing
 from tilewright.passes.integers import EXTENT
-from tilewright.runtime.arrays import ArrayArg
-from tilewright.targets.base import Argument, Grid
 
 if TYPE_CHECKING:
     from tilewright.targets.xe.target import XeExecutable
@@ -124,22 +123,26 @@ def worker() -> Worker:
 
 def state() -> str:
     """What launches go to, or why there are none, in a few words."""
-    try:
-        with _lock:
-            found = worker().device
-    except ToolMissing as error:
-        return f"{error.message} ({error.hint})"
+    if (absent := missing()) is not None:
+        return absent
+    found = worker().device
     table = "the product" if found["kind"] == "gpu" else "the `emu` table's kernels"
     return f"{found['name']}, {found['version']}: runs {table}"
 
 
-def device() -> dict[str, Any] | None:
-    """Name, kind (`gpu` or `cpu`) and limits of the device that launches go to; None where there is none."""
+def missing() -> str | None:
+    """Why launches go nowhere, as a sentence; None where they go somewhere."""
     try:
         with _lock:
-            return worker().device
-    except ToolMissing:
-        return None
+            worker()
+    except ToolMissing as error:
+        return f"{error.message} ({error.hint})"
+    return None
+
+
+def device() -> dict[str, Any] | None:
+    """Name, kind (`gpu` or `cpu`) and limits of the device that launches go to; None where there is none."""
+    return worker().device if missing() is None else None
 
 
 def _bytes_of(arg: ArrayArg) -> tuple[int, int]:

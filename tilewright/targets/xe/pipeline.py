@@ -31,7 +31,6 @@ from tilewright.passes.xegpu import pipeline as xegpu
 from tilewright.passes.xegpu.blocking_memory import APART, APART_REGISTERS
 from tilewright.passes.xegpu.blocks import ROW
 from tilewright.passes.xegpu.layout_defaults import ROW_REGISTERS, VALUE
-from tilewright.passes.xegpu.ownership import xe_machine
 from tilewright.targets.xe.advice import fitting_tile, holders, out_of_time
 from tilewright.targets.xe.assembled import cut_assembled
 from tilewright.targets.xe.fold import fold
@@ -54,7 +53,7 @@ from tilewright.targets.xe.split_loads import split_loads
 from tilewright.targets.xe.whole_stores import whole_stores
 from tilewright.targets.xe.words import branches_give_words
 from tilewright.targets.xe.wraps import hide_wraps
-from tilewright.uarch.xe import XeMachine
+from tilewright.uarch.xe import XeMachine, xe_machine
 
 MANY_ADDRESSES = 32
 """Scattered loads of a kernel from which on it is ordered by demand: an address is one or two registers."""

@@ -13,30 +13,25 @@ from typing import Any
 from xdsl.dialects.builtin import AnyFloat, IndexType, IntegerType, MemRefType, ModuleOp
 from xdsl.ir import Attribute
 
+from tilewright.arguments import BLOCK_ROW, Argument, Grid
 from tilewright.codegen.jit import toolchain_version
 from tilewright.codegen.registers import DYNAMIC, LANES
 from tilewright.diagnostics import CompileError, UnsupportedError
 from tilewright.passes.observer import Observer, ignore
-from tilewright.targets.base import Argument, CompileOptions, Grid, split_name
+from tilewright.targets.base import CompileOptions, Target, split_name
 from tilewright.targets.stages import StageTexts, source_of
-from tilewright.targets.xe import spirv_reader
+from tilewright.targets.xe import offline, opencl, spirv_reader
 from tilewright.targets.xe.forms import LARGE, RISK
 from tilewright.targets.xe.offline import LARGE_GRF, compile_offline, missing
 from tilewright.targets.xe.report import isa_table
-from tilewright.uarch import Rates
-from tilewright.uarch import machine as uarch_machine
-from tilewright.uarch.xe import XeMachine
+from tilewright.uarch.xe import XeMachine, xe_machine
 
 TABLES = ("neutral", "intel", "igc", "emu")
 
 
 def machine_of(options: CompileOptions) -> XeMachine:
     """The machine's table: xe-pvc unless the target's name or the options say another."""
-    name = options.machine or split_name(options.target)[1] or "pvc"
-    found = uarch_machine(name if name.startswith("xe-") else f"xe-{name}")
-    if not isinstance(found, XeMachine):
-        raise UnsupportedError(f"{name} is no Xe machine", hint="xe-pvc, xe-bmg or xe-dg2")
-    return found
+    return xe_machine(options.machine or split_name(options.target)[1] or "pvc")
 
 
 class Stages(Mapping[str, Any]):
@@ -179,10 +174,12 @@ class XeExecutable:
         launch(self, grid, args)
 
 
-class XeTarget:
+class XeTarget(Target):
     """See `tilewright.targets.base.Target`."""
 
     name = "xe"
+    row = BLOCK_ROW
+    emulator = "emu"
 
     def build(
         self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore
@@ -220,9 +217,22 @@ class XeTarget:
         }
         return XeExecutable(_stages(source, machine, options.disable), llvm, meta)
 
-    def rates(self, options: CompileOptions) -> Rates:
-        """What launches are costed by: the machine's table."""
-        return machine_of(options).rates
+    def machine(self, options: CompileOptions) -> XeMachine:
+        """The machine's table."""
+        return machine_of(options)
+
+    def missing(self) -> str | None:
+        """Why kernels cannot run here, not even by the `emu` table; None where they can."""
+        return opencl.missing()
+
+    def use(self) -> str:
+        """Whether kernels run here on an Intel GPU, or on a CPU by the `emu` table, or not at all."""
+        found = opencl.device()
+        return "compiles" if found is None else "runs" if found["kind"] == "gpu" else "emulates"
+
+    def tools(self) -> Mapping[str, str]:
+        """What looks at and runs Intel kernels here."""
+        return {"offline compiler": offline.state(), "OpenCL": opencl.state()}
 
     def fingerprint(self, options: CompileOptions) -> str:
         return f"{machine_of(options).name}|spirv|{toolchain_version()}"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.draws import fresh_rng
-from tilewright.runtime.mlir_runner import Runner, array_at, native
+from tilewright.reference.mlir_runner import Runner, array_at, exported
 
 
 @pytest.fixture
@@ -123,8 +123,8 @@ def test_compiled_code_reaches_a_function_through_descriptors(runner):
     words = descriptor(a)
     np.testing.assert_array_equal(array_at(2, C.addressof(words), a.dtype), a)
     table = runner.functions()
-    native(table["printMemrefF32"])(2, C.addressof(words))
+    exported(table["printMemrefF32"])(2, C.addressof(words))
     assert "sizes = [2, 3] strides = [12, 2]" in runner.text
-    native(table["fillResource1DF32"])(2, C.addressof(words), 4.0)
+    exported(table["fillResource1DF32"])(2, C.addressof(words), 4.0)
     assert (a == 4).all()
-    assert native(table["rtclock"])() > 0
+    assert exported(table["rtclock"])() > 0

@@ -23,10 +23,11 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 
-from tilewright import knobs
-from tilewright.runtime import private
+from tilewright import knobs, private
 
 MAGIC = b"tilewright-kernel-1\n"
 SUFFIX = ".kernel"
@@ -191,6 +192,39 @@ def unpack(data: bytes) -> dict[str, bytes] | None:
         artifacts[name] = bytes(payload[at : at + size])
         at += size
     return artifacts
+
+
+def digest(*parts: str | bytes) -> str:
+    """A content address: hex SHA-256 over the parts, each with its length."""
+    sha = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        sha.update(len(data).to_bytes(8, "little"))
+        sha.update(data)
+    return sha.hexdigest()
+
+
+@lru_cache(maxsize=1)
+def compiler_fingerprint() -> str:
+    """Changes whenever a source file of this installed compiler changes, or a library under it.
+
+    Files are told apart by path, size and time, and a library by its package's first file: that
+    takes milliseconds and imports nothing.
+    """
+    # os.walk and strings: paths as objects take three times as long.
+    root = os.path.dirname(os.path.realpath(__file__))
+    files = [
+        os.path.join(folder, name)
+        for folder, _, names in os.walk(root)
+        for name in names
+        if name.endswith(".py")
+    ]
+    for library in ("xdsl", "llvmlite", "ml_dtypes", "numpy"):
+        spec = find_spec(library)
+        if spec is not None and spec.origin is not None:
+            files.append(spec.origin)
+    stats = [(f, (stat := os.stat(f)).st_size, stat.st_mtime_ns) for f in sorted(files)]
+    return digest(repr(stats))
 
 
 _open: dict[tuple[Path, int], KernelCache] = {}

@@ -2,7 +2,7 @@
 
 A program declares such a function (`func.func private @printMemrefF32(memref<*xf32>)`) and calls it on its
 results.  Each is declared here once, as a Python function on numpy arrays with the kinds of its arguments; the
-reference executor calls it with its arrays, compiled host code through `native()`, which wraps it for the C
+reference executor calls it with its arrays, compiled host code through `exported()`, which wraps it for the C
 convention of `llvm.emit_c_interface` (an unranked memref is its rank and the address of its descriptor).
 
 The printed text is what the real libraries print, digit for digit: floats as C++ streams show them (`%g`, six
@@ -300,7 +300,7 @@ def _unranked(element: str) -> str:
     return f"memref<*x{IntegerType(width) if width else kind()}>"
 
 
-def native(function: RunnerFunction, fail: Callable[[BaseException], Any] | None = None) -> Any:
+def exported(function: RunnerFunction, fail: Callable[[BaseException], Any] | None = None) -> Any:
     """A C function pointer for compiled code: unranked memrefs as (i64 rank, ptr descriptor), scalars by value.
 
     The caller keeps the returned object alive as long as code may call it.  `fail` is called with an exception,

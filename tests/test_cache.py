@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from tilewright import knobs
-from tilewright.runtime.cache import SUFFIX, KernelCache, current, pack, unpack
-from tilewright.runtime.key import digest
+from tilewright.cache import SUFFIX, KernelCache, current, digest, pack, unpack
 
 
 @pytest.fixture
@@ -156,7 +155,7 @@ def test_knobs_choose_the_cache(tmp_path):
 WRITER = """
 import sys
 from pathlib import Path
-from tilewright.runtime.cache import KernelCache
+from tilewright.cache import KernelCache
 store = KernelCache(Path(sys.argv[1]), 1 << 20)
 wrong = 0
 for i in range(200):

@@ -1,0 +1,144 @@
+"""What a launch is given, whoever made it: arrays as address, extents and strides, numbers, and a grid."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tilewright.diagnostics import LaunchError
+from tilewright.dtypes import DType
+
+HOST = "cpu"
+"""The device of arrays in the memory of this process."""
+NOWHERE = "spec"
+"""The device of a shape without memory."""
+
+HOST_ALIGNMENT = 16
+"""What numpy and malloc give. More is a matter of chance on the host, so it is not looked at: the
+same program would compile another variant in every run."""
+DEVICE_ALIGNMENT = 64
+"""What the block loads of devices ask for; their allocators give more."""
+BLOCK_ROW = 64
+"""Bytes that a row has at least which 2D block messages reach (Xe): whole words of 4 bytes."""
+
+
+@dataclass(slots=True)
+class ArrayArg:
+    """One array argument of a launch."""
+
+    pointer: int
+    """Address of element ``[0, 0, ...]`` (not the lowest address when a stride is negative)."""
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    """In elements; negative and zero strides are as the array has them."""
+    dtype: DType
+    device: str
+    """``cpu`` (`HOST`), ``cuda:0``, or ``spec`` (`NOWHERE`)."""
+    readonly: bool
+    owner: object
+    """The user's object: keeps the memory alive, and names the array in messages."""
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def on_device(self) -> bool:
+        """Whether it lies in a device's memory."""
+        return self.device not in (HOST, NOWHERE)
+
+    def byte_range(self) -> tuple[int, int]:
+        """First and past-the-last byte that the elements cover; an empty range without elements."""
+        low = high = self.pointer
+        size = self.dtype.itemsize
+        for extent, stride in zip(self.shape, self.strides, strict=True):
+            if extent == 0:
+                return self.pointer, self.pointer
+            reach = (extent - 1) * stride * size
+            if reach < 0:
+                low += reach
+            else:
+                high += reach
+        return low, high + size
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySpec:
+    """An array that does not exist yet: enough to compile for, not to launch with.
+
+    ``strides`` are in elements, C order by default; the memory is taken to be 64-byte aligned.
+    """
+
+    shape: tuple[int, ...]
+    dtype: DType
+    strides: tuple[int, ...] | None = None
+
+
+Argument: TypeAlias = "ArrayArg | int | float | bool"
+"""One run-time argument, in the order of the kernel's parameters."""
+
+Grid: TypeAlias = tuple[int, int, int]
+"""Number of programs along axes 0, 1, 2; each at least 1 when a launch reaches the target."""
+
+_GRID_LIMIT = (1 << 31) - 1
+_PROGRAM_LIMIT = 1 << 56
+"""Programs are counted in 64 bits with a sign, times the subgroups of each."""
+
+
+def full_grid(grid: Any) -> Grid:
+    """``grid`` with three axes; LaunchError for what is no grid."""
+    axes = grid if type(grid) is tuple else tuple(grid) if isinstance(grid, list) else (grid,)
+    if not 1 <= len(axes) <= 3:
+        raise LaunchError(f"a grid has 1 to 3 axes, not {len(axes)}: {axes}")
+    full: list[int] = [1, 1, 1]
+    for i, extent in enumerate(axes):
+        if type(extent) is not int:
+            if isinstance(extent, bool) or not isinstance(extent, (int, np.integer)):
+                raise LaunchError(f"axis {i} of the grid is {extent!r}, which is no integer")
+            extent = int(extent)
+        if not 0 <= extent <= _GRID_LIMIT:
+            raise LaunchError(
+                f"axis {i} of the grid is {extent}", rule=f"each axis is 0 to {_GRID_LIMIT}"
+            )
+        full[i] = extent
+    if full[0] * full[1] * full[2] > _PROGRAM_LIMIT:
+        raise LaunchError(
+            f"a grid of {' x '.join(map(str, full))} has {full[0] * full[1] * full[2]} programs",
+            rule=f"a launch runs at most {_PROGRAM_LIMIT} programs",
+            hint="let each program do more: loop over tiles inside of the kernel",
+        )
+    return full[0], full[1], full[2]
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """C-order strides in elements."""
+    strides: list[int] = []
+    step = 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(strides))
+
+
+def numpy_view(arg: ArrayArg) -> np.ndarray[Any, Any]:
+    """A numpy array over the memory of ``arg`` (on the host), whoever owns it."""
+    if isinstance(arg.owner, np.ndarray):
+        return arg.owner
+    dtype = arg.dtype.numpy
+    if 0 in arg.shape:
+        return np.empty(arg.shape, dtype)
+    low, high = arg.byte_range()
+    raw = (ctypes.c_uint8 * (high - low)).from_address(low)
+    view = np.ndarray(
+        arg.shape,
+        dtype,
+        buffer=np.frombuffer(memoryview(raw), np.uint8),
+        offset=arg.pointer - low,
+        strides=[stride * dtype.itemsize for stride in arg.strides],
+    )
+    view.flags.writeable = not arg.readonly
+    return view
