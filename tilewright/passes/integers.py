@@ -16,14 +16,23 @@ their bounds those of the type.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from math import gcd, inf
+from functools import reduce
+from math import gcd, inf, prod
 from typing import Generic, TypeVar
 
 from xdsl.dialects import arith, gpu, memref, scf
-from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, MemRefType
-from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+from xdsl.dialects.builtin import (
+    DenseIntOrFPElementsAttr,
+    IndexType,
+    IntegerAttr,
+    IntegerType,
+    MemRefType,
+    NoneAttr,
+)
+from xdsl.dialects.vector import CombiningKindAttr
+from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
 
-from tilewright.dialects.upstream.arith import constant
+from tilewright.dialects.upstream.arith import constant, element
 from tilewright.passes.carried import given_by
 from tilewright.passes.kernel import SUBGROUPS
 from tilewright.passes.memory_objects import arg_facts
@@ -116,7 +125,25 @@ def _operands(value: SSAValue) -> Sequence[SSAValue]:
         loop = value.block.parent_op()
         return (loop.lb, loop.ub, loop.step) if isinstance(loop, scf.ForOp) else ()
     assert isinstance(value, OpResult)
-    return value.op.operands if value.op.name.startswith("arith.") else ()
+    op = value.op
+    follows = op.name.startswith("arith.") or op.name in MOVES or is_extreme(op)
+    return op.operands if follows else ()
+
+
+MOVES = frozenset(
+    (
+        *(f"vector.{name}" for name in ("broadcast", "shape_cast", "transpose", "shuffle")),
+        *(f"vector.{name}_strided_slice" for name in ("extract", "insert")),
+        *(f"xetile.{name}" for name in ("broadcast", "transpose", "convert_layout")),
+    )
+)
+"""Ops whose results hold elements of their operands."""
+
+
+def is_extreme(op: Operation) -> bool:
+    """Does an op give the least or the largest of elements of its operands?"""
+    kind = op.properties.get("kind")
+    return isinstance(kind, CombiningKindAttr) and kind.data.value[-2:] in ("si", "ui")
 
 
 def _counted(value: SSAValue) -> scf.ForOp | None:
@@ -139,7 +166,8 @@ def _dimension(value: SSAValue) -> tuple[SSAValue, int] | None:
 
 
 def _bits(value: SSAValue) -> int:
-    return value.type.width.data if isinstance(value.type, IntegerType) else 64
+    kind = element(value.type)
+    return kind.width.data if isinstance(kind, IntegerType) else 64
 
 
 # --- Divisors ------------------------------------------------------------------------------------------------
@@ -294,14 +322,17 @@ _BINARY: dict[str, Callable[[_Range, _Range], _Range]] = {
     # Of a negative number, too: it counts as a large one.
     "remui": lambda a, b: _rest(a if a[0] >= 0 else (0, inf), b),
     "andi": _and,
+    "minui": _and,
     "minsi": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
     "maxsi": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
     "select": _either,
 }
 
 
-class _Ranges(Solver[_Range]):
-    def __init__(self, extent: Extents) -> None:
+class Ranges(Solver[_Range]):
+    """Between which numbers each value is known to lie, and each element of a vector."""
+
+    def __init__(self, extent: Extents = lambda _: None) -> None:
         super().__init__(_NOTHING)
         self.extent = extent
 
@@ -348,16 +379,22 @@ class _Ranges(Solver[_Range]):
     def _computed(self, op: Operation) -> _Range | None:
         if op.name in _IDS:
             return 0, (_subgroups(op) or _IDS[op.name]) - 1
+        if op.name == "vector.step":
+            return 0, prod(op.results[0].type.get_shape()) - 1  # pyright: ignore
         dialect, _, name = op.name.partition(".")
-        if dialect != "arith":
-            return _NOTHING
+        if not _operands(op.results[0]):
+            found = elements(op.properties.get("value", NoneAttr()))
+            return (min(found), max(found)) if found else _NOTHING
         given = [self.known.get(v) for v in op.operands[-2:]]
         known = [each for each in given if each is not None]
         if len(known) < len(given):
             return None
+        if is_extreme(op) and (rule := _BINARY.get(op.properties["kind"].data.value)):  # pyright: ignore
+            return reduce(rule, known)
+        if dialect != "arith":
+            return self.join_all(op.operands)
         if name in ("index_cast", "extsi"):
-            scalar = isinstance(op.operands[0].type, IntegerType | IndexType)
-            return known[0] if scalar else _NOTHING
+            return known[0]
         return _BINARY[name](*known) if name in _BINARY else _NOTHING
 
     def _counter(self, loop: scf.ForOp) -> _Range | None:
@@ -377,6 +414,18 @@ class _Ranges(Solver[_Range]):
         if by is None or by < 0 or turns is None or start is None:
             return None
         return start[0], start[1] + by * max(0, turns - 1)
+
+
+def elements(value: Attribute) -> Sequence[int] | None:
+    """The integers that a constant holds; one, where all elements are alike."""
+    if isinstance(value, IntegerAttr):
+        return (value.value.data,)
+    if not isinstance(value, DenseIntOrFPElementsAttr) or not isinstance(
+        value.get_element_type(), IntegerType | IndexType
+    ):
+        return None
+    found = (value.get_values()[0],) if value.is_splat() else value.get_values()
+    return [int(x) for x in found]  # pyright: ignore
 
 
 def growth(value: SSAValue, following: SSAValue) -> int | None:
@@ -407,7 +456,7 @@ def bounds(value: Index, extent: Extents = lambda _: None) -> Bounds:
     """Between which numbers an integer is known to lie, inclusive; None where there is no bound."""
     if isinstance(value, int):
         return value, value
-    low, high = _Ranges(extent).of(value)
+    low, high = Ranges(extent).of(value)
     return None if low == -inf else int(low), None if high == inf else int(high)
 
 

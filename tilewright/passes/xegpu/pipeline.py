@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.diagnostics import UnsupportedError
 from tilewright.passes.late_broadcasts import delay_broadcasts
+from tilewright.passes.narrow_index import NARROW_INDEX
 from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
 from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit
@@ -193,6 +194,7 @@ WORKGROUP: Sequence[Pass[XeUnit]] = (
     to_today().to("xegpu"),
     BYTES_OF_BOOLEANS.to("xegpu"),
     ONE_INDUCTION.to("xegpu"),
+    NARROW_INDEX.to("xegpu"),
     LATE_BROADCASTS.to("xegpu"),
     CLEANUP.to("xegpu", "what nobody uses is not dealt out"),
     propagate_layout("subgroup").to("xegpu"),
