@@ -32,6 +32,7 @@ from xdsl.dialects.builtin import (
 from xdsl.dialects.vector import CombiningKindAttr
 from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
 
+from tilewright.dialects.movement import ELEMENTS, positions_at_run_time
 from tilewright.dialects.upstream.arith import constant, element
 from tilewright.passes.carried import given_by
 from tilewright.passes.kernel import SUBGROUPS
@@ -126,18 +127,9 @@ def _operands(value: SSAValue) -> Sequence[SSAValue]:
         return (loop.lb, loop.ub, loop.step) if isinstance(loop, scf.ForOp) else ()
     assert isinstance(value, OpResult)
     op = value.op
-    follows = op.name.startswith("arith.") or op.name in MOVES or is_extreme(op)
-    return op.operands if follows else ()
-
-
-MOVES = frozenset(
-    (
-        *(f"vector.{name}" for name in ("broadcast", "shape_cast", "transpose", "shuffle")),
-        *(f"vector.{name}_strided_slice" for name in ("extract", "insert")),
-        *(f"xetile.{name}" for name in ("broadcast", "transpose", "convert_layout")),
-    )
-)
-"""Ops whose results hold elements of their operands."""
+    if op.name in ELEMENTS:
+        return [v for v in op.operands if v not in positions_at_run_time(op)]
+    return op.operands if op.name.startswith("arith.") or is_extreme(op) else ()
 
 
 def is_extreme(op: Operation) -> bool:
@@ -392,7 +384,7 @@ class Ranges(Solver[_Range]):
         if is_extreme(op) and (rule := _BINARY.get(op.properties["kind"].data.value)):  # pyright: ignore
             return reduce(rule, known)
         if dialect != "arith":
-            return self.join_all(op.operands)
+            return self.join_all(_operands(op.results[0]))
         if name in ("index_cast", "extsi"):
             return known[0]
         return _BINARY[name](*known) if name in _BINARY else _NOTHING

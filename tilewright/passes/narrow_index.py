@@ -33,8 +33,9 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from tilewright.dialects.movement import ELEMENTS, positions_at_run_time
 from tilewright.dialects.upstream.arith import element, with_element
-from tilewright.passes.integers import MOVES, Ranges, elements, is_extreme
+from tilewright.passes.integers import Ranges, elements, is_extreme
 from tilewright.passes.pipeline import Pass, Unit
 
 LEAST, MOST = -(1 << 31), (1 << 31) - 1
@@ -83,8 +84,9 @@ class _Narrow:
                 self._beside(a, b, signs)
                 for a, b in zip(op.operands, op.operands[::-1], strict=True)
             ]
-        elif is_extreme(op) and len(op.operands) == 2:
-            op.operands = [op.operands[0], self._beside(op.operands[1], op.operands[0], True)]
+        elif is_extreme(op) and len(op.operands) == 2 and self.fits(op.results[0]):
+            signs = op.properties["kind"].data.value.endswith("si")  # pyright: ignore
+            op.operands = [op.operands[0], self._beside(op.operands[1], op.operands[0], signs)]
         wide = [v for v in (*op.operands, *op.results) if element(v.type) in WIDE]
         least = 0 if name in _NATURAL else LEAST
         if not wide or not all(self.fits(v, least) for v in wide):
@@ -169,7 +171,7 @@ class _Narrow:
         made: Operation
         if isinstance(owner, arith.ConstantOp):
             made = _constant(elements(owner.value) or (), kind)
-        elif isinstance(owner, Operation) and owner.name in MOVES and self._all_fit(owner):
+        elif isinstance(owner, Operation) and self._may_move(owner):
             made = owner.create(
                 operands=[self.word(v) for v in owner.operands],
                 result_types=[kind],
@@ -182,7 +184,10 @@ class _Narrow:
         Rewriter.insert_op(made, _behind(value))
         return made.results[0]
 
-    def _all_fit(self, op: Operation) -> bool:
+    def _may_move(self, op: Operation) -> bool:
+        """May a cast of an op's result be a cast of its operands instead?"""
+        if op.name not in ELEMENTS or len(op.results) > 1 or positions_at_run_time(op):
+            return False
         return all(map(self.fits, op.operands))
 
 
