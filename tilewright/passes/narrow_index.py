@@ -12,6 +12,9 @@ vectors of a CPU hold half as many. What a number can be is known from `integers
 go where an index must be, are cast; a cast moves before what only rearranges. Scalars stay: addresses are made of them.
 Only what tiles are compared with may be any number: %n of `%columns < %n` is at most 2^31 - 1, behind all columns.
 
+The cuda target does without: a thread's positions are one number and constants (targets/cuda/rules_index.py), which
+the casts would hide (attention with a causal mask on an H200, d = 64: 400 TFLOP/s with this pass, 425 without).
+
 Requires: a kernel of workgroups. Guarantees: the same results.
 """
 

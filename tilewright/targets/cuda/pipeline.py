@@ -20,7 +20,6 @@ from tilewright.dialects.tw import PrintOp
 from tilewright.layout import LayoutError
 from tilewright.passes.idle_barriers import remove_idle_barriers
 from tilewright.passes.kernel import programs_of
-from tilewright.passes.narrow_index import NARROW_INDEX
 from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit, run
 from tilewright.passes.scaled_maxima import scale_maxima
@@ -219,7 +218,6 @@ ASYNCHRONOUS: Sequence[Pass[CudaUnit]] = (
         requires=W,
         optional=True,
     ),
-    NARROW_INDEX,
     CLEANUP,
     steps(),
     CLEANUP,
@@ -323,7 +321,6 @@ ASYNCHRONOUS: Sequence[Pass[CudaUnit]] = (
 
 SYNCHRONOUS: Sequence[Pass[CudaUnit]] = (
     replace(SPLIT, apply=_retile_again, machine=True),
-    NARROW_INDEX,
     CLEANUP,
     POSITIONS,
     CLEANUP,
