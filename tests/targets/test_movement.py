@@ -1,6 +1,6 @@
 """Every op that rearranges, on every target, against the reference executor.
 
-On cuda thread by thread in numpy, which finds races and reads of nothing.
+On the cpu as machine code, on cuda thread by thread in numpy (which finds races and reads of nothing), on Xe as lanes.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.lowering.programs import lowered
 from tests.movement import CASES, GRID, arguments, kernel
 from tests.targets.cuda.threads import ThreadsTarget
 from tilewright import reference
+from tilewright.diagnostics import UnsupportedError
+from tilewright.dialects.text import parse_module
+from tilewright.passes.xegpu.pipeline import PIPELINE, SUBGROUP, WORKGROUP
 from tilewright.runtime.arrays import describe
-from tilewright.targets.base import CompileOptions
+from tilewright.targets.base import CompileOptions, get_target
 
 
 def described(args: list[Any]) -> list[Any]:
@@ -31,6 +35,13 @@ def case(request: pytest.FixtureRequest, rng: np.random.Generator) -> tuple[str,
     return request.param, args, right[-1]
 
 
+def test_cpu(case: tuple[str, list[Any], Any]):
+    name, args, right = case
+    code = get_target("cpu").build(kernel(name), CompileOptions(target="cpu"))
+    code.launch(GRID, described(args))
+    np.testing.assert_array_equal(args[-1], right)
+
+
 @pytest.mark.parametrize("machine", ["sm_80", "sm_90a"])
 def test_cuda(case: tuple[str, list[Any], Any], machine: str):
     name, args, right = case
@@ -39,3 +50,43 @@ def test_cuda(case: tuple[str, list[Any], Any], machine: str):
     )
     code.launch(GRID, described(args))
     np.testing.assert_array_equal(args[-1], right)
+
+
+REFUSED = {(name, chip) for name in CASES for chip in ("pvc", "dg2") if "run time" in name}
+REFUSED.add(("vector.insert, of an element", "dg2"))
+
+
+@pytest.mark.parametrize("chip", ["pvc", "dg2"])
+def test_xe(case: tuple[str, list[Any], Any], chip: str):
+    name, args, right = case
+    passes = (*WORKGROUP, *SUBGROUP)
+    if (name, chip) in REFUSED:
+        with pytest.raises(UnsupportedError):
+            module = kernel(name)
+            for entry in passes:
+                PIPELINE.alone(entry, module, chip)
+        return
+    lowered(kernel(name), GRID, args, passes, chip, expected=[*args[:-1], right])
+
+
+EDGE = """
+gpu.module @m {
+  gpu.func @k(%A: memref<12x20xf32>, %C: memref<1x1xf32>) kernel attributes {"tilewright.level" = "workgroup"} {
+    %t = xetile.init_tile %A[0, 0] : memref<12x20xf32> -> !xetile.tile<16x32xf32>
+    %x = xetile.load_tile %t : !xetile.tile<16x32xf32> -> vector<16x32xf32>
+    %r = vector.shape_cast %x : vector<16x32xf32> to vector<4x8x16xf32>
+    %s = vector.shape_cast %r : vector<4x8x16xf32> to vector<1x512xf32>
+    %q = xetile.reduction <add>, %s [1] : vector<1x512xf32> -> vector<1x1xf32>
+    %u = xetile.init_tile %C[0, 0] : memref<1x1xf32> -> !xetile.tile<1x1xf32>
+    xetile.store_tile %q, %u : vector<1x1xf32>, !xetile.tile<1x1xf32>
+    gpu.return
+  }
+}
+"""
+
+
+def test_a_tile_over_the_edge_is_padded_before_it_is_reshaped():
+    a, c = np.ones((12, 20), np.float32), np.full((1, 1), np.nan, np.float32)
+    code = get_target("cpu").build(parse_module(EDGE, "k.mlir"), CompileOptions(target="cpu"))
+    code.launch((1, 1, 1), described([a, c]))
+    assert c[0, 0] == a.size

@@ -4,46 +4,35 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects.movement import numbered
 from tilewright.dialects.upstream.vector import ConstantMaskOp, InsertStridedSliceOp
 from tilewright.targets.cpu.evaluate import Evaluator, Place, evaluates
 from tilewright.targets.cpu.memory import as_idx, element_of, rows_cols
+from tilewright.targets.cpu.moves import chosen, moved_at_run_time
 
 
-@evaluates(InsertStridedSliceOp)
-def insert_strided_slice(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
-    assert isinstance(op, InsertStridedSliceOp)
-    rank = len(op.dest.type.get_shape())  # pyright: ignore
-    if rank > 2 or any(s != 1 for s in op.strides):
-        raise error_at(op, "such an insertion on the cpu target", kind=UnsupportedError)
-    row, col = [0] * (2 - rank) + list(op.offsets)
-    return _insert(e, op.source, op.dest, row, col, place)
-
-
-@evaluates(vector.InsertOp)
+@evaluates(InsertStridedSliceOp, vector.InsertOp)
 def insert(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
-    """Leading dimensions fold into rows, as those of vector.extract do."""
-    assert isinstance(op, vector.InsertOp)
-    if op.dynamic_position:
-        raise error_at(op, "vector.insert on tiles needs constant positions", kind=UnsupportedError)
-    number = 0
-    shape = op.dest.type.get_shape()  # pyright: ignore
-    positions = op.static_position.get_values()
-    for position, size in zip(positions, shape, strict=False):
-        number = number * size + position
-    for size in shape[len(positions) :]:
-        number *= size
-    row, col = divmod(number, rows_cols(op.dest.type)[1])
-    return _insert(e, op.source, op.dest, row, col, place)
+    """Leading dimensions fold into rows; a box of such rows that has gaps is put in element by element."""
+    source, dest = op.operands[:2]
+    numbers = numbered(op)[0].reshape(rows_cols(dest.type))
+    rows, cols = rows_cols(source.type) if isinstance(source.type, VectorType) else (1, 1)
+    row, col = (int(at[0]) for at in np.nonzero(numbers < rows * cols))
+    box = numbers[row : row + rows, col : col + cols]
+    if not np.array_equal(box, np.arange(rows * cols).reshape(rows, cols)):
+        return e.by_lane(place, element_of(dest.type), lambda p: chosen(e, op, numbers, p))
+    down, along = moved_at_run_time(e, op)
+    return _insert(e, source, dest, e.b.add(row, down), e.b.add(col, along), place)
 
 
 def _insert(
-    e: Evaluator, source: SSAValue, dest: SSAValue, row: int, col: int, place: Place
+    e: Evaluator, source: SSAValue, dest: SSAValue, row: Idx, col: Idx, place: Place
 ) -> SSAValue:
     """`dest` with the box of `source` from [row, col] on replaced by it."""
     b = e.b
@@ -79,12 +68,12 @@ def _insert(
     return b.value(arith.SelectOp(inside, new, e.at(dest, place)))
 
 
-def _known(place: Place, row: int, col: int, rows: int, cols: int) -> bool | None:
+def _known(place: Place, row: Idx, col: Idx, rows: int, cols: int) -> bool | None:
     """Whether all of a place lies in a box (False: none of it does), where that shows."""
     down, along = (place.lanes, 1) if place.axis == 0 else (1, place.lanes)
     inside = True
     for at, length, start, extent in ((place.row, down, row, rows), (place.col, along, col, cols)):
-        if not isinstance(at, int):
+        if not (isinstance(at, int) and isinstance(start, int)):
             inside = False
             continue
         if at + length <= start or at >= start + extent:
@@ -93,9 +82,9 @@ def _known(place: Place, row: int, col: int, rows: int, cols: int) -> bool | Non
     return True if inside else None
 
 
-def _moved(b: Builder, at: Idx, start: int, extent: int, free: bool = False) -> Idx:
+def _moved(b: Builder, at: Idx, start: Idx, extent: int, free: bool = False) -> Idx:
     """The position in the part, kept within it: what lies outside is not looked at, but must be there."""
-    if isinstance(at, int):
+    if isinstance(at, int) and isinstance(start, int):
         return at - start if free else min(max(at - start, 0), extent - 1)
     if free and start == 0:
         return at
@@ -104,7 +93,7 @@ def _moved(b: Builder, at: Idx, start: int, extent: int, free: bool = False) -> 
     return b.value(arith.MinSIOp(low, b.idx(extent - 1)))
 
 
-def _below(e: Evaluator, place: Place, dim: int, start: int, extent: Idx) -> SSAValue:
+def _below(e: Evaluator, place: Place, dim: int, start: Idx, extent: Idx) -> SSAValue:
     """Whether the coordinate of each element lies in [start, start + extent)."""
     b = e.b
     at = place.row if dim == 0 else place.col

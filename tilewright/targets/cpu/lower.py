@@ -32,8 +32,8 @@ from tilewright.dialects.tw import PrintOp
 from tilewright.passes.memory_objects import says_it_writes
 from tilewright.passes.neutral import splat
 from tilewright.targets.cpu import inserts as _inserts  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
+from tilewright.targets.cpu import moves as _moves  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.targets.cpu import rules as _rules  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
-from tilewright.targets.cpu import slices as _slices  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.targets.cpu.arguments import ArgumentBlock, argument_block
 from tilewright.targets.cpu.contract import ContractEmitter, PackedArray
 from tilewright.targets.cpu.control import ControlFlow

@@ -1,0 +1,239 @@
+"""Ops that only rearrange: elements of the operands at other places, by `dialects.movement` (see `evaluate`).
+
+A tile is seen as rows, its leading dimensions folded. Where an element of the result is found is a number for each
+row and each column, which is turned into arithmetic on the place that is asked for:
+
+    element [r, c] of a [4, 8, 2] -> [8, 4, 2] transpose     row 8 * (r % 4) + r / 4, column c of the source
+
+so a register of the result is a register of the source where its elements lie side by side there, and is put together
+from single elements where they do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from xdsl.dialects import arith, vector
+from xdsl.dialects.builtin import DYNAMIC_INDEX, IntegerType, VectorType
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from tilewright.codegen.builder import Builder, Idx, index, lane_type
+from tilewright.dialects import xetile as xt
+from tilewright.dialects.movement import (
+    numbered,
+    positions_at_run_time,
+    shape_of,
+    static_position,
+)
+from tilewright.dialects.upstream import vector as more
+from tilewright.layout.digits import row_strides
+from tilewright.targets.cpu.evaluate import Evaluator, Place, evaluates
+from tilewright.targets.cpu.memory import as_idx, element_of, itemsize, rows_cols
+
+Digits = list[tuple[int, int, int]]
+"""A number made of another's digits: the sum of (x // weight % size) * step, for (weight, size, step)."""
+MOST_DIGITS = 4
+
+
+def digits_of(table: np.ndarray) -> Digits | None:
+    """`table[x] - table[0]` as digits of x; None if there are more than a few."""
+    found: Digits = []
+    values = table - table[0]
+    made, weight = np.zeros(1, np.int64), 1
+    while weight < len(values) and len(found) < MOST_DIGITS:
+        step, size = int(values[weight]), 1
+        while len(values) % weight == 0 and weight * size < len(values):
+            part = values[weight * size : weight * (size + 1)]
+            if len(part) < weight or np.any(part != made + size * step):
+                break
+            size += 1
+        if size == 1:
+            return None
+        made = (made + np.arange(size)[:, None] * step).reshape(-1)
+        found.append((weight, size, step))
+        weight *= size
+    return found if np.array_equal(made, values) else None
+
+
+def linear(digits: Digits) -> int | None:
+    """The step of a number with one digit; None with several."""
+    return sum(step for *_, step in digits) if len(digits) <= 1 else None
+
+
+def number_at(b: Builder, x: Idx, digits: Digits, extent: int) -> Idx:
+    """The number made of the digits of `x`, which is below `extent`."""
+    total: Idx = 0
+    for weight, size, step in digits:
+        if step:
+            digit = b.div(x, weight)
+            total = b.add(
+                total, b.mul(digit if weight * size == extent else b.rem(digit, size), step)
+            )
+    return total
+
+
+@evaluates(
+    *(vector.BroadcastOp, vector.ExtractOp, vector.ShuffleOp, more.ShapeCastOp, more.TransposeOp),
+    *(more.ExtractStridedSliceOp, more.InterleaveOp, more.DeinterleaveOp),
+    *(xt.BroadcastOp, xt.TransposeOp, xt.ConvertLayoutOp),
+)
+def rearrange(e: Evaluator, op: Operation, place: Place, result: int) -> SSAValue:
+    source = op.operands[0]
+    if not isinstance(source.type, VectorType):
+        return e.b.splat(e.scalar(source), place.lanes)
+    rows, cols = rows_cols(op.results[result].type)
+    numbers = numbered(op)[result].reshape(rows, cols)
+    if numbers.max() < np.prod(shape_of(source), dtype=np.int64):
+        row, col = np.divmod(numbers, rows_cols(source.type)[1])
+        found = [*_parted(row), *_parted(col)]
+        if None not in found:
+            made = _from_source(e, op, place, (int(row[0, 0]), int(col[0, 0])), found, numbers)  # pyright: ignore
+            if made is not None:
+                return made
+    return e.by_lane(place, element_of(source.type), lambda p: chosen(e, op, numbers, p))
+
+
+def _parted(table: np.ndarray) -> tuple[Digits | None, Digits | None]:
+    """A number for each row and column as digits of the row and digits of the column, which add up."""
+    if np.any(table != table[:, :1] + table[:1] - table[0, 0]):
+        return None, None
+    return digits_of(table[:, 0]), digits_of(table[0])
+
+
+def _from_source(
+    e: Evaluator,
+    op: Operation,
+    place: Place,
+    start: tuple[int, int],
+    found: Sequence[Digits],
+    numbers: np.ndarray,
+) -> SSAValue | None:
+    """Elements of one source, whose row and column are each `start` and a sum of digits of the result's row and
+    column; None where they are cheaper to find by their number."""
+    b, source = e.b, op.operands[0]
+    extents = rows_cols(op.results[0].type)
+    moving = moved_at_run_time(e, op)
+
+    def place_of(p: Place) -> Place:
+        at: list[Idx] = []
+        for k, first in enumerate(start):
+            down, along = found[2 * k], found[2 * k + 1]
+            value = b.add(
+                number_at(b, p.row, down, extents[0]), number_at(b, p.col, along, extents[1])
+            )
+            at.append(b.add(b.add(value, first), moving[k]))
+        kept = all(
+            linear(digits) in ((0, 1) if k in (0, 3) else (0,)) for k, digits in enumerate(found)
+        )
+        kept = kept and start == moving == (0, 0)
+        return replace(p, row=at[0], col=at[1], inside=p.inside and kept)
+
+    steps = (linear(found[place.axis]), linear(found[2 + place.axis]))
+    if steps in ((1, 0), (0, 1)):
+        return e.at(source, replace(place_of(place), axis=steps[1]))  # pyright: ignore
+    if place.lanes > 1 and steps == (0, 0):
+        one = e.at(source, replace(place_of(place), lanes=1, inside=False))
+        return b.splat(one, place.lanes)
+    if any(linear(d) is None for d in found) and np.array_equal(
+        numbers.reshape(-1), np.arange(numbers.size)
+    ):
+        return None
+    return e.by_lane(place, element_of(source.type), lambda p: e.at(source, place_of(p)))
+
+
+def moved_at_run_time(e: Evaluator, op: Operation) -> tuple[Idx, Idx]:
+    """Rows and columns by which a position known at run time only moves what is extracted or inserted."""
+    row: Idx = 0
+    col: Idx = 0
+    given = iter(positions_at_run_time(op))
+    whole = shape_of(op.operands[1] if op.name == "vector.insert" else op.operands[0])
+    at = static_position(op) if op.name in ("vector.extract", "vector.insert") else ()
+    for d, (x, step) in enumerate(zip(at, row_strides(whole), strict=False)):
+        if x != DYNAMIC_INDEX:
+            continue
+        number = as_idx(e.scalar(next(given)))
+        if d == len(whole) - 1:
+            col = number
+        else:
+            row = e.b.add(row, e.b.mul(number, step // whole[-1]))
+    return row, col
+
+
+def chosen(e: Evaluator, op: Operation, numbers: np.ndarray, place: Place) -> SSAValue:
+    """One element, of an operand that depends on the place."""
+    b = e.b
+    flat = numbers.reshape(-1)
+    at = b.add(b.mul(place.row, numbers.shape[1]), place.col)
+    number: Idx
+    if isinstance(at, int):
+        number = int(flat[at])
+    elif (digits := digits_of(flat)) is not None:
+        number = b.add(number_at(b, at, digits, flat.size), int(flat[0]))
+    else:
+        table = b.dense(VectorType(index, [flat.size]), flat.tolist())
+        number = b.value(vector.ExtractOp(table, [at], index))
+        b.nonnegative.add(number)
+    made: SSAValue | None = None
+    first = 0
+    for source in op.operands:
+        size = int(np.prod(shape_of(source), dtype=np.int64))
+        here = b.sub(number, first)
+        if isinstance(here, int):
+            if 0 <= here < size:
+                made = e.at(source, _element(b, source, here, place))
+        elif made is None:
+            here = here if len(op.operands) == 1 else b.min(here, size - 1)
+            made = e.at(source, _element(b, source, here, place))
+        else:
+            other = e.at(source, _element(b, source, b.max(here, 0), place))
+            made = b.value(arith.SelectOp(b.cmp("sge", here, 0), other, made))
+        first += size
+    assert made is not None
+    return made
+
+
+def _element(b: Builder, source: SSAValue, number: Idx, place: Place) -> Place:
+    cols = rows_cols(source.type)[1]
+    return replace(place, row=b.div(number, cols), col=b.rem(number, cols), lanes=1, inside=False)
+
+
+@evaluates(vector.BitcastOp)
+def bitcast(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
+    """Elements of the same bytes: each of the source's is followed by its parts, lowest bytes first."""
+    b = e.b
+    source, kind = op.operands[0], element_of(op.results[0].type)
+    wide, narrow = 8 * itemsize(element_of(source.type)), 8 * itemsize(kind)
+    if wide == narrow:
+        return b.value(arith.BitcastOp(e.at(source, place), lane_type(kind, place.lanes)))
+    if wide < narrow:
+        return joined(e, source, kind, narrow // wide, place)
+    ratio = wide // narrow
+    if place.axis == 1 and place.lanes > 1:
+        if isinstance(place.col, int) and place.col % ratio == 0 and place.lanes % ratio == 0:
+            lanes = place.lanes // ratio
+            at = replace(place, col=place.col // ratio, lanes=lanes, inside=False)
+            register = e.at(source, at)
+            if lanes > 1:
+                return b.value(vector.BitcastOp(register, lane_type(kind, place.lanes)))
+        return e.by_lane(place, kind, lambda p: bitcast(e, op, p, 0))
+    register = e.at(source, replace(place, col=b.div(place.col, ratio), inside=False))
+    bits = lane_type(IntegerType(wide), place.lanes)
+    number = b.value(arith.BitcastOp(register, bits))
+    shift = b.value(
+        arith.IndexCastOp(b.idx(b.mul(b.rem(place.col, ratio), narrow)), IntegerType(wide))
+    )
+    number = b.value(arith.ShRUIOp(number, b.splat(shift, place.lanes)))
+    part = b.value(arith.TruncIOp(number, lane_type(IntegerType(narrow), place.lanes)))  # pyright: ignore[reportArgumentType]
+    return b.value(arith.BitcastOp(part, lane_type(kind, place.lanes)))
+
+
+def joined(e: Evaluator, source: SSAValue, kind: Attribute, ratio: int, place: Place) -> SSAValue:
+    """Elements of `kind`, each made of `ratio` neighbours of the source."""
+    if place.axis == 0 and place.lanes > 1:
+        return e.by_lane(place, kind, lambda p: joined(e, source, kind, ratio, p))
+    b, lanes = e.b, place.lanes * ratio
+    at = replace(place, col=b.mul(place.col, ratio), axis=1, lanes=lanes, inside=False)
+    made = b.value(vector.BitcastOp(e.at(source, at), VectorType(kind, [place.lanes])))  # pyright: ignore
+    return b.extract(made, 0) if place.lanes == 1 else made
