@@ -13,7 +13,6 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.diagnostics import UnsupportedError
 from tilewright.passes.late_broadcasts import delay_broadcasts
-from tilewright.passes.narrow_index import NARROW_INDEX
 from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
 from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit
@@ -26,6 +25,7 @@ from tilewright.passes.xegpu.complete import complete
 from tilewright.passes.xegpu.exchange_slm import exchange_through_slm
 from tilewright.passes.xegpu.from_xetile import xetile_to_xegpu
 from tilewright.passes.xegpu.modernize import modernize, modernize_older
+from tilewright.passes.xegpu.narrow_index import NARROW_INDEX
 from tilewright.passes.xegpu.one_induction import one_induction
 from tilewright.passes.xegpu.place_barriers import place_barriers
 from tilewright.passes.xegpu.propagate_layout import KINDS, check_kind

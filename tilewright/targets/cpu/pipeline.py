@@ -19,7 +19,6 @@ from tilewright.codegen.registers import strided_form
 from tilewright.dialects.stage import ContractOp
 from tilewright.passes.contraction import Contraction
 from tilewright.passes.kernel import programs_of
-from tilewright.passes.narrow_index import NARROW_INDEX
 from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.packing import Packing, Panels, PanelsOf
 from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit, run
@@ -144,7 +143,6 @@ PASSES: Sequence[Pass[CpuUnit]] = (
         requires=W,
         machine=True,
     ),
-    NARROW_INDEX,
     CLEANUP,
     Pass(
         "strips",

@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tilewright import reference
 from tilewright.dialects.text import parse_module, verify_module
 from tilewright.passes.kernel import kernel_of
-from tilewright.passes.narrow_index import narrow_index
+from tilewright.passes.xegpu.narrow_index import narrow_index
 
 COUNT = 8
 EXAMPLES = int(os.environ.get("TILEWRIGHT_FUZZ_EXAMPLES", "40"))

@@ -7,13 +7,13 @@
     %m = arith.addi %c, %eight_i32 : vector<8x128xi32>
     %f = xetile.reduction <minsi>, %m [1] : vector<8x128xi32> -> vector<8x1xi32>
 
-A number of 64 bits fills two registers of a GPU, whose instructions have 32 (Xe's DG2 has not even sums of more), and
-vectors of a CPU hold half as many. What a number can be is known from `integers`. Tiles that come from elsewhere, or
-go where an index must be, are cast; a cast moves before what only rearranges. Scalars stay: addresses are made of them.
-Only what tiles are compared with may be any number: %n of `%columns < %n` is at most 2^31 - 1, behind all columns.
+A number of 64 bits fills two registers, and instructions are of 32 (DG2 has not even sums of more). What one can be
+is known from `integers`. Tiles that come from elsewhere, or go where an index must be, are cast; a cast moves before
+what only rearranges. Scalars stay: addresses are made of them. Only what tiles are compared with may be any number:
+%n of `%columns < %n` is at most 2^31 - 1, behind all columns.
 
-The cuda target does without: a thread's positions are one number and constants (targets/cuda/rules_index.py), which
-the casts would hide (attention with a causal mask on an H200, d = 64: 400 TFLOP/s with this pass, 425 without).
+The other targets do without: they hold positions as one number and constants, which casts would hide (measured:
+attention with a causal mask on an H200 425 -> 400 TFLOP/s, without one on 16 cores 4.1 -> 3.9).
 
 Requires: a kernel of workgroups. Guarantees: the same results.
 """
