@@ -187,8 +187,8 @@ gpu.module @m {{
 
 
 def kernel(name: str) -> ModuleOp:
-    """The kernel of one of `CASES`."""
-    case = CASES[name]
+    """The kernel of one of `CASES`, or of text that makes %r : vector<16x32xf32>."""
+    case = CASES.get(name, Case(name, SHAPE))
     (own, columns), element = case.shape, case.element
     rows = own * GRID[0]
     return parse_module(
@@ -198,7 +198,7 @@ def kernel(name: str) -> ModuleOp:
 
 def arguments(name: str, rng: np.random.Generator) -> list[Any]:
     """Random arguments; the last, the result, is poisoned."""
-    case = CASES[name]
+    case = CASES.get(name, Case(name, SHAPE))
     a, b = (rng.standard_normal((32, 32)).astype(np.float32) for _ in range(2))
     dtype = {"f32": np.float32, "f16": np.float16}[case.element]
     out = np.full((GRID[0] * case.shape[0], case.shape[1]), np.nan, dtype)

@@ -11,7 +11,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("script", ["make_language.py", "make_names.py", "make_passes.py"])
+@pytest.mark.parametrize(
+    "script", ["make_language.py", "make_movement.py", "make_names.py", "make_passes.py"]
+)
 def test_pages_are_up_to_date(script):
     command = [sys.executable, f"docs/{script}", "--check"]
     path = os.pathsep.join([str(ROOT), *sys.path])

@@ -14,9 +14,8 @@ from tests.lowering.programs import lowered
 from tests.movement import CASES, GRID, arguments, kernel
 from tests.targets.cuda.threads import ThreadsTarget
 from tilewright import reference
-from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.text import parse_module
-from tilewright.passes.xegpu.pipeline import PIPELINE, SUBGROUP, WORKGROUP
+from tilewright.passes.xegpu.pipeline import SUBGROUP, WORKGROUP
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions, get_target
 
@@ -52,21 +51,10 @@ def test_cuda(case: tuple[str, list[Any], Any], machine: str):
     np.testing.assert_array_equal(args[-1], right)
 
 
-REFUSED = {(name, chip) for name in CASES for chip in ("pvc", "dg2") if "run time" in name}
-REFUSED.add(("vector.insert, of an element", "dg2"))
-
-
 @pytest.mark.parametrize("chip", ["pvc", "dg2"])
 def test_xe(case: tuple[str, list[Any], Any], chip: str):
     name, args, right = case
-    passes = (*WORKGROUP, *SUBGROUP)
-    if (name, chip) in REFUSED:
-        with pytest.raises(UnsupportedError):
-            module = kernel(name)
-            for entry in passes:
-                PIPELINE.alone(entry, module, chip)
-        return
-    lowered(kernel(name), GRID, args, passes, chip, expected=[*args[:-1], right])
+    lowered(kernel(name), GRID, args, (*WORKGROUP, *SUBGROUP), chip, expected=[*args[:-1], right])
 
 
 EDGE = """

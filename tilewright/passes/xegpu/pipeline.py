@@ -28,6 +28,7 @@ from tilewright.passes.xegpu.modernize import modernize, modernize_older
 from tilewright.passes.xegpu.narrow_index import NARROW_INDEX
 from tilewright.passes.xegpu.one_induction import one_induction
 from tilewright.passes.xegpu.place_barriers import place_barriers
+from tilewright.passes.xegpu.positions_as_masks import positions_as_masks
 from tilewright.passes.xegpu.propagate_layout import KINDS, check_kind
 from tilewright.passes.xegpu.propagate_layout import propagate_layout as give_layouts
 from tilewright.passes.xegpu.slm_layout import lay_out
@@ -71,6 +72,12 @@ BYTES_OF_BOOLEANS = Pass[Unit[Any]](
     "arrays of truth values hold bytes",
     lambda u: bytes_of_booleans(u.kernel),
     requires=BOTH,
+)
+POSITIONS = Pass[Unit[Any]](
+    "xegpu-positions-as-masks",
+    "an element at a position is found by comparing indices",
+    lambda u: positions_as_masks(u.kernel),
+    requires=W,
 )
 EXCHANGE = Pass[XeUnit](
     "xegpu-exchange-through-slm",
@@ -194,6 +201,7 @@ WORKGROUP: Sequence[Pass[XeUnit]] = (
     to_today().to("xegpu"),
     BYTES_OF_BOOLEANS.to("xegpu"),
     ONE_INDUCTION.to("xegpu"),
+    POSITIONS.to("xegpu"),
     NARROW_INDEX.to("xegpu"),
     LATE_BROADCASTS.to("xegpu"),
     CLEANUP.to("xegpu", "what nobody uses is not dealt out"),
