@@ -11,10 +11,19 @@ from typing import cast
 
 from xdsl.dialects.builtin import ArrayAttr, IndexType, StringAttr
 from xdsl.ir import Dialect, Operation, SSAValue
-from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, prop_def, var_operand_def
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    prop_def,
+    traits_def,
+    var_operand_def,
+)
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
+
+from tilewright.dialects.effects import ORDER, PEOPLE, Acts
 
 
 @irdl_op_definition
@@ -27,6 +36,7 @@ class PrintOp(IRDLOperation):
     """
 
     name = "tw.print"
+    traits = traits_def(Acts(PEOPLE))
 
     format = prop_def(StringAttr)
     values = var_operand_def()
@@ -63,6 +73,7 @@ class BreakpointOp(IRDLOperation):
     """
 
     name = "tw.breakpoint"
+    traits = traits_def(Acts(PEOPLE))
 
     names = prop_def(ArrayAttr[StringAttr])
     values = var_operand_def()
@@ -109,6 +120,7 @@ class NamedBarrierArriveOp(_NamedBarrierOp):
     """
 
     name = "tw.named_barrier_arrive"
+    traits = traits_def(Acts(ORDER))
 
 
 @irdl_op_definition
@@ -121,6 +133,7 @@ class NamedBarrierWaitOp(_NamedBarrierOp):
     """
 
     name = "tw.named_barrier_wait"
+    traits = traits_def(Acts(ORDER))
 
 
 def _print_values(printer: Printer, values: Sequence[SSAValue]) -> None:

@@ -14,9 +14,9 @@ from xdsl.dialects.builtin import (
     UnitAttr,
 )
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
-from xdsl.traits import MemoryEffectKind, is_side_effect_free
+from xdsl.traits import MemoryEffectKind, get_effects, is_side_effect_free
 
-from tilewright.dialects.effects import memory_effects
+from tilewright.dialects.effects import CACHES, memory_effects
 from tilewright.dialects.upstream.memref import TransposeOp
 
 ARGS = "tilewright.args"
@@ -33,11 +33,6 @@ _VIEWS = (
 )
 _ADDRESS_CASTS = ("arith.index_cast", "arith.index_castui", "index.castu", "index.casts")
 _ALLOCATIONS = (memref.AllocOp, memref.AllocaOp)
-
-_HARMLESS_DIALECTS = ("gpu", "scf", "cf", "tw", "builtin", "stage")
-"""Whose ops write no arrays unless they say so."""
-_MEETINGS = ("stage.cluster.sum",)
-"""Ops that must stay where they are, for others wait for them, and that touch no array."""
 
 
 def memory_root(value: SSAValue) -> SSAValue:
@@ -171,31 +166,21 @@ def is_pure(op: Operation) -> bool:
 
 
 def is_quiet(op: Operation) -> bool:
-    """Whether an op leaves memory alone: it is pure, or a prefetch."""
-    return memory_effects(op) == set()
+    """Whether nobody sees when, or how often, an op runs: it is pure, or a prefetch."""
+    effects = get_effects(op)
+    return effects is not None and all(each.resource == CACHES for each in effects)
 
 
 def may_write(op: Operation) -> bool:
-    """Whether an op that is no tile access may write memory (its regions not counted)."""
-    if op.name in _MEETINGS:
-        return False
+    """Whether an op may write memory (its regions not counted)."""
     effects = memory_effects(op)
-    if effects is not None and not (op.regions and effects):
-        return MemoryEffectKind.WRITE in effects
-    return op.name.partition(".")[0] not in _HARMLESS_DIALECTS
+    return effects is None or MemoryEffectKind.WRITE in effects
 
 
 def may_read(op: Operation) -> bool:
-    """Whether an op that is no tile access may read memory that others write."""
-    if op.regions or op.name in _MEETINGS:
-        return False
+    """Whether an op may read memory that others write (its regions not counted)."""
     effects = memory_effects(op)
-    return may_write(op) if effects is None else MemoryEffectKind.READ in effects
-
-
-def says_it_writes(op: Operation) -> bool:
-    """Whether writing is among the effects that an op declares."""
-    return MemoryEffectKind.WRITE in (memory_effects(op) or ())
+    return effects is None or MemoryEffectKind.READ in effects
 
 
 def named_roots(op: Operation) -> list[SSAValue] | None:

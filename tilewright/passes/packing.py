@@ -35,6 +35,7 @@ from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp, PackOp, PanelOp, PanelsType, YieldOp
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.affine import Expr, Kind, Symbol
+from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.materialise import Materialiser, NoValue
 
 index = IndexType()
@@ -246,7 +247,7 @@ class Packing:
         )
         at.insert(panel)
         last.operands[position] = panel.result
-        remove_dead(block)
+        eliminate_dead(block)
 
 
 def chain_of(value: SSAValue, block: Block) -> Chain | None:
@@ -342,9 +343,3 @@ def prologue(chain: Chain) -> Region:
         current = new.results[0]
     block.add_op(YieldOp([current]))
     return Region(block)
-
-
-def remove_dead(block: Block) -> None:
-    from tilewright.passes.cleanup import eliminate_dead
-
-    eliminate_dead(block)

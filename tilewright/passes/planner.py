@@ -28,6 +28,7 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from tilewright import dtypes
 from tilewright.diagnostics import TilewrightError, UnsupportedError
 from tilewright.dialects import xetile
+from tilewright.passes.tile_origin import tile_accesses
 from tilewright.uarch.base import GENERIC, Rates
 
 CANDIDATES = (16, 32, 64, 128, 256)
@@ -172,14 +173,12 @@ def launch_seconds(module: ModuleOp, arguments: Sequence[Any], rates: Rates) -> 
     }
     estimate = _Estimate(shapes, rates)
     program = estimate.block(entry)
-    programs = max([estimate.programs(op) for op in kernel.walk() if _is_store(op)], default=1)
+    programs = max(
+        (estimate.programs(t) for t, writes in tile_accesses(kernel) if writes), default=1
+    )
     loops = [op for op in kernel.walk() if isinstance(op, (scf.ForOp, scf.WhileOp))]
     shared = len(loops) == 1 and any(isinstance(op, xetile.TileMmaOp) for op in loops[0].walk())
     return seconds(program, programs, rates, shared=shared)
-
-
-def _is_store(op: Operation) -> bool:
-    return isinstance(op, (xetile.StoreTileOp, xetile.AtomicRmwOp))
 
 
 @dataclass
@@ -232,9 +231,8 @@ class _Estimate:
 
     # Programs of the launch.
 
-    def programs(self, store: Operation) -> int:
+    def programs(self, tile: SSAValue) -> int:
         """Programs that write every part of an array once: a tile's steps along the program ids."""
-        tile = next(v for v in store.operands if isinstance(v.type, xetile.TileType))
         init = tile.owner
         while isinstance(init, xetile.UpdateTileOffsetOp):
             init = init.tile.owner

@@ -37,6 +37,7 @@ from xdsl.rewriter import Rewriter
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.elementwise import is_elementwise
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
+from tilewright.passes.tile_origin import tile_accesses
 
 Axis = tuple[SSAValue, int]
 """One dimension of one value."""
@@ -207,17 +208,6 @@ class _Analysis:
             self.axes.tie((x, p), (y, q))
 
 
-def _stores(kernel: gpu.FuncOp) -> list[tuple[SSAValue, bool]]:
-    """(tile, does it write) of every access of memory."""
-    found: list[tuple[SSAValue, bool]] = []
-    for op in kernel.walk():
-        if isinstance(op, xt.StoreTileOp | xt.StoreScatterOp | xt.AtomicRmwOp):
-            found.append((op.tile, True))
-        elif isinstance(op, xt.LoadTileOp | xt.LoadGatherOp):
-            found.append((op.tile, False))
-    return found
-
-
 @dataclass(frozen=True)
 class Choice:
     """An axis of the program that can be split: its members, and its extent."""
@@ -233,7 +223,7 @@ def choices(
     analysis = _Analysis(kernel)
     if not analysis.possible:
         return []
-    accesses = _stores(kernel)
+    accesses = list(tile_accesses(kernel))
     written = [root_of(t) for t, writes in accesses if writes]
     loaded = [root_of(t) for t, writes in accesses if not writes]
     if not written or None in written or None in loaded:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import UnrealizedConversionCastOp, VectorType
 from xdsl.ir import Operation, SSAValue
-from xdsl.traits import is_side_effect_free
 
 from tilewright.dialects import xetile as xt
 from tilewright.passes.sums import positionwise
@@ -58,16 +57,3 @@ def moves(op: Operation) -> bool:
     if isinstance(op, xt.BroadcastOp | xt.TransposeOp):
         return is_mover(op)
     return not positionwise(op)
-
-
-def writes(op: Operation) -> bool:
-    if isinstance(op, WRITES):
-        return True
-    if op.regions or isinstance(op, LOADS) or op.name.startswith(("scf.", "stage.", "xetile.")):
-        return False
-    return not is_side_effect_free(op) and op.name not in (
-        "gpu.barrier",
-        "gpu.return",
-        "memref.load",
-        "cf.assert",
-    )

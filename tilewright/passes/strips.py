@@ -39,7 +39,7 @@ from xdsl.traits import is_side_effect_free
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp, PackOp, StripOp, YieldOp
 from tilewright.passes.access import Access, AccessAnalysis, same_tile
-from tilewright.passes.memory_objects import may_read
+from tilewright.passes.memory_objects import may_read, may_write
 from tilewright.passes.strip_kinds import (
     FREE,
     LOADS,
@@ -50,7 +50,6 @@ from tilewright.passes.strip_kinds import (
     is_tile,
     moves,
     rows_of,
-    writes,
 )
 
 
@@ -215,7 +214,7 @@ class Former:
         """May a floating load be evaluated in item `at`?"""
         mine = self.number[load]
         for item, other in self.placed:
-            if not writes(other) or not self.conflict(load, other):
+            if not may_write(other) or not self.conflict(load, other):
                 continue
             before = self.number.get(other, -1) < mine
             if before and item >= at:
@@ -229,9 +228,9 @@ class Former:
     def memory_fits(self, op: Operation, at: int) -> bool:
         """May a memory op be put into item `at`, before all later items?"""
         for item, other in self.placed:
-            if item < at or not (writes(op) or writes(other)) or not self.conflict(op, other):
+            if item < at or not (may_write(op) or may_write(other)) or not self.conflict(op, other):
                 continue
-            if item > at or writes(other):
+            if item > at or may_write(other):
                 return False
             if not self.in_place(other, op, other in self.items[at].moved):
                 return False
@@ -268,14 +267,14 @@ class Former:
             for v in inner.operands:
                 self.settle(v)
         for inner in op.walk():
-            if writes(inner):
+            if may_write(inner):
                 self.pin_loads(inner, self.number[op])
         self.items.append(Item(0, "op", [op]))
         at = len(self.items) - 1
         for r in op.results:
             self.position[r] = at
         for inner in op.walk():
-            if self.access(inner) is not None or writes(inner) or may_read(inner):
+            if self.access(inner) is not None or may_write(inner) or may_read(inner):
                 self.placed.append((at, inner))
                 self.number.setdefault(inner, self.number[op])
 
@@ -339,7 +338,7 @@ class Former:
 
     def join(self, op: Operation) -> None:
         rows, kind = self.group_of(op)
-        if writes(op):
+        if may_write(op):
             self.pin_loads(op, self.number[op])
             for load, moved in list(self.loads_under(op.operands)):
                 if not self.in_place(load, op, moved):

@@ -5,13 +5,15 @@ Also which arrays the ops of a kernel write: what a tile lies in is read only wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import gcd
 
 from xdsl.dialects import arith
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+from xdsl.traits import MemoryEffectKind
 
 from tilewright.dialects import xetile
+from tilewright.dialects.effects import memory_effects, written
 from tilewright.passes.carried import given_by
 from tilewright.passes.induction import same_view
 from tilewright.passes.integers import ANY, Divisors, Solver, extent_divisor
@@ -140,14 +142,21 @@ def tile_divisors(tile: SSAValue) -> tuple[Pair, Pair]:
     return (rows, columns), (height, width)
 
 
+def tile_accesses(region: Operation) -> Iterator[tuple[SSAValue, bool]]:
+    """The tiles through which ops inside an op touch memory; does each access write?"""
+    for op in region.walk():
+        for tile in op.operands:
+            if isinstance(tile.type, xetile.TileType) and (effects := memory_effects(op)):
+                yield tile, MemoryEffectKind.WRITE in effects
+
+
 def written_roots(region: Operation) -> list[SSAValue | None]:
     """Roots of what the ops inside an op may write (None: anything)."""
     found: list[SSAValue | None] = []
     for op in region.walk():
-        if isinstance(op, xetile.StoreTileOp | xetile.StoreScatterOp | xetile.AtomicRmwOp):
-            found.append(root_of(op.tile))
-        elif op.name.startswith(("memref.", "vector.", "func.")) and may_write(op):
-            found.append(None)
+        if may_write(op):
+            tiles = [v for v in written(op) if isinstance(v.type, xetile.TileType)]
+            found += map(root_of, tiles) if tiles else [None]
     return found
 
 

@@ -6,32 +6,13 @@ behind that refusal, asked of the IR once per compiled kernel.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import IndexType, IntegerType
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
-from tilewright.passes.memory_objects import says_it_writes
-
-_WRITES: dict[str, Sequence[int]] = {
-    "xetile.store_tile": (1,),
-    "xetile.store": (1,),
-    "xetile.store_scatter": (1,),
-    "xetile.atomic_rmw": (1,),
-    "memref.store": (1,),
-    "memref.atomic_rmw": (1,),
-    "memref.copy": (1,),
-    "vector.store": (1,),
-    "vector.maskedstore": (0,),
-    "vector.scatter": (0,),
-    "vector.transfer_write": (1,),
-    "xegpu.store_nd": (1,),
-    "xegpu.store": (1,),
-    "xegpu.store_matrix": (1,),
-    "xegpu.atomic_rmw": (0,),
-}
-"""Ops that write memory, and which of their operands says where."""
+from tilewright.dialects.effects import written
 
 
 def kernel_function(module: Operation) -> gpu.FuncOp | None:
@@ -43,23 +24,15 @@ def kernel_function(module: Operation) -> gpu.FuncOp | None:
 
 
 def stored_arguments(kernel: gpu.FuncOp) -> frozenset[int]:
-    """Positions of the arguments that some op may write through: an upper bound.
-
-    Of an op that writes and is not in the table, every operand counts as written through.
-    """
+    """Positions of the arguments that some op may write through: an upper bound."""
     entry = kernel.body.blocks.first
     if entry is None:
         return frozenset()
     found: set[int] = set()
     seen: set[SSAValue] = set()
     for op in kernel.walk():
-        positions = _WRITES.get(op.name)
-        if positions is None:
-            if not says_it_writes(op):
-                continue
-            positions = range(len(op.operands))
-        for position in positions:
-            for root in _roots(op.operands[position], seen):
+        for value in written(op):
+            for root in _roots(value, seen):
                 if isinstance(root, BlockArgument) and root.block is entry:
                     found.add(root.index)
     return frozenset(found)

@@ -31,7 +31,7 @@ from xdsl.irdl import (
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.effects import ActsElsewhere
+from tilewright.dialects.effects import CACHES, Acts
 from tilewright.dialects.mach.types import (
     PtrConstraint,
     Value,
@@ -290,7 +290,7 @@ class PrefetchOp(IRDLOperation):
     write = opt_prop_def(UnitAttr)
     irdl_options = (ParsePropInAttrDict(),)
     assembly_format = "$pointer attr-dict `:` type($pointer)"
-    traits = traits_def(ActsElsewhere())
+    traits = traits_def(Acts(CACHES))
 
     def __init__(self, pointer: Value, *, locality: int = 3, write: bool = False):
         super().__init__(

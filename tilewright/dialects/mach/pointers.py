@@ -28,7 +28,7 @@ from xdsl.irdl import (
     result_def,
     traits_def,
 )
-from xdsl.traits import Pure
+from xdsl.traits import MemoryAllocEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.mach.types import PtrConstraint, Value, check_alignment, ptr
@@ -62,6 +62,7 @@ class AllocaOp(IRDLOperation):
     bytes = prop_def(IntegerAttr)
     alignment = prop_def(IntegerAttr)
     result = result_def(PtrConstraint)
+    traits = traits_def(MemoryAllocEffect())
     irdl_options = (ParsePropInAttrDict(),)
     assembly_format = "attr-dict `:` type($result)"
 

@@ -15,7 +15,9 @@ from xdsl.irdl import (
     result_def,
     traits_def,
 )
-from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
+from xdsl.traits import Pure
+
+from tilewright.dialects.effects import ORDER, Acts
 
 
 @irdl_op_definition
@@ -43,7 +45,7 @@ class ClusterSumOp(IRDLOperation):
     T: ClassVar = VarConstraint("T", base(VectorType))
     value = operand_def(T)
     result = result_def(T)
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    traits = traits_def(Acts(ORDER))
     assembly_format = "$value attr-dict `:` type($value)"
 
     def __init__(self, value: SSAValue):

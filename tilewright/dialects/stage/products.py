@@ -27,8 +27,10 @@ from xdsl.irdl import (
 )
 from xdsl.parser import AttrParser, Parser
 from xdsl.printer import Printer
-from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
+from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
+
+from tilewright.dialects.effects import ORDER, Acts
 
 
 @irdl_attr_definition
@@ -80,7 +82,7 @@ class ProductIssueOp(IRDLOperation):
     transpose_b = opt_prop_def(UnitAttr)
     first = opt_prop_def(IntegerAttr)
     result = result_def(PendingType)
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    traits = traits_def(Acts(ORDER))
     irdl_options = (ParsePropInAttrDict(),)
     assembly_format = (
         "$a `,` $b (`,` $c^)? attr-dict "
@@ -191,7 +193,7 @@ class ProductWaitOp(IRDLOperation):
     products = var_operand_def(PendingType)
     pending = prop_def(IntegerAttr)
     values = var_result_def(VectorType)
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    traits = traits_def(Acts(ORDER))
     irdl_options = (ParsePropInAttrDict(),)
     assembly_format = "($products^ `:` type($products) `->` type($values))? attr-dict"
 

@@ -10,8 +10,8 @@ from xdsl.irdl import (
     operand_def,
     traits_def,
 )
-from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
 
+from tilewright.dialects.effects import ORDER, Acts
 from tilewright.dialects.stage.rings import CursorType, RingType, check_cursor, check_parts
 
 
@@ -29,7 +29,7 @@ class PutOp(IRDLOperation):
     ring = operand_def(RingType)
     cursor = operand_def(CursorType)
     value = operand_def(VectorType)
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    traits = traits_def(Acts(ORDER))
     assembly_format = (
         "$ring `[` $cursor `]` `,` $value attr-dict `:` type($ring) `,` type($cursor) `,` "
         "type($value)"

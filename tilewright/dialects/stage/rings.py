@@ -45,10 +45,11 @@ from xdsl.irdl import (
 )
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
-from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
+from xdsl.traits import MemoryAllocEffect, MemoryReadEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright import dtypes
+from tilewright.dialects.effects import ORDER, Acts, Writes
 from tilewright.dialects.xetile.types import TileType, parse_shape_and_element
 
 if TYPE_CHECKING:
@@ -215,6 +216,7 @@ class RingOp(IRDLOperation):
 
     name = "stage.ring"
     result = result_def(RingType)
+    traits = traits_def(MemoryAllocEffect())
     assembly_format = "attr-dict `:` type($result)"
 
     def __init__(self, type: RingType):
@@ -297,7 +299,7 @@ class CopyIssueOp(IRDLOperation):
     cursor = operand_def(CursorType)
     tiles = var_operand_def(TileType)
     multicast = opt_prop_def(DenseArrayBase.constr(i64))
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    traits = traits_def(MemoryReadEffect(), Acts(ORDER))
     irdl_options = (ParsePropInAttrDict(),)
     assembly_format = (
         "$ring `[` $cursor `]` `,` $tiles attr-dict "
@@ -349,7 +351,7 @@ class CopyWaitOp(IRDLOperation):
     ring = operand_def(RingType)
     cursor = operand_def(CursorType)
     values = var_result_def(VectorType)
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    traits = traits_def(Acts(ORDER))
     assembly_format = (
         "$ring `[` $cursor `]` attr-dict `:` type($ring) `,` type($cursor) `->` type($values)"
     )
@@ -441,7 +443,7 @@ class CopyReleaseOp(IRDLOperation):
     ring = operand_def(RingType)
     cursor = operand_def(CursorType)
     condition = opt_operand_def(i1)
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    traits = traits_def(Acts(ORDER))
     assembly_format = (
         "$ring `[` $cursor `]` (`when` $condition^)? attr-dict `:` type($ring) `,` type($cursor)"
     )
@@ -468,7 +470,7 @@ class StoreOp(IRDLOperation):
     value = operand_def(VectorType)
     tile = operand_def(TileType)
     ring = operand_def(RingType)
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    traits = traits_def(Writes("tile"), Acts(ORDER))
     assembly_format = (
         "$value `,` $tile `through` $ring attr-dict "
         "`:` type($value) `,` type($tile) `,` type($ring)"

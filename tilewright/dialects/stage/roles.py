@@ -15,8 +15,10 @@ from xdsl.irdl import (
     region_def,
     traits_def,
 )
-from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, NoTerminator
+from xdsl.traits import NoTerminator, RecursiveMemoryEffect
 from xdsl.utils.exceptions import VerifyException
+
+from tilewright.dialects.effects import ORDER, Acts
 
 
 @irdl_op_definition
@@ -35,7 +37,7 @@ class RoleOp(IRDLOperation):
     warps = prop_def(IntegerAttr)
     registers = opt_prop_def(IntegerAttr)
     body = region_def("single_block")
-    traits = traits_def(NoTerminator())
+    traits = traits_def(NoTerminator(), RecursiveMemoryEffect())
     irdl_options = (ParsePropInAttrDict(),)
     assembly_format = "$role_name attr-dict-with-keyword $body"
 
@@ -71,7 +73,7 @@ class RolesOp(IRDLOperation):
 
     name = "stage.roles"
     body = region_def("single_block")
-    traits = traits_def(NoTerminator())
+    traits = traits_def(NoTerminator(), RecursiveMemoryEffect())
     assembly_format = "$body attr-dict"
 
     def __init__(self, roles: Sequence[Operation]):
@@ -95,7 +97,7 @@ class TakeTurnOp(IRDLOperation):
     """
 
     name = "stage.turn.take"
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    traits = traits_def(Acts(ORDER))
     assembly_format = "attr-dict"
 
 
@@ -104,5 +106,5 @@ class PassTurnOp(IRDLOperation):
     """`stage.turn.pass`: it is the next warpgroup's turn."""
 
     name = "stage.turn.pass"
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    traits = traits_def(Acts(ORDER))
     assembly_format = "attr-dict"

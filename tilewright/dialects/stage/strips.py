@@ -49,7 +49,7 @@ from xdsl.irdl import (
 )
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
-from xdsl.traits import IsTerminator, NoTerminator, Pure
+from xdsl.traits import IsTerminator, MemoryReadEffect, NoTerminator, Pure, RecursiveMemoryEffect
 from xdsl.utils.exceptions import VerifyException
 
 
@@ -112,7 +112,7 @@ class YieldOp(IRDLOperation):
 
     name = "stage.yield"
     values = var_operand_def()
-    traits = traits_def(IsTerminator())
+    traits = traits_def(IsTerminator(), Pure())
     assembly_format = "($values^ `:` type($values))? attr-dict"
 
     def __init__(self, values: Sequence[SSAValue] = ()):
@@ -137,6 +137,7 @@ class StripOp(IRDLOperation):
     name = "stage.strip"
     body = region_def("single_block")
     values = var_result_def()
+    traits = traits_def(RecursiveMemoryEffect())
     assembly_format = "$body attr-dict (`:` type($values)^)?"
 
     def __init__(self, body: Region, result_types: Sequence[Attribute]):
@@ -173,6 +174,7 @@ class ContractOp(IRDLOperation):
     inits = var_operand_def(VectorType)
     body = region_def("single_block")
     values = var_result_def(VectorType)
+    traits = traits_def(RecursiveMemoryEffect())
     assembly_format = (
         "$lo `to` $hi `step` $step `init` `(` $inits `:` type($inits) `)` $body attr-dict "
         "`->` type($values)"
@@ -231,7 +233,7 @@ class PackOp(IRDLOperation):
     """Rows of k per block: blocks of k follow one another, so that one block of all panels is close together."""
     padding = prop_def(Attribute)
     result = result_def(PanelsType)
-    traits = traits_def(NoTerminator())
+    traits = traits_def(NoTerminator(), RecursiveMemoryEffect(), MemoryReadEffect())
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
 
     def __init__(

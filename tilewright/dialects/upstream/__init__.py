@@ -11,6 +11,7 @@ from tilewright.dialects.upstream import (
     affine,
     arith,
     builtin,
+    effects,
     flow,
     func,
     gpu,
@@ -24,7 +25,7 @@ from tilewright.dialects.upstream import (
 @cache
 def complete() -> None:
     """Completes the stock dialects, once per process."""
-    for part in (builtin, func, arith, gpu, memref, subview, scf, vector, flow, affine):
+    for part in (builtin, func, arith, gpu, memref, subview, scf, vector, flow, affine, effects):
         part.complete()
 
 

@@ -41,7 +41,7 @@ from xdsl.traits import Pure
 from xdsl.transforms.canonicalization_patterns.utils import const_evaluate_operand
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.effects import ActsElsewhere
+from tilewright.dialects.effects import CACHES, Acts
 from tilewright.dialects.upstream.arith import ATOMIC_KINDS
 from tilewright.dialects.upstream.complete import (
     add_ops,
@@ -297,7 +297,7 @@ class PrefetchOp(IRDLOperation):
     localityHint = prop_def(IntegerAttr)
     isDataCache = prop_def(IntegerAttr)
 
-    traits = traits_def(ActsElsewhere())
+    traits = traits_def(Acts(CACHES))
 
     @classmethod
     def parse(cls, parser: Parser) -> PrefetchOp:

@@ -19,8 +19,9 @@ from xdsl.irdl import (
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
+from xdsl.traits import MemoryReadEffect
 
+from tilewright.dialects.effects import Writes
 from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_scatter as rules
 from tilewright.dialects.xegpu.layouts import Ownership
@@ -55,7 +56,7 @@ class AtomicRMWOp(ScatterAccess):
 
     result = result_def(Attribute)
 
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    traits = traits_def(MemoryReadEffect(), Writes("source"))
 
     def __init__(
         self,

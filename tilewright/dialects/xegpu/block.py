@@ -27,9 +27,9 @@ from xdsl.irdl import (
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
+from xdsl.traits import MemoryReadEffect
 
-from tilewright.dialects.effects import ActsElsewhere
+from tilewright.dialects.effects import CACHES, Acts, Writes
 from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_block as rules
 from tilewright.dialects.xegpu.assembly import OpText
@@ -269,7 +269,7 @@ class StoreNdOp(BlockAccess):
     tensor_desc = operand_def(TensorDescType)
     offsets = var_operand_def(IndexType)
 
-    traits = traits_def(MemoryWriteEffect())
+    traits = traits_def(Writes("tensor_desc"))
 
     def __init__(
         self,
@@ -334,7 +334,7 @@ class PrefetchNdOp(BlockAccess):
 
     locality_attr = opt_prop_def(IntegerAttr, prop_name="locality")
 
-    traits = traits_def(ActsElsewhere())
+    traits = traits_def(Acts(CACHES))
 
     def __init__(
         self,

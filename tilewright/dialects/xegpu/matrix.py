@@ -17,8 +17,9 @@ from xdsl.irdl import (
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
+from xdsl.traits import MemoryReadEffect, Pure
 
+from tilewright.dialects.effects import Writes
 from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_matrix as rules
 from tilewright.dialects.xegpu.assembly import OpText
@@ -219,7 +220,7 @@ class StoreMatrixOp(MatrixAccess):
     mem_desc = operand_def(MemDescType)
     offsets = var_operand_def(IndexType)
 
-    traits = traits_def(MemoryWriteEffect())
+    traits = traits_def(Writes("mem_desc"))
 
     def __init__(
         self,

@@ -28,9 +28,9 @@ from xdsl.irdl import (
 )
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
-from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
+from xdsl.traits import MemoryReadEffect
 
-from tilewright.dialects.effects import ActsElsewhere
+from tilewright.dialects.effects import CACHES, Acts, Writes
 from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_scatter as rules
 from tilewright.dialects.xegpu.assembly import AttrDict, OpText
@@ -281,7 +281,7 @@ class StoreScatterOp(ScatterAccess):
     chunk_size = opt_prop_def(IntegerAttr)
     transpose = opt_prop_def(UnitAttr)
 
-    traits = traits_def(MemoryWriteEffect())
+    traits = traits_def(Writes("source"))
 
     def __init__(
         self,
@@ -372,7 +372,7 @@ class PrefetchOp(ScatterAccess):
 
     offset_align_byte = opt_prop_def(IntegerAttr)
 
-    traits = traits_def(ActsElsewhere())
+    traits = traits_def(Acts(CACHES))
 
     def __init__(
         self,

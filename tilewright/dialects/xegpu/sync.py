@@ -16,7 +16,7 @@ from xdsl.irdl import (
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
+from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
 
 from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_matrix as rules
@@ -105,6 +105,8 @@ class InitNbarrierOp(IRDLOperation):
     nbarrier_id = operand_def(IntegerType)
     participant_thread_num = operand_def(IntegerType)
     result = result_def(NbarrierType)
+
+    traits = traits_def(Pure())
 
     def __init__(self, nbarrier_id: Value, participant_thread_num: Value):
         super().__init__(

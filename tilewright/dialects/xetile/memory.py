@@ -23,9 +23,9 @@ from xdsl.irdl import (
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
+from xdsl.traits import MemoryReadEffect
 
-from tilewright.dialects.effects import ActsElsewhere
+from tilewright.dialects.effects import CACHES, Acts, Writes
 from tilewright.dialects.xetile import assembly, rules
 from tilewright.dialects.xetile.attrs import CacheHintAttr
 from tilewright.dialects.xetile.types import TileType
@@ -180,7 +180,7 @@ class StoreTileOp(IRDLOperation):
     l2_hint = opt_prop_def(CacheHintAttr)
     l3_hint = opt_prop_def(CacheHintAttr)
 
-    traits = traits_def(MemoryWriteEffect())
+    traits = traits_def(Writes("tile"))
 
     def __init__(
         self,
@@ -250,7 +250,7 @@ class PrefetchTileOp(IRDLOperation):
     l2_hint = opt_prop_def(CacheHintAttr)
     l3_hint = opt_prop_def(CacheHintAttr)
 
-    traits = traits_def(ActsElsewhere())
+    traits = traits_def(Acts(CACHES))
 
     def __init__(
         self,

@@ -20,8 +20,9 @@ from xdsl.irdl import (
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
+from xdsl.traits import MemoryReadEffect
 
+from tilewright.dialects.effects import Writes
 from tilewright.dialects.xetile import assembly, kinds, rules
 from tilewright.dialects.xetile.attrs import CacheHintAttr
 from tilewright.dialects.xetile.memory import HINTS, padding_number, split_properties
@@ -142,7 +143,7 @@ class StoreScatterOp(IRDLOperation):
     l2_hint = opt_prop_def(CacheHintAttr)
     l3_hint = opt_prop_def(CacheHintAttr)
 
-    traits = traits_def(MemoryWriteEffect())
+    traits = traits_def(Writes("tile"))
 
     def __init__(
         self,
@@ -216,7 +217,7 @@ class AtomicRmwOp(IRDLOperation):
     kind_attr = prop_def(IntegerAttr, prop_name="kind")
     result = result_def(VectorType)
 
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    traits = traits_def(MemoryReadEffect(), Writes("tile"))
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp, PackOp, StripOp, YieldOp
 from tilewright.dialects.tw import PrintOp
-from tilewright.passes.memory_objects import says_it_writes
+from tilewright.passes.memory_objects import may_write
 from tilewright.passes.neutral import splat
 from tilewright.targets.cpu import inserts as _inserts  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.targets.cpu import moves as _moves  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
@@ -321,7 +321,7 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
         tiles = any(is_tile(v) for v in (*op.results, *op.operands))
         if tiles:
             # What writes does so whether anybody asks for what it gives or not.
-            if not op.results or says_it_writes(op):
+            if not op.results or may_write(op):
                 raise error_at(
                     op, f"{op.name} is not supported by the cpu target", kind=UnsupportedError
                 )

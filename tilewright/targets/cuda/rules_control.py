@@ -6,14 +6,12 @@ from collections.abc import Sequence
 
 from xdsl.dialects import scf
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
-from xdsl.traits import MemoryEffectKind
 
 from tilewright.codegen.builder import Idx
 from tilewright.codegen.tiles import ScatteredTile, Tile
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.effects import memory_effects
 from tilewright.dialects.upstream.arith import constant
-from tilewright.passes.tile_origin import root_of
+from tilewright.passes.tile_origin import root_of, tile_accesses
 from tilewright.targets.cuda import rules_pipeline as pipeline
 from tilewright.targets.cuda.distribute import Distributor, is_tile_shaped, rule
 from tilewright.targets.cuda.rules_memory import UNKNOWN
@@ -86,18 +84,10 @@ def check_same_matrix(d: Distributor, op: Operation, a: SSAValue, b: SSAValue) -
 
 def accesses(d: Distributor, body: Operation) -> list[Access]:
     """What the ops inside an op do to arrays."""
-    found: list[Access] = []
-    for op in body.walk():
-        for operand in op.operands:
-            if not isinstance(operand.type, xt.TileType):
-                continue
-            effects = memory_effects(op) if op.name.startswith("xetile.") else None
-            if not effects:
-                continue
-            root = root_of(operand)
-            place = Place(root=UNKNOWN if root is None else root)
-            found.append(Access(place, MemoryEffectKind.WRITE in effects))
-    return found
+    return [
+        Access(Place(root=UNKNOWN if (root := root_of(tile)) is None else root), writes)
+        for tile, writes in tile_accesses(body)
+    ]
 
 
 def _values(flat: Sequence[SSAValue]) -> list[Attribute]:

@@ -35,7 +35,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from tilewright.diagnostics import UnsupportedError, error_at, location_of
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream import vector as more
-from tilewright.passes import memory_objects
+from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.kernel import LEVEL
 from tilewright.targets.xe import barriers, matrices, scattered
 from tilewright.targets.xe.blocks import Blocks, load_nd, prefetch_nd, store_nd
@@ -316,18 +316,3 @@ def _piece(op: Operation, shape: tuple[int, ...]) -> int | None:
             return sum(int(p) * prod(shape[i + 1 :]) for i, p in enumerate(positions))
         case _:
             return None
-
-
-def eliminate_dead(block: Block) -> None:
-    """Remove ops without effect whose results nobody uses: descriptors, and fragments read piece by piece."""
-    for op in reversed(list(block.ops)):
-        for region in op.regions:
-            for inner in region.blocks:
-                eliminate_dead(inner)
-        if not op.results or op.regions or any(r.first_use is not None for r in op.results):
-            continue
-        quiet = op.name in ("mach.load", "mach.ptr_add", "xegpu.init_nbarrier", "gpu.lane_id")
-        known = ("xegpu.create_nd_tdesc", "xegpu.update_nd_offset", "xegpu.create_mem_desc")
-        if quiet or op.name in known or memory_objects.is_pure(op):
-            op.detach()
-            op.erase()

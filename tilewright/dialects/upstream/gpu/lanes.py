@@ -30,9 +30,10 @@ from xdsl.irdl import (
 )
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
-from xdsl.traits import MemoryWriteEffect, Pure
+from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.effects import PEOPLE, Acts
 from tilewright.dialects.upstream.complete import (
     add_ops,
     set_custom,
@@ -209,7 +210,7 @@ class PrintfOp(IRDLOperation):
     format = prop_def(StringAttr)
     args = var_operand_def()
 
-    traits = traits_def(MemoryWriteEffect())
+    traits = traits_def(Acts(PEOPLE))
 
     def __init__(self, format: str, args: Sequence[SSAValue | Operation] = ()):
         super().__init__(operands=[args], properties={"format": StringAttr(format)})

@@ -16,9 +16,8 @@ from xdsl.irdl import (
 )
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
-from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
 
-from tilewright.dialects.upstream.complete import add_effect, set_custom
+from tilewright.dialects.upstream.complete import set_custom
 from tilewright.dialects.upstream.gpu.memory import parse_async, print_async
 
 
@@ -207,7 +206,5 @@ def _print_assignment(printer: Printer, argument: SSAValue, value: SSAValue) -> 
 
 
 def complete() -> None:
-    add_effect(MemoryReadEffect(), gpu.LaunchFuncOp)
-    add_effect(MemoryWriteEffect(), gpu.LaunchFuncOp)
     set_custom(gpu.LaunchFuncOp, _parse_launch_func, _print_launch_func)
     set_custom(gpu.LaunchOp, _parse_launch, _print_launch)

@@ -25,13 +25,13 @@ from xdsl.irdl import (
 )
 from xdsl.parser import AttrParser, Parser
 from xdsl.printer import Printer
-from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
+from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 from xdsl.utils.str_enum import StrEnum
 
+from tilewright.dialects.effects import Writes
 from tilewright.dialects.upstream.complete import (
     add_attributes,
-    add_effect,
     add_ops,
     set_custom,
     set_verifier,
@@ -180,7 +180,7 @@ class MemsetOp(IRDLOperation):
     value = operand_def()
     asyncToken = opt_result_def(gpu.AsyncTokenType)
 
-    traits = traits_def(MemoryWriteEffect())
+    traits = traits_def(Writes("dst"))
 
 
 set_custom(MemsetOp, _parse_copy, _print_copy)
@@ -239,8 +239,6 @@ def complete() -> None:
     set_custom(gpu.AllocOp, _parse_alloc, _print_alloc)
     set_custom(gpu.DeallocOp, _parse_dealloc, _print_dealloc)
     set_custom(gpu.MemcpyOp, _parse_copy, _print_copy)
-    add_effect(MemoryReadEffect(), gpu.MemcpyOp)
-    add_effect(MemoryWriteEffect(), gpu.MemcpyOp)
     set_verifier(gpu.MemcpyOp, _verify_memcpy)
     set_custom(gpu.WaitOp, _parse_wait, _print_wait)
     add_ops(gpu.GPU, (MemsetOp, DynamicSharedMemoryOp))

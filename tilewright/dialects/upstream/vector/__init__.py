@@ -2,9 +2,8 @@
 
 from xdsl.dialects import vector
 from xdsl.dialects.vector import Vector
-from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
+from xdsl.traits import Pure
 
-from tilewright.dialects.effects import ActsElsewhere
 from tilewright.dialects.upstream.complete import add_effect, add_ops
 from tilewright.dialects.upstream.vector import rules
 from tilewright.dialects.upstream.vector.compute import ContractionOp, MultiReductionOp
@@ -39,9 +38,6 @@ def complete() -> None:
     complete_print()
     rules.complete()
     add_effect(Pure(), vector.BitcastOp, vector.CreateMaskOp, vector.ReductionOp)
-    add_effect(MemoryReadEffect(), vector.LoadOp, vector.MaskedLoadOp, vector.TransferReadOp)
-    add_effect(MemoryWriteEffect(), vector.StoreOp, vector.MaskedStoreOp, vector.TransferWriteOp)
-    add_effect(ActsElsewhere(), vector.PrintOp)
     add_ops(Vector, NEW_OPS)
 
 

@@ -26,9 +26,10 @@ from xdsl.irdl import (
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
+from xdsl.traits import MemoryReadEffect
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.effects import Writes
 from tilewright.dialects.upstream.complete import (
     add_optional_property,
     definition,
@@ -92,7 +93,7 @@ class ScatterOp(IRDLOperation):
     mask = operand_def(VectorType)
     valueToStore = operand_def(VectorType)
 
-    traits = traits_def(MemoryWriteEffect())
+    traits = traits_def(Writes("base"))
     assembly_format = (
         "$base `[` $offsets `]` `[` $indices `]` `,` $mask `,` $valueToStore attr-dict "
         "`:` type($base) `,` type($indices) `,` type($mask) `,` type($valueToStore)"
