@@ -28,6 +28,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from tilewright.dialects import mach
+from tilewright.dialects.upstream.arith import constant
 
 Idx = int | SSAValue
 index = IndexType()
@@ -226,9 +227,8 @@ class Builder:
 
     def known_bool(self, x: SSAValue) -> bool | None:
         """The value of an i1 that is a constant."""
-        if isinstance(x.owner, arith.ConstantOp) and isinstance(x.owner.value, IntegerAttr):
-            return bool(x.owner.value.value.data)
-        return None
+        found = constant(x)
+        return None if found is None else bool(found)
 
     def both(self, x: SSAValue | None, y: SSAValue | None) -> SSAValue | None:
         """Conjunction of two conditions or masks; None is true."""

@@ -15,6 +15,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.registers import DYNAMIC, strided_form
+from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.xetile import InitTileOp, TileType
 from tilewright.dtypes import from_mlir
 
@@ -118,7 +119,7 @@ def init_tile(
     """The tile that an init_tile makes; `source` is its array, or a pointer for an integer address."""
 
     def known(value: int | SSAValue) -> Idx:
-        return value if isinstance(value, int) else as_idx(index[value])
+        return value if isinstance(value, int) else folded(index[value])
 
     sizes = [known(x) for x in op.mixed_sizes]
     strides = [known(x) for x in op.mixed_strides]
@@ -166,14 +167,3 @@ def init_tile(
         (shape[0], shape[1]),
         op.source,
     )
-
-
-def as_idx(value: SSAValue) -> Idx:
-    """A constant index as a number."""
-    from xdsl.dialects import arith
-    from xdsl.dialects.builtin import IntegerAttr
-
-    owner = value.owner
-    if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, IntegerAttr):
-        return owner.value.value.data
-    return value

@@ -22,12 +22,13 @@ from math import ceil, inf
 from typing import Any, Protocol, TypeVar
 
 from xdsl.dialects import arith, gpu, memref, scf
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, VectorType
+from xdsl.dialects.builtin import ModuleOp, VectorType
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tilewright import dtypes
 from tilewright.diagnostics import TilewrightError, UnsupportedError
 from tilewright.dialects import xetile
+from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.tile_origin import tile_accesses
 from tilewright.uarch.base import GENERIC, Rates
 
@@ -257,8 +258,8 @@ class _Estimate:
 
     def _value(self, ssa: SSAValue) -> int | None:
         op = ssa.owner
-        if isinstance(op, arith.ConstantOp):
-            return op.value.value.data if isinstance(op.value, IntegerAttr) else None
+        if (number := constant(ssa)) is not None:
+            return number
         if isinstance(op, memref.DimOp):
             shape, axis = self.shapes.get(op.source), self.value(op.index)
             return shape[axis] if shape is not None and axis is not None else None

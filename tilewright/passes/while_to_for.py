@@ -23,6 +23,8 @@ from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IndexType, IntegerAttr
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
 
+from tilewright.dialects.upstream.arith import constant
+
 
 def while_to_for(kernel: Operation) -> None:
     """Rewrites every loop of ``kernel`` that qualifies, innermost first."""
@@ -72,10 +74,7 @@ def _step(following: SSAValue, counter: SSAValue) -> SSAValue | None:
         return None
     add = following.op
     step = add.rhs if add.lhs is counter else add.lhs if add.rhs is counter else None
-    if not isinstance(step, OpResult) or not isinstance(step.op, arith.ConstantOp):
-        return None
-    value = step.op.value
-    return step if isinstance(value, IntegerAttr) and value.value.data > 0 else None
+    return step if (constant(step) or 0) > 0 else None
 
 
 def _rewrite(op: scf.WhileOp, counting: _Counting) -> None:

@@ -32,6 +32,7 @@ from xdsl.ir import Operation
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
+from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.kernel import BLOCK, LEVEL, PROGRAMS, SUBGROUPS
 from tilewright.passes.pipeline import Pass, Unit
@@ -203,8 +204,8 @@ def _program_order(kernel: gpu.FuncOp) -> None:
 
     for op in list(kernel.walk()):
         if isinstance(op, xegpu.InitNbarrierOp):
-            expected, there = _constant(op.operands[1]), subgroups_at(op)
-            if None not in (expected, there) and expected != there:
+            expected, there = constant(op.operands[1]), subgroups_at(op)
+            if None not in (expected, there) and (expected or 0) & 0xFF != there:
                 raise error_at(
                     op,
                     f"the barrier expects {expected} subgroups, and {there} do this op of the workgroup's text",
@@ -230,10 +231,3 @@ def _program_order(kernel: gpu.FuncOp) -> None:
             Rewriter.inline_block(inner, InsertPoint.before(op))
             Rewriter.erase_op(op)
     eliminate_dead(kernel.body.block)
-
-
-def _constant(value: object) -> int | None:
-    owner = getattr(value, "owner", None)
-    if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, IntegerAttr):
-        return owner.value.value.data & 0xFF
-    return None

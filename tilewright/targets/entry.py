@@ -74,10 +74,7 @@ def enter(module: ModuleOp, target: str, observe: Observer = ignore) -> None:
 
 def outline(module: ModuleOp) -> None:
     """Functions that work on tiles, as the RFCs write programs, become kernels and their launches, in place."""
-    functions = [op for op in module.body.block.ops if isinstance(op, func.FuncOp)]
-    of_arrays = [f for f in functions if f.function_type.inputs.data]
-    xegpu = any(op.name.startswith("xegpu.") for f in of_arrays for op in f.walk())
-    if xegpu and not _kernels(module):
+    if not _kernels(module) and any(op.name.startswith("xegpu.") for op in module.walk()):
         # Independent outer loops are found in XeTile: the two say the same of a workgroup.
         from tilewright.passes.xegpu.to_xetile import xegpu_to_xetile
 

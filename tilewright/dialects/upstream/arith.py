@@ -13,6 +13,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.arith import FastMathFlagsAttr
 from xdsl.dialects.builtin import (
     AnyFloat,
+    DenseIntOrFPElementsAttr,
     IndexType,
     IntegerAttr,
     IntegerType,
@@ -73,15 +74,34 @@ NO_FLAGS = FastMathFlagsAttr("none")
 Shaped = (VectorType, TensorType)
 
 
+def constants(value: SSAValue) -> list[int] | None:
+    """The integers that a constant is: one of a scalar or a vector that repeats it; None for anything else."""
+    op = value.owner
+    if not isinstance(op, Operation) or op.name not in ("arith.constant", "index.constant"):
+        return None
+    held = op.properties.get("value")
+    if isinstance(held, IntegerAttr):
+        return [held.value.data]
+    if isinstance(held, DenseIntOrFPElementsAttr) and isinstance(
+        element(held.type), IntegerType | IndexType
+    ):
+        numbers = [held.get_values()[0]] if held.is_splat() else held.get_values()
+        return [int(n) for n in numbers]
+    return None
+
+
 def constant(value: SSAValue | int | None) -> int | None:
-    """The integer that a value is, where a constant defines it."""
+    """The integer that a scalar is, where a constant defines it."""
     if not isinstance(value, SSAValue):
         return value
-    op = value.owner
-    if isinstance(op, Operation) and op.name in ("arith.constant", "index.constant"):
-        held = op.properties.get("value")
-        return held.value.data if isinstance(held, IntegerAttr) else None
-    return None
+    found = None if isinstance(value.type, Shaped) else constants(value)
+    return None if found is None else found[0]
+
+
+def folded(value: SSAValue | int) -> SSAValue | int:
+    """A scalar, as a number where it is one."""
+    found = constant(value)
+    return value if found is None else found
 
 
 def element(kind: Attribute) -> Attribute:

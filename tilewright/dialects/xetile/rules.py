@@ -8,7 +8,7 @@ under `--strict`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
@@ -22,12 +22,13 @@ from xdsl.dialects.builtin import (
     VectorType,
     i1,
 )
-from xdsl.ir import Attribute, OpResult, SSAValue
+from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import IRDLOperation
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright import layout
 from tilewright.dialects.strict import narrower
+from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.gpu import memory_space_number
 from tilewright.dialects.upstream.strided import strided_form
 from tilewright.dialects.xetile import kinds
@@ -146,8 +147,8 @@ def _verify_block(op: init.InitTileOp) -> None:
     if strides:
         _verify_order(
             op,
-            [_constant(size, DYNAMIC_INDEX) for size in sizes],
-            [_constant(stride, None) for stride in strides],
+            [DYNAMIC_INDEX if (n := constant(size)) is None else n for size in sizes],
+            [constant(stride) for stride in strides],
         )
 
 
@@ -158,20 +159,6 @@ def _verify_dynamic(sizes: Sequence[Index], strides: Sequence[Index], rank: int)
         raise VerifyException("dynamic shape and strides must not be empty")
     if len(sizes) != rank or len(strides) != rank:
         raise VerifyException(NEEDS_SHAPE)
-
-
-Unknown = TypeVar("Unknown")
-
-
-def _constant(value: Index, unknown: Unknown) -> int | Unknown:
-    """The number that an index is known to be."""
-    if isinstance(value, int):
-        return value
-    owner = value.op if isinstance(value, OpResult) else None
-    constant = owner.properties.get("value") if owner is not None else None
-    if owner is not None and owner.name == "arith.constant" and isinstance(constant, IntegerAttr):
-        return constant.value.data
-    return unknown
 
 
 def _memref_strides(source: MemRefType) -> Strides:

@@ -37,7 +37,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from tilewright.diagnostics import CheckError, TilewrightError, error_at
 from tilewright.dialects import mach
-from tilewright.dialects.upstream.arith import element
+from tilewright.dialects.upstream.arith import constants, element
 from tilewright.dialects.upstream.subview import static_parts
 from tilewright.dialects.upstream.vector import ShapeCastOp
 
@@ -135,22 +135,9 @@ class _Inserter:
         self.ops = []
 
 
-def _constants(value: SSAValue) -> list[int] | None:
-    """What an integer, or each element of a vector of them, is known to be."""
-    owner = value.owner
-    if not isinstance(owner, Operation) or owner.name not in ("arith.constant", "index.constant"):
-        return None
-    attr = owner.properties.get("value") or owner.attributes.get("value")
-    if isinstance(attr, IntegerAttr):
-        return [attr.value.data]
-    if isinstance(attr, DenseIntOrFPElementsAttr):
-        return [int(v) for v in attr.get_values()]
-    return None
-
-
 def _division(at: _Inserter, signed: bool) -> None:
     a, b = at.op.operands
-    known = _constants(b)
+    known = constants(b)
     if known is not None and not any(v in ((0, -1) if signed else (0,)) for v in known):
         return
     at.refuse(_any(at, at.compare("eq", b, 0)), "division by zero")
@@ -183,7 +170,7 @@ def _any(at: _Inserter, condition: SSAValue) -> SSAValue:
 
 def _step(at: _Inserter, steps: Sequence[SSAValue]) -> None:
     for step in steps:
-        known = _constants(step)
+        known = constants(step)
         if known is None or known[0] < 1:
             at.refuse(
                 at.compare("sle", step, 0),
@@ -208,7 +195,7 @@ def _allocation(at: _Inserter) -> None:
         raise error_at(at.op, f"{at.op.name} of {fixed} bytes, more than there are addresses")
     dynamic = list(at.op.operands)[: list(type.get_shape()).count(DYNAMIC_INDEX)]
     for extent in dynamic:
-        if (known := _constants(extent)) is None or known[0] < 0:
+        if (known := constants(extent)) is None or known[0] < 0:
             at.refuse(at.compare("slt", extent, 0), "an extent of {value}", extent)
     if not dynamic or not fixed:
         return

@@ -45,7 +45,6 @@ from tilewright.runtime.program.entry import RANDOM, call_entry, choose_entry
 from tilewright.runtime.program.heap import Heap
 from tilewright.runtime.program.kernels import Kernels
 from tilewright.runtime.program.sharing import Sharing, can_pass
-from tilewright.targets.entry import outline
 
 Fail = Callable[[BaseException], Any]
 """What a callback does with an exception: native code cannot be unwound, so it must not return."""
@@ -153,7 +152,11 @@ def run_program(
     `every_launch`: repetitions of a launch whose results nothing reads run too; without it the clock counts them
     at the time of the last one that ran.
     """
-    outline(module)
+    if any(op.name == "xetile.init_tile" for op in module.walk()):
+        # Functions of the host that work on tiles, as the RFCs write programs, become kernels and their launches.
+        from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
+
+        outer_loops_to_grid(module)
     runner = Runner(seed=seed, strict=strict)
     kernels = Kernels(module, level=level, target=target, say=say, clock=runner)
     try:

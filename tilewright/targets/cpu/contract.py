@@ -21,6 +21,7 @@ from xdsl.ir import OpResult, SSAValue
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp, PanelOp
+from tilewright.dialects.upstream.arith import constant, folded
 from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.family import Family, Operand
 from tilewright.targets.cpu.machine import Machine
@@ -88,9 +89,9 @@ class ContractEmitter:
         """`accumulators` hold the initial values, unless these are `zero`, and receive the sums."""
         b, e = self.b, self.e
         lo, hi, step = (e.scalar(v) for v in (op.lo, op.hi, op.step))
-        known_step = _constant(step)
+        known_step = constant(step)
         trips: Idx
-        length = b.sub(_constant_or(hi), _constant_or(lo))
+        length = b.sub(folded(hi), folded(lo))
         if known_step is not None:
             trips = b.ceildiv(b.max(length, 0), known_step)
         else:
@@ -251,7 +252,7 @@ class ContractEmitter:
     def panel_side(self, op: PanelOp, x_axis: int) -> Side:
         b = self.b
         array = self.packed[self.e.values.real(op.panels)]
-        offsets = [_constant_or(self.e.scalar(v)) for v in op.offsets]
+        offsets = [folded(self.e.scalar(v)) for v in op.offsets]
         if len(offsets) == 1:
             offsets = [0, *offsets]
         k0, x0 = offsets[-2:] if array.k_axis == 0 else reversed(offsets[-2:])
@@ -382,14 +383,3 @@ def contiguous_axis(e: Evaluator, value: SSAValue) -> int:
             return 1
         value = wide[0]
     return 1
-
-
-def _constant(value: SSAValue) -> int | None:
-    found = _constant_or(value)
-    return found if isinstance(found, int) else None
-
-
-def _constant_or(value: SSAValue) -> Idx:
-    from tilewright.targets.cpu.memory import as_idx
-
-    return as_idx(value)

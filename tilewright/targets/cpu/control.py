@@ -14,8 +14,9 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.upstream.arith import folded
 from tilewright.targets.cpu.evaluate import Evaluator, Values
-from tilewright.targets.cpu.memory import Buffer, ScatteredTile, Tile, as_idx
+from tilewright.targets.cpu.memory import Buffer, ScatteredTile, Tile
 from tilewright.targets.cpu.storage import is_tile
 
 
@@ -98,7 +99,7 @@ class ControlFlow:
         b = self.b
         body = op.body.block
         carry = self.carry_in(op.iter_args, body.args[1:])
-        lo, hi, step = (as_idx(self.e.scalar(v)) for v in (op.lb, op.ub, op.step))
+        lo, hi, step = (folded(self.e.scalar(v)) for v in (op.lb, op.ub, op.step))
         last = body.last_op
         assert last is not None
         with b.loop(lo, hi, step, carry) as loop, self.e.scope():

@@ -13,7 +13,7 @@ from xdsl.dialects import arith
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.builder import Builder
-from tilewright.targets.cpu.memory import as_idx
+from tilewright.dialects.upstream.arith import folded
 
 _REMAINDERS = ("arith.remsi", "index.rems")
 SIGNED = frozenset(
@@ -39,12 +39,12 @@ def divide(
     clone: Callable[[SSAValue, SSAValue], SSAValue],
 ) -> SSAValue:
     """The division `op` of registers x and y, which `clone(x, y)` does where the machine's own is defined."""
-    known = as_idx(y)
+    known = folded(y)
     if isinstance(known, int) and known not in (0, -1):
         return clone(x, y)
     zero, one = b.constant(y.type, 0), b.constant(y.type, 1)
     bad = b.value(arith.CmpiOp(y, zero, "eq"))
-    if op.name in UNSIGNED or b.is_nonnegative(as_idx(x)):
+    if op.name in UNSIGNED or b.is_nonnegative(folded(x)):
         return clone(x, b.value(arith.SelectOp(bad, one, y)))
     negates = b.value(arith.CmpiOp(y, b.constant(y.type, -1), "eq"))
     bad = b.value(arith.OrIOp(negates, bad))
@@ -56,6 +56,6 @@ def divide(
 
 def not_zero(b: Builder, op: Operation, y: SSAValue) -> SSAValue | None:
     """The condition under which the division `op` by the scalar y is defined; None where it always is."""
-    if op.name not in SIGNED | UNSIGNED or (isinstance(known := as_idx(y), int) and known != 0):
+    if op.name not in SIGNED | UNSIGNED or (isinstance(known := folded(y), int) and known != 0):
         return None
     return b.value(arith.CmpiOp(y, b.constant(y.type, 0), "ne"))

@@ -11,9 +11,10 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.dialects.movement import numbered
+from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.vector import ConstantMaskOp, InsertStridedSliceOp
 from tilewright.targets.cpu.evaluate import Evaluator, Place, evaluates
-from tilewright.targets.cpu.memory import as_idx, element_of, rows_cols
+from tilewright.targets.cpu.memory import element_of, rows_cols
 from tilewright.targets.cpu.moves import chosen, moved_at_run_time
 
 
@@ -113,7 +114,7 @@ def mask(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
     if isinstance(op, ConstantMaskOp):
         bounds: list[Idx] = [int(n) for n in op.sizes_attr.get_values()]
     else:
-        bounds = [as_idx(e.scalar(v)) for v in op.operands]
+        bounds = [folded(e.scalar(v)) for v in op.operands]
     shape = op.results[0].type.get_shape()  # pyright: ignore
     b = e.b
     if len(shape) > 2 and place.axis == 0 and place.lanes > 1:

@@ -29,6 +29,7 @@ from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp, PackOp, StripOp, YieldOp
 from tilewright.dialects.tw import PrintOp
+from tilewright.dialects.upstream.arith import folded
 from tilewright.passes.memory_objects import may_write
 from tilewright.passes.neutral import splat
 from tilewright.targets.cpu import inserts as _inserts  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
@@ -43,7 +44,6 @@ from tilewright.targets.cpu.memory import (
     Buffer,
     Matrix,
     ScatteredTile,
-    as_idx,
     element_of,
     init_tile,
     itemsize,
@@ -377,7 +377,7 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
             self.values.tiles[op.result] = replace(tile, offsets=(*tile.offsets, op.offset_vector))
             return
         rows, cols = (
-            x if isinstance(x, int) else as_idx(self.e.scalar(x)) for x in op.mixed_offsets
+            x if isinstance(x, int) else folded(self.e.scalar(x)) for x in op.mixed_offsets
         )
         self.values.tiles[op.result] = tile.moved(self.b, rows, cols)
 
@@ -388,7 +388,7 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
         if is_tile(op.result):
             return
         position = [int(x) for x in op.static_position.get_values()]
-        dynamic = [as_idx(self.e.scalar(v)) for v in op.dynamic_position]
+        dynamic = [folded(self.e.scalar(v)) for v in op.dynamic_position]
         shape = op.vector.type.get_shape()  # pyright: ignore
         at: list[Idx] = []
         for x in position:

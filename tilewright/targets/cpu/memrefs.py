@@ -11,10 +11,11 @@ from xdsl.ir import Operation, SSAValue
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import mach
+from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.memref import kept_dimensions
 from tilewright.passes.memory_objects import is_memref, memory_root
 from tilewright.targets.cpu.evaluate import Evaluator, Values
-from tilewright.targets.cpu.memory import Matrix, as_idx, itemsize, matrix_of_memref, plain
+from tilewright.targets.cpu.memory import Matrix, itemsize, matrix_of_memref, plain
 from tilewright.targets.cpu.storage import is_tile
 
 SPARE_BYTES = 64
@@ -49,7 +50,7 @@ class MemrefOps:
     scratch: Scratch
 
     def lower_memref_dim(self, op: memref.DimOp) -> None:
-        dim = as_idx(self.e.scalar(op.index))
+        dim = folded(self.e.scalar(op.index))
         if not isinstance(dim, int):
             raise error_at(op, "memref.dim needs a constant dimension", kind=UnsupportedError)
         self.values.scalars[op.result] = self.b.idx(self.matrices[op.source].sizes[dim])
@@ -73,7 +74,7 @@ class MemrefOps:
 
     def _mixed(self, static: Sequence[int], dynamic: Sequence[SSAValue]) -> list[Idx]:
         """Numbers of an op, those that it takes as operands among them."""
-        rest = [as_idx(self.e.scalar(v)) for v in dynamic]
+        rest = [folded(self.e.scalar(v)) for v in dynamic]
         return [rest.pop(0) if n == DYNAMIC_INDEX else n for n in static]
 
     def lower_memref_subview(self, op: memref.SubviewOp) -> None:
@@ -97,7 +98,7 @@ class MemrefOps:
         """Bytes as an array of another element type, row-major."""
         type = op.result.type
         sizes = self._mixed(type.get_shape(), op.sizes)
-        pointer = self.b.ptr(self.matrices[op.source].pointer, as_idx(self.e.scalar(op.byte_shift)))
+        pointer = self.b.ptr(self.matrices[op.source].pointer, folded(self.e.scalar(op.byte_shift)))
         strides: list[Idx] = []
         step: Idx = 1
         for size in reversed(sizes):
@@ -152,7 +153,7 @@ class MemrefOps:
         matrix, b = self.matrices[array], self.b
         at: Idx = 0
         for index, stride in zip(indices, matrix.strides, strict=True):
-            at = b.add(at, b.mul(as_idx(self.e.scalar(index)), stride))
+            at = b.add(at, b.mul(folded(self.e.scalar(index)), stride))
         return b.ptr(matrix.pointer, b.mul(at, itemsize(matrix.element)))
 
     def _alone(self, op: Operation, array: SSAValue, *, writes_only: bool) -> None:

@@ -28,9 +28,10 @@ from tilewright.dialects.movement import (
     static_position,
 )
 from tilewright.dialects.upstream import vector as more
+from tilewright.dialects.upstream.arith import folded
 from tilewright.layout.digits import row_strides
 from tilewright.targets.cpu.evaluate import Evaluator, Place, evaluates
-from tilewright.targets.cpu.memory import as_idx, element_of, itemsize, rows_cols
+from tilewright.targets.cpu.memory import element_of, itemsize, rows_cols
 
 Digits = list[tuple[int, int, int]]
 """A number made of another's digits: the sum of (x // weight % size) * step, for (weight, size, step)."""
@@ -153,7 +154,7 @@ def moved_at_run_time(e: Evaluator, op: Operation) -> tuple[Idx, Idx]:
     for d, (x, step) in enumerate(zip(at, row_strides(whole), strict=False)):
         if x != DYNAMIC_INDEX:
             continue
-        number = as_idx(e.scalar(next(given)))
+        number = folded(e.scalar(next(given)))
         if d == len(whole) - 1:
             col = number
         else:

@@ -12,6 +12,7 @@ from xdsl.ir import SSAValue
 
 from tilewright.codegen.builder import Idx, lane_type
 from tilewright.dialects.stage import PackOp, YieldOp
+from tilewright.dialects.upstream.arith import folded
 from tilewright.targets.cpu.contract import PackedArray
 from tilewright.targets.cpu.dots import is_unsigned
 from tilewright.targets.cpu.evaluate import Place
@@ -43,7 +44,6 @@ def packed_array(c: FunctionContext, op: PackOp, pointer: SSAValue) -> Packing:
     """Sizes of a packed array, computed where `c` stands. Each part starts on a cache line."""
     b = c.b
     c.lower_scalars_of(op)
-    from tilewright.targets.cpu.memory import as_idx
 
     matrix = c.matrices[op.source]
     kind = op.result.type
@@ -56,7 +56,7 @@ def packed_array(c: FunctionContext, op: PackOp, pointer: SSAValue) -> Packing:
     sizes = list(matrix.sizes) if len(matrix.sizes) > 1 else [1, *matrix.sizes]
     k_axis = kind.k.data
     k, x = (sizes[-2], sizes[-1]) if k_axis == 0 else (sizes[-1], sizes[-2])
-    used = as_idx(c.e.scalar(op.used))
+    used = folded(c.e.scalar(op.used))
     x = b.min(x, b.max(used, 0))
     depth = op.depth.value.data
     panels = b.ceildiv(x, format.lanes)

@@ -9,9 +9,10 @@ from tilewright.codegen.builder import Builder, index
 from tilewright.diagnostics import UnsupportedError, error_at, location_of
 from tilewright.dialects import mach
 from tilewright.dialects.tw import PrintOp
+from tilewright.dialects.upstream.arith import folded
 from tilewright.targets.cpu import divisions
 from tilewright.targets.cpu.evaluate import Evaluator, Values
-from tilewright.targets.cpu.memory import as_idx, plain
+from tilewright.targets.cpu.memory import plain
 from tilewright.targets.cpu.storage import is_tile
 
 
@@ -68,7 +69,7 @@ class ScalarOps:
             arith.DivSIOp,
             arith.RemSIOp,
         )
-        nonnegative = [b.is_nonnegative(as_idx(v)) for v in operands]
+        nonnegative = [b.is_nonnegative(folded(v)) for v in operands]
         if (isinstance(op, safe) and all(nonnegative)) or (
             isinstance(op, arith.MaxSIOp) and any(nonnegative)
         ):

@@ -52,9 +52,10 @@ from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
-from tilewright.codegen.tiles import Matrix, ScatteredTile, Tile, as_idx, plain
+from tilewright.codegen.tiles import Matrix, ScatteredTile, Tile, plain
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import mach
+from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.gpu.lanes import ShuffleOp
 from tilewright.dialects.upstream.vector import ExtractStridedSliceOp
 from tilewright.layout import Layout
@@ -302,7 +303,7 @@ class Distributor:
 
     def idx(self, value: SSAValue | int) -> Idx:
         """An index of the kernel: a number where it is a constant."""
-        return value if isinstance(value, int) else as_idx(self.scalar(value))
+        return value if isinstance(value, int) else folded(self.scalar(value))
 
     def tile(self, value: SSAValue) -> Tile | ScatteredTile:
         for scope in reversed(self._scopes):

@@ -14,7 +14,6 @@ from tilewright.codegen.tiles import (
     Matrix,
     ScatteredTile,
     Tile,
-    as_idx,
     init_tile,
     itemsize,
     matrix_of_memref,
@@ -23,6 +22,7 @@ from tilewright.codegen.tiles import (
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.tw import PrintOp
+from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.memref import kept_dimensions
 from tilewright.passes.memory_objects import memory_space
 from tilewright.targets.cuda.distribute import (
@@ -66,7 +66,7 @@ def clone_scalar(d: Distributor, op: Operation) -> None:
     operands = [d.scalar(v) for v in op.operands]
     fold = _FOLDED.get(op.name, lambda b: None)(b)
     if fold is not None and isinstance(op.results[0].type, IndexType):
-        d.set_scalar(op.results[0], b.idx(fold(as_idx(operands[0]), as_idx(operands[1]))))
+        d.set_scalar(op.results[0], b.idx(fold(folded(operands[0]), folded(operands[1]))))
         return
     new = type(op).create(
         operands=operands,

@@ -8,8 +8,9 @@ from xdsl.ir import BlockArgument, SSAValue
 
 from tilewright import dtypes
 from tilewright.dialects import xetile
+from tilewright.dialects.upstream.arith import constant
 from tilewright.targets.cuda.passes.rings import loads_of
-from tilewright.targets.cuda.passes.shares import number_of, shared_loop
+from tilewright.targets.cuda.passes.shares import shared_loop
 from tilewright.targets.cuda.passes.steps import can_merge
 from tilewright.targets.cuda.passes.suits import instruction_for
 from tilewright.targets.cuda.sharing import Work
@@ -22,7 +23,7 @@ def work_of(kernel: gpu.FuncOp, machine: Machine) -> Work | None:
     loop = shared_loop(kernel)
     if loop is None:
         return None
-    start, step = number_of(loop.lb), number_of(loop.step)
+    start, step = constant(loop.lb), constant(loop.step)
     end = _end(kernel, loop.ub)
     if start is None or not step or end is None:
         return None
@@ -64,7 +65,7 @@ def _end(kernel: gpu.FuncOp, bound: SSAValue) -> tuple[int, int] | None:
     """The array argument and its extent that a loop's end is, or the scalar argument with -1."""
     source, dimension = bound, -1
     if isinstance(bound.owner, memref.DimOp):
-        source, found = bound.owner.source, number_of(bound.owner.index)
+        source, found = bound.owner.source, constant(bound.owner.index)
         dimension = -2 if found is None else found
     if not isinstance(source, BlockArgument) or source.block is not kernel.body.block:
         return None

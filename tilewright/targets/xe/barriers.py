@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xegpu
+from tilewright.dialects.upstream.arith import folded
 from tilewright.targets.xe.blocks import Blocks
 
 
@@ -40,7 +41,7 @@ class Named:
 
 
 def bind(s: Blocks, op: xegpu.InitNbarrierOp) -> Named:
-    number, count = (s.b.known(value) for value in op.operands)
+    number, count = (folded(value) for value in op.operands)
     if not isinstance(count, int):
         raise s.b.refuse(
             "the barrier's number of participants is known at run time only",

@@ -35,6 +35,7 @@ from tilewright.codegen.registers import LANES
 from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
 from tilewright.dialects import mach
 from tilewright.dialects.upstream import vector as more
+from tilewright.dialects.upstream.arith import folded
 from tilewright.passes.integers import EXTENT, span
 
 Index = int | SSAValue
@@ -133,16 +134,8 @@ class Builder:
     def value(self, number: Index) -> SSAValue:
         return self.constant(number) if isinstance(number, int) else number
 
-    def known(self, number: Index) -> Index:
-        """An integer where the value is a constant."""
-        if isinstance(number, OpResult) and isinstance(number.op, arith.ConstantOp):
-            held = number.op.value
-            if isinstance(held, IntegerAttr):
-                return held.value.data
-        return number
-
     def plus(self, a: Index, b: Index) -> Index:
-        a, b = self.known(a), self.known(b)
+        a, b = folded(a), folded(b)
         if isinstance(a, int) and isinstance(b, int):
             return a + b
         if b == 0:
@@ -152,7 +145,7 @@ class Builder:
         return self.add(arith.AddiOp(self.value(a), self.value(b)))
 
     def times(self, a: Index, b: Index) -> Index:
-        a, b = self.known(a), self.known(b)
+        a, b = folded(a), folded(b)
         if isinstance(a, int) and isinstance(b, int):
             return a * b
         if a == 0 or b == 0:
@@ -165,20 +158,20 @@ class Builder:
 
     def divided(self, a: Index, b: int) -> Index:
         """Quotient of a number that is not negative."""
-        a = self.known(a)
+        a = folded(a)
         if isinstance(a, int):
             return a // b
         return a if b == 1 else self.add(arith.DivUIOp(a, self.constant(b)))
 
     def rest(self, a: Index, b: int) -> Index:
-        a = self.known(a)
+        a = folded(a)
         if isinstance(a, int):
             return a % b
         return 0 if b == 1 else self.add(arith.RemUIOp(a, self.constant(b)))
 
     def word(self, number: Index) -> SSAValue:
         """As i32."""
-        number = self.known(number)
+        number = folded(number)
         if isinstance(number, int):
             return self.constant(number, i32)
         return self.add(arith.IndexCastOp(number, i32))
@@ -189,7 +182,7 @@ class Builder:
         Clamped is behind what makes the number, so once for a loop that does not change it, and only where it is not
         known to lie nearby; of a sum with what does, the other part.
         """
-        number = self.known(number)
+        number = folded(number)
         if isinstance(number, int):
             return max(-REACH, min(number, REACH))
         if number in self._places:
@@ -240,7 +233,7 @@ class Builder:
 
     def address(self, pointer: SSAValue, offset: Index) -> SSAValue:
         """`offset` bytes further on."""
-        offset = self.known(offset)
+        offset = folded(offset)
         if offset == 0:
             return pointer
         return self.add(mach.PtrAddOp(pointer, self.value(offset)))

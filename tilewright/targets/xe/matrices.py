@@ -23,6 +23,7 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import SSAValue
 
 from tilewright.dialects import mach, xegpu
+from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.xegpu import distribution
 from tilewright.layout import Axis
 from tilewright.passes.integers import is_multiple
@@ -83,7 +84,7 @@ def _places(b: Builder, op: xegpu.MatrixAccess, count: int) -> tuple[list[Index]
         ], count == 1
     desc = op.desc
     row = desc.block[-1] if desc.block else desc.get_shape()[-1]
-    start = b.known(at[-1])
+    start = folded(at[-1])
     fits = desc.block is None or (isinstance(start, int) and start % row + count <= row)
     if desc.stride[-1] == 1 and fits:
         return [_offset(b, op, at)], True

@@ -19,6 +19,7 @@ from xdsl.ir import SSAValue
 
 from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.dialects import mach, xegpu
+from tilewright.dialects.upstream.arith import folded
 from tilewright.targets.xe.building import GLOBAL, Builder, Index, bits_of
 
 ALIGNMENT = 64
@@ -95,8 +96,8 @@ def surface_of(b: Builder, op: xegpu.CreateNdDescOp) -> Surface:
             ]
         sizes, strides = sizes or list(shape), strides or list(known)
         aligned = start == 0
-    sizes = [b.known(n) for n in (sizes or [1 << 24])]
-    strides = [b.known(n) for n in (strides or [1])]
+    sizes = [folded(n) for n in (sizes or [1 << 24])]
+    strides = [folded(n) for n in (strides or [1])]
     base = b.address(b.base(source), b.times(start, element_bytes))
     offsets: list[Index] = list(op.mixed_offsets)
     offsets = [0] * (len(sizes) - len(offsets)) + offsets

@@ -18,11 +18,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from xdsl.dialects import arith, gpu, scf
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, IntegerAttr, VectorType
+from xdsl.dialects.builtin import IndexType, IntegerAttr, VectorType
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright.dialects import xetile
+from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.cleanup import eliminate_dead
+from tilewright.passes.neutral import splat
 
 index = IndexType()
 LESS, LESS_EQUAL, GREATER, GREATER_EQUAL = 2, 3, 4, 5
@@ -82,7 +84,7 @@ def split_masked(function: gpu.FuncOp) -> int:
 
 def _split(loop: scf.ForOp) -> _Split | None:
     block = loop.body.block
-    step = _constant(loop.step)
+    step = constant(loop.step)
     if step is None or step <= 0 or _goes_on(loop):
         return None
     if not any(isinstance(op, xetile.TileMmaOp) for op in block.ops):
@@ -163,9 +165,8 @@ def _sum(value: SSAValue, block: Block) -> _Sum | None:
     """A tile of indices, or an index, as a sum; None where it is none."""
     if isinstance(value, BlockArgument) and value.owner is block:
         return _Sum(1) if value is block.args[0] else None
-    constant = _constant(value)
-    if constant is not None:
-        return _Sum(low=constant, high=constant)
+    if isinstance(number := splat(value), int):
+        return _Sum(low=number, high=number)
     tile = isinstance(value.type, VectorType)
     op = value.op if isinstance(value, OpResult) else None
     if op is not None and op.name == "vector.step":
@@ -179,8 +180,8 @@ def _sum(value: SSAValue, block: Block) -> _Sum | None:
             return x.plus(y, 1 if isinstance(op, arith.AddiOp) else -1)
     elif isinstance(op, arith.MuliOp):
         for a, b in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
-            factor, x = _constant(b), _sum(a, block)
-            if factor is not None and x is not None:
+            factor, x = splat(b), _sum(a, block)
+            if isinstance(factor, int) and x is not None:
                 return x.times(factor)
     if tile or not isinstance(value.type, IndexType) or _inside(value, block):
         return None
@@ -196,19 +197,6 @@ def _inside(value: SSAValue, block: Block) -> bool:
         around = here.parent_op()
         here = around.parent if around is not None else None
     return False
-
-
-def _constant(value: SSAValue) -> int | None:
-    op = value.owner
-    if not isinstance(op, arith.ConstantOp):
-        return None
-    held = op.value
-    if isinstance(held, IntegerAttr):
-        return held.value.data
-    if isinstance(held, DenseIntOrFPElementsAttr) and held.is_splat():
-        number = held.get_values()[0]
-        return number if isinstance(number, int) else None
-    return None
 
 
 # The new program --------------------------------------------------------------------------------

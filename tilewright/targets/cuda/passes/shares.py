@@ -85,12 +85,6 @@ def _is_sum(value: SSAValue, block: Block, position: int) -> bool:
     )
 
 
-def number_of(value: SSAValue) -> int | None:
-    """The index that a value is known to be."""
-    found = splat(value)
-    return int(found) if found is not None else None
-
-
 def share_loop(function: gpu.FuncOp, size: int) -> bool:
     """Rewrites one kernel; whether clusters of `size` share its loop now."""
     loop = shared_loop(function)

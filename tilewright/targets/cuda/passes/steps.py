@@ -23,10 +23,11 @@ from xdsl.rewriter import Rewriter
 
 from tilewright import dtypes
 from tilewright.dialects import xetile
+from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.vector import TransposeOp
 from tilewright.passes.access import AccessAnalysis
 from tilewright.targets.cuda.passes.rounding import loaded, rounding_of
-from tilewright.targets.cuda.passes.shares import number_of, shared_loop
+from tilewright.targets.cuda.passes.shares import shared_loop
 from tilewright.targets.cuda.passes.suits import through_transposes
 
 LINE = 128
@@ -39,7 +40,7 @@ Sides = dict[xetile.LoadTileOp, int]
 def narrow_steps(function: gpu.FuncOp) -> int:
     """How many iterations of a kernel's loop fill a line, as far as its length is known to be a multiple; else 1."""
     loop = shared_loop(function)
-    step = None if loop is None else number_of(loop.step)
+    step = None if loop is None else constant(loop.step)
     if loop is None or not step:
         return 1
     products = [op for op in loop.body.block.ops if isinstance(op, xetile.TileMmaOp)]
@@ -76,12 +77,12 @@ def merge_steps(function: gpu.FuncOp, times: int) -> bool:
 
 def _divides(function: gpu.FuncOp, loop: scf.ForOp, by: int) -> bool:
     """Is the loop's length known to be a multiple of a number?"""
-    start, end = number_of(loop.lb), loop.ub.owner
+    start, end = constant(loop.lb), loop.ub.owner
     if start is None or start % by:
         return False
-    if (known := number_of(loop.ub)) is not None:
+    if (known := constant(loop.ub)) is not None:
         return known % by == 0
-    if not isinstance(end, memref.DimOp) or (dimension := number_of(end.index)) is None:
+    if not isinstance(end, memref.DimOp) or (dimension := constant(end.index)) is None:
         return False
     div = AccessAnalysis(function).facts(end.source).div
     return dimension < len(div) and div[dimension] % by == 0
@@ -105,7 +106,7 @@ def _sides(function: gpu.FuncOp, loop: scf.ForOp) -> Sides | None:
     analysis = AccessAnalysis(function)
     around = analysis.loop(loop)
     for load, side in found.items():
-        access, step = analysis.find(load), number_of(loop.step)
+        access, step = analysis.find(load), constant(loop.step)
         if access is None or access.scattered or load.permutation is not None or step is None:
             return None
         if len(load.values) != 1 or not isinstance(load.tile.owner, xetile.InitTileOp):
