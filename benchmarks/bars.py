@@ -1,6 +1,6 @@
 """The performance bars of the CPU target, measured here and now, beside what was asked.
 
-    python benchmarks/bars.py [--rounds 15] [--threads 1 2] [--json bars.json] [--only gemm softmax]
+    python -m benchmarks.bars [--rounds 15] [--threads 1 2] [--json bars.json] [--only gemm softmax]
 
 Runs the suites of ``tilewright bench`` at the sizes of the bars and prints one line per bar: the
 ratio or the time, the bar, and whether it is met. It never fails: a number is a number.
@@ -13,10 +13,10 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tilewright.tools.bench import run_suite
+from benchmarks.bench import run_suite
+from benchmarks.suites import Settings
 from tilewright.tools.console import out
 from tilewright.tools.measure import Row, environment
-from tilewright.tools.suites import Settings
 
 
 @dataclass(frozen=True)

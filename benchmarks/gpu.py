@@ -1,6 +1,6 @@
 """The performance bars of the CUDA target on one GPU, measured here and now, beside what was asked.
 
-    python benchmarks/gpu.py [--rounds 15] [--proofs DIR] [--only gpu-gemm gpu-launch] [--json gpu.json]
+    python -m benchmarks.gpu [--rounds 15] [--proofs DIR] [--only gpu-gemm gpu-launch] [--json gpu.json]
 
 Runs the GPU suites of ``tilewright bench`` and prints one line per case, then the bars: geometric
 means of ratios, or times, and whether they are met. It never fails: a number is a number.
@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.tools.bench import run_suite
+from benchmarks.bench import run_suite
+from benchmarks.suites import SUITES, Settings, gpu
 from tilewright.tools.measure import Row, environment
-from tilewright.tools.suites import SUITES, Settings, gpu
 
 NAMES = [name for name in SUITES if name.startswith("gpu-")]
 

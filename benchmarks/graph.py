@@ -1,6 +1,6 @@
 """Kernels from graphs beside the same by hand and beside torch: back-to-back GEMM, attention, fused blocks.
 
-    python benchmarks/graph.py [--device cuda|cpu] [--dtype bfloat16|float32] [--rounds 20] [--only NAME ...]
+    python -m benchmarks.graph [--device cuda|cpu] [--dtype bfloat16|float32] [--rounds 20] [--only NAME ...]
                                [--small] [--compile-peer]
 
 Rows are timed in turn with their peers in one process, medians of whole launches, with as many threads; on a GPU each
@@ -20,9 +20,9 @@ import time
 import torch
 
 import tilewright as tw
+from benchmarks.suites import gpu_kernels
 from tilewright import graph as G
 from tilewright import ops
-from tilewright.tools.suites import gpu_kernels
 
 CHAINS = ((16384, 4096, 64, 64), (16384, 4096, 128, 128), (8192, 8192, 128, 128))
 """M, N, K, P of [M, K] [K, N] [N, P]: an intermediate of 64 Mi elements."""

@@ -1,7 +1,7 @@
 """Plots that cost grows linearly: compile time with ops and pieces, run time with workgroups.
 
-    python benchmarks/plot_linear.py --only ops workgroups -o docs/img/linear.svg
-    python benchmarks/plot_linear.py --only lowering -o docs/img/lowering.svg
+    python -m benchmarks.plot_linear --only ops workgroups -o docs/img/linear.svg
+    python -m benchmarks.plot_linear --only lowering -o docs/img/lowering.svg
 
 Needs matplotlib (pip install 'tilewright[vis]').
 """
@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tilewright.tools.bench import run_suite
-from tilewright.tools.suites import Settings
+from benchmarks.bench import run_suite
+from benchmarks.suites import Settings
 
 SHOWN = (
     ("ops", "elementwise ops in the kernel", "compile time, ms", 1e3),

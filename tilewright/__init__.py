@@ -111,7 +111,7 @@ if TYPE_CHECKING:
     from tilewright.lang.values import Array, Tile, Value
     from tilewright.lang.views import view
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _LAZY: dict[str, str] = {
     **dict.fromkeys(

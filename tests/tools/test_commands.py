@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from benchmarks.suites import SUITES
 from tilewright.targets.cuda import driver
-from tilewright.tools.suites import SUITES
+from tilewright.tools import bench
 
 ARGS = ["--args", "f32[40,64]", "f32[40,64]", "2.0"]
 
@@ -193,6 +194,12 @@ def test_bench_at_a_tiny_size(suite, tilewright):
     for row in found["rows"]:
         assert row["results"][0]["name"] == "tilewright"
         assert all(r["seconds"] > 0 for r in row["results"])
+
+
+def test_bench_says_where_its_suites_are(tilewright, tmp_path, monkeypatch):
+    monkeypatch.setattr(bench, "ROOT", tmp_path)
+    done = tilewright("bench", "gemm")
+    assert done.code == 3 and "source tree" in done.err
 
 
 def test_bench_prints_a_table(tilewright, tmp_path):

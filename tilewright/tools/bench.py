@@ -1,143 +1,39 @@
 """Measure Tilewright in turn with its peers: one process, random data, medians, same threads.
 
-Every suite prints a table: the rate or time of each contender, the quartiles of the rounds, and
-how many times as fast Tilewright is as the other (the median over the rounds of the ratio).
+The suites are part of the source tree, `benchmarks/`, and of no installed package.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Sequence
-from typing import Any
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 
-from tilewright.tools.console import err, out
-from tilewright.tools.exits import DONE, UsageError
-from tilewright.tools.measure import Row, environment
-from tilewright.tools.suites import SUITES, Settings, suite
+from tilewright.tools.exits import MissingTool
 
-EPILOG = """\
-suites:
-{suites}
-  all               every one but the GPU's
-  gpu               the GPU's
+ROOT = Path(__file__).parents[2]
+"""Of the source tree that this file is part of, where it is."""
 
-examples:
-  tilewright bench gemm                                       2048^3, bf16 and f32, beside torch
-  tilewright bench gemm --sizes 1024 4096 --dtype bf16 --threads 1 2
-  tilewright bench softmax --against numpy --json softmax.json
-""".format(suites="\n".join(f"  {name:17} {about}" for name, (_, about) in SUITES.items()))
+
+def command() -> ModuleType:
+    """The command, from the source tree. MissingTool where this is none."""
+    if not (ROOT / "benchmarks" / "bench.py").is_file():
+        raise MissingTool(
+            "the benchmarks are not part of an installed Tilewright",
+            "they are in its source tree: pip install -e . there, and run tilewright bench",
+        )
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
+    return import_module("benchmarks.bench")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("suite", choices=[*SUITES, "all", "gpu"], metavar="SUITE", help="see below")
-    parser.add_argument("--target", default="cpu", help="cpu (default) or reference")
-    parser.add_argument("--against", default="torch", help="the peer: torch (default) or numpy")
-    parser.add_argument(
-        "--sizes", nargs="+", type=positive, default=[], metavar="N", help="extents; see the suite"
-    )
-    parser.add_argument("--dtype", nargs="+", default=[], metavar="T", help="bf16 f32 f16 ...")
-    parser.add_argument(
-        "--threads",
-        nargs="+",
-        type=positive,
-        default=[1],
-        metavar="N",
-        help="of every contender (1)",
-    )
-    parser.add_argument("--rounds", type=positive, default=15, help="samples of each (15)")
-    parser.add_argument(
-        "--proofs", metavar="DIR", help="gpu: the project's hand-scheduled kernels run beside"
-    )
-    parser.add_argument("--json", metavar="OUT", help="write the results there too; - prints them")
-
-
-def positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not positive")
-    return value
+    found = command()
+    parser.description, parser.epilog = found.__doc__, found.EPILOG
+    found.configure(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
-    settings = Settings(
-        tuple(args.sizes), tuple(args.dtype), tuple(args.threads), args.target, args.against,
-        args.rounds,
-    )  # fmt: skip
-    names = (
-        [name for name in SUITES if name.startswith("gpu-") == (args.suite == "gpu")]
-        if args.suite in ("all", "gpu")
-        else [args.suite]
-    )
-    if len(names) > 1 and args.sizes:
-        raise UsageError("--sizes means something else in every suite: name one")
-    if args.proofs:
-        from pathlib import Path
-
-        from tilewright.tools.suites import gpu
-
-        gpu.PROOFS = Path(args.proofs)
-    about = environment()
-    to_stdout = args.json == "-"
-    if not to_stdout:
-        out().print(
-            f"{about['processor']}, {about['cores']} cores, load {about['load']:.1f}, clock "
-            f"{about['clock']}\nTilewright {about['tilewright']}, torch "
-            f"{about['libraries']['torch']}, numpy {about['libraries']['numpy']}; {about['data']}"
-        )
-    rows: list[Row] = []
-    for name in names:
-        measured = run_suite(name, settings)
-        rows += measured
-        if not to_stdout:
-            out().print(table(name, measured))
-    if args.json:
-        content = json.dumps({"environment": about, "rows": [r.as_json() for r in rows]}, indent=2)
-        if to_stdout:
-            print(content)
-        else:
-            with open(args.json, "w", encoding="utf-8") as file:
-                file.write(content + "\n")
-    return DONE
-
-
-def run_suite(name: str, settings: Settings) -> list[Row]:
-    """All rows of a suite, with a line on a terminal that says which one is at work."""
-    rows: list[Row] = []
-    with err().status(f"{name} ...") as status:
-        for row in suite(name)(settings):
-            rows.append(row)
-            status.update(f"{name}: {row.case.name} done")
-    return rows
-
-
-def table(name: str, rows: Sequence[Row]) -> Any:
-    """The rows as a table."""
-    from rich.box import SIMPLE
-    from rich.table import Table
-
-    shown = Table(box=SIMPLE, title=f"\n{name}: {SUITES[name][1]}", title_justify="left")
-    for column in ("case", "threads", "contender", "median", "quartiles", "speedup"):
-        shown.add_column(
-            column,
-            justify="left" if column in ("case", "contender") else "right",
-            no_wrap=True,
-        )
-    for row in rows:
-        for i, result in enumerate(row.results):
-            quartiles = sorted(_in_unit(row, s) for s in (result.low, result.high))
-            shown.add_row(
-                row.case.name if i == 0 else "",
-                str(row.case.threads) if i == 0 else "",
-                result.name,
-                f"{result.rate:.4g} {row.case.unit}",
-                " .. ".join(f"{q:.4g}" for q in quartiles),
-                f"{result.ratio:.2f} x" if i else "",
-            )
-    return shown
-
-
-def _in_unit(row: Row, seconds: float) -> float:
-    from tilewright.tools.measure import rate
-
-    return rate(row.case, seconds)
+    return command().execute(args)

@@ -13,6 +13,7 @@ import pytest
 from xdsl.dialects import scf
 
 import tilewright as tw
+from benchmarks.suites import gpu_kernels as kernels
 from tests.acceptance.kernels import transpose_through_slm
 from tests.targets.cuda.threads import ThreadsTarget
 from tilewright.dialects.text import parse_module
@@ -20,7 +21,6 @@ from tilewright.ops.attention import attention_kernel
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda import inspect
 from tilewright.tools.cli import main
-from tilewright.tools.suites import gpu_kernels as kernels
 
 N = 4096
 NT = (tw.spec((N, N), tw.bf16), tw.spec((N, N), tw.bf16, (1, N)))

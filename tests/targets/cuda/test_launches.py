@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import tilewright as tw
+from benchmarks.suites.gpu_kernels import product
 from tests.targets.cuda.harness import needs_gpu
 from tilewright.targets.cuda import driver
-from tilewright.tools.suites.gpu_kernels import product
 
 pytestmark = needs_gpu
 needs_two = pytest.mark.skipif(

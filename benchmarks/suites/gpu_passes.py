@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import tilewright as tw
+from benchmarks.suites import Settings, gpu_kernels
+from benchmarks.suites.gpu import distance, failed, operands
+from benchmarks.suites.gpu_timing import gpu_torch, measure_gpu
 from tilewright import ops
 from tilewright.diagnostics import TilewrightError
 from tilewright.passes.pipeline import switches_of
 from tilewright.targets.cuda.pipeline import ASYNCHRONOUS
 from tilewright.tools.measure import Case, Contender, Row
-from tilewright.tools.suites import Settings, gpu_kernels
-from tilewright.tools.suites.gpu import distance, failed, operands
-from tilewright.tools.suites.gpu_timing import gpu_torch, measure_gpu
 
 PASSES = tuple(switches_of(ASYNCHRONOUS))
 """What can be left out where copies and products run beside the program."""

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 import tilewright as tw
+from benchmarks.suites import Settings
 from tilewright import knobs
 from tilewright.runtime.launch import Launcher
 from tilewright.runtime.source import define
 from tilewright.tools.measure import Case, Contender, Row, measure
-from tilewright.tools.suites import Settings
 
 
 def ops(settings: Settings) -> Iterator[Row]:

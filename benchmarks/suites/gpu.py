@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import tilewright as tw
+from benchmarks.suites import Settings, gpu_kernels
+from benchmarks.suites.gpu_timing import captured, gpu_torch, measure_gpu
 from tilewright import ops
 from tilewright.diagnostics import TilewrightError
 from tilewright.tools.measure import Case, Contender, Measured, Row
-from tilewright.tools.suites import Settings, gpu_kernels
-from tilewright.tools.suites.gpu_timing import captured, gpu_torch, measure_gpu
 
 PROOFS: Path | None = None
 
@@ -118,7 +118,7 @@ def product_row(
 
     peers = [Contender("cuBLAS", _library(torch, dtype, a, b, torch.empty_like(c)))]
     if proof and PROOFS is not None and dtype in ("bf16",) and layout == "NT":
-        from tilewright.tools.suites.gpu_proofs import gemm_proof
+        from benchmarks.suites.gpu_proofs import gemm_proof
 
         peers.append(Contender("proof", gemm_proof(PROOFS, a, b.T, torch.empty_like(c))))
     try:
@@ -250,7 +250,7 @@ def gpu_attention(settings: Settings) -> Iterator[Row]:
 
         peers = [Contender("cuDNN", captured(torch, theirs))]
         if PROOFS is not None and d == 128 and not causal:
-            from tilewright.tools.suites.gpu_proofs import attention_proof
+            from benchmarks.suites.gpu_proofs import attention_proof
 
             peers.append(Contender("proof", attention_proof(PROOFS, q, k, v, torch.empty_like(q))))
         flops = 4 * heads * length**2 * d * (0.5 if causal else 1)
@@ -301,7 +301,7 @@ def gpu_launch(settings: Settings) -> Iterator[Row]:
         Contender("tilewright", lambda: run(x, y, z)),
         Contender("torch.add", lambda: torch.add(x, y, out=z)),
     ]
-    from tilewright.tools.suites.gpu_triton import triton_add
+    from benchmarks.suites.gpu_triton import triton_add
 
     if (theirs := triton_add(x, y, z)) is not None:
         contenders.append(Contender("Triton", theirs))

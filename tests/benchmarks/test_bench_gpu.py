@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.suites import Settings, gpu_passes
+from benchmarks.suites.gpu_passes import Subject, without_each
 from tilewright.diagnostics import UnsupportedError
 from tilewright.tools.measure import Case, Row
-from tilewright.tools.suites import Settings, gpu_passes
-from tilewright.tools.suites.gpu_passes import Subject, without_each
 
 TORCH = SimpleNamespace(cuda=SimpleNamespace(synchronize=lambda: None))
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 import tilewright as tw
+from benchmarks.suites import Settings
+from benchmarks.suites.data import LIMITS, check_close, random, tensor, torch_or_none
 from tilewright import ops
 from tilewright.tools.measure import Case, Contender, Row, measure
-from tilewright.tools.suites import Settings
-from tilewright.tools.suites.data import LIMITS, check_close, random, tensor, torch_or_none
 
 
 @tw.kernel

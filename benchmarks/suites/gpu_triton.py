@@ -16,7 +16,7 @@ def triton_add(x: Any, y: Any, z: Any) -> Callable[[], Any] | None:
         import triton
     except ImportError:
         return None
-    from tilewright.tools.suites.gpu_triton_kernel import add
+    from benchmarks.suites.gpu_triton_kernel import add
 
     assert triton.__version__
     return lambda: add[(1,)](x, y, z, N=256)  # pyright: ignore[reportIndexIssue]

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 import tilewright as tw
+from benchmarks.suites import Settings
+from benchmarks.suites.gpu_timing import gpu_torch
 from tilewright import knobs
 from tilewright.tools.measure import Case, Contender, Measured, Row, measure
-from tilewright.tools.suites import Settings
-from tilewright.tools.suites.gpu_timing import gpu_torch
 
 
 @tw.kernel

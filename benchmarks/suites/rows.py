@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.suites import Settings
+from benchmarks.suites.data import LIMITS, check_close, random, tensor, torch_or_none
 from tilewright import ops
 from tilewright.tools.measure import Case, Contender, Row, measure
-from tilewright.tools.suites import Settings
-from tilewright.tools.suites.data import LIMITS, check_close, random, tensor, torch_or_none
 
 
 def softmax(settings: Settings) -> Iterator[Row]:

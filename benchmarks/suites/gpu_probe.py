@@ -12,8 +12,8 @@ c = torch.zeros_like(a)
 torch.cuda.synchronize()
 
 times = [time.perf_counter()]
+from benchmarks.suites.gpu_kernels import product  # noqa: E402
 from tilewright.targets.base import get_target  # noqa: E402
-from tilewright.tools.suites.gpu_kernels import product  # noqa: E402
 
 for module in ("tilewright.lang.build", "tilewright.runtime.launch", "tilewright.dialects"):
     importlib.import_module(module)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from benchmarks.suites import Settings
 from tilewright.dialects.text import parse_module
 from tilewright.passes.xegpu.pipeline import lower
 from tilewright.tools.measure import Case, Contender, Row, measure
-from tilewright.tools.suites import Settings
 
 PRODUCT = """
 #c = #xegpu.layout<sg_layout = [2, 2], sg_data = [{part}, 64]>

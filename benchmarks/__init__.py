@@ -1,0 +1,1 @@
+"""The performance bars, measured against peers: `tilewright bench` and what it runs."""
