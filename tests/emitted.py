@@ -54,7 +54,7 @@ def random_programs(count: int) -> list[Any]:
     from tests.fuzz.programs import programs as any_program
 
     found: list[Any] = []
-    for strategy in (any_program(), products()):
+    for strategy in (any_program(moves=False), products(moves=False)):
         quiet = settings(
             max_examples=count,
             database=None,

@@ -30,6 +30,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Block, OpResult, Region, SSAValue
 
+from tests.fuzz.moves import MOVES
 from tests.fuzz.programs import Place, Program, Scatter, Step, Value, family
 from tilewright.dialects import xetile
 from tilewright.dialects.upstream.vector import ShapeCastOp, StepOp
@@ -268,6 +269,9 @@ class Kernel:
             less = arith.CmpiOp(a, b, "slt")
         assert less.result.type == mask
         return arith.SelectOp(less, a, b).result
+
+    def _move(self, step: Step, *args: SSAValue) -> SSAValue:
+        return MOVES[step.extra["op"]].build(self, step, *args)
 
     def _mma(self, step: Step, a: SSAValue, b: SSAValue, c: SSAValue | None = None) -> SSAValue:
         return xetile.TileMmaOp(a, b, c, result_type=vector_of(step.result)).result

@@ -12,6 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from tests.fuzz.moves import MOVES
 from tests.fuzz.programs import FLOATS, ArrayOf, Place, Program, Scatter, Step
 
 NUMPY: dict[str, Any] = {
@@ -277,6 +278,8 @@ def _step(
         return np.repeat(args[0], times, axis=extra["dim"])
     if step.kind == "select":
         return np.where(_wide(args[0]) < _wide(args[1]), args[0], args[1])
+    if step.kind == "move":
+        return MOVES[extra["op"]].plain(step, ids, *args)
     if step.kind == "mma":
         total = _product(args[0], args[1])
         return total + args[2] if len(args) == 3 else total

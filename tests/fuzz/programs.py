@@ -26,6 +26,10 @@ REDUCTIONS = {
     "int": ("add", "minsi", "maxui", "xor", "and"),
 }
 WRITES = ("store", "put", "shift")
+KINDS = (
+    *("binary", "binary", "unary", "splat", "gather", "cast", "transpose", "reduce", "broadcast"),
+    *("select", "mma", "dot", "if", "repeat", "layout"),
+)
 SIZES = (1, 2, 3, 4, 7, 8, 16, 17, 24, 32)
 
 
@@ -168,8 +172,10 @@ def places(extent: int, tile: int) -> st.SearchStrategy[Place]:
 class _Drawing:
     """A program while it is drawn."""
 
-    def __init__(self, draw: st.DrawFn, in_place: bool = False):
+    def __init__(self, draw: st.DrawFn, in_place: bool = False, moves: bool = True):
         self.draw = draw
+        self.moves = moves
+        """Are ops that rearrange elements (`tests.fuzz.moves`) among the steps?"""
         self.arrays: list[ArrayOf] = []
         self.steps: list[Step] = []
         self.in_place = in_place
@@ -300,25 +306,7 @@ class _Drawing:
         source = self.draw(st.integers(0, len(self.steps) - 1))
         value = self.steps[source].result
         (m, n), dtype = value.shape, value.dtype
-        kind = self.pick(
-            (
-                "binary",
-                "binary",
-                "unary",
-                "splat",
-                "gather",
-                "cast",
-                "transpose",
-                "reduce",
-                "broadcast",
-                "select",
-                "mma",
-                "dot",
-                "if",
-                "repeat",
-                "layout",
-            )
-        )
+        kind = self.pick((*KINDS, *["move"] * 3) if self.moves else KINDS)
         if kind == "binary":
             other = self.operand(value)
             self.add("binary", (source, other), value, op=self.pick(BINARY[family(dtype)]))
@@ -377,6 +365,14 @@ class _Drawing:
             )
         elif kind == "layout":
             self.add("layout", (source,), value, map=self.map(value.shape))
+        elif kind == "move":
+            from tests.fuzz.moves import MOVES
+
+            MOVES[self.pick(MOVES)].draw(self, source)
+
+    def move(self, op: str, args: tuple[int, ...], result: Value, **extra: Any) -> None:
+        """A step of `tests.fuzz.moves`."""
+        self.add("move", args, result, op=op, **extra)
 
     def mma(self, a: int) -> None:
         value = self.steps[a].result
@@ -437,9 +433,9 @@ class _Drawing:
 
 
 @st.composite
-def products(draw: st.DrawFn, steps: int = 4) -> Program:
+def products(draw: st.DrawFn, steps: int = 4, moves: bool = True) -> Program:
     """One or two matrix products of large tiles, and up to `steps` steps on what came out."""
-    drawing = _Drawing(draw)
+    drawing = _Drawing(draw, moves=moves)
     m, n = drawing.pick((64, 128)), drawing.pick((16, 32, 64, 128))
     dtype = drawing.pick(("f16", "bf16", "bf16", "i8", "f32"))
     for _ in range(drawing.pick((1, 1, 2))):
@@ -454,12 +450,15 @@ def products(draw: st.DrawFn, steps: int = 4) -> Program:
 
 
 @st.composite
-def programs(draw: st.DrawFn, steps: int = 7, in_place: bool | None = None) -> Program:
+def programs(
+    draw: st.DrawFn, steps: int = 7, in_place: bool | None = None, moves: bool = True
+) -> Program:
     """A program of at least one load and up to `steps` more steps, which stores one or two values.
 
     `in_place`: whether steps write inputs; drawn where it is not given.
     """
-    drawing = _Drawing(draw, in_place=in_place or (in_place is None and draw(st.booleans())))
+    written = in_place or (in_place is None and draw(st.booleans()))
+    drawing = _Drawing(draw, in_place=written, moves=moves)
     drawing.load(drawing.shape(), drawing.pick(DTYPES))
     for _ in range(draw(st.integers(0, steps))):
         drawing.step()

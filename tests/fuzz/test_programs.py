@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 
 from tests.devices import TARGETS, arguments
 from tests.fuzz.build import build
+from tests.fuzz.moves import MOVES
 from tests.fuzz.plain import Outcome, copies, evaluate, make_array, make_arrays
 from tests.fuzz.programs import FLOATS, Program, products, programs
 from tilewright import reference
+from tilewright.dialects.movement import ELEMENTS
 from tilewright.dialects.text import parse_module, print_module
 from tilewright.runtime.arrays import describe
 from tilewright.runtime.key import ArrayType, signature_of
@@ -138,3 +140,8 @@ def test_programs_survive_text_and_checking_mode(part: int, program: Program, se
     report = reference.run(module, (*program.grid, 1), arrays, check=True)
     assert report.ok, str(report)
     case.compare(expected, arrays, "checking mode")
+
+
+def test_programs_draw_every_op_that_rearranges():
+    drawn = {*MOVES, "xetile.transpose", "xetile.broadcast", "xetile.convert_layout"}
+    assert {*ELEMENTS, "vector.bitcast"} <= drawn

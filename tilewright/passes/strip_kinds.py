@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from math import prod
+
+import numpy as np
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import UnrealizedConversionCastOp, VectorType
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.movement import ELEMENTS, numbered, positions_at_run_time, shape_of
 from tilewright.passes.sums import positionwise
 
 WRITES = (xt.StoreTileOp, xt.StoreScatterOp, xt.AtomicRmwOp)
 LOADS = (xt.LoadTileOp, xt.LoadGatherOp)
 FREE = (arith.ConstantOp, UnrealizedConversionCastOp, xt.ConvertLayoutOp)
-MOVERS = ("vector.shape_cast", "vector.transpose")
+CASTS = ("vector.shape_cast", "vector.transpose")
+MOVERS = (*CASTS, "vector.extract", "vector.extract_strided_slice")
+"""Ops that cost nothing where their results are used."""
 
 
 def rows_of(type: object) -> int:
@@ -46,7 +52,24 @@ def is_mover(op: Operation) -> bool:
         return op.broadcast_size is not None or rows_of(op.source.type) != rows_of(op.result.type)
     if isinstance(op, vector.BroadcastOp):
         return is_tile(op.operands[0])
-    return op.name in MOVERS
+    return op.name in CASTS or (op.name in ELEMENTS and not keeps_rows(op))
+
+
+def keeps_rows(op: Operation) -> bool:
+    """Are all elements of row i of the results of a rearrangement in row i of operands?"""
+    if positions_at_run_time(op):
+        return False
+    for result, numbers in zip(op.results, numbered(op), strict=True):
+        first, rows = 0, rows_of(result.type) if is_tile(result) else 1
+        numbers = numbers.reshape(rows, -1)
+        for operand in op.operands:
+            shape = shape_of(operand)
+            size, columns = prod(shape), (*shape, 1)[max(0, len(shape) - 1)]
+            own = (numbers >= first) & (numbers < first + size)
+            if np.any(own & ((numbers - first) // columns != np.arange(rows)[:, None])):
+                return False
+            first += size
+    return True
 
 
 def moves(op: Operation) -> bool:

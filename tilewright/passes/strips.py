@@ -333,8 +333,8 @@ class Former:
             return rows_of(op.value.type), "atomic"
         if isinstance(op, xt.ReductionOp) and not is_local_reduction(op):
             return rows_of(op.source.type), "down"
-        rows = [rows_of(v.type) for v in (*op.results, *op.operands) if is_tile(v)]
-        return max(rows), "rows"
+        values = op.results if is_mover(op) else (*op.results, *op.operands)
+        return max(rows_of(v.type) for v in values if is_tile(v)), "rows"
 
     def join(self, op: Operation) -> None:
         rows, kind = self.group_of(op)
@@ -343,7 +343,8 @@ class Former:
             for load, moved in list(self.loads_under(op.operands)):
                 if not self.in_place(load, op, moved):
                     self.pin(load)
-        first = max((self.earliest(v, kind == "rows") for v in op.operands), default=0)
+        local = kind == "rows" and not is_mover(op)
+        first = max((self.earliest(v, local) for v in op.operands), default=0)
         loads = list(self.loads_under(op.operands, moves(op)))
         at = -1
         if kind != "atomic" and self.fuse:

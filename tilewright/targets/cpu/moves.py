@@ -163,18 +163,18 @@ def moved_at_run_time(e: Evaluator, op: Operation) -> tuple[Idx, Idx]:
 
 
 def chosen(e: Evaluator, op: Operation, numbers: np.ndarray, place: Place) -> SSAValue:
-    """One element, of an operand that depends on the place."""
+    """One element, of an operand that depends on the place; of a place beyond the last, any."""
     b = e.b
     flat = numbers.reshape(-1)
     at = b.add(b.mul(place.row, numbers.shape[1]), place.col)
     number: Idx
     if isinstance(at, int):
-        number = int(flat[at])
+        number = int(flat[min(at, flat.size - 1)])
     elif (digits := digits_of(flat)) is not None:
         number = b.add(number_at(b, at, digits, flat.size), int(flat[0]))
     else:
         table = b.dense(VectorType(index, [flat.size]), flat.tolist())
-        number = b.value(vector.ExtractOp(table, [at], index))
+        number = b.value(vector.ExtractOp(table, [b.idx(b.min(at, flat.size - 1))], index))
         b.nonnegative.add(number)
     made: SSAValue | None = None
     first = 0
