@@ -6,15 +6,18 @@ A tile-shaped value that a loop carries or a branch gives lives in one buffer fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 
 from xdsl.dialects import scf
-from xdsl.ir import Attribute, Block, Region, SSAValue
+from xdsl.dialects.builtin import IndexType
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream.arith import folded
+from tilewright.passes.control import Parts, convert_for, convert_if, convert_while
 from tilewright.targets.cpu.evaluate import Evaluator, Values
 from tilewright.targets.cpu.memory import Buffer, ScatteredTile, Tile
 from tilewright.targets.cpu.storage import is_tile
@@ -31,8 +34,31 @@ class ControlFlow:
     copy: Callable[[SSAValue, Buffer], None]
     lower_block: Callable[[Block], None]
 
-    def flatten(self, value: SSAValue) -> list[SSAValue]:
-        """The scalars that carry a value through a loop: itself, or what may change of a tile."""
+    def flatten(self, values: Sequence[SSAValue], places: Sequence[SSAValue]) -> Parts:
+        """The scalars that carry values: nothing for a tile-shaped one, which is copied to the place's buffer.
+
+        All buffers are read before any is written, but for those that a loop begins with.
+        """
+        moves = [(v, p) for v, p in zip(values, places, strict=True) if is_tile(p)]
+        if moves and self._begins(moves[0][1]):
+            for value, place in moves:
+                self.copy(value, self.memory_of(place))
+            moves = []
+        parts = [
+            [] if is_tile(p) else self._scalars(v) for v, p in zip(values, places, strict=True)
+        ]
+        self._move([(value, self.memory_of(place)) for value, place in moves])
+        return parts
+
+    def _begins(self, place: SSAValue) -> bool:
+        """Is it an argument of a loop that nothing has come to?"""
+        if not isinstance(place, BlockArgument) or place in self.values.buffers:
+            return False
+        loop = place.block.parent_op()
+        return loop is not None and place.block is loop.regions[0].block
+
+    def _scalars(self, value: SSAValue) -> list[SSAValue]:
+        """A scalar itself, or what may change of a tile."""
         if isinstance(value.type, xt.TileType):
             tile = self.values.tiles[self.values.real(value)]
             if isinstance(tile, ScatteredTile):
@@ -45,41 +71,7 @@ class ControlFlow:
             return [tile.pointer, *(self.b.idx(x) for x in tile.state())]
         return [self.e.scalar(value)]
 
-    def bind(self, value: SSAValue, like: SSAValue, carried: list[SSAValue]) -> None:
-        """Let `value` (of the kind of `like`) be what its scalars say."""
-        if isinstance(value.type, xt.TileType):
-            tile = self.values.tiles[self.values.real(like)]
-            assert isinstance(tile, Tile)
-            state: list[Idx] = []
-            for i, (old, new) in enumerate(zip(tile.state(), carried[1:7], strict=True)):
-                unit_stride = i >= 4 and isinstance(old, int) and old == 1
-                state.append(old if unit_stride else new)
-            self.values.tiles[value] = tile.with_state(carried[0], state)
-            del carried[:7]
-        else:
-            self.values.scalars[value] = carried.pop(0)
-
-    def carry_in(self, inits: Sequence[SSAValue], args: Sequence[SSAValue]) -> list[SSAValue]:
-        """Copy tile-shaped initial values to their buffers; the scalars of the others."""
-        flat: list[SSAValue] = []
-        for init, arg in zip(inits, args, strict=True):
-            if is_tile(arg):
-                buffer = self.memory_of(arg)
-                self.copy(init, buffer)
-                self.values.buffers[arg] = buffer
-            else:
-                flat += self.flatten(init)
-        return flat
-
-    def carry_out(self, values: Sequence[SSAValue], targets: Sequence[SSAValue]) -> list[SSAValue]:
-        """The same for the values at the end of an iteration; all are read before any is written."""
-        flat: list[SSAValue] = []
-        moves: list[tuple[SSAValue, Buffer]] = []
-        for value, target in zip(values, targets, strict=True):
-            if is_tile(target):
-                moves.append((value, self.memory_of(target)))
-            else:
-                flat += self.flatten(value)
+    def _move(self, moves: Sequence[tuple[SSAValue, Buffer]]) -> None:
         written = {id(buffer) for _, buffer in moves}
         pending: list[tuple[SSAValue, Buffer]] = []
         for value, buffer in moves:
@@ -93,91 +85,53 @@ class ControlFlow:
             pending.append((value, buffer))
         for value, buffer in pending:
             self.copy(value, buffer)
-        return flat
+
+    def bind(self, place: SSAValue, parts: Sequence[SSAValue], sample: SSAValue) -> None:
+        if is_tile(place):
+            self.values.buffers[place] = self.memory_of(place)
+        elif isinstance(place.type, xt.TileType):
+            tile = self.values.tiles[self.values.real(sample)]
+            assert isinstance(tile, Tile)
+            state: list[Idx] = []
+            for i, (old, new) in enumerate(zip(tile.state(), parts[1:], strict=True)):
+                unit_stride = i >= 4 and isinstance(old, int) and old == 1
+                state.append(old if unit_stride else new)
+            self.values.tiles[place] = tile.with_state(parts[0], state)
+        else:
+            self.values.scalars[place] = parts[0]
+            if is_counter(place):
+                self.b.mark(parts[0], folded(self.e.scalar(sample)))
+
+    def scalar(self, value: SSAValue) -> SSAValue:
+        found = self.e.scalar(value)
+        return self.b.idx(folded(found)) if isinstance(found.type, IndexType) else found
+
+    @contextmanager
+    def region(self, new: Block) -> Generator[None]:
+        with self.b.inside(new), self.e.scope():
+            yield
+
+    def inner(self, old: Block) -> None:
+        self.lower_block(old)
+
+    def build(self, new: Operation, old: Operation) -> None:
+        self.b.op(new)
 
     def lower_scf_for(self, op: scf.ForOp) -> None:
-        b = self.b
-        body = op.body.block
-        carry = self.carry_in(op.iter_args, body.args[1:])
-        lo, hi, step = (folded(self.e.scalar(v)) for v in (op.lb, op.ub, op.step))
-        last = body.last_op
-        assert last is not None
-        with b.loop(lo, hi, step, carry) as loop, self.e.scope():
-            self.values.scalars[body.args[0]] = loop.iv
-            carried = list(loop.carried)
-            for init, arg in zip(op.iter_args, body.args[1:], strict=True):
-                if not is_tile(arg):
-                    self.bind(arg, init, carried)
-            self.lower_block(body)
-            loop.out = self.carry_out(last.operands, body.args[1:])
-        results = list(loop.results)
-        for init, result in zip(op.iter_args, op.results, strict=True):
-            if is_tile(result):
-                self.values.buffers[result] = self.memory_of(result)
-            else:
-                self.bind(result, init, results)
+        convert_for(self, op)
         self.e.forget()
 
     def lower_scf_while(self, op: scf.WhileOp) -> None:
-        b = self.b
-        before, after = op.before_region.block, op.after_region.block
-        carry = self.carry_in(op.arguments, before.args)
-        new_before = Block(arg_types=[v.type for v in carry])
-        with b.inside(new_before), self.e.scope():
-            carried: list[SSAValue] = list(new_before.args)
-            for init, arg in zip(op.arguments, before.args, strict=True):
-                if not is_tile(arg):
-                    self.bind(arg, init, carried)
-            self.lower_block(before)
-            condition = before.last_op
-            assert isinstance(condition, scf.ConditionOp)
-            passed = self.carry_out(condition.operands[1:], after.args)
-            b.op(scf.ConditionOp(self.e.scalar(condition.operands[0]), *passed))
-        new_after = Block(arg_types=[v.type for v in passed])
-        with b.inside(new_after), self.e.scope():
-            carried: list[SSAValue] = list(new_after.args)
-            for source, arg in zip(condition.operands[1:], after.args, strict=True):
-                if is_tile(arg):
-                    self.values.buffers[arg] = self.memory_of(arg)
-                else:
-                    self.bind(arg, source, carried)
-            self.lower_block(after)
-            last = after.last_op
-            assert last is not None
-            b.op(scf.YieldOp(*self.carry_out(last.operands, before.args)))
-        new = scf.WhileOp(carry, [v.type for v in passed], Region(new_before), Region(new_after))
-        b.op(new)
-        results: list[SSAValue] = list(new.results)
-        for source, result in zip(condition.operands[1:], op.results, strict=True):
-            if is_tile(result):
-                self.values.buffers[result] = self.memory_of(result)
-            else:
-                self.bind(result, source, results)
+        convert_while(self, op)
         self.e.forget()
 
     def lower_scf_if(self, op: scf.IfOp) -> None:
-        b = self.b
-        condition = self.e.scalar(op.cond)
-        blocks: list[Block] = []
-        types: list[Attribute] = []
-        for region in op.regions:
-            new = Block()
-            flat: list[SSAValue] = []
-            with b.inside(new), self.e.scope():
-                if region.blocks:
-                    self.lower_block(region.block)
-                    last = region.block.last_op
-                    assert last is not None
-                    flat = self.carry_out(last.operands, op.results)
-                    types = [v.type for v in flat] or types
-                b.op(scf.YieldOp(*flat))
-            blocks.append(new)
-        results = list(b.if_else(condition, blocks[0], blocks[1], types))
-        first = op.true_region.block.last_op
-        assert first is not None
-        for source, result in zip(first.operands, op.results, strict=True):
-            if is_tile(result):
-                self.values.buffers[result] = self.memory_of(result)
-            else:
-                self.bind(result, source, results)
+        convert_if(self, op)
         self.e.forget()
+
+
+def is_counter(place: SSAValue) -> bool:
+    """Is it the counter of a loop?"""
+    if not isinstance(place, BlockArgument) or place.index:
+        return False
+    return isinstance(place.block.parent_op(), scf.ForOp)

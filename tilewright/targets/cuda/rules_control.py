@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 
 from xdsl.dialects import scf
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
-from tilewright.codegen.builder import Idx
 from tilewright.codegen.tiles import ScatteredTile, Tile
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream.arith import constant
+from tilewright.passes.control import Parts, bind_all, convert_if, convert_while, flat
 from tilewright.passes.tile_origin import root_of, tile_accesses
 from tilewright.targets.cuda import rules_pipeline as pipeline
 from tilewright.targets.cuda.distribute import Distributor, is_tile_shaped, rule
@@ -18,23 +20,80 @@ from tilewright.targets.cuda.rules_memory import UNKNOWN
 from tilewright.targets.cuda.sync import Access, Place
 
 
-def flatten(d: Distributor, value: SSAValue, like: SSAValue) -> list[SSAValue]:
-    """The values that carry `value` as `like` (a block argument or result): a scalar, a fragment in
-    the home of `like`, or what may change of a tile."""
-    if isinstance(value.type, xt.TileType):
-        tile = d.tile(value)
+@dataclass
+class Carrier:
+    """Loops and branches of a thread (`passes.control`): a tile-shaped value is carried as its fragment in the home
+    of its place, an xetile.tile as its offsets: it must stay in one matrix."""
+
+    d: Distributor
+    op: Operation
+    tiles: dict[SSAValue, Tile] = field(default_factory=dict[SSAValue, Tile])
+    """A tile that came to a place, by the place and by the value."""
+    left: list[tuple[set[Access], bool]] = field(default_factory=list[tuple[set[Access], bool]])
+    """What the sides of a branch leave behind (`sync.Hazards.join`)."""
+
+    def flatten(self, values: Sequence[SSAValue], places: Sequence[SSAValue]) -> Parts:
+        return [self._flat(v, place) for v, place in zip(values, places, strict=True)]
+
+    def _flat(self, value: SSAValue, place: SSAValue) -> list[SSAValue]:
+        d = self.d
+        if isinstance(value.type, xt.TileType):
+            return [d.b.idx(x) for x in self._tile(value, place).offsets]
+        if is_tile_shaped(value):
+            home = d.home(place)
+            assert home is not None
+            return [d.fragment_of(value, home).value]
+        return [d.scalar(value)]
+
+    def _tile(self, value: SSAValue, place: SSAValue) -> Tile:
+        tile = self.d.tile(value)
         if isinstance(tile, ScatteredTile):
-            raise d.error(
+            raise self.d.error(
                 _owner(value),
                 "a scattered tile cannot be carried by a loop here",
                 "carry its offsets and init the tile inside the loop",
             )
-        return [d.b.idx(x) for x in _changing(d, value, tile)]
-    if is_tile_shaped(value):
-        home = d.home(like)
-        assert home is not None
-        return [d.fragment_of(value, home).value]
-    return [d.scalar(value)]
+        self.tiles[value] = tile
+        known = self.tiles.setdefault(place, tile)
+        if (
+            known.pointer is not tile.pointer
+            or known.extents != tile.extents
+            or known.strides != tile.strides
+        ):
+            raise self.d.error(
+                self.op,
+                "a tile changes its matrix in a loop or branch, which the cuda target does not carry",
+                "init the tile where it is used",
+            )
+        return tile
+
+    def bind(self, place: SSAValue, parts: Sequence[SSAValue], sample: SSAValue) -> None:
+        if isinstance(place.type, xt.TileType):
+            rows, cols = parts
+            tile = self.tiles.get(place) or self.tiles[sample]
+            self.d.set_tile(place, replace(tile, offsets=(rows, cols)))
+        elif is_tile_shaped(place):
+            home = self.d.home(place)
+            assert home is not None
+            self.d.set_fragment(place, parts[0], home)
+        else:
+            self.d.set_scalar(place, parts[0])
+
+    def scalar(self, value: SSAValue) -> SSAValue:
+        return self.d.scalar(value)
+
+    @contextmanager
+    def region(self, new: Block) -> Generator[None]:
+        d = self.d
+        branch = d.hazards.branch(self.left) if isinstance(self.op, scf.IfOp) else nullcontext()
+        with branch, d.b.inside(new), d.scope():
+            yield
+
+    def inner(self, old: Block) -> None:
+        self.d.lower_block(old)
+
+    def build(self, new: Operation, old: Operation) -> None:
+        self.d.b.op(new)
 
 
 def _owner(value: SSAValue) -> Operation:
@@ -46,52 +105,12 @@ def _owner(value: SSAValue) -> Operation:
     return parent
 
 
-def _changing(d: Distributor, value: SSAValue, tile: Tile) -> list[Idx]:
-    """Offsets always; extents and strides stay what the tile began with (its matrix is one)."""
-    return [*tile.offsets]
-
-
-def bind(d: Distributor, value: SSAValue, like: SSAValue, carried: list[SSAValue]) -> None:
-    """Let `value` (a tile like `like`, or anything else) be what it was carried as."""
-    if isinstance(value.type, xt.TileType):
-        tile = d.tile(like)
-        assert isinstance(tile, Tile)
-        rows, cols = carried.pop(0), carried.pop(0)
-        from dataclasses import replace
-
-        d.set_tile(value, replace(tile, offsets=(rows, cols)))
-    elif is_tile_shaped(value):
-        home = d.home(value)
-        assert home is not None
-        d.set_fragment(value, carried.pop(0), home)
-    else:
-        d.set_scalar(value, carried.pop(0))
-
-
-def check_same_matrix(d: Distributor, op: Operation, a: SSAValue, b: SSAValue) -> None:
-    """A tile that a loop or branch carries must stay in one matrix: only its offsets are carried."""
-    if not isinstance(a.type, xt.TileType):
-        return
-    x, y = d.tile(a), d.tile(b)
-    same = isinstance(x, Tile) and isinstance(y, Tile)
-    if same and (x.pointer is not y.pointer or x.extents != y.extents or x.strides != y.strides):  # pyright: ignore
-        raise d.error(
-            op,
-            "a tile changes its matrix in a loop or branch, which the cuda target does not carry",
-            "init the tile where it is used",
-        )
-
-
 def accesses(d: Distributor, body: Operation) -> list[Access]:
     """What the ops inside an op do to arrays."""
     return [
         Access(Place(root=UNKNOWN if (root := root_of(tile)) is None else root), writes)
         for tile, writes in tile_accesses(body)
     ]
-
-
-def _values(flat: Sequence[SSAValue]) -> list[Attribute]:
-    return [v.type for v in flat]
 
 
 @rule("scf.for")
@@ -101,9 +120,9 @@ def lower_for(d: Distributor, op: Operation) -> None:
     body = op.body.block
     last = body.last_op
     assert last is not None
-    carry: list[SSAValue] = []
-    for init, arg in zip(op.iter_args, body.args[1:], strict=True):
-        carry += flatten(d, init, arg)
+    to = Carrier(d, op)
+    inits = to.flatten(op.iter_args, body.args[1:])
+    carry = flat(inits)
     lo, hi, step = (d.idx(v) for v in (op.lb, op.ub, op.step))
     ring = pipeline.prepare(d, op)
     if ring is not None:
@@ -111,31 +130,24 @@ def lower_for(d: Distributor, op: Operation) -> None:
         carry.append(b.idx(0))
     with d.hazards.loop(accesses(d, op)), b.loop(lo, hi, step, carry) as loop, d.scope():
         d.set_scalar(body.args[0], loop.iv)
-        carried = list(loop.carried)
         slot = loop.carried[-1] if ring is not None else None
         if ring is not None and slot is not None:
             b.nonnegative.add(slot)
             pipeline.begin_iteration(d, ring, loop.iv, slot)
-        _mark_offsets(d, op, carried)
-        for init, arg in zip(op.iter_args, body.args[1:], strict=True):
-            bind(d, arg, init, carried)
+        _mark_offsets(d, op, loop.carried)
+        bind_all(to, body.args[1:], op.iter_args, inits, loop.carried)
         d.lower_block(body)
-        out: list[SSAValue] = []
-        for value, arg in zip(last.operands, body.args[1:], strict=True):
-            check_same_matrix(d, op, value, arg)
-            out += flatten(d, value, arg)
+        out = flat(to.flatten(last.operands, body.args[1:]))
         if ring is not None and slot is not None:
             out.append(pipeline.next_slot(d, ring, slot))
         loop.out = out
     if ring is not None:
         pipeline.end(d, ring)
-    results = list(loop.results)
-    _mark_offsets(d, op, results)
-    for init, result in zip(op.iter_args, op.results, strict=True):
-        bind(d, result, init, results)
+    _mark_offsets(d, op, loop.results)
+    bind_all(to, op.results, op.iter_args, inits, loop.results)
 
 
-def _mark_offsets(d: Distributor, op: scf.ForOp, carried: list[SSAValue]) -> None:
+def _mark_offsets(d: Distributor, op: scf.ForOp, carried: Sequence[SSAValue]) -> None:
     """Offsets of carried tiles that begin at or above zero and only grow are never negative."""
     b = d.b
     at = 0
@@ -171,85 +183,16 @@ def _growth(d: Distributor, value: SSAValue, arg: SSAValue) -> tuple[bool, bool]
 @rule("scf.while")
 def lower_while(d: Distributor, op: Operation) -> None:
     assert isinstance(op, scf.WhileOp)
-    b = d.b
-    before, after = op.before_region.block, op.after_region.block
-    condition, last = before.last_op, after.last_op
-    assert isinstance(condition, scf.ConditionOp) and last is not None
-    carry: list[SSAValue] = []
-    for init, arg in zip(op.arguments, before.args, strict=True):
-        carry += flatten(d, init, arg)
-    new_before = Block(arg_types=_values(carry))
     with d.hazards.loop(accesses(d, op)):
-        with b.inside(new_before), d.scope():
-            carried: list[SSAValue] = list(new_before.args)
-            for init, arg in zip(op.arguments, before.args, strict=True):
-                bind(d, arg, init, carried)
-            d.lower_block(before)
-            passed: list[SSAValue] = []
-            for value, arg in zip(condition.args, after.args, strict=True):
-                passed += flatten(d, value, arg)
-            b.op(scf.ConditionOp(d.scalar(condition.condition), *passed))
-        new_after = Block(arg_types=_values(passed))
-        with b.inside(new_after), d.scope():
-            carried = list(new_after.args)
-            for source, arg in zip(condition.args, after.args, strict=True):
-                bind(d, arg, _initial(op, source), carried)
-            d.lower_block(after)
-            out: list[SSAValue] = []
-            for value, arg in zip(last.operands, before.args, strict=True):
-                out += flatten(d, value, arg)
-            b.op(scf.YieldOp(*out))
-    new = scf.WhileOp(carry, _values(passed), Region(new_before), Region(new_after))
-    b.op(new)
-    results: list[SSAValue] = list(new.results)
-    for source, result in zip(condition.args, op.results, strict=True):
-        bind(d, result, _initial(op, source), results)
-
-
-def _initial(op: scf.WhileOp, source: SSAValue) -> SSAValue:
-    """What a tile that the condition passes on began as: its matrix is the same."""
-    block = op.before_region.block
-    if source in block.args:
-        return op.arguments[list[SSAValue](block.args).index(source)]
-    return source
+        convert_while(Carrier(d, op), op)
 
 
 @rule("scf.if")
 def lower_if(d: Distributor, op: Operation) -> None:
     assert isinstance(op, scf.IfOp)
-    b = d.b
-    condition = d.scalar(op.cond)
-    blocks: list[Block] = []
-    types: list[Attribute] = []
-    left: list[tuple[set[Access], bool]] = []
-    tiles: dict[int, Tile] = {}
-    for region in op.regions:
-        new = Block()
-        with d.hazards.branch(left), b.inside(new), d.scope():
-            flat: list[SSAValue] = []
-            if region.blocks:
-                d.lower_block(region.block)
-                last = region.block.last_op
-                assert last is not None
-                for i, (value, result) in enumerate(zip(last.operands, op.results, strict=True)):
-                    if isinstance(value.type, xt.TileType):
-                        tile = d.tile(value)
-                        assert isinstance(tile, Tile)
-                        known = tiles.setdefault(i, tile)
-                        if known.pointer is not tile.pointer:
-                            raise d.error(
-                                op, "a tile of a matrix that a branch chooses is not supported"
-                            )
-                    flat += flatten(d, value, result)
-                types = _values(flat) or types
-            b.op(scf.YieldOp(*flat))
-        blocks.append(new)
-    d.hazards.join(left)
-    results = list(b.if_else(condition, blocks[0], blocks[1], types))
-    for i, result in enumerate(op.results):
-        if i in tiles:
-            from dataclasses import replace
-
-            d.set_tile(result, replace(tiles[i], offsets=(results.pop(0), results.pop(0))))
-        else:
-            bind(d, result, result, results)
+    to = Carrier(d, op)
+    convert_if(to, op)
+    if not op.false_region.blocks:
+        with d.hazards.branch(to.left):
+            pass
+    d.hazards.join(to.left)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
 
 from xdsl.dialects import arith, cf, func, scf
 from xdsl.dialects.builtin import MemRefType
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.dominance import reachable_blocks
+from tilewright.passes.control import (
+    Parts,
+    convert_branches,
+    convert_for,
+    convert_if,
+    convert_while,
+)
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.builder import Idx, index
 from tilewright.targets.emu.divergence import (
@@ -29,12 +39,12 @@ from tilewright.targets.emu.uniformity import UNIFORM, Kind, Ramp
 class Pack:
     """How a value is a list of SSA values where control flow meets: `types`, `open` it, `close` it again."""
 
-    def __init__(self, low: Lowering, like: SSAValue, sample: v.Value, fixed: bool = False):
+    def __init__(self, low: Lowering, like: SSAValue, sample: v.Value):
         self.low = low
         self.kind: Kind = low.kinds[like]
         self.like = like
         self.sample = sample
-        self.fixed = fixed
+        self.fixed = isinstance(sample, v.Block) and _only_moves(like)
         """A block descriptor whose offsets alone change."""
 
     def open(self, value: SSAValue) -> list[SSAValue]:
@@ -114,27 +124,41 @@ class Pack:
                 return v.Memory(parts[1], offset, sizes, strides, sample.element, lane)
 
 
-def packs(low: Lowering, places: Sequence[SSAValue], first: Sequence[SSAValue]) -> list[Pack]:
-    """For each place where values meet (a block argument or result), and one of the values that come there."""
-    return [Pack(low, place, low.env[value]) for place, value in zip(places, first, strict=True)]
+@dataclass
+class Carrier:
+    """Loops and branches of a kernel that lanes take alike (`passes.control`)."""
 
+    low: Lowering
+    packs: dict[SSAValue, Pack] = field(default_factory=dict[SSAValue, Pack])
 
-def opened(group: Sequence[Pack], values: Sequence[SSAValue]) -> list[SSAValue]:
-    return [part for pack, value in zip(group, values, strict=True) for part in pack.open(value)]
+    def _pack(self, place: SSAValue, sample: SSAValue) -> Pack:
+        if place not in self.packs:
+            self.packs[place] = Pack(self.low, place, self.low.env[sample])
+        return self.packs[place]
 
+    def flatten(self, values: Sequence[SSAValue], places: Sequence[SSAValue]) -> Parts:
+        return [self._pack(p, value).open(value) for value, p in zip(values, places, strict=True)]
 
-def enter(
-    low: Lowering,
-    group: Sequence[Pack],
-    places: Sequence[SSAValue],
-    parts: Sequence[SSAValue],
-    sizes: Sequence[int],
-) -> None:
-    """Bind places to the SSA values that arrive there."""
-    at = 0
-    for pack, place, size in zip(group, places, sizes, strict=True):
-        low.env[place] = pack.close(parts[at : at + size])
-        at += size
+    def bind(self, place: SSAValue, parts: Sequence[SSAValue], sample: SSAValue) -> None:
+        self.low.env[place] = self._pack(place, sample).close(parts)
+
+    def scalar(self, value: SSAValue) -> SSAValue:
+        return self.low.uniform(value)
+
+    @contextmanager
+    def region(self, new: Block) -> Generator[None]:
+        with self.low.b.inside(new):
+            yield
+
+    def inner(self, old: Block) -> None:
+        loop = old.parent_op()
+        if isinstance(loop, scf.WhileOp) and old is loop.before_region.block:
+            let_others_run(self.low, old)
+        self.low.block(old)
+
+    def build(self, new: Operation, old: Operation) -> None:
+        self.low.op = old
+        self.low.b.put(new)
 
 
 # The function ---------------------------------------------------------------------------------------------------------
@@ -167,26 +191,26 @@ def body(low: Lowering, region: Region) -> None:
 
 def graph(low: Lowering, blocks: Sequence[Block], region: Region) -> None:
     """Blocks and branches between them, whose conditions lanes agree on; uses come after definitions."""
-    made: dict[Block, tuple[Block, list[Pack], list[int]]] = {}
+    carrier = Carrier(low)
+    made: dict[Block, Block] = {}
+    sizes: dict[SSAValue, int] = {}
     order = reachable_blocks(blocks[0])
 
     def target(block: Block, values: Sequence[SSAValue]) -> tuple[Block, list[SSAValue]]:
+        parts = carrier.flatten(values, block.args)
+        sizes.update((a, len(each)) for a, each in zip(block.args, parts, strict=True))
+        flat = [p for each in parts for p in each]
         if block not in made:
-            group = packs(low, block.args, values)
-            parts = [pack.open(value) for pack, value in zip(group, values, strict=True)]
-            flat = [p for each in parts for p in each]
-            new = Block(arg_types=[p.type for p in flat])
-            region.add_block(new)
-            made[block] = (new, group, [len(each) for each in parts])
-            return new, flat
-        new, group, _ = made[block]
-        return new, opened(group, values)
+            made[block] = Block(arg_types=[p.type for p in flat])
+            region.add_block(made[block])
+        return made[block], flat
 
     for block in order:
         if block is not blocks[0]:
-            new, group, sizes = made[block]
-            enter(low, group, block.args, new.args, sizes)
-            low.b.block = new
+            low.b.block, given = made[block], iter(made[block].args)
+            for argument in block.args:
+                parts = list(islice(given, sizes[argument]))
+                low.env[argument] = carrier.packs[argument].close(parts)
         low.block(block)
         last = block.last_op
         assert last is not None
@@ -230,62 +254,12 @@ def assert_(low: Lowering, op: cf.AssertOp) -> None:
 # Regions that lanes agree to enter ------------------------------------------------------------------------------------
 
 
-def _region(low: Lowering, block: Block, finish: Callable[[Operation], None]) -> Block:
-    """Lower a region's ops into a new block; `finish(terminator)` ends it."""
-    with low.b.inside(Block()) as new:
-        low.block(block)
-        last = block.last_op
-        assert last is not None
-        outer = low.op
-        low.op = last
-        finish(last)
-        low.op = outer
-    return new
-
-
 @lowers("scf.if")
 def if_(low: Lowering, op: scf.IfOp) -> None:
-    if low.kinds[op.cond] is not UNIFORM:
+    if low.kinds[op.cond] is UNIFORM:
+        convert_if(Carrier(low), op)
+    else:
         divergent_if(low, op)
-        return
-    condition = low.uniform(op.cond)
-    regions = [
-        region.block if region.blocks else None for region in (op.true_region, op.false_region)
-    ]
-    merge(low, op, regions, lambda types, blocks: scf.IfOp(
-        condition, types, Region(blocks[0]), Region(blocks[1:])
-    ))  # fmt: skip
-
-
-def merge(
-    low: Lowering,
-    op: Operation,
-    regions: Sequence[Block | None],
-    make: Callable[[list[Attribute], list[Block]], Operation],
-) -> None:
-    """An op one of whose regions is run: results come from their yields."""
-    group: list[Pack] | None = None
-    types: list[Attribute] = []
-    sizes: list[int] = []
-    blocks: list[Block] = []
-
-    def finish(last: Operation) -> None:
-        nonlocal group, types, sizes
-        values = list(last.operands)
-        if group is None:
-            group = packs(low, op.results, values)
-        parts = [pack.open(value) for pack, value in zip(group, values, strict=True)]
-        flat = [p for each in parts for p in each]
-        types, sizes = [p.type for p in flat], [len(each) for each in parts]
-        low.b.put(scf.YieldOp(*flat))
-
-    for region in regions:
-        if region is not None:
-            blocks.append(_region(low, region, finish))
-    new = make(types, blocks)
-    low.b.put(new)
-    if group is not None:
-        enter(low, group, op.results, new.results, sizes)
 
 
 @lowers("scf.index_switch")
@@ -294,9 +268,8 @@ def switch(low: Lowering, op: scf.IndexSwitchOp) -> None:
         divergent_switch(low, op)
         return
     argument = low.uniform(op.arg)
-    regions = [op.default_region.block, *(region.block for region in op.case_regions)]
-    merge(low, op, regions, lambda types, blocks: scf.IndexSwitchOp(
-        argument, op.cases, Region(blocks[0]), [Region(block) for block in blocks[1:]], types
+    convert_branches(Carrier(low), op, lambda types, regions: scf.IndexSwitchOp(
+        argument, op.cases, regions[0], regions[1:], types
     ))  # fmt: skip
 
 
@@ -313,79 +286,36 @@ def execute_region(low: Lowering, op: scf.ExecuteRegionOp) -> None:
 
 @lowers("scf.for")
 def for_(low: Lowering, op: scf.ForOp) -> None:
-    bounds = (op.lb, op.ub, op.step)
-    if any(low.kinds[x] is not UNIFORM for x in bounds):
+    if all(low.kinds[x] is UNIFORM for x in (op.lb, op.ub, op.step)):
+        convert_for(Carrier(low), op)
+    else:
         divergent_for(low, op)
-        return
-    lower, upper, step = (low.uniform(x) for x in bounds)
-    counter, *carried = op.body.block.args
-    last = op.body.block.last_op
-    assert last is not None
-    group = packs(low, carried, list(op.iter_args))
-    for pack, argument, value in zip(group, carried, last.operands, strict=True):
-        pack.fixed = isinstance(pack.sample, v.Block) and _only_moves(value, argument)
-    parts = [pack.open(value) for pack, value in zip(group, op.iter_args, strict=True)]
-    flat, sizes = [p for each in parts for p in each], [len(each) for each in parts]
-    new = Block(arg_types=[lower.type, *(p.type for p in flat)])
-    with low.b.inside(new):
-        low.env[counter] = v.Uniform(new.args[0])
-        enter(low, group, carried, new.args[1:], sizes)
-        low.block(op.body.block)
-        low.op = last
-        low.b.put(scf.YieldOp(*opened(group, list(last.operands))))
-    low.op = op
-    loop = scf.ForOp(lower, upper, step, flat, new)
-    for name in ("unsignedCmp",):
-        if name in op.properties:
-            loop.properties[name] = op.properties[name]
-    low.b.put(loop)
-    enter(low, group, op.results, loop.results, sizes)
-
-
-def _only_moves(value: SSAValue, argument: SSAValue) -> bool:
-    """Is a descriptor the loop's own, moved?"""
-    while value is not argument:
-        owner = value.owner
-        if not isinstance(owner, xegpu.UpdateNdOffsetOp):
-            return False
-        value = owner.tensor_desc
-    return True
 
 
 @lowers("scf.while")
 def while_(low: Lowering, op: scf.WhileOp) -> None:
-    before, after = op.before_region.block, op.after_region.block
-    condition = before.last_op
+    condition = op.before_region.block.last_op
     assert isinstance(condition, scf.ConditionOp)
-    if low.kinds[condition.condition] is not UNIFORM:
+    if low.kinds[condition.condition] is UNIFORM:
+        convert_while(Carrier(low), op)
+    else:
         divergent_while(low, op, condition)
-        return
-    group = packs(low, before.args, list(op.arguments))
-    parts = [pack.open(value) for pack, value in zip(group, op.arguments, strict=True)]
-    flat, sizes = [p for each in parts for p in each], [len(each) for each in parts]
-    first = Block(arg_types=[p.type for p in flat])
-    passed: list[Pack] = []
-    types: list[Attribute] = []
-    lengths: list[int] = []
-    with low.b.inside(first):
-        enter(low, group, before.args, first.args, sizes)
-        let_others_run(low, before)
-        low.block(before)
-        low.op = condition
-        passed = packs(low, op.results, list(condition.args))
-        handed = [p.open(x) for p, x in zip(passed, condition.args, strict=True)]
-        together = [p for each in handed for p in each]
-        types, lengths = [p.type for p in together], [len(each) for each in handed]
-        low.b.put(scf.ConditionOp(low.uniform(condition.condition), *together))
-    second = Block(arg_types=types)
-    with low.b.inside(second):
-        enter(low, passed, after.args, second.args, lengths)
-        low.block(after)
-        last = after.last_op
-        assert last is not None
-        low.op = last
-        low.b.put(scf.YieldOp(*opened(group, list(last.operands))))
-    low.op = op
-    loop = scf.WhileOp(flat, types, Region(first), Region(second))
-    low.b.put(loop)
-    enter(low, passed, op.results, loop.results, lengths)
+
+
+def _only_moves(place: SSAValue) -> bool:
+    """Is a descriptor that an scf.for carries the loop's own, moved?"""
+    owner = place.block.parent_op() if isinstance(place, BlockArgument) else place.owner
+    if not isinstance(owner, scf.ForOp):
+        return False
+    assert isinstance(place, BlockArgument | OpResult)
+    n = place.index - isinstance(place, BlockArgument)
+    last = owner.body.block.last_op
+    if n < 0 or last is None:
+        return False
+    value, argument = last.operands[n], owner.body.block.args[n + 1]
+    while value is not argument:
+        move = value.owner
+        if not isinstance(move, xegpu.UpdateNdOffsetOp):
+            return False
+        value = move.tensor_desc
+    return True
