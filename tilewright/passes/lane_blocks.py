@@ -28,20 +28,6 @@ index = IndexType()
 
 
 @dataclass(frozen=True)
-class Uniform:
-    """A value that all lanes agree on."""
-
-    value: SSAValue
-
-
-@dataclass(frozen=True)
-class Lanes:
-    """A vector with the lanes as its last dimension."""
-
-    value: SSAValue
-
-
-@dataclass(frozen=True)
 class Ramp:
     """Lane i has `base + steps[i]`; `base` is a multiple of `unit`."""
 
@@ -50,19 +36,14 @@ class Ramp:
     steps: NDArray[np.int64]
 
 
-Value = Uniform | Lanes | Ramp
-
-
 class Blocks(NewBody):
-    """What each value of the lanes is for the subgroup, and the ops on blocks."""
+    """What each value of the lanes is for the subgroup, and the ops on blocks. `env` has what all lanes agree on."""
 
     def __init__(self, lanes: int):
         super().__init__()
         self.lanes = lanes
-        self.env: dict[SSAValue, Value] = {}
-
-    def bind_argument(self, old: SSAValue, new: SSAValue) -> None:
-        self.env[old] = Uniform(new)
+        self.held: dict[SSAValue, SSAValue | Ramp] = {}
+        """What differs between lanes: a vector with the lanes as its last dimension, or a ramp."""
 
     def widened(self, type: Attribute) -> VectorType:
         if isinstance(type, VectorType):
@@ -70,30 +51,26 @@ class Blocks(NewBody):
         return VectorType(type, [self.lanes])  # pyright: ignore
 
     def uniform(self, value: SSAValue, what: str = "an operand") -> SSAValue:
-        found = self.env[value]
-        if isinstance(found, Uniform):
-            return found.value
+        if value in self.env:
+            return self.env[value]
         raise self.refuse(f"{what} differs between lanes")
 
     def wide(self, value: SSAValue) -> SSAValue:
         """The value of all lanes, with the lanes last."""
-        found = self.env[value]
-        match found:
-            case Lanes():
-                return found.value
-            case Ramp():
-                kind = VectorType(index, [self.lanes])
-                steps = DenseIntOrFPElementsAttr.from_list(kind, [int(s) for s in found.steps])
-                base = self.add(vector.BroadcastOp(found.base, kind))
-                return self.add(arith.AddiOp(base, self.add(arith.ConstantOp(steps))))
-            case Uniform():
-                kind = self.widened(value.type)
-                plain = found.value
-                if isinstance(plain.type, VectorType):
-                    column = VectorType(kind.element_type, [*plain.type.get_shape(), 1])
-                    plain = self.add(more.ShapeCastOp(plain, column))
-                made = self.add(vector.BroadcastOp(plain, kind))
-                return made
+        found = self.held.get(value)
+        if found is None:
+            kind = self.widened(value.type)
+            plain = self.env[value]
+            if isinstance(plain.type, VectorType):
+                column = VectorType(kind.element_type, [*plain.type.get_shape(), 1])
+                plain = self.add(more.ShapeCastOp(plain, column))
+            return self.add(vector.BroadcastOp(plain, kind))
+        if isinstance(found, Ramp):
+            kind = VectorType(index, [self.lanes])
+            steps = DenseIntOrFPElementsAttr.from_list(kind, [int(s) for s in found.steps])
+            base = self.add(vector.BroadcastOp(found.base, kind))
+            return self.add(arith.AddiOp(base, self.add(arith.ConstantOp(steps))))
+        return found
 
     # Blocks ---------------------------------------------------------------------------------------------------
 
@@ -183,7 +160,7 @@ class Blocks(NewBody):
                 blocks = (*lead, shape[1] // unit, shape[0] * unit)
                 block = self.cast(block, list(blocks))
         value = self.fragment(block, blocks, self.dealt(blocks, bits, unit, packed))
-        self.env[op.value] = Lanes(self.cast(value, [*given, self.lanes]))
+        self.held[op.value] = self.cast(value, [*given, self.lanes])
 
     def store_nd(self, op: xegpu.StoreNdOp) -> None:
         if op.ownership is not None:
@@ -214,7 +191,7 @@ class Blocks(NewBody):
         assert isinstance(result, VectorType)
         product = self.add(xegpu.DpasOp(a, b, c, VectorType(result.element_type, [m, n])))
         value = self.fragment(product, (m, n), c_map)
-        self.env[op.result] = Lanes(self.cast(value, [*result.get_shape(), n]))
+        self.held[op.result] = self.cast(value, [*result.get_shape(), n])
 
 
 def _deal(

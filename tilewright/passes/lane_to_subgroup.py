@@ -19,11 +19,12 @@ addresses that differ between lanes, and for ops that move data between lanes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import gcd
 from typing import Any
 
 import numpy as np
-from xdsl.dialects import arith, gpu, scf, vector
+from xdsl.dialects import arith, gpu, vector
 from xdsl.dialects.builtin import (
     DenseIntOrFPElementsAttr,
     IndexType,
@@ -32,7 +33,7 @@ from xdsl.dialects.builtin import (
     VectorType,
     i1,
 )
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
@@ -40,7 +41,7 @@ from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.kernel import LEVEL
-from tilewright.passes.lane_blocks import Blocks, Lanes, Ramp, Uniform, Value
+from tilewright.passes.lane_blocks import Blocks, Ramp
 
 index = IndexType()
 
@@ -60,11 +61,6 @@ def lane_to_subgroup(kernel: gpu.FuncOp, lanes: int, block: tuple[int, int, int]
 class _Vectorise(Blocks):
     """Builds the subgroup's program, op by op in order."""
 
-    def block(self, old: Block) -> None:
-        for op in old.ops:
-            self.op = op
-            self.convert(op)
-
     # Building -------------------------------------------------------------------------------------------------
 
     def convert(self, op: Operation) -> None:
@@ -73,29 +69,23 @@ class _Vectorise(Blocks):
                 self.thread_id(op)
             case gpu.LaneIdOp():
                 zero = self.add(arith.ConstantOp(IntegerAttr(0, index)))
-                self.env[op.result] = Ramp(zero, 1 << 30, np.arange(self.lanes))
+                self.held[op.result] = Ramp(zero, 1 << 30, np.arange(self.lanes))
             case gpu.GlobalIdOp():
                 raise self.refuse("counts threads over workgroups")
             case gpu.SubgroupSizeOp():
-                value = self.add(arith.ConstantOp(IntegerAttr(self.lanes, index)))
-                self.env[op.results[0]] = Uniform(value)
+                number = arith.ConstantOp(IntegerAttr(self.lanes, index))
+                self.env[op.results[0]] = self.add(number)
             case arith.ConstantOp() if isinstance(op.result.type, VectorType):
-                self.constant(op)
+                self.constant_op(op)
             case xegpu.LoadNdOp():
                 self.load_nd(op)
             case xegpu.StoreNdOp():
                 self.store_nd(op)
             case xegpu.DpasOp():
                 self.dpas(op)
-            case scf.ForOp():
-                self.loop(op)
-            case scf.IfOp():
-                self.branch(op)
-            case scf.YieldOp():
-                raise AssertionError("yields are built with their op")
             case _ if self.ramp(op):
                 pass
-            case _ if all(isinstance(self.env[v], Uniform) for v in op.operands) and not any(
+            case _ if all(v in self.env for v in op.operands) and not any(
                 isinstance(v.type, VectorType) for v in (*op.operands, *op.results)
             ):
                 self.keep(op)
@@ -104,55 +94,55 @@ class _Vectorise(Blocks):
             case _:
                 self.rearrange(op)
 
-    def keep(self, op: Operation) -> None:
+    def keep(self, op: Operation) -> Operation:
         """An op that does the same for all lanes."""
-        if op.regions or op.name in ("gpu.shuffle", "gpu.subgroup_reduce", "gpu.all_reduce"):
+        if op.name in ("gpu.shuffle", "gpu.subgroup_reduce", "gpu.all_reduce"):
             raise self.refuse("at lane level has no form for the subgroup")
         if op.name in ("memref.store", "memref.atomic_rmw", "xegpu.atomic_rmw"):
             raise self.refuse("every lane would do it")
-        new = op.clone({v: self.uniform(v) for v in op.operands})
-        self.put(new)
-        for before, after in zip(op.results, new.results, strict=True):
-            after.name_hint = before.name_hint
-            self.env[before] = Uniform(after)
+        return super().keep(op)
 
     def thread_id(self, op: gpu.ThreadIdOp) -> None:
         base = self.add(op.clone())
         along = str(op.dimension.data) == "x"
-        self.env[op.result] = (
-            Ramp(base, self.lanes, np.arange(self.lanes)) if along else Uniform(base)
-        )
+        if along:
+            self.held[op.result] = Ramp(base, self.lanes, np.arange(self.lanes))
+        else:
+            self.env[op.result] = base
 
-    def constant(self, op: arith.ConstantOp) -> None:
+    def constant_op(self, op: arith.ConstantOp) -> None:
         value, kind = op.value, op.result.type
         if isinstance(value, DenseIntOrFPElementsAttr) and value.is_splat():
             wide = self.widened(kind)
             data = DenseIntOrFPElementsAttr(wide, value.data)  # pyright: ignore[reportArgumentType]
-            self.env[op.result] = Lanes(self.add(arith.ConstantOp(data)))
+            self.held[op.result] = self.add(arith.ConstantOp(data))
         else:
-            self.env[op.result] = Uniform(self.add(op.clone()))
+            self.env[op.result] = self.add(op.clone())
 
     def ramp(self, op: Operation) -> bool:
         """Index arithmetic on what grows with the lane; False where it is no ramp."""
-        values = [self.env[v] for v in op.operands]
+        values = [self.held.get(v) for v in op.operands]
         if not any(isinstance(v, Ramp) for v in values) or len(op.results) != 1:
             return False
         name = op.name.partition(".")[2].removesuffix("i")
-        if name in ("index_cast", "index_castu", "castu", "casts") and op.results[0].type == index:
-            self.env[op.results[0]] = values[0]
+        ramp = values[0]
+        casts = ("index_cast", "index_castu", "castu", "casts")
+        if name in casts and isinstance(ramp, Ramp) and op.results[0].type == index:
+            self.held[op.results[0]] = ramp
             return True
         if len(values) != 2:
             return False
-        x, y = values
-        if name in ("add", "mul") and isinstance(y, Ramp):
-            x, y = y, x
-        if not isinstance(x, Ramp) or not isinstance(y, Uniform):
+        first, second = op.operands
+        if name in ("add", "mul") and isinstance(values[1], Ramp):
+            first, second = second, first
+        x, y = self.held.get(first), self.env.get(second)
+        if not isinstance(x, Ramp) or y is None:
             return False
-        number = constant(y.value)
+        number = constant(y)
         if name in ("add", "sub"):
             unit = gcd(x.unit, number) if number is not None else 1
             kind = arith.AddiOp if name == "add" else arith.SubiOp
-            made = Ramp(self.add(kind(x.base, y.value)), unit, x.steps)
+            made = Ramp(self.add(kind(x.base, y)), unit, x.steps)
         elif number is None or number <= 0:
             return False
         elif name == "mul" or name == "shl":
@@ -160,14 +150,11 @@ class _Vectorise(Blocks):
             value = self.add(arith.ConstantOp(IntegerAttr(factor, index)))
             made = Ramp(self.add(arith.MuliOp(x.base, value)), x.unit * factor, x.steps * factor)
         else:
-            found = self.divide(x, name, number)
-            if found is None:
-                return False
-            made = found
-        self.env[op.results[0]] = made
+            return self.divide(op.results[0], x, name, number)
+        self.held[op.results[0]] = made
         return True
 
-    def divide(self, x: Ramp, name: str, number: int) -> Value | None:
+    def divide(self, result: SSAValue, x: Ramp, name: str, number: int) -> bool:
         """Quotient or remainder, where all steps stay within one multiple of the divisor's factor of the base."""
         if name in ("shru", "shrs"):
             name, number = "divu", 1 << number
@@ -175,14 +162,16 @@ class _Vectorise(Blocks):
             name, number = "remu", number + 1
         quotient = name in ("divu", "divs", "floordivs")
         if not quotient and name not in ("remu", "rems"):
-            return None
+            return False
         common = gcd(x.unit, number)
         if (x.steps < 0).any() or (x.steps >= common).any():
-            return None
+            return False
         value = self.add(arith.ConstantOp(IntegerAttr(number, index)))
         if quotient:
-            return Uniform(self.add(arith.DivUIOp(x.base, value)))
-        return Ramp(self.add(arith.RemUIOp(x.base, value)), common, x.steps)
+            self.env[result] = self.add(arith.DivUIOp(x.base, value))
+        else:
+            self.held[result] = Ramp(self.add(arith.RemUIOp(x.base, value)), common, x.steps)
+        return True
 
     def elementwise(self, op: Operation) -> None:
         if not op.operands:
@@ -191,7 +180,7 @@ class _Vectorise(Blocks):
         select = isinstance(op, arith.SelectOp) and not isinstance(op.cond.type, VectorType)
         operands: list[SSAValue] = []
         for i, v in enumerate(op.operands):
-            if select and i == 0 and isinstance(self.env[v], Uniform):
+            if select and i == 0 and v in self.env:
                 operands.append(self.uniform(v))
                 continue
             wide = self.wide(v)
@@ -207,7 +196,7 @@ class _Vectorise(Blocks):
         )
         self.put(new)
         for before, after in zip(op.results, new.results, strict=True):
-            self.env[before] = Lanes(after)
+            self.held[before] = after
 
     def rearrange(self, op: Operation) -> None:
         """Vector ops: what they do, with one more dimension at the end."""
@@ -259,7 +248,7 @@ class _Vectorise(Blocks):
                 made = self.reduction(op)
             case _:
                 raise self.refuse("at lane level has no form for the subgroup")
-        self.env[op.results[0]] = Lanes(made)
+        self.held[op.results[0]] = made
 
     def bitcast(self, op: vector.BitcastOp) -> SSAValue:
         """Within a lane: the lanes step aside."""
@@ -288,68 +277,20 @@ class _Vectorise(Blocks):
 
     # Control flow ---------------------------------------------------------------------------------------------
 
-    def loop(self, op: scf.ForOp) -> None:
-        bounds = [self.uniform(v, "a bound") for v in (op.lb, op.ub, op.step)]
-        varies = self.carried(op)
-        inits = [
-            self.wide(v) if wide else self.uniform(v)
-            for v, wide in zip(op.iter_args, varies, strict=True)
-        ]
-        outer, body = (
-            self.out,
-            Block(arg_types=[op.body.block.args[0].type, *(v.type for v in inits)]),
-        )
-        old = op.body.block
-        self.env[old.args[0]] = Uniform(body.args[0])
-        for before, after, wide in zip(old.args[1:], body.args[1:], varies, strict=True):
-            self.env[before] = Lanes(after) if wide else Uniform(after)
-        self.out = body
-        self.region(old, varies)
-        self.out, self.op = outer, op
-        low, high, step = bounds
-        new = scf.ForOp(low, high, step, inits, body)
-        new.attributes.update(op.attributes)
-        self.put(new)
-        for before, after, wide in zip(op.results, new.results, varies, strict=True):
-            self.env[before] = Lanes(after) if wide else Uniform(after)
+    def scalar(self, value: SSAValue) -> SSAValue:
+        return self.uniform(value, "a bound or condition")
 
-    def carried(self, op: scf.ForOp) -> list[bool]:
-        """Which carried values differ between lanes: vectors, and scalars that start so."""
-        return [
-            isinstance(v.type, VectorType) or not isinstance(self.env[v], Uniform)
-            for v in op.iter_args
-        ]
+    def parts(self, value: SSAValue, place: SSAValue) -> list[SSAValue]:
+        """Vectors differ between lanes, and scalars that a loop begins with so."""
+        starts = isinstance(place, BlockArgument) and place not in self.env
+        if isinstance(place.type, VectorType) or place in self.held:
+            return [self.wide(value)]
+        if starts and value not in self.env:
+            return [self.wide(value)]
+        return [self.uniform(value, "a carried value")]
 
-    def region(self, old: Block, varies: list[bool]) -> None:
-        """The ops of a region, and its yield."""
-        for inner in old.ops:
-            self.op = inner
-            if isinstance(inner, scf.YieldOp):
-                values = [
-                    self.wide(v) if wide else self.uniform(v, "a carried value")
-                    for v, wide in zip(inner.operands, varies, strict=True)
-                ]
-                self.put(scf.YieldOp(*values))
-            else:
-                self.convert(inner)
-
-    def branch(self, op: scf.IfOp) -> None:
-        condition = self.uniform(op.cond, "the condition")
-        varies = [isinstance(r.type, VectorType) for r in op.results]
-        types = [
-            self.widened(r.type) if wide else r.type
-            for r, wide in zip(op.results, varies, strict=True)
-        ]
-        outer, regions = self.out, []
-        for region in (op.true_region, op.false_region):
-            if not region.blocks:
-                regions.append(Region())
-                continue
-            self.out = Block()
-            self.region(region.block, varies)
-            regions.append(Region(self.out))
-        self.out, self.op = outer, op
-        new = scf.IfOp(condition, types, regions[0], regions[1])
-        self.put(new)
-        for before, after, wide in zip(op.results, new.results, varies, strict=True):
-            self.env[before] = Lanes(after) if wide else Uniform(after)
+    def hold(self, place: SSAValue, parts: Sequence[SSAValue]) -> None:
+        if parts[0].type == place.type:
+            self.env[place] = parts[0]
+        else:
+            self.held[place] = parts[0]

@@ -13,7 +13,6 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
-from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.xegpu.attrs import BlockTensorDescAttr
 from tilewright.dialects.xegpu.types import TensorDescType, element_bits
 from tilewright.dialects.xetile.assembly import Index, split_indices
@@ -34,8 +33,8 @@ from tilewright.passes.xegpu.lane_layouts import (
     lane_attribute,
     power_of_two,
 )
-from tilewright.passes.xegpu.ownership import OwnershipAnalysis, shape_of
-from tilewright.passes.xegpu.pieces import Free, Pieces, Shape, grid_of, starts
+from tilewright.passes.xegpu.ownership import shape_of
+from tilewright.passes.xegpu.pieces import Pieces, Shape, grid_of, rule, starts
 
 APART_REGISTERS = 32
 """Registers of a subgroup that a block without 2D block messages fills at most at once; the attribute `APART` of a
@@ -76,422 +75,423 @@ def _apart_registers(op: Operation) -> int:
     return said.value.data if isinstance(said, IntegerAttr) else APART_REGISTERS
 
 
-class BlockedMemory(Pieces):
-    """Handlers of memory ops."""
+# --- Plans -------------------------------------------------------------------------------------
 
-    owners: OwnershipAnalysis
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._plans: dict[Operation, Plan] = {}
-        self._descs: dict[tuple[SSAValue, TensorDescType], SSAValue] = {}
+def plan_of(d: Pieces, op: xegpu.BlockAccess) -> Plan:
+    if op not in d.plans:
+        d.plans[op] = _planned(d, op)
+    return d.plans[op]
 
-    def unblocked(self, op: Operation) -> None:
-        """An op that has no form on pieces stays whole."""
-        operands = [
-            self.whole(v) if isinstance(v.type, VectorType) else self.env[v] for v in op.operands
-        ]
-        new = op.clone(dict(zip(op.operands, operands, strict=True)))
-        self.put(new)
-        for old, made in zip(op.results, new.results, strict=True):
-            if isinstance(old.type, VectorType):
-                self.hold(old, shape_of(old), [made])
-            else:
-                self.env[old] = made
 
-    # --- Plans -------------------------------------------------------------------------------------
+def _planned(d: Pieces, op: xegpu.BlockAccess) -> Plan:
+    tdesc, xe = op.tdesc, d.owners.xe
+    shape = tdesc.get_shape()
+    if len(shape) > 2:
+        raise d.refuse(f"a block of rank {len(shape)}", "blocks have one or two dimensions")
+    source = created(op.operands[op.tdesc_operand])
+    if source is None:
+        raise d.refuse("its descriptor is carried by a loop or an if", "run xegpu-modernize first")
+    fault = None if len(shape) < 2 else surface_fault(xe, source)
+    if SCATTERED in op.attributes:
+        said = op.attributes[SCATTERED]
+        fault = said.data if isinstance(said, StringAttr) else fault or "the text says so"
+    if isinstance(op, xegpu.LoadNdOp) and (
+        tdesc.array_length > 1 or op.packed is not None or op.transposes
+    ):
+        return Plan(shape, tdesc.array_length, scattered=fault)  # chosen in the text
+    if fault is not None:
+        return Plan(_apart(d, op, source), scattered=fault)
+    if len(shape) == 1:
+        return _row(d, op, shape[0])
+    match op:
+        case xegpu.LoadNdOp():
+            return _load(d, op, shape)  # pyright: ignore
+        case xegpu.StoreNdOp():
+            return _store(d, op, shape)
+        case _:
+            return _prefetch(d, op, shape)
 
-    def plan(self, op: xegpu.BlockAccess) -> Plan:
-        if op not in self._plans:
-            self._plans[op] = self._planned(op)
-        return self._plans[op]
 
-    def _planned(self, op: xegpu.BlockAccess) -> Plan:
-        tdesc, xe = op.tdesc, self.owners.xe
-        shape = tdesc.get_shape()
-        if len(shape) > 2:
-            raise self.refuse(f"a block of rank {len(shape)}", "blocks have one or two dimensions")
-        source = created(op.operands[op.tdesc_operand])
-        if source is None:
-            raise self.refuse(
-                "its descriptor is carried by a loop or an if", "run xegpu-modernize first"
-            )
-        fault = None if len(shape) < 2 else surface_fault(xe, source)
-        if SCATTERED in op.attributes:
-            said = op.attributes[SCATTERED]
-            fault = said.data if isinstance(said, StringAttr) else fault or "the text says so"
-        if isinstance(op, xegpu.LoadNdOp) and (
-            tdesc.array_length > 1 or op.packed is not None or op.transposes
-        ):
-            return Plan(shape, tdesc.array_length, scattered=fault)  # chosen in the text
-        if fault is not None:
-            return Plan(self._apart(op, source), scattered=fault)
-        if len(shape) == 1:
-            return self._row(op, shape[0])
-        match op:
-            case xegpu.LoadNdOp():
-                return self._load(op, shape)  # pyright: ignore
-            case xegpu.StoreNdOp():
-                return self._store(op, shape)
-            case _:
-                return self._prefetch(op, shape)
+def _piece(d: Pieces, op: xegpu.BlockAccess) -> Shape:
+    """The piece of the value that an op moves."""
+    match op:
+        case xegpu.LoadNdOp() | xegpu.StoreNdOp():
+            return d.owners.piece(op.value)
+        case _:
+            return op.tdesc.get_shape()
 
-    def _piece(self, op: xegpu.BlockAccess) -> Shape:
-        """The piece of the value that an op moves."""
-        match op:
-            case xegpu.LoadNdOp() | xegpu.StoreNdOp():
-                return self.owners.piece(op.value)
-            case _:
-                return op.tdesc.get_shape()
 
-    def _apart(self, op: xegpu.BlockAccess, base: xegpu.CreateNdDescOp) -> Shape:
-        """What is asked at once whether it is inside of its base: pieces side by side, as many as a lane reads of
-        a row, then below each other, a few registers in all. Single elements stay pieces: each fills a register
-        until its piece is put together."""
-        shape, piece = op.tdesc.get_shape(), list(self._piece(op))
-        if not isinstance(op, (xegpu.LoadNdOp, xegpu.StoreNdOp)) or len(piece) != 2:
-            return tuple(piece)
-        layout, registers = self.owners.layout(op.value), _apart_registers(op)
-        if layout.shape == tuple(piece):
-            question = row_access.asked(self.owners.xe, op, base, layout)
-            if row_access.best(question).is_narrow(question.bits):
-                return tuple(piece)
-            if question.align < WIDE_ALIGN and self.owners.xe.blocks:
-                registers //= 2
-        most = registers * self.owners.xe.grf_bytes * 8 // element_bits(op.tdesc.element_type)
-        wide = WORDS_PER_LANE * max(piece[1], self.owners.lanes)
-        for dim, limit in ((1, wide), (0, most)):
-            while (
-                shape[dim] % (2 * piece[dim]) == 0
-                and 2 * piece[dim] <= limit
-                and 2 * piece[0] * piece[1] <= most
-            ):
-                piece[dim] *= 2
+def _apart(d: Pieces, op: xegpu.BlockAccess, base: xegpu.CreateNdDescOp) -> Shape:
+    """What is asked at once whether it is inside of its base: pieces side by side, as many as a lane reads of
+    a row, then below each other, a few registers in all. Single elements stay pieces: each fills a register
+    until its piece is put together."""
+    shape, piece = op.tdesc.get_shape(), list(_piece(d, op))
+    if not isinstance(op, (xegpu.LoadNdOp, xegpu.StoreNdOp)) or len(piece) != 2:
         return tuple(piece)
+    layout, registers = d.owners.layout(op.value), _apart_registers(op)
+    if layout.shape == tuple(piece):
+        question = row_access.asked(d.owners.xe, op, base, layout)
+        if row_access.best(question).is_narrow(question.bits):
+            return tuple(piece)
+        if question.align < WIDE_ALIGN and d.owners.xe.blocks:
+            registers //= 2
+    most = registers * d.owners.xe.grf_bytes * 8 // element_bits(op.tdesc.element_type)
+    wide = WORDS_PER_LANE * max(piece[1], d.owners.lanes)
+    for dim, limit in ((1, wide), (0, most)):
+        while (
+            shape[dim] % (2 * piece[dim]) == 0
+            and 2 * piece[dim] <= limit
+            and 2 * piece[0] * piece[1] <= most
+        ):
+            piece[dim] *= 2
+    return tuple(piece)
 
-    def _row(self, op: xegpu.BlockAccess, extent: int) -> Plan:
-        """1-D: consecutive elements, up to eight per lane."""
-        if isinstance(op, xegpu.PrefetchNdOp):
-            return Plan((extent,))
-        lanes = self.owners.lanes
-        for count in (8, 4, 2, 1):
-            if extent % (lanes * count) == 0:
-                return Plan((lanes * count,))
-        return Plan(self._piece(op), scattered=f"{extent} elements are not dealt to {lanes} lanes")
 
-    def _load(self, op: xegpu.LoadNdOp, shape: tuple[int, int]) -> Plan:
-        xe, lanes = self.owners.xe, self.owners.lanes
-        bits = element_bits(op.tdesc.element_type)
-        wanted = self.owners.layout(op.value)
-        right = self.owners.is_right_operand(op.value)
-        forms = ("transform", "load", "transpose") if right else ("load", "transpose")
-        piece = wanted.shape
-        assert len(piece) == 2
-        for form in forms:
-            layout = form_layout(form, piece, bits, lanes)
-            if layout is None or not stays_in_lanes(layout, wanted):
-                continue
-            found = best_block(xe, form, bits, shape, piece)
-            if found is not None:
-                packed = max(1, 32 // bits) if form == "transform" else 1
-                return Plan((found.height, found.width), found.count, packed)
-        usual = default_piece(shape, bits, lanes)
-        if form_layout("load", usual, bits, lanes) is not None:
-            found = best_block(xe, "load", bits, shape, usual)  # pyright: ignore
-            if found is not None:
-                return Plan((found.height, found.width), found.count)
-        return Plan(piece, scattered=f"no 2D block load of {xe.name} tiles {shape[0]}x{shape[1]}")
+def _row(d: Pieces, op: xegpu.BlockAccess, extent: int) -> Plan:
+    """1-D: consecutive elements, up to eight per lane."""
+    if isinstance(op, xegpu.PrefetchNdOp):
+        return Plan((extent,))
+    lanes = d.owners.lanes
+    for count in (8, 4, 2, 1):
+        if extent % (lanes * count) == 0:
+            return Plan((lanes * count,))
+    return Plan(_piece(d, op), scattered=f"{extent} elements are not dealt to {lanes} lanes")
 
-    def _store(self, op: xegpu.StoreNdOp, shape: Shape) -> Plan:
-        xe, lanes = self.owners.xe, self.owners.lanes
-        bits = element_bits(op.tdesc.element_type)
-        piece = self.owners.piece(op.value)
-        width = piece[1]
-        while width:
-            for height in (8, 4, 2, 1):
-                block = Block(height, width)
-                legal = shape[0] % height == 0 and fits(xe, "store", bits, block)
-                if legal and form_layout("load", block.shape, bits, lanes) is not None:
-                    return Plan((height, width))
-            width = width // 2 if width % 2 == 0 else 0
-        return Plan(piece, scattered=f"no 2D block store of {xe.name} tiles {shape[0]}x{shape[1]}")
 
-    def _prefetch(self, op: xegpu.BlockAccess, shape: Shape) -> Plan:
-        xe = self.owners.xe
-        bits = element_bits(op.tdesc.element_type)
-        wide = power_of_two(shape[1], self.owners.lanes * group_of(bits, self.owners.lanes))
-        found = best_block(xe, "prefetch", bits, (shape[0], shape[1]), (1, wide))
-        if found is None:
-            return Plan(shape, scattered=f"no 2D block prefetch of {xe.name} tiles {shape}")
-        return Plan((found.height, found.width), found.count)
+def _load(d: Pieces, op: xegpu.LoadNdOp, shape: tuple[int, int]) -> Plan:
+    xe, lanes = d.owners.xe, d.owners.lanes
+    bits = element_bits(op.tdesc.element_type)
+    wanted = d.owners.layout(op.value)
+    right = d.owners.is_right_operand(op.value)
+    forms = ("transform", "load", "transpose") if right else ("load", "transpose")
+    piece = wanted.shape
+    assert len(piece) == 2
+    for form in forms:
+        layout = form_layout(form, piece, bits, lanes)
+        if layout is None or not stays_in_lanes(layout, wanted):
+            continue
+        found = best_block(xe, form, bits, shape, piece)
+        if found is not None:
+            packed = max(1, 32 // bits) if form == "transform" else 1
+            return Plan((found.height, found.width), found.count, packed)
+    usual = default_piece(shape, bits, lanes)
+    if form_layout("load", usual, bits, lanes) is not None:
+        found = best_block(xe, "load", bits, shape, usual)  # pyright: ignore
+        if found is not None:
+            return Plan((found.height, found.width), found.count)
+    return Plan(piece, scattered=f"no 2D block load of {xe.name} tiles {shape[0]}x{shape[1]}")
 
-    # --- Descriptors -----------------------------------------------------------------------------------
 
-    def create_nd_tdesc(self, op: xegpu.CreateNdDescOp) -> None:
-        """One descriptor per shape of message that the op's users need."""
-        for use in list(op.result.uses):
-            user = use.operation
-            if not isinstance(user, xegpu.BlockAccess):
-                continue
-            current, self.op = self.op, user
-            plan = self.plan(user)
-            self.op = current
-            kind = self._type(op.tdesc, plan)
-            if (op.result, kind) not in self._descs:
-                new = type(op).create(
-                    operands=[self.env[v] for v in op.operands],
-                    properties=dict(op.properties),
-                    result_types=[kind],
-                )
-                made = self.add(new)
-                made.name_hint = op.result.name_hint
-                self._descs[op.result, kind] = made
+def _store(d: Pieces, op: xegpu.StoreNdOp, shape: Shape) -> Plan:
+    xe, lanes = d.owners.xe, d.owners.lanes
+    bits = element_bits(op.tdesc.element_type)
+    piece = d.owners.piece(op.value)
+    width = piece[1]
+    while width:
+        for height in (8, 4, 2, 1):
+            block = Block(height, width)
+            legal = shape[0] % height == 0 and fits(xe, "store", bits, block)
+            if legal and form_layout("load", block.shape, bits, lanes) is not None:
+                return Plan((height, width))
+        width = width // 2 if width % 2 == 0 else 0
+    return Plan(piece, scattered=f"no 2D block store of {xe.name} tiles {shape[0]}x{shape[1]}")
 
-    def _type(self, tdesc: TensorDescType, plan: Plan) -> TensorDescType:
-        encoding = BlockTensorDescAttr(
-            memory_space="slm" if tdesc.space.number else None,
-            array_length=plan.count if plan.count > 1 else None,
-            boundary_check=None if tdesc.boundary_check else False,
-        )
-        return TensorDescType(plan.block, tdesc.element_type, encoding)
 
-    def _access(
-        self, op: xegpu.BlockAccess, plan: Plan, start: Shape
-    ) -> tuple[list[SSAValue], dict[str, Attribute], dict[str, Attribute]]:
-        """Descriptor and offsets of one message, properties, discardable attributes."""
-        tdesc = op.operands[op.tdesc_operand]
-        desc = self._descs[tdesc, self._type(op.tdesc, plan)]
-        properties = {k: v for k, v in op.properties.items() if k != "layout"}
-        given = op.mixed_offsets
-        if given is None:
-            source = created(tdesc)
-            assert source is not None
-            rank = max(len(source.mixed_offsets), len(start))
-            given = [0] * rank if any(start) else []
-        offsets: list[Index] = [self.env[v] if isinstance(v, SSAValue) else v for v in given]
-        if offsets:
-            lead = len(offsets) - len(start)
-            offsets = [
-                o if n < lead else self.plus(o, start[n - lead]) for n, o in enumerate(offsets)
-            ]
-            static, dynamic = split_indices(offsets)
-            properties["const_offsets"] = static
-        else:
-            dynamic = []
-        attributes = {k: v for k, v in op.attributes.items() if not k.startswith("layout_")}
-        if plan.scattered is not None:
-            attributes[SCATTERED] = StringAttr(plan.scattered)
-        return [desc, *dynamic], properties, attributes
+def _prefetch(d: Pieces, op: xegpu.BlockAccess, shape: Shape) -> Plan:
+    xe = d.owners.xe
+    bits = element_bits(op.tdesc.element_type)
+    wide = power_of_two(shape[1], d.owners.lanes * group_of(bits, d.owners.lanes))
+    found = best_block(xe, "prefetch", bits, (shape[0], shape[1]), (1, wide))
+    if found is None:
+        return Plan(shape, scattered=f"no 2D block prefetch of {xe.name} tiles {shape}")
+    return Plan((found.height, found.width), found.count)
 
-    # --- Blocks --------------------------------------------------------------------------------------------
 
-    def load_nd(self, op: xegpu.LoadNdOp) -> None:
-        plan = self.plan(op)
-        shape = op.tdesc.get_shape()
-        if op.tdesc.array_length > 1 or op.packed is not None or op.transposes:
-            self._load_as_written(op, plan)
-            return
-        layout = self._load_layout(op, plan)
-        loads: list[SSAValue] = []
-        for start in starts(shape, plan.step):
-            operands, properties, attributes = self._access(op, plan, start)
-            if layout is not None:
-                properties["layout"] = layout
+# --- Descriptors -----------------------------------------------------------------------------------
+
+
+@rule("xegpu.create_nd_tdesc")
+def create_nd_tdesc(d: Pieces, op: xegpu.CreateNdDescOp) -> None:
+    """One descriptor per shape of message that the op's users need."""
+    for use in list(op.result.uses):
+        user = use.operation
+        if not isinstance(user, xegpu.BlockAccess):
+            continue
+        current, d.op = d.op, user
+        plan = plan_of(d, user)
+        d.op = current
+        kind = _type(d, op.tdesc, plan)
+        if (op.result, kind) not in d.descriptors:
             new = type(op).create(
-                operands=operands,
-                properties=properties,
-                attributes=attributes,
-                result_types=[self.typed(op.value, plan.value)],
+                operands=[d.env[v] for v in op.operands],
+                properties=dict(op.properties),
+                result_types=[kind],
             )
-            made = self.add(new)
-            made.name_hint = op.value.name_hint
-            loads.append(made)
-        if plan.count == 1:
-            self.hold(op.value, plan.block, loads)
-            return
-        blocks: list[SSAValue] = []
-        across = grid_of(shape, plan.step)[1]
-        for row in range(shape[0] // plan.block[0]):
-            for column in range(shape[1] // plan.block[1]):
-                load = loads[row * across + column // plan.count]
-                blocks.append(self.element_at(load, [column % plan.count]))
-        self.hold(op.value, plan.block, blocks)
+            made = d.add(new)
+            made.name_hint = op.result.name_hint
+            d.descriptors[op.result, kind] = made
 
-    def _load_layout(self, op: xegpu.LoadNdOp, plan: Plan) -> Attribute | None:
-        """What lanes the loaded blocks belong to: the piece's map, on the block."""
-        wanted = self.owners.layout(op.value)
-        if len(plan.block) != wanted.rank:
-            return None
-        layout = lane_attribute(wanted, packed=plan.packed)
-        if layout is None:
-            return None
-        lanes, data = layout.field("lane_layout"), layout.field("lane_data")
-        try:
-            ly.layout(lane_layout=lanes, lane_data=data).over(plan.block)
-        except ly.LayoutError:
-            return None
-        return layout
 
-    def _load_as_written(self, op: xegpu.LoadNdOp, plan: Plan) -> None:
-        """Array length, packing or transposition stand in the text: the op is an instruction already."""
-        operands, properties, attributes = self._access(op, plan, (0,) * len(plan.block))
-        made = self.add(
+def _type(d: Pieces, tdesc: TensorDescType, plan: Plan) -> TensorDescType:
+    encoding = BlockTensorDescAttr(
+        memory_space="slm" if tdesc.space.number else None,
+        array_length=plan.count if plan.count > 1 else None,
+        boundary_check=None if tdesc.boundary_check else False,
+    )
+    return TensorDescType(plan.block, tdesc.element_type, encoding)
+
+
+def _access(
+    d: Pieces, op: xegpu.BlockAccess, plan: Plan, start: Shape
+) -> tuple[list[SSAValue], dict[str, Attribute], dict[str, Attribute]]:
+    """Descriptor and offsets of one message, properties, discardable attributes."""
+    tdesc = op.operands[op.tdesc_operand]
+    desc = d.descriptors[tdesc, _type(d, op.tdesc, plan)]
+    properties = {k: v for k, v in op.properties.items() if k != "layout"}
+    given = op.mixed_offsets
+    if given is None:
+        source = created(tdesc)
+        assert source is not None
+        rank = max(len(source.mixed_offsets), len(start))
+        given = [0] * rank if any(start) else []
+    offsets: list[Index] = [d.env[v] if isinstance(v, SSAValue) else v for v in given]
+    if offsets:
+        lead = len(offsets) - len(start)
+        offsets = [o if n < lead else d.plus(o, start[n - lead]) for n, o in enumerate(offsets)]
+        static, dynamic = split_indices(offsets)
+        properties["const_offsets"] = static
+    else:
+        dynamic = []
+    attributes = {k: v for k, v in op.attributes.items() if not k.startswith("layout_")}
+    if plan.scattered is not None:
+        attributes[SCATTERED] = StringAttr(plan.scattered)
+    return [desc, *dynamic], properties, attributes
+
+
+# --- Blocks --------------------------------------------------------------------------------------------
+
+
+@rule("xegpu.load_nd")
+def load_nd(d: Pieces, op: xegpu.LoadNdOp) -> None:
+    plan = plan_of(d, op)
+    shape = op.tdesc.get_shape()
+    if op.tdesc.array_length > 1 or op.packed is not None or op.transposes:
+        _load_as_written(d, op, plan)
+        return
+    layout = _load_layout(d, op, plan)
+    loads: list[SSAValue] = []
+    for start in starts(shape, plan.step):
+        operands, properties, attributes = _access(d, op, plan, start)
+        if layout is not None:
+            properties["layout"] = layout
+        new = type(op).create(
+            operands=operands,
+            properties=properties,
+            attributes=attributes,
+            result_types=[d.typed(op.value, plan.value)],
+        )
+        made = d.add(new)
+        made.name_hint = op.value.name_hint
+        loads.append(made)
+    if plan.count == 1:
+        d.give(op.value, plan.block, loads)
+        return
+    blocks: list[SSAValue] = []
+    across = grid_of(shape, plan.step)[1]
+    for row in range(shape[0] // plan.block[0]):
+        for column in range(shape[1] // plan.block[1]):
+            load = loads[row * across + column // plan.count]
+            blocks.append(d.element_at(load, [column % plan.count]))
+    d.give(op.value, plan.block, blocks)
+
+
+def _load_layout(d: Pieces, op: xegpu.LoadNdOp, plan: Plan) -> Attribute | None:
+    """What lanes the loaded blocks belong to: the piece's map, on the block."""
+    wanted = d.owners.layout(op.value)
+    if len(plan.block) != wanted.rank:
+        return None
+    layout = lane_attribute(wanted, packed=plan.packed)
+    if layout is None:
+        return None
+    lanes, data = layout.field("lane_layout"), layout.field("lane_data")
+    try:
+        ly.layout(lane_layout=lanes, lane_data=data).over(plan.block)
+    except ly.LayoutError:
+        return None
+    return layout
+
+
+def _load_as_written(d: Pieces, op: xegpu.LoadNdOp, plan: Plan) -> None:
+    """Array length, packing or transposition stand in the text: the op is an instruction already."""
+    operands, properties, attributes = _access(d, op, plan, (0,) * len(plan.block))
+    made = d.add(
+        type(op).create(
+            operands=operands,
+            properties=properties,
+            attributes=attributes,
+            result_types=[op.value.type],
+        )
+    )
+    d.give(op.value, shape_of(op.value), [made])
+
+
+@rule("xegpu.store_nd")
+def store_nd(d: Pieces, op: xegpu.StoreNdOp) -> None:
+    plan = plan_of(d, op)
+    values = d.cut(op.value, plan.block)
+    for start, value in zip(starts(op.tdesc.get_shape(), plan.block), values, strict=True):
+        operands, properties, attributes = _access(d, op, plan, start)
+        d.put(
             type(op).create(
-                operands=operands,
-                properties=properties,
-                attributes=attributes,
-                result_types=[op.value.type],
+                operands=[value, *operands], properties=properties, attributes=attributes
             )
         )
-        self.hold(op.value, shape_of(op.value), [made])
 
-    def store_nd(self, op: xegpu.StoreNdOp) -> None:
-        plan = self.plan(op)
-        values = self.cut(op.value, plan.block)
-        for start, value in zip(starts(op.tdesc.get_shape(), plan.block), values, strict=True):
-            operands, properties, attributes = self._access(op, plan, start)
-            self.put(
+
+@rule("xegpu.prefetch_nd")
+def prefetch_nd(d: Pieces, op: xegpu.PrefetchNdOp) -> None:
+    plan = plan_of(d, op)
+    for start in starts(op.tdesc.get_shape(), plan.step):
+        operands, properties, attributes = _access(d, op, plan, start)
+        d.put(type(op).create(operands=operands, properties=properties, attributes=attributes))
+
+
+# --- Scattered ops and matrices --------------------------------------------------------------------------
+
+
+def _scatter_piece(d: Pieces, op: xegpu.ScatterAccess) -> tuple[SSAValue, Shape] | None:
+    """Offsets and their piece; None for a scalar access."""
+    if op.tdesc is not None or op.offsets_operand is None:
+        raise d.refuse("a scattered descriptor of the older text", "run xegpu-modernize first")
+    offsets = op.offsets_operand
+    if not isinstance(offsets.type, VectorType):
+        return None
+    return offsets, d.owners.piece(offsets)
+
+
+@rule("xegpu.load")
+def load_gather(d: Pieces, op: xegpu.LoadGatherOp) -> None:
+    found = _scatter_piece(d, op)
+    if found is None or op.transpose is not None:
+        d.unruled(op)
+        return
+    offsets, piece = found
+    chunk = op.chunk
+    part = (*piece, chunk) if chunk > 1 else piece
+    columns = zip(d.cut(offsets, piece), d.cut(op.mask, piece), strict=True)
+    made = [
+        d.add(
+            type(op).create(
+                operands=[d.env[op.source], *pair],
+                properties={k: v for k, v in op.properties.items() if k != "layout"},
+                result_types=[d.typed(op.value, part)],
+            )
+        )
+        for pair in columns
+    ]
+    d.give(op.value, part, made)
+
+
+@rule("xegpu.store")
+def store_scatter(d: Pieces, op: xegpu.StoreScatterOp) -> None:
+    found = _scatter_piece(d, op)
+    if found is None or op.transpose is not None:
+        d.unruled(op)
+        return
+    offsets, piece = found
+    part = (*piece, op.chunk) if op.chunk > 1 else piece
+    columns = (d.cut(op.value, part), d.cut(offsets, piece), d.cut(op.mask, piece))
+    for value, offset, mask in zip(*columns, strict=True):
+        d.put(
+            type(op).create(
+                operands=[value, d.env[op.source], offset, mask],
+                properties={k: v for k, v in op.properties.items() if k != "layout"},
+            )
+        )
+
+
+@rule("xegpu.atomic_rmw")
+def atomic_rmw(d: Pieces, op: xegpu.AtomicRMWOp) -> None:
+    found = _scatter_piece(d, op)
+    if found is None or op.chunk > 1:
+        d.unruled(op)
+        return
+    offsets, piece = found
+    columns = (d.cut(offsets, piece), d.cut(op.mask, piece), d.cut(op.value, piece))
+    made = [
+        d.add(
+            type(op).create(
+                operands=[d.env[op.source], *triple],
+                properties={k: v for k, v in op.properties.items() if k != "layout"},
+                result_types=[d.typed(op.result, piece)],
+            )
+        )
+        for triple in zip(*columns, strict=True)
+    ]
+    d.give(op.result, piece, made)
+
+
+@rule("xegpu.prefetch")
+def prefetch(d: Pieces, op: xegpu.PrefetchOp) -> None:
+    found = _scatter_piece(d, op)
+    if found is None:
+        d.keep(op)
+        return
+    offsets, piece = found
+    for offset in d.cut(offsets, piece):
+        d.put(
+            type(op).create(
+                operands=[d.env[op.source], offset],
+                properties={k: v for k, v in op.properties.items() if k != "layout"},
+            )
+        )
+
+
+def _matrix(
+    d: Pieces, op: xegpu.MatrixAccess, matrix: SSAValue, start: Shape
+) -> tuple[list[SSAValue], dict[str, Attribute]]:
+    offsets: list[Index] = [d.env[v] if isinstance(v, SSAValue) else v for v in op.mixed_offsets]
+    lead = len(offsets) - len(start)
+    offsets = [o if n < lead else d.plus(o, start[n - lead]) for n, o in enumerate(offsets)]
+    static, dynamic = split_indices(offsets)
+    properties = {k: v for k, v in op.properties.items() if k != "layout"}
+    properties["const_offsets"] = static
+    return [d.env[matrix], *dynamic], properties
+
+
+@rule("xegpu.load_matrix")
+def load_matrix(d: Pieces, op: xegpu.LoadMatrixOp) -> None:
+    if not isinstance(op.value.type, VectorType) or len(shape_of(op.value)) != len(
+        op.desc.get_shape()
+    ):
+        d.unruled(op)
+        return
+    piece = d.owners.piece(op.value)
+    made: list[SSAValue] = []
+    for start in starts(shape_of(op.value), piece):
+        operands, properties = _matrix(d, op, op.mem_desc, start)
+        made.append(
+            d.add(
                 type(op).create(
-                    operands=[value, *operands], properties=properties, attributes=attributes
+                    operands=operands,
+                    properties=properties,
+                    result_types=[d.typed(op.value, piece)],
                 )
             )
-
-    def prefetch_nd(self, op: xegpu.PrefetchNdOp) -> None:
-        plan = self.plan(op)
-        for start in starts(op.tdesc.get_shape(), plan.step):
-            operands, properties, attributes = self._access(op, plan, start)
-            self.put(
-                type(op).create(operands=operands, properties=properties, attributes=attributes)
-            )
-
-    # --- Scattered ops and matrices --------------------------------------------------------------------------
-
-    def _scatter_piece(self, op: xegpu.ScatterAccess) -> tuple[SSAValue, Shape] | None:
-        """Offsets and their piece; None for a scalar access."""
-        if op.tdesc is not None or op.offsets_operand is None:
-            raise self.refuse(
-                "a scattered descriptor of the older text", "run xegpu-modernize first"
-            )
-        offsets = op.offsets_operand
-        if not isinstance(offsets.type, VectorType):
-            return None
-        return offsets, self.owners.piece(offsets)
-
-    def load_gather(self, op: xegpu.LoadGatherOp) -> None:
-        found = self._scatter_piece(op)
-        if found is None or op.transpose is not None:
-            self.unblocked(op)
-            return
-        offsets, piece = found
-        chunk = op.chunk
-        part = (*piece, chunk) if chunk > 1 else piece
-        columns = zip(self.cut(offsets, piece), self.cut(op.mask, piece), strict=True)
-        made = [
-            self.add(
-                type(op).create(
-                    operands=[self.env[op.source], *pair],
-                    properties={k: v for k, v in op.properties.items() if k != "layout"},
-                    result_types=[self.typed(op.value, part)],
-                )
-            )
-            for pair in columns
-        ]
-        self.hold(op.value, part, made)
-
-    def store_scatter(self, op: xegpu.StoreScatterOp) -> None:
-        found = self._scatter_piece(op)
-        if found is None or op.transpose is not None:
-            self.unblocked(op)
-            return
-        offsets, piece = found
-        part = (*piece, op.chunk) if op.chunk > 1 else piece
-        columns = (self.cut(op.value, part), self.cut(offsets, piece), self.cut(op.mask, piece))
-        for value, offset, mask in zip(*columns, strict=True):
-            self.put(
-                type(op).create(
-                    operands=[value, self.env[op.source], offset, mask],
-                    properties={k: v for k, v in op.properties.items() if k != "layout"},
-                )
-            )
-
-    def atomic_rmw(self, op: xegpu.AtomicRMWOp) -> None:
-        found = self._scatter_piece(op)
-        if found is None or op.chunk > 1:
-            self.unblocked(op)
-            return
-        offsets, piece = found
-        columns = (self.cut(offsets, piece), self.cut(op.mask, piece), self.cut(op.value, piece))
-        made = [
-            self.add(
-                type(op).create(
-                    operands=[self.env[op.source], *triple],
-                    properties={k: v for k, v in op.properties.items() if k != "layout"},
-                    result_types=[self.typed(op.result, piece)],
-                )
-            )
-            for triple in zip(*columns, strict=True)
-        ]
-        self.hold(op.result, piece, made)
-
-    def prefetch(self, op: xegpu.PrefetchOp) -> None:
-        found = self._scatter_piece(op)
-        if found is None:
-            self.keep(op)
-            return
-        offsets, piece = found
-        for offset in self.cut(offsets, piece):
-            self.put(
-                type(op).create(
-                    operands=[self.env[op.source], offset],
-                    properties={k: v for k, v in op.properties.items() if k != "layout"},
-                )
-            )
-
-    def _matrix(
-        self, op: xegpu.MatrixAccess, matrix: SSAValue, start: Shape
-    ) -> tuple[list[SSAValue], dict[str, Attribute]]:
-        offsets: list[Index] = [
-            self.env[v] if isinstance(v, SSAValue) else v for v in op.mixed_offsets
-        ]
-        lead = len(offsets) - len(start)
-        offsets = [o if n < lead else self.plus(o, start[n - lead]) for n, o in enumerate(offsets)]
-        static, dynamic = split_indices(offsets)
-        properties = {k: v for k, v in op.properties.items() if k != "layout"}
-        properties["const_offsets"] = static
-        return [self.env[matrix], *dynamic], properties
-
-    def load_matrix(self, op: xegpu.LoadMatrixOp) -> None:
-        if not isinstance(op.value.type, VectorType) or len(shape_of(op.value)) != len(
-            op.desc.get_shape()
-        ):
-            self.unblocked(op)
-            return
-        piece = self.owners.piece(op.value)
-        made: list[SSAValue] = []
-        for start in starts(shape_of(op.value), piece):
-            operands, properties = self._matrix(op, op.mem_desc, start)
-            made.append(
-                self.add(
-                    type(op).create(
-                        operands=operands,
-                        properties=properties,
-                        result_types=[self.typed(op.value, piece)],
-                    )
-                )
-            )
-        self.hold(op.value, piece, made)
-
-    def store_matrix(self, op: xegpu.StoreMatrixOp) -> None:
-        if not isinstance(op.value.type, VectorType) or len(shape_of(op.value)) != len(
-            op.desc.get_shape()
-        ):
-            self.unblocked(op)
-            return
-        piece = self.owners.piece(op.value)
-        values = self.cut(op.value, piece)
-        for start, value in zip(starts(shape_of(op.value), piece), values, strict=True):
-            operands, properties = self._matrix(op, op.mem_desc, start)
-            self.put(type(op).create(operands=[value, *operands], properties=properties))
+        )
+    d.give(op.value, piece, made)
 
 
-__all__ = ["BlockedMemory", "Free", "Plan", "more"]
+@rule("xegpu.store_matrix")
+def store_matrix(d: Pieces, op: xegpu.StoreMatrixOp) -> None:
+    if not isinstance(op.value.type, VectorType) or len(shape_of(op.value)) != len(
+        op.desc.get_shape()
+    ):
+        d.unruled(op)
+        return
+    piece = d.owners.piece(op.value)
+    values = d.cut(op.value, piece)
+    for start, value in zip(starts(shape_of(op.value), piece), values, strict=True):
+        operands, properties = _matrix(d, op, op.mem_desc, start)
+        d.put(type(op).create(operands=[value, *operands], properties=properties))

@@ -39,7 +39,7 @@ from tilewright.passes.xegpu.blocks import (
     surface,
 )
 from tilewright.passes.xegpu.fragments import Register, dense
-from tilewright.passes.xegpu.lane_shapes import LaneShapes
+from tilewright.passes.xegpu.lanes import Lanes
 
 _HINTS = ("l1_hint", "l2_hint", "l3_hint")
 
@@ -54,288 +54,294 @@ class Surface:
     bounded: bool
 
 
-class LaneAddresses(LaneShapes):
-    """Accesses of single lanes."""
+# --- Blocks without block messages ---------------------------------------------------------------
 
-    # --- Blocks without block messages ---------------------------------------------------------------
 
-    def surface_of(self, op: xegpu.BlockAccess) -> Surface:
-        source = created(op.operands[op.tdesc_operand])
-        if source is None:
-            raise self.refuse(
-                "the descriptor is carried by a loop or an if, so that its base is not known",
-                "run xegpu-modernize first",
-            )
-        sizes, strides = surface(source)
-        value = source.source
-        if not isinstance(value.type, MemRefType):
-            found = [self.env[s] if isinstance(s, SSAValue) else s for s in (*sizes, *strides)]
-            rank = len(sizes)
-            numbers = [self.constant_or(v) for v in found]
-            return Surface(self.env[value], tuple(numbers[:rank]), tuple(numbers[rank:]), True)
-        rank = len(value.type.get_shape())
-        base = self.env[value]
-        metadata: Operation | None = None
-
-        def run_time() -> Operation:
-            nonlocal metadata
-            if metadata is None:
-                key = ("metadata", base)
-                found = self.known(key)
-                if found is None:
-                    metadata = self.put(memref.ExtractStridedMetaDataOp(base))
-                    self.remember(key, metadata.results[0])
-                else:
-                    metadata = found.owner  # pyright: ignore
-            assert isinstance(metadata, Operation)
-            return metadata
-
-        def resolved(given: Index | None, result: int) -> Index:
-            if isinstance(given, SSAValue):
-                return self.env[given]
-            return run_time().results[result] if given is None else given
-
-        full_sizes = tuple(resolved(s, 2 + n) for n, s in enumerate(sizes))
-        full_strides = tuple(resolved(s, 2 + rank + n) for n, s in enumerate(strides))
-        return Surface(
-            self.flattened(base, full_sizes, full_strides), full_sizes, full_strides, True
+def surface_of(d: Lanes, op: xegpu.BlockAccess) -> Surface:
+    source = created(op.operands[op.tdesc_operand])
+    if source is None:
+        raise d.refuse(
+            "the descriptor is carried by a loop or an if, so that its base is not known",
+            "run xegpu-modernize first",
         )
+    sizes, strides = surface(source)
+    value = source.source
+    if not isinstance(value.type, MemRefType):
+        found = [d.env[s] if isinstance(s, SSAValue) else s for s in (*sizes, *strides)]
+        rank = len(sizes)
+        numbers = [constant_or(d, v) for v in found]
+        return Surface(d.env[value], tuple(numbers[:rank]), tuple(numbers[rank:]), True)
+    rank = len(value.type.get_shape())
+    base = d.env[value]
+    metadata: Operation | None = None
 
-    def constant_or(self, value: Index | None) -> Index:
-        assert value is not None
-        return value
+    def run_time() -> Operation:
+        nonlocal metadata
+        if metadata is None:
+            key = ("metadata", base)
+            found = d.known(key)
+            if found is None:
+                metadata = d.put(memref.ExtractStridedMetaDataOp(base))
+                d.remember(key, metadata.results[0])
+            else:
+                metadata = found.owner  # pyright: ignore
+        assert isinstance(metadata, Operation)
+        return metadata
 
-    def flattened(
-        self, base: SSAValue, sizes: Sequence[Index], strides: Sequence[Index]
-    ) -> SSAValue:
-        """A memref as a row of elements that begins where it begins."""
-        kind = base.type
-        assert isinstance(kind, MemRefType)
-        if kind.get_shape() and len(kind.get_shape()) == 1 and isinstance(kind.layout, NoneAttr):
-            return base
-        key = ("flat", base)
-        if (found := self.known(key)) is not None:
-            return found
-        extent: Index = 1
-        for size, stride in zip(sizes, strides, strict=True):
-            extent = self.plus(extent, self.times(self.plus(size, -1), stride))
-        offset: Index | None = 0
-        if isinstance(kind.layout, StridedLayoutAttr):
-            offset = getattr(kind.layout.offset, "data", None)
-        elif not isinstance(kind.layout, NoneAttr):
-            offset = None
-        if offset is None:
-            metadata = self.put(memref.ExtractStridedMetaDataOp(base))
-            offset = metadata.results[1]
-        static = extent if isinstance(extent, int) else DYNAMIC_INDEX
-        plain = offset == 0
-        layout = (
-            NoneAttr()
-            if plain
-            else StridedLayoutAttr([1], offset if isinstance(offset, int) else None)
+    def resolved(given: Index | None, result: int) -> Index:
+        if isinstance(given, SSAValue):
+            return d.env[given]
+        return run_time().results[result] if given is None else given
+
+    full_sizes = tuple(resolved(s, 2 + n) for n, s in enumerate(sizes))
+    full_strides = tuple(resolved(s, 2 + rank + n) for n, s in enumerate(strides))
+    return Surface(flattened(d, base, full_sizes, full_strides), full_sizes, full_strides, True)
+
+
+def constant_or(d: Lanes, value: Index | None) -> Index:
+    assert value is not None
+    return value
+
+
+def flattened(
+    d: Lanes, base: SSAValue, sizes: Sequence[Index], strides: Sequence[Index]
+) -> SSAValue:
+    """A memref as a row of elements that begins where it begins."""
+    kind = base.type
+    assert isinstance(kind, MemRefType)
+    if kind.get_shape() and len(kind.get_shape()) == 1 and isinstance(kind.layout, NoneAttr):
+        return base
+    key = ("flat", base)
+    if (found := d.known(key)) is not None:
+        return found
+    extent: Index = 1
+    for size, stride in zip(sizes, strides, strict=True):
+        extent = d.plus(extent, d.times(d.plus(size, -1), stride))
+    offset: Index | None = 0
+    if isinstance(kind.layout, StridedLayoutAttr):
+        offset = getattr(kind.layout.offset, "data", None)
+    elif not isinstance(kind.layout, NoneAttr):
+        offset = None
+    if offset is None:
+        metadata = d.put(memref.ExtractStridedMetaDataOp(base))
+        offset = metadata.results[1]
+    static = extent if isinstance(extent, int) else DYNAMIC_INDEX
+    plain = offset == 0
+    layout = (
+        NoneAttr() if plain else StridedLayoutAttr([1], offset if isinstance(offset, int) else None)
+    )
+    result = MemRefType(kind.element_type, [static], layout, kind.memory_space)
+    op = memref.ReinterpretCastOp.from_dynamic(base, [offset], [extent], [1], result)
+    return d.remember(key, d.add(op))
+
+
+def block_offsets(d: Lanes, op: xegpu.BlockAccess, rank: int) -> list[Index]:
+    """Where the block begins, one number per dimension of the base."""
+    source = created(op.operands[op.tdesc_operand])
+    assert source is not None
+    total: list[Index] = [0] * rank
+    for given in (source.mixed_offsets, op.mixed_offsets or []):
+        moved: list[Index] = [d.env[v] if isinstance(v, SSAValue) else v for v in given]
+        lead = rank - len(moved)
+        for n, v in enumerate(moved):
+            total[lead + n] = d.plus(total[lead + n], v)
+    return total
+
+
+def element_places(
+    d: Lanes,
+    op: xegpu.BlockAccess,
+    layout: ly.Layout,
+    surface: Surface,
+    registers: Sequence[int],
+    *,
+    bounded: bool,
+    clamped: bool = False,
+) -> tuple[list[Index], list[SSAValue | None]]:
+    """Of each of some registers: its element's distance from the base, and whether it is inside (None: is).
+
+    `layout` is over rows, columns (or elements of a row). Unless `bounded` all of the block is inside. `clamped`:
+    what is outside has the distance of an element at the edge, so that reading there is harmless.
+    """
+    rank, block_rank = len(surface.sizes), len(op.tdesc.get_shape())
+    offsets = block_offsets(d, op, rank)
+    lane = [x.astype(int) for x in layout.at(lane=np.arange(d.lanes))]
+    register = [x.astype(int) for x in layout.at(register=np.arange(layout.registers))]
+    lead = rank - block_rank
+    # What is the same for all lanes is added first: it stays in scalar registers, one part is the lane's.
+    start: Index = 0
+    own: Index = 0
+    inside: SSAValue | None = None
+    clamped = clamped and bounded
+    tables: list[Index] = [0] * rank
+    for n in range(rank):
+        if not clamped:
+            start = d.plus(start, d.times(offsets[n], surface.strides[n]))
+        elif n < lead:
+            safe = _clamped(d, offsets[n], surface.sizes[n])
+            start = d.plus(start, d.times(safe, surface.strides[n]))
+        if n >= lead:
+            tables[n] = d.index_table([int(x) for x in lane[n - lead]])
+            own = d.plus(own, d.times(tables[n], surface.strides[n]))
+        elif bounded and not _below(offsets[n], surface.sizes[n]):
+            hit = d.compare("ult", d.index(offsets[n]), d.index(surface.sizes[n]))
+            inside = hit if inside is None else d.binary(arith.AndIOp, inside, hit)
+    distances: list[Index] = []
+    masks: list[SSAValue | None] = []
+    for r in registers:
+        distance, mask = start, inside
+        for n in range(lead, rank):
+            step = int(register[n - lead][r])
+            if clamped:
+                # Row by row and column by column: sums that differ by constants would be kept for each other.
+                place = d.plus(d.plus(offsets[n], step), tables[n])
+                safe = _clamped(d, place, surface.sizes[n])
+                distance = d.plus(distance, d.times(safe, surface.strides[n]))
+            else:
+                distance = d.plus(distance, d.times(step, surface.strides[n]))
+            if bounded:
+                place = d.plus(d.plus(offsets[n], step), tables[n])
+                if not _below(place, surface.sizes[n]):
+                    extent = d.index(surface.sizes[n])
+                    hit = d.compare("ult", d.index(place), extent)
+                    mask = hit if mask is None else d.binary(arith.AndIOp, mask, hit)
+        distances.append(distance if clamped else d.plus(distance, own))
+        masks.append(mask)
+    return distances, masks
+
+
+def _clamped(d: Lanes, place: Index, extent: Index) -> Index:
+    """The nearest index of an extent; 0 for none."""
+    if _below(place, extent):
+        return place
+    if isinstance(extent, int):
+        last: Index = max(extent, 1) - 1
+    else:
+        last = d.plus(d.binary(arith.MaxSIOp, extent, d.index(1)), -1)
+    return d.binary(arith.MinUIOp, d.index(place), d.index(last))
+
+
+def hints_of(d: Lanes, op: Operation) -> dict[str, Attribute]:
+    return {k: v for k, v in op.properties.items() if k in _HINTS}
+
+
+def lane_load(
+    d: Lanes,
+    base: SSAValue,
+    offset: Index,
+    mask: SSAValue | None,
+    element: Attribute,
+    size: int,
+    hints: dict[str, Attribute],
+    *,
+    zero: bool,
+    align: int = 0,
+    clamped: bool = False,
+) -> list[Register]:
+    """One lane's access of `size` elements in a row; masked-off elements are 0 where `zero` asks for it."""
+    kind = VectorType(element, [size]) if size > 1 else element  # pyright: ignore
+    properties = dict(hints)
+    if size > 1:
+        properties["chunk_size"] = IntegerAttr(size, i64)
+    on = always(d) if mask is None else mask
+    made = d.add(
+        xegpu.LoadGatherOp.create(
+            operands=[base, d.index(offset), on],
+            properties=properties,
+            attributes=aligned(align) | ({CLAMPED: UnitAttr()} if clamped else {}),
+            result_types=[kind],
         )
-        result = MemRefType(kind.element_type, [static], layout, kind.memory_space)
-        op = memref.ReinterpretCastOp.from_dynamic(base, [offset], [extent], [1], result)
-        return self.remember(key, self.add(op))
+    )
+    if zero and mask is not None:
+        # Aligned elements are chosen as the words that they come in: fewer selects, no copies of halves.
+        seen = d.seen_as(made, i32) if size > 1 and align % 4 == 0 and align else made
+        nothing = d.constant(zero_of(seen.type))
+        made = d.seen_as(d.add(arith.SelectOp(mask, seen, nothing)), element)
+    return [(made, n) for n in range(size)]
 
-    def block_offsets(self, op: xegpu.BlockAccess, rank: int) -> list[Index]:
-        """Where the block begins, one number per dimension of the base."""
-        source = created(op.operands[op.tdesc_operand])
-        assert source is not None
-        total: list[Index] = [0] * rank
-        for given in (source.mixed_offsets, op.mixed_offsets or []):
-            moved: list[Index] = [self.env[v] if isinstance(v, SSAValue) else v for v in given]
-            lead = rank - len(moved)
-            for n, v in enumerate(moved):
-                total[lead + n] = self.plus(total[lead + n], v)
-        return total
 
-    def places(
-        self,
-        op: xegpu.BlockAccess,
-        layout: ly.Layout,
-        surface: Surface,
-        registers: Sequence[int],
-        *,
-        bounded: bool,
-        clamped: bool = False,
-    ) -> tuple[list[Index], list[SSAValue | None]]:
-        """Of each of some registers: its element's distance from the base, and whether it is inside (None: is).
+def always(d: Lanes) -> SSAValue:
+    return d.constant(BoolAttr.from_bool(True))  # pyright: ignore
 
-        `layout` is over rows, columns (or elements of a row). Unless `bounded` all of the block is inside. `clamped`:
-        what is outside has the distance of an element at the edge, so that reading there is harmless.
-        """
-        rank, block_rank = len(surface.sizes), len(op.tdesc.get_shape())
-        offsets = self.block_offsets(op, rank)
-        lane = [x.astype(int) for x in layout.at(lane=np.arange(self.lanes))]
-        register = [x.astype(int) for x in layout.at(register=np.arange(layout.registers))]
-        lead = rank - block_rank
-        # What is the same for all lanes is added first: it stays in scalar registers, one part is the lane's.
-        start: Index = 0
-        own: Index = 0
-        inside: SSAValue | None = None
-        clamped = clamped and bounded
-        tables: list[Index] = [0] * rank
-        for n in range(rank):
-            if not clamped:
-                start = self.plus(start, self.times(offsets[n], surface.strides[n]))
-            elif n < lead:
-                safe = self._clamped(offsets[n], surface.sizes[n])
-                start = self.plus(start, self.times(safe, surface.strides[n]))
-            if n >= lead:
-                tables[n] = self.index_table([int(x) for x in lane[n - lead]])
-                own = self.plus(own, self.times(tables[n], surface.strides[n]))
-            elif bounded and not _below(offsets[n], surface.sizes[n]):
-                hit = self.compare("ult", self.index(offsets[n]), self.index(surface.sizes[n]))
-                inside = hit if inside is None else self.binary(arith.AndIOp, inside, hit)
-        distances: list[Index] = []
-        masks: list[SSAValue | None] = []
-        for r in registers:
-            distance, mask = start, inside
-            for n in range(lead, rank):
-                step = int(register[n - lead][r])
-                if clamped:
-                    # Row by row and column by column: sums that differ by constants would be kept for each other.
-                    place = self.plus(self.plus(offsets[n], step), tables[n])
-                    safe = self._clamped(place, surface.sizes[n])
-                    distance = self.plus(distance, self.times(safe, surface.strides[n]))
-                else:
-                    distance = self.plus(distance, self.times(step, surface.strides[n]))
-                if bounded:
-                    place = self.plus(self.plus(offsets[n], step), tables[n])
-                    if not _below(place, surface.sizes[n]):
-                        extent = self.index(surface.sizes[n])
-                        hit = self.compare("ult", self.index(place), extent)
-                        mask = hit if mask is None else self.binary(arith.AndIOp, mask, hit)
-            distances.append(distance if clamped else self.plus(distance, own))
-            masks.append(mask)
-        return distances, masks
 
-    def _clamped(self, place: Index, extent: Index) -> Index:
-        """The nearest index of an extent; 0 for none."""
-        if _below(place, extent):
-            return place
-        if isinstance(extent, int):
-            last: Index = max(extent, 1) - 1
-        else:
-            last = self.plus(self.binary(arith.MaxSIOp, extent, self.index(1)), -1)
-        return self.binary(arith.MinUIOp, self.index(place), self.index(last))
-
-    def _hints(self, op: Operation) -> dict[str, Attribute]:
-        return {k: v for k, v in op.properties.items() if k in _HINTS}
-
-    def lane_load(
-        self,
-        base: SSAValue,
-        offset: Index,
-        mask: SSAValue | None,
-        element: Attribute,
-        size: int,
-        hints: dict[str, Attribute],
-        *,
-        zero: bool,
-        align: int = 0,
-        clamped: bool = False,
-    ) -> list[Register]:
-        """One lane's access of `size` elements in a row; masked-off elements are 0 where `zero` asks for it."""
-        kind = VectorType(element, [size]) if size > 1 else element  # pyright: ignore
-        properties = dict(hints)
-        if size > 1:
-            properties["chunk_size"] = IntegerAttr(size, i64)
-        on = self.true() if mask is None else mask
-        made = self.add(
-            xegpu.LoadGatherOp.create(
-                operands=[base, self.index(offset), on],
-                properties=properties,
-                attributes=aligned(align) | ({CLAMPED: UnitAttr()} if clamped else {}),
-                result_types=[kind],
-            )
+def lane_store(
+    d: Lanes,
+    base: SSAValue,
+    offset: Index,
+    mask: SSAValue | None,
+    registers: Sequence[Register],
+    hints: dict[str, Attribute],
+    align: int = 0,
+) -> None:
+    size = len(registers)
+    properties = dict(hints)
+    if size > 1:
+        properties["chunk_size"] = IntegerAttr(size, i64)
+    value = d.pick(registers) if size > 1 else d.scalar_of(registers[0])
+    on = always(d) if mask is None else mask
+    d.put(
+        xegpu.StoreScatterOp.create(
+            operands=[value, base, d.index(offset), on],
+            properties=properties,
+            attributes=aligned(align),
         )
-        if zero and mask is not None:
-            # Aligned elements are chosen as the words that they come in: fewer selects, no copies of halves.
-            seen = self.seen_as(made, i32) if size > 1 and align % 4 == 0 and align else made
-            nothing = self.constant(zero_of(seen.type))
-            made = self.seen_as(self.add(arith.SelectOp(mask, seen, nothing)), element)
-        return [(made, n) for n in range(size)]
+    )
 
-    def true(self) -> SSAValue:
-        return self.constant(BoolAttr.from_bool(True))  # pyright: ignore
 
-    def lane_store(
-        self,
-        base: SSAValue,
-        offset: Index,
-        mask: SSAValue | None,
-        registers: Sequence[Register],
-        hints: dict[str, Attribute],
-        align: int = 0,
-    ) -> None:
-        size = len(registers)
-        properties = dict(hints)
-        if size > 1:
-            properties["chunk_size"] = IntegerAttr(size, i64)
-        value = self.pick(registers) if size > 1 else self.scalar_of(registers[0])
-        on = self.true() if mask is None else mask
-        self.put(
-            xegpu.StoreScatterOp.create(
-                operands=[value, base, self.index(offset), on],
-                properties=properties,
-                attributes=aligned(align),
-            )
-        )
+def once_per_element(d: Lanes, layout: ly.Layout, mask: SSAValue | None) -> SSAValue | None:
+    """The mask of lanes that write: of lanes that hold the same element the first."""
+    lanes = np.arange(d.lanes)
+    copies = layout.replica_part(ly.Axis.LANE, lanes)
+    if not copies.any():
+        return mask
+    first = d.chosen(copies == 0)
+    return first if mask is None else d.binary(arith.AndIOp, mask, first)
 
-    def once_per_element(self, layout: ly.Layout, mask: SSAValue | None) -> SSAValue | None:
-        """The mask of lanes that write: of lanes that hold the same element the first."""
-        lanes = np.arange(self.lanes)
-        copies = layout.replica_part(ly.Axis.LANE, lanes)
-        if not copies.any():
-            return mask
-        first = self.chosen(copies == 0)
-        return first if mask is None else self.binary(arith.AndIOp, mask, first)
 
-    def scattered_prefetch(self, op: xegpu.PrefetchNdOp) -> None:
-        """Each lane fetches the lines of some rows; a row outside becomes the first element."""
-        surface = self.surface_of(op)
-        tdesc = op.tdesc
-        *lead, width = tdesc.get_shape()
-        itemsize = max(1, element_bits(tdesc.element_type) // 8)
-        per_line = max(1, 64 // itemsize)
-        rows = prod(lead)
-        properties: dict[str, Attribute] = self._hints(op)
-        if not isinstance(surface.base.type, MemRefType):
-            properties["offset_align_byte"] = IntegerAttr(itemsize, i64)
-        for column in range(0, width * tdesc.array_length, per_line):
-            for row in range(0, rows, self.lanes):
-                places = [
-                    [min(row + lane, rows - 1) for lane in range(self.lanes)],
-                    [column] * self.lanes,
-                ][2 - len(tdesc.get_shape()) :]
-                offset, mask = self.place_of(op, surface, places)
-                if mask is not None:
-                    offset = self.add(arith.SelectOp(mask, self.index(offset), self.index(0)))
-                self.put(
-                    xegpu.PrefetchOp.create(
-                        operands=[surface.base, self.index(offset)], properties=properties
-                    )
+def scattered_prefetch(d: Lanes, op: xegpu.PrefetchNdOp) -> None:
+    """Each lane fetches the lines of some rows; a row outside becomes the first element."""
+    surface = surface_of(d, op)
+    tdesc = op.tdesc
+    *lead, width = tdesc.get_shape()
+    itemsize = max(1, element_bits(tdesc.element_type) // 8)
+    per_line = max(1, 64 // itemsize)
+    rows = prod(lead)
+    properties: dict[str, Attribute] = hints_of(d, op)
+    if not isinstance(surface.base.type, MemRefType):
+        properties["offset_align_byte"] = IntegerAttr(itemsize, i64)
+    for column in range(0, width * tdesc.array_length, per_line):
+        for row in range(0, rows, d.lanes):
+            places = [
+                [min(row + lane, rows - 1) for lane in range(d.lanes)],
+                [column] * d.lanes,
+            ][2 - len(tdesc.get_shape()) :]
+            offset, mask = place_of(d, op, surface, places)
+            if mask is not None:
+                offset = d.add(arith.SelectOp(mask, d.index(offset), d.index(0)))
+            d.put(
+                xegpu.PrefetchOp.create(
+                    operands=[surface.base, d.index(offset)], properties=properties
                 )
+            )
 
-    def place_of(
-        self, op: xegpu.BlockAccess, surface: Surface, places: Sequence[Sequence[int]]
-    ) -> tuple[Index, SSAValue | None]:
-        """Distance and mask of one element per lane of a block."""
-        offsets = self.block_offsets(op, len(surface.sizes))
-        lead = len(offsets) - len(places)
-        total: Index = 0
-        mask: SSAValue | None = None
-        for n, (offset, stride) in enumerate(zip(offsets, surface.strides, strict=True)):
-            place = offset
-            if n >= lead:
-                place = self.plus(place, self.index_table(places[n - lead]))
-            total = self.plus(total, self.times(place, stride))
-            if not _below(place, surface.sizes[n]):
-                hit = self.compare("ult", self.index(place), self.index(surface.sizes[n]))
-                mask = hit if mask is None else self.binary(arith.AndIOp, mask, hit)
-        return total, mask
+
+def place_of(
+    d: Lanes, op: xegpu.BlockAccess, surface: Surface, places: Sequence[Sequence[int]]
+) -> tuple[Index, SSAValue | None]:
+    """Distance and mask of one element per lane of a block."""
+    offsets = block_offsets(d, op, len(surface.sizes))
+    lead = len(offsets) - len(places)
+    total: Index = 0
+    mask: SSAValue | None = None
+    for n, (offset, stride) in enumerate(zip(offsets, surface.strides, strict=True)):
+        place = offset
+        if n >= lead:
+            place = d.plus(place, d.index_table(places[n - lead]))
+        total = d.plus(total, d.times(place, stride))
+        if not _below(place, surface.sizes[n]):
+            hit = d.compare("ult", d.index(place), d.index(surface.sizes[n]))
+            mask = hit if mask is None else d.binary(arith.AndIOp, mask, hit)
+    return total, mask
 
 
 CLAMPED = "tilewright.clamped"

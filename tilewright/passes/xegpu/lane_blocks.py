@@ -32,151 +32,162 @@ from tilewright.passes.xegpu.blocks import (
     stays_in_lanes,
     surface_fault,
 )
-from tilewright.passes.xegpu.fragments import element_of
+from tilewright.passes.xegpu.lane_addresses import scattered_prefetch
 from tilewright.passes.xegpu.lane_layouts import natural
-from tilewright.passes.xegpu.lane_rows import LaneRows
+from tilewright.passes.xegpu.lane_rows import scattered_load, scattered_store
+from tilewright.passes.xegpu.lanes import Lanes, rule
 from tilewright.passes.xegpu.ownership import shape_of
 from tilewright.passes.xegpu.row_access import whole_units
 
+# --- Descriptors -----------------------------------------------------------------------------
 
-class LaneBlocks(LaneRows):
-    """Handlers of block ops."""
 
-    # --- Descriptors -----------------------------------------------------------------------------
+@rule("xegpu.create_nd_tdesc")
+def create_nd_tdesc(d: Lanes, op: xegpu.CreateNdDescOp) -> None:
+    new = type(op).create(
+        operands=[d.env[v] for v in op.operands],
+        properties=dict(op.properties),
+        result_types=[op.tdesc.without_layout()],
+    )
+    made = d.add(new)
+    made.name_hint = op.result.name_hint
+    d.env[op.result] = made
 
-    def create_nd_tdesc(self, op: xegpu.CreateNdDescOp) -> None:
-        new = type(op).create(
-            operands=[self.env[v] for v in op.operands],
-            properties=dict(op.properties),
-            result_types=[op.tdesc.without_layout()],
-        )
-        made = self.add(new)
-        made.name_hint = op.result.name_hint
-        self.env[op.result] = made
 
-    def access_properties(self, op: Operation) -> dict[str, Attribute]:
-        dropped = ("layout", "packed", "transpose", "transpose_bit_width")
-        return {k: v for k, v in op.properties.items() if k not in dropped}
+def access_properties(d: Lanes, op: Operation) -> dict[str, Attribute]:
+    dropped = ("layout", "packed", "transpose", "transpose_bit_width")
+    return {k: v for k, v in op.properties.items() if k not in dropped}
 
-    def is_scattered(self, op: xegpu.BlockAccess) -> bool:
-        if SCATTERED in op.attributes:
-            return True
-        if len(op.tdesc.get_shape()) < 2:
-            return True
-        source = created(op.operands[op.tdesc_operand])
-        return source is not None and surface_fault(self.owners.xe, source) is not None
 
-    # --- Blocks ------------------------------------------------------------------------------------
+def is_scattered(d: Lanes, op: xegpu.BlockAccess) -> bool:
+    if SCATTERED in op.attributes:
+        return True
+    if len(op.tdesc.get_shape()) < 2:
+        return True
+    source = created(op.operands[op.tdesc_operand])
+    return source is not None and surface_fault(d.owners.xe, source) is not None
 
-    def load_nd(self, op: xegpu.LoadNdOp) -> None:
-        if self.is_scattered(op):
-            self.scattered_load(op)
-            return
-        layout, extra = self.load_form(op)
+
+# --- Blocks ------------------------------------------------------------------------------------
+
+
+@rule("xegpu.load_nd")
+def load_nd(d: Lanes, op: xegpu.LoadNdOp) -> None:
+    if is_scattered(d, op):
+        scattered_load(d, op)
+        return
+    layout, extra = load_form(d, op)
+    if layout is None:
+        scattered_load(d, op)
+        return
+    new = type(op).create(
+        operands=[d.env[v] for v in op.operands],
+        properties=access_properties(d, op) | extra,
+        result_types=[d.typed(op.value, layout)],
+    )
+    d.give_vector(op.value, d.add(new), layout)
+
+
+def fragment_type(d: Lanes, value: SSAValue, layout: ly.Layout) -> VectorType[Any]:
+    return d.typed(value, layout)
+
+
+def load_form(d: Lanes, op: xegpu.LoadNdOp) -> tuple[ly.Layout | None, dict[str, Attribute]]:
+    """The form of a block load: what it deals to the lanes, and its properties."""
+    tdesc, value = op.tdesc, op.value
+    shape, count = tdesc.get_shape(), tdesc.array_length
+    bits = element_bits(tdesc.element_type)
+    given = shape_of(value)
+    if op.packed is not None or op.transposes:
+        return written_form(d, op), {
+            k: v
+            for k, v in op.properties.items()
+            if k in ("packed", "transpose", "transpose_bit_width")
+        }
+    if len(shape) < 2:
+        return natural(shape, bits, d.lanes), {}
+    block = Block(shape[0], shape[1], count)
+    wanted = d.owners.layout(value)
+    right = feeds_right_operand(value)
+    forms = ("transform", "load", "transpose") if right else ("load", "transpose")
+    fallback: tuple[ly.Layout | None, dict[str, Attribute]] = (None, {})
+    for form in forms:
+        if not fits(d.owners.xe, form, bits, block):
+            continue
+        layout = form_layout(form, block.shape, bits, d.lanes)
         if layout is None:
-            self.scattered_load(op)
-            return
-        new = type(op).create(
-            operands=[self.env[v] for v in op.operands],
-            properties=self.access_properties(op) | extra,
-            result_types=[self.fragment_type(op.value, layout)],
+            continue
+        layout = layout if layout.shape == given else layout.reshaped(given)
+        extra: dict[str, Attribute] = {}
+        if form == "transform":
+            extra["packed"] = UnitAttr()
+        elif form == "transpose":
+            extra["transpose"] = DenseArrayBase.from_list(i64, [1, 0])
+            if bits < 32:
+                if not whole_units(op, 32):
+                    continue
+                extra["transpose_bit_width"] = IntegerAttr(32, i32)
+        if stays_in_lanes(layout, wanted):
+            return layout, extra
+        if form != "transpose" and fallback[0] is None:
+            fallback = layout, extra
+    return fallback
+
+
+def written_form(d: Lanes, op: xegpu.LoadNdOp) -> ly.Layout:
+    """Ownership of what a load gives that is packed or transposed in the text already."""
+    tdesc = op.tdesc
+    shape, count = tdesc.get_shape(), tdesc.array_length
+    bits = element_bits(tdesc.element_type)
+    packed = max(1, 32 // bits)
+    one = shape if op.packed is not None else full_load_shape(op)
+    unit = 0
+    if op.transposes:
+        unit = op.together
+    blocks = (count, *one) if count > 1 else one
+    try:
+        lane_layout, lane_data = lane_map(
+            blocks, bits, d.lanes, unit, packed if op.packed is not None else 1
         )
-        self.give_vector(op.value, self.add(new), layout)
+        layout = ly.layout(lane_layout=lane_layout, lane_data=lane_data).over(blocks)
+    except ly.LayoutError as error:
+        raise d.refuse(str(error)) from None
+    if op.packed is not None and len(shape_of(op.value)) > len(blocks):
+        *lead, k, n = blocks
+        layout = layout.reshaped((*lead, k // packed, packed, n))
+        rank = layout.rank
+        layout = layout.permuted((*range(rank - 2), rank - 1, rank - 2))
+    given = shape_of(op.value)
+    return layout if layout.shape == given else layout.reshaped(given)
 
-    def fragment_type(self, value: SSAValue, layout: ly.Layout) -> VectorType[Any]:
-        return VectorType(element_of(value), [layout.registers])  # pyright: ignore
 
-    def load_form(self, op: xegpu.LoadNdOp) -> tuple[ly.Layout | None, dict[str, Attribute]]:
-        """The form of a block load: what it deals to the lanes, and its properties."""
-        tdesc, value = op.tdesc, op.value
-        shape, count = tdesc.get_shape(), tdesc.array_length
-        bits = element_bits(tdesc.element_type)
-        given = shape_of(value)
-        if op.packed is not None or op.transposes:
-            return self.written_form(op), {
-                k: v
-                for k, v in op.properties.items()
-                if k in ("packed", "transpose", "transpose_bit_width")
-            }
-        if len(shape) < 2:
-            return natural(shape, bits, self.lanes), {}
-        block = Block(shape[0], shape[1], count)
-        wanted = self.owners.layout(value)
-        right = feeds_right_operand(value)
-        forms = ("transform", "load", "transpose") if right else ("load", "transpose")
-        fallback: tuple[ly.Layout | None, dict[str, Attribute]] = (None, {})
-        for form in forms:
-            if not fits(self.owners.xe, form, bits, block):
-                continue
-            layout = form_layout(form, block.shape, bits, self.lanes)
-            if layout is None:
-                continue
-            layout = layout if layout.shape == given else layout.reshaped(given)
-            extra: dict[str, Attribute] = {}
-            if form == "transform":
-                extra["packed"] = UnitAttr()
-            elif form == "transpose":
-                extra["transpose"] = DenseArrayBase.from_list(i64, [1, 0])
-                if bits < 32:
-                    if not whole_units(op, 32):
-                        continue
-                    extra["transpose_bit_width"] = IntegerAttr(32, i32)
-            if stays_in_lanes(layout, wanted):
-                return layout, extra
-            if form != "transpose" and fallback[0] is None:
-                fallback = layout, extra
-        return fallback
+@rule("xegpu.store_nd")
+def store_nd(d: Lanes, op: xegpu.StoreNdOp) -> None:
+    tdesc = op.tdesc
+    shape, bits = tdesc.get_shape(), element_bits(tdesc.element_type)
+    fit = len(shape) < 2 or fits(d.owners.xe, "store", bits, Block(*shape))
+    layout = form_layout("load", shape, bits, d.lanes) if fit else None
+    if is_scattered(d, op) or layout is None:
+        scattered_store(d, op)
+        return
+    value, *rest = op.operands
+    new = type(op).create(
+        operands=[d.taken(value, layout), *(d.env[v] for v in rest)],
+        properties=access_properties(d, op),
+    )
+    d.put(new)
 
-    def written_form(self, op: xegpu.LoadNdOp) -> ly.Layout:
-        """Ownership of what a load gives that is packed or transposed in the text already."""
-        tdesc = op.tdesc
-        shape, count = tdesc.get_shape(), tdesc.array_length
-        bits = element_bits(tdesc.element_type)
-        packed = max(1, 32 // bits)
-        one = shape if op.packed is not None else full_load_shape(op)
-        unit = 0
-        if op.transposes:
-            unit = op.together
-        blocks = (count, *one) if count > 1 else one
-        try:
-            lane_layout, lane_data = lane_map(
-                blocks, bits, self.lanes, unit, packed if op.packed is not None else 1
-            )
-            layout = ly.layout(lane_layout=lane_layout, lane_data=lane_data).over(blocks)
-        except ly.LayoutError as error:
-            raise self.refuse(str(error)) from None
-        if op.packed is not None and len(shape_of(op.value)) > len(blocks):
-            *lead, k, n = blocks
-            layout = layout.reshaped((*lead, k // packed, packed, n))
-            rank = layout.rank
-            layout = layout.permuted((*range(rank - 2), rank - 1, rank - 2))
-        given = shape_of(op.value)
-        return layout if layout.shape == given else layout.reshaped(given)
 
-    def store_nd(self, op: xegpu.StoreNdOp) -> None:
-        tdesc = op.tdesc
-        shape, bits = tdesc.get_shape(), element_bits(tdesc.element_type)
-        fit = len(shape) < 2 or fits(self.owners.xe, "store", bits, Block(*shape))
-        layout = form_layout("load", shape, bits, self.lanes) if fit else None
-        if self.is_scattered(op) or layout is None:
-            self.scattered_store(op)
-            return
-        value, *rest = op.operands
-        new = type(op).create(
-            operands=[self.taken(value, layout), *(self.env[v] for v in rest)],
-            properties=self.access_properties(op),
+@rule("xegpu.prefetch_nd")
+def prefetch_nd(d: Lanes, op: xegpu.PrefetchNdOp) -> None:
+    if is_scattered(d, op):
+        scattered_prefetch(d, op)
+        return
+    d.put(
+        type(op).create(
+            operands=[d.env[v] for v in op.operands], properties=access_properties(d, op)
         )
-        self.put(new)
-
-    def prefetch_nd(self, op: xegpu.PrefetchNdOp) -> None:
-        if self.is_scattered(op):
-            self.scattered_prefetch(op)
-            return
-        self.put(
-            type(op).create(
-                operands=[self.env[v] for v in op.operands], properties=self.access_properties(op)
-            )
-        )
+    )
 
 
 def feeds_right_operand(value: SSAValue) -> bool:

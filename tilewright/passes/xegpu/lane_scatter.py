@@ -6,128 +6,128 @@ Part of :mod:`tilewright.passes.xegpu.subgroup_distribute`.
 from __future__ import annotations
 
 import numpy as np
-from xdsl.dialects import scf
 from xdsl.dialects.builtin import (
     VectorType,
 )
-from xdsl.ir import Block as IrBlock
-from xdsl.ir import Operation, Region, SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.passes.xegpu.fragments import Fragment, Register, element_of
-from tilewright.passes.xegpu.lane_blocks import LaneBlocks
+from tilewright.passes.xegpu.lane_addresses import hints_of, lane_load, lane_store, once_per_element
+from tilewright.passes.xegpu.lane_blocks import access_properties
 from tilewright.passes.xegpu.lane_layouts import with_chunk
+from tilewright.passes.xegpu.lanes import Lanes, rule
+
+# --- Scattered accesses ----------------------------------------------------------------------------
 
 
-class LaneScatter(LaneBlocks):
-    """Handlers of scattered ops."""
+def _lane_source(d: Lanes, op: xegpu.ScatterAccess) -> tuple[SSAValue, SSAValue]:
+    if op.tdesc is not None or op.offsets_operand is None:
+        raise d.refuse("a scattered descriptor of the older text", "run xegpu-modernize first")
+    return d.env[op.source_operand], op.offsets_operand
 
-    # --- Scattered accesses ----------------------------------------------------------------------------
 
-    def _lane_source(self, op: xegpu.ScatterAccess) -> tuple[SSAValue, SSAValue]:
-        if op.tdesc is not None or op.offsets_operand is None:
-            raise self.refuse(
-                "a scattered descriptor of the older text", "run xegpu-modernize first"
+def _per_lane(d: Lanes, value: SSAValue, layout: ly.Layout) -> list[SSAValue]:
+    """A value's registers as scalars; a scalar operand is its own."""
+    if not isinstance(value.type, VectorType):
+        return [d.env[value]] * layout.registers
+    return [d.scalar_of(r) for r in d.owned(value, layout).registers]
+
+
+@rule("xegpu.load")
+def load_gather(d: Lanes, op: xegpu.LoadGatherOp) -> None:
+    base, offsets = _lane_source(d, op)
+    if not isinstance(offsets.type, VectorType):
+        d.keep(op)
+        return
+    chunk = op.chunk
+    if op.transpose is not None and chunk > 1:
+        raise d.refuse("transpose on a gather", "run xegpu-modernize first")
+    layout = d.owners.layout(offsets)
+    element = element_of(op.value)
+    registers: list[Register] = []
+    pairs = zip(_per_lane(d, offsets, layout), _per_lane(d, op.mask, layout), strict=True)
+    for offset, mask in pairs:
+        registers += lane_load(d, base, offset, mask, element, chunk, hints_of(d, op), zero=False)
+    d.give(op.value, Fragment(_with_chunk(d, layout, chunk), element, tuple(registers)))
+
+
+def _with_chunk(d: Lanes, layout: ly.Layout, chunk: int) -> ly.Layout:
+    return with_chunk(layout, chunk) if chunk > 1 else layout
+
+
+@rule("xegpu.store")
+def store_scatter(d: Lanes, op: xegpu.StoreScatterOp) -> None:
+    base, offsets = _lane_source(d, op)
+    if not isinstance(offsets.type, VectorType):
+        alone(d, op)
+        return
+    chunk = op.chunk
+    layout = d.owners.layout(offsets)
+    value = d.owned(op.value, _with_chunk(d, layout, chunk))
+    masks = _per_lane(d, op.mask, layout)
+    for n, offset in enumerate(_per_lane(d, offsets, layout)):
+        mask = once_per_element(d, layout, masks[n])
+        registers = value.registers[n * chunk : (n + 1) * chunk]
+        lane_store(d, base, offset, mask, registers, hints_of(d, op))
+
+
+@rule("xegpu.atomic_rmw")
+def atomic_rmw(d: Lanes, op: xegpu.AtomicRMWOp) -> None:
+    base, offsets = _lane_source(d, op)
+    if not isinstance(offsets.type, VectorType):
+        alone(d, op)
+        return
+    if op.chunk > 1:
+        raise d.refuse("an atomic of several elements per lane")
+    layout = d.owners.layout(offsets)
+    values = _per_lane(d, op.value, layout)
+    masks = _per_lane(d, op.mask, layout)
+    element = element_of(op.value)
+    properties = {k: v for k, v in op.properties.items() if k not in ("layout", "chunk_size")}
+    registers: list[Register] = []
+    for n, offset in enumerate(_per_lane(d, offsets, layout)):
+        mask = once_per_element(d, layout, masks[n])
+        assert mask is not None
+        old = d.add(
+            xegpu.AtomicRMWOp.create(
+                operands=[base, offset, mask, values[n]],
+                properties=properties,
+                result_types=[element],
             )
-        return self.env[op.source_operand], op.offsets_operand
+        )
+        registers.append((_from_first(d, layout, old), 0))
+    d.give(op.result, Fragment(layout, element, tuple(registers)))
 
-    def _per_lane(self, value: SSAValue, layout: ly.Layout) -> list[SSAValue]:
-        """A value's registers as scalars; a scalar operand is its own."""
-        if not isinstance(value.type, VectorType):
-            return [self.env[value]] * layout.registers
-        return [self.scalar_of(r) for r in self.owned(value, layout).registers]
 
-    def load_gather(self, op: xegpu.LoadGatherOp) -> None:
-        base, offsets = self._lane_source(op)
-        if not isinstance(offsets.type, VectorType):
-            self.keep(op)
-            return
-        chunk = op.chunk
-        if op.transpose is not None and chunk > 1:
-            raise self.refuse("transpose on a gather", "run xegpu-modernize first")
-        layout = self.owners.layout(offsets)
-        element = element_of(op.value)
-        registers: list[Register] = []
-        pairs = zip(self._per_lane(offsets, layout), self._per_lane(op.mask, layout), strict=True)
-        for offset, mask in pairs:
-            registers += self.lane_load(
-                base, offset, mask, element, chunk, self._hints(op), zero=False
-            )
-        self.give(op.value, Fragment(self._with_chunk(layout, chunk), element, tuple(registers)))
+def _from_first(d: Lanes, layout: ly.Layout, value: SSAValue) -> SSAValue:
+    """What the first of the lanes that share an element has."""
+    lanes = np.arange(d.lanes)
+    copies = layout.replica_part(ly.Axis.LANE, lanes)
+    return d.shuffled(value, [int(x) for x in lanes - copies])
 
-    def _with_chunk(self, layout: ly.Layout, chunk: int) -> ly.Layout:
-        return with_chunk(layout, chunk) if chunk > 1 else layout
 
-    def store_scatter(self, op: xegpu.StoreScatterOp) -> None:
-        base, offsets = self._lane_source(op)
-        if not isinstance(offsets.type, VectorType):
-            self.alone(op)
-            return
-        chunk = op.chunk
-        layout = self.owners.layout(offsets)
-        value = self.owned(op.value, self._with_chunk(layout, chunk))
-        masks = self._per_lane(op.mask, layout)
-        for n, offset in enumerate(self._per_lane(offsets, layout)):
-            mask = self.once_per_element(layout, masks[n])
-            registers = value.registers[n * chunk : (n + 1) * chunk]
-            self.lane_store(base, offset, mask, registers, self._hints(op))
+@rule("xegpu.prefetch")
+def prefetch(d: Lanes, op: xegpu.PrefetchOp) -> None:
+    base, offsets = _lane_source(d, op)
+    if not isinstance(offsets.type, VectorType):
+        d.keep(op)
+        return
+    layout = d.owners.layout(offsets)
+    for offset in _per_lane(d, offsets, layout):
+        d.put(xegpu.PrefetchOp.create(operands=[base, offset], properties=access_properties(d, op)))
 
-    def atomic_rmw(self, op: xegpu.AtomicRMWOp) -> None:
-        base, offsets = self._lane_source(op)
-        if not isinstance(offsets.type, VectorType):
-            self.alone(op)
-            return
-        if op.chunk > 1:
-            raise self.refuse("an atomic of several elements per lane")
-        layout = self.owners.layout(offsets)
-        values = self._per_lane(op.value, layout)
-        masks = self._per_lane(op.mask, layout)
-        element = element_of(op.value)
-        properties = {k: v for k, v in op.properties.items() if k not in ("layout", "chunk_size")}
-        registers: list[Register] = []
-        for n, offset in enumerate(self._per_lane(offsets, layout)):
-            mask = self.once_per_element(layout, masks[n])
-            assert mask is not None
-            old = self.add(
-                xegpu.AtomicRMWOp.create(
-                    operands=[base, offset, mask, values[n]],
-                    properties=properties,
-                    result_types=[element],
-                )
-            )
-            registers.append((self._from_first(layout, old), 0))
-        self.give(op.result, Fragment(layout, element, tuple(registers)))
 
-    def _from_first(self, layout: ly.Layout, value: SSAValue) -> SSAValue:
-        """What the first of the lanes that share an element has."""
-        lanes = np.arange(self.lanes)
-        copies = layout.replica_part(ly.Axis.LANE, lanes)
-        return self.shuffled(value, [int(x) for x in lanes - copies])
+# --- What one lane does for all --------------------------------------------------------------------------
 
-    def prefetch(self, op: xegpu.PrefetchOp) -> None:
-        base, offsets = self._lane_source(op)
-        if not isinstance(offsets.type, VectorType):
-            self.keep(op)
-            return
-        layout = self.owners.layout(offsets)
-        for offset in self._per_lane(offsets, layout):
-            self.put(
-                xegpu.PrefetchOp.create(
-                    operands=[base, offset], properties=self.access_properties(op)
-                )
-            )
 
-    # --- What one lane does for all --------------------------------------------------------------------------
-
-    def alone(self, op: Operation) -> None:
-        """An op with an effect that must happen once: the first lane does it."""
-        if any(r.first_use is not None for r in op.results):
-            raise self.refuse("its result is used by all lanes, but only one may do it")
-        first = self.compare("eq", self.lane(), self.number(0))
-        body = IrBlock()
-        outer, self.out = self.out, body
-        self.put(op.clone({v: self.env[v] for v in op.operands}))
-        self.put(scf.YieldOp())
-        self.out = outer
-        self.put(scf.IfOp(first, [], Region(body)))
+@rule("memref.store", "memref.atomic_rmw", "gpu.printf", "tw.print")
+def alone(d: Lanes, op: Operation) -> None:
+    """An op with an effect that must happen once for the subgroup: the first lane does it."""
+    if any(isinstance(v.type, VectorType) for v in op.operands):
+        d.unruled(op)
+    if any(r.first_use is not None for r in op.results):
+        raise d.refuse("its result is used by all lanes, but only one may do it")
+    with d.when(d.compare("eq", d.lane(), d.number(0))):
+        d.put(op.clone({v: d.env[v] for v in op.operands}))

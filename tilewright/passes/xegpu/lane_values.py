@@ -24,22 +24,21 @@ from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.gpu.lanes import SubgroupReduceOp
+from tilewright.passes.new_body import NewBody, without_layouts
 from tilewright.passes.xegpu.fragments import (
     Fragment,
-    Fragments,
     Free,
-    Held,
     dense,
     element_of,
 )
+from tilewright.passes.xegpu.lanes import Lanes, rule
 from tilewright.passes.xegpu.ownership import (
-    OwnershipAnalysis,
     dpas_fragments,
     has_instruction,
     right_layout,
     shape_of,
 )
-from tilewright.passes.xegpu.rebuild import floats_or_ints
+from tilewright.passes.xegpu.picks import floats_or_ints
 from tilewright.passes.xegpu.sg_maps import dpas_instruction
 
 COMBINE: dict[tuple[str, str], type[Operation]] = {
@@ -62,226 +61,203 @@ COMBINE: dict[tuple[str, str], type[Operation]] = {
 """The arith op of a vector.kind on floats ("f") and integers ("i")."""
 
 
-class LaneValues(Fragments):
-    """Handlers of ops on values."""
+# --- Fragments of old values ---------------------------------------------------------------------
 
-    owners: OwnershipAnalysis
-    held: dict[SSAValue, Held]
-    hardware_reductions: bool
+# --- Arithmetic ------------------------------------------------------------------------------------
 
-    # --- Fragments of old values ---------------------------------------------------------------------
 
-    def of(self, value: SSAValue) -> Held:
-        return self.held[value]
-
-    def owned(self, value: SSAValue, layout: ly.Layout) -> Fragment:
-        """A value as a fragment of the given ownership."""
-        held = self.held[value]
-        if isinstance(held, Free):
-            made = self.splat(held, 1)
-            return Fragment(layout, held.element, ((made, 0),) * layout.registers)
-        return self.converted(held, layout)
-
-    def taken(self, value: SSAValue, layout: ly.Layout) -> SSAValue:
-        """A value as one vector of the lane program."""
-        return self.vector(self.held[value], layout)
-
-    def give(self, value: SSAValue, held: Held) -> None:
-        """The value is this, in the ownership of its class."""
-        if isinstance(held, Fragment):
-            held = self.converted(held, self.owners.layout(value))
-        self.held[value] = held
-
-    def give_vector(self, value: SSAValue, made: SSAValue, layout: ly.Layout) -> None:
-        made.name_hint = value.name_hint
-        self.give(value, self.fragment(layout, made))
-
-    # --- Arithmetic ------------------------------------------------------------------------------------
-
-    def elementwise(self, op: Operation) -> None:
-        layout = self.owners.layout(op.results[0])
-        operands = [
-            self.taken(v, layout) if isinstance(v.type, VectorType) else self.env[v]
-            for v in op.operands
-        ]
-        types = [
-            VectorType(element_of(r), [layout.registers])  # pyright: ignore[reportArgumentType]
-            for r in op.results
-        ]
-        new = self.put(
-            type(op).create(
-                operands=operands,
-                result_types=types,
-                properties=dict(op.properties),
-                attributes=without_layouts(op.attributes),
-            )
+@rule("elementwise")
+def elementwise(d: Lanes, op: Operation) -> None:
+    layout = d.owners.layout(op.results[0])
+    operands = [
+        d.taken(v, layout) if isinstance(v.type, VectorType) else d.env[v] for v in op.operands
+    ]
+    types = [d.typed(r, layout) for r in op.results]
+    new = d.put(
+        type(op).create(
+            operands=operands,
+            result_types=types,
+            properties=dict(op.properties),
+            attributes=without_layouts(op),
         )
-        for old, made in zip(op.results, new.results, strict=True):
-            made.name_hint = old.name_hint
-            self.held[old] = self.fragment(layout, made)
+    )
+    for old, made in zip(op.results, new.results, strict=True):
+        made.name_hint = old.name_hint
+        d.held[old] = d.fragment(layout, made)
 
-    def constant_op(self, op: arith.ConstantOp) -> None:
-        value = op.value
-        assert isinstance(value, DenseIntOrFPElementsAttr)
-        element = element_of(op.result)
-        if value.is_splat():
-            self.held[op.result] = Free(element, value.data, None)
-            return
-        layout = self.owners.layout(op.result)
-        numbers = np.array(value.get_values(), dtype=object).reshape(shape_of(op.result))
-        places = numbers[tuple(c[0] for c in layout.table())]  # [lanes, registers]
-        kind = VectorType(element, [layout.registers])  # pyright: ignore[reportArgumentType]
-        steps = _steps(places, kind)
-        if steps is not None:
-            # Indices, mostly: a lane's numbers are the first lane's and one that grows with the lane.
-            number = self.table(steps)
-            if kind.element_type != number.type:
-                number = self.add(cast_index(number, kind.element_type))
-            first = self.constant(dense(kind, list(places[0])))
-            spread = self.add(vector.BroadcastOp(number, kind))
-            self.give_vector(op.result, self.binary(arith.AddiOp, spread, first), layout)
-            return
-        patterns: dict[tuple[Any, ...], list[int]] = {}
-        for lane, row in enumerate(places):
-            patterns.setdefault(tuple(row), []).append(lane)
-        total: SSAValue | None = None
-        for row, lanes in patterns.items():
-            made = self.constant(dense(kind, list(row)))
-            where = np.isin(np.arange(self.lanes), lanes)
-            total = (
-                made if total is None else self.add(arith.SelectOp(self.chosen(where), made, total))
-            )
-        assert total is not None
-        self.give_vector(op.result, total, layout)
 
-    def step_op(self, op: more.StepOp) -> None:
-        layout = self.owners.layout(op.result)
-        kind = VectorType(element_of(op.result), [layout.registers])  # pyright: ignore
-        self.give_vector(op.result, self.coordinate(layout, 0, kind), layout)
+@rule("arith.constant")
+def constant_op(d: Lanes, op: arith.ConstantOp) -> None:
+    value = op.value
+    if not isinstance(value, DenseIntOrFPElementsAttr):
+        d.keep(op)
+        return
+    element = element_of(op.result)
+    if value.is_splat():
+        d.held[op.result] = Free(element, value.data, None)
+        return
+    layout = d.owners.layout(op.result)
+    numbers = np.array(value.get_values(), dtype=object).reshape(shape_of(op.result))
+    places = numbers[tuple(c[0] for c in layout.table())]  # [lanes, registers]
+    kind = VectorType(element, [layout.registers])  # pyright: ignore[reportArgumentType]
+    steps = _steps(places, kind)
+    if steps is not None:
+        # Indices, mostly: a lane's numbers are the first lane's and one that grows with the lane.
+        number = d.table(steps)
+        if kind.element_type != number.type:
+            number = d.add(cast_index(number, kind.element_type))
+        first = d.constant(dense(kind, list(places[0])))
+        spread = d.add(vector.BroadcastOp(number, kind))
+        d.give_vector(op.result, d.binary(arith.AddiOp, spread, first), layout)
+        return
+    patterns: dict[tuple[Any, ...], list[int]] = {}
+    for lane, row in enumerate(places):
+        patterns.setdefault(tuple(row), []).append(lane)
+    total: SSAValue | None = None
+    for row, lanes in patterns.items():
+        made = d.constant(dense(kind, list(row)))
+        where = np.isin(np.arange(d.lanes), lanes)
+        total = made if total is None else d.add(arith.SelectOp(d.chosen(where), made, total))
+    assert total is not None
+    d.give_vector(op.result, total, layout)
 
-    def coordinate(self, layout: ly.Layout, dim: int, kind: VectorType[Any]) -> SSAValue:
-        """Where each register's element lies along a dimension."""
-        key = ("coordinate", layout, dim, kind)
-        found = self.known(key)
-        if found is not None:
-            return found
-        lane = layout.at(lane=np.arange(self.lanes))[dim]
-        register = layout.at(register=np.arange(layout.registers))[dim]
-        steps = self.constant(dense(kind, [int(r) for r in register]))
-        base = self.table([int(x) for x in lane])
-        if kind.element_type != base.type:
-            base = self.once(("as", base, kind.element_type), cast_index(base, kind.element_type))
-        spread = self.once(("splat", base, kind), vector.BroadcastOp(base, kind))
-        return self.remember(key, self.binary(arith.AddiOp, spread, steps))
 
-    def mask_op(self, op: Operation) -> None:
-        """create_mask and constant_mask: below the bound in every dimension."""
-        from xdsl.dialects.builtin import IndexType
+@rule("vector.step")
+def step_op(d: Lanes, op: more.StepOp) -> None:
+    layout = d.owners.layout(op.result)
+    kind = d.typed(op.result, layout)
+    d.give_vector(op.result, coordinate(d, layout, 0, kind), layout)
 
-        result = op.results[0]
-        layout = self.owners.layout(result)
-        bounds = (
-            list(op.sizes)
-            if isinstance(op, more.ConstantMaskOp)
-            else [self.env[v] for v in op.operands]
-        )
-        kind = VectorType(IndexType(), [layout.registers])
-        total: SSAValue | None = None
-        for dim, bound in enumerate(bounds):
-            limit = self.index(bound)
-            place = self.coordinate(layout, dim, kind)
-            wide = self.once(("splat", limit, kind), vector.BroadcastOp(limit, kind))
-            hit = self.compare("slt", place, wide)
-            total = hit if total is None else self.binary(arith.AndIOp, total, hit)
-        assert total is not None
-        self.give_vector(result, total, layout)
 
-    # --- Reductions --------------------------------------------------------------------------------------
+def coordinate(d: Lanes, layout: ly.Layout, dim: int, kind: VectorType[Any]) -> SSAValue:
+    """Where each register's element lies along a dimension."""
+    key = ("coordinate", layout, dim, kind)
+    found = d.known(key)
+    if found is not None:
+        return found
+    lane = layout.at(lane=np.arange(d.lanes))[dim]
+    register = layout.at(register=np.arange(layout.registers))[dim]
+    steps = d.constant(dense(kind, [int(r) for r in register]))
+    base = d.table([int(x) for x in lane])
+    if kind.element_type != base.type:
+        base = d.once(("as", base, kind.element_type), cast_index(base, kind.element_type))
+    spread = d.once(("splat", base, kind), vector.BroadcastOp(base, kind))
+    return d.remember(key, d.binary(arith.AddiOp, spread, steps))
 
-    def multi_reduction(self, op: more.MultiReductionOp) -> None:
-        reduced = self.reduced(op.kind, self.owned_as_is(op.source), op.dims)
-        if isinstance(op.dest.type, VectorType) and op.dest.type.get_shape():
-            layout = reduced.layout
-            acc = self.taken(op.acc, layout)
-            total = self.combine(op.kind, self.pick(reduced.registers), acc)
-            self.give_vector(op.dest, total, layout)
-            return
-        total = self.scalar_of(reduced.registers[0])
-        acc = self.env[op.acc]
-        self.env[op.dest] = self.combine(op.kind, total, acc)
 
-    def reduction(self, op: vector.ReductionOp) -> None:
-        kind = op.properties["kind"].data.value  # pyright: ignore
-        reduced = self.reduced(kind, self.owned_as_is(op.vector), (0,))
-        total = self.scalar_of(reduced.registers[0])
-        if op.acc is not None:
-            total = self.combine(kind, total, self.env[op.acc])
-        self.env[op.dest] = total
+@rule("vector.create_mask", "vector.constant_mask")
+def mask_op(d: Lanes, op: Operation) -> None:
+    """create_mask and constant_mask: below the bound in every dimension."""
+    from xdsl.dialects.builtin import IndexType
 
-    def owned_as_is(self, value: SSAValue) -> Fragment:
-        held = self.held[value]
-        return held if isinstance(held, Fragment) else self.owned(value, self.owners.layout(value))
+    result = op.results[0]
+    layout = d.owners.layout(result)
+    bounds = (
+        list(op.sizes) if isinstance(op, more.ConstantMaskOp) else [d.env[v] for v in op.operands]
+    )
+    kind = VectorType(IndexType(), [layout.registers])
+    total: SSAValue | None = None
+    for dim, bound in enumerate(bounds):
+        limit = d.index(bound)
+        place = coordinate(d, layout, dim, kind)
+        wide = d.once(("splat", limit, kind), vector.BroadcastOp(limit, kind))
+        hit = d.compare("slt", place, wide)
+        total = hit if total is None else d.binary(arith.AndIOp, total, hit)
+    assert total is not None
+    d.give_vector(result, total, layout)
 
-    def reduced(self, kind: str, source: Fragment, dims: Sequence[int]) -> Fragment:
-        """Folds the lane's own registers, then the lanes of every group (butterfly, or one hardware op)."""
-        fragment = source
-        for dim in sorted(dims, reverse=True):
-            plan = ly.plan.reduce(fragment.layout, dim)
-            groups: list[list[int]] = [[] for _ in range(plan.result.registers)]
-            for register, result in enumerate(plan.fold):
-                groups[int(result)].append(register)
-            columns = [
-                self.pick([fragment.registers[group[n]] for group in groups])
-                for n in range(len(groups[0]))
-            ]
-            while len(columns) > 1:
-                pairs = zip(columns[::2], columns[1::2], strict=False)
-                rest = columns[-1:] if len(columns) % 2 else []
-                columns = [self.combine(kind, a, b) for a, b in pairs] + rest
-            value = columns[0]
-            if self.hardware_reductions and len(plan.partners(ly.Axis.LANE)) == self.lanes:
-                value = self.add(SubgroupReduceOp(kind, value))
-            else:
-                for mask in plan.butterfly():
-                    other = self.shuffle(value, "xor", self.number(mask))
-                    value = self.combine(kind, value, other)
-            fragment = self.fragment(plan.result.dropped(dim), value)
-        return fragment
 
-    def combine(self, kind: str, a: SSAValue, b: SSAValue) -> SSAValue:
-        found = COMBINE.get((kind, floats_or_ints(element_of(a))))
-        if found is None:
-            raise self.refuse(f"a reduction <{kind}> of {element_of(a)}")
-        return self.binary(found, a, b)
+# --- Reductions --------------------------------------------------------------------------------------
 
-    # --- Products ----------------------------------------------------------------------------------------
 
-    def dpas(self, op: xegpu.DpasOp) -> None:
-        xe = self.owners.xe
-        m, n, k = op.dims() or (0, 0, 0)
-        fragments = dpas_fragments(xe, op) if has_instruction(xe, op) else None
-        if (
-            fragments is None
-            or fragments.c.shape != (m, n)
-            or fragments.a is None
-            or k != fragments.a.shape[1]
-        ):
-            instruction = dpas_instruction(xe, op)
-            raise self.refuse(
-                f"a product of {m}x{k} by {k}x{n} is no instruction of {xe.name}, which multiplies "
-                f"{instruction.m[-1]}x{instruction.k} by {instruction.k}x{instruction.n[-1]}",
-                "run xegpu-blocking first",
-            )
-        assert fragments.b is not None
-        operands = [
-            self.taken(op.lhs, fragments.a),
-            self.taken(op.rhs, right_layout(fragments.b, op.rhs)),
+@rule("vector.multi_reduction")
+def multi_reduction(d: Lanes, op: more.MultiReductionOp) -> None:
+    reduced = folded(d, op.kind, d.owned_as_is(op.source), op.dims)
+    if isinstance(op.dest.type, VectorType) and op.dest.type.get_shape():
+        layout = reduced.layout
+        acc = d.taken(op.acc, layout)
+        total = combine(d, op.kind, d.pick(reduced.registers), acc)
+        d.give_vector(op.dest, total, layout)
+        return
+    total = d.scalar_of(reduced.registers[0])
+    acc = d.env[op.acc]
+    d.env[op.dest] = combine(d, op.kind, total, acc)
+
+
+@rule("vector.reduction")
+def reduction(d: Lanes, op: vector.ReductionOp) -> None:
+    kind = op.properties["kind"].data.value  # pyright: ignore
+    reduced = folded(d, kind, d.owned_as_is(op.vector), (0,))
+    total = d.scalar_of(reduced.registers[0])
+    if op.acc is not None:
+        total = combine(d, kind, total, d.env[op.acc])
+    d.env[op.dest] = total
+
+
+def folded(d: Lanes, kind: str, source: Fragment, dims: Sequence[int]) -> Fragment:
+    """Folds the lane's own registers, then the lanes of every group (butterfly, or one hardware op)."""
+    fragment = source
+    for dim in sorted(dims, reverse=True):
+        plan = ly.plan.reduce(fragment.layout, dim)
+        groups: list[list[int]] = [[] for _ in range(plan.result.registers)]
+        for register, result in enumerate(plan.fold):
+            groups[int(result)].append(register)
+        columns = [
+            d.pick([fragment.registers[group[n]] for group in groups])
+            for n in range(len(groups[0]))
         ]
-        if op.acc is not None:
-            operands.append(self.taken(op.acc, fragments.c))
-        kind = VectorType(element_of(op.result), [fragments.c.registers])  # pyright: ignore
-        made = self.add(xegpu.DpasOp.create(operands=operands, result_types=[kind]))
-        self.give_vector(op.result, made, fragments.c)
+        while len(columns) > 1:
+            pairs = zip(columns[::2], columns[1::2], strict=False)
+            rest = columns[-1:] if len(columns) % 2 else []
+            columns = [combine(d, kind, a, b) for a, b in pairs] + rest
+        value = columns[0]
+        if d.hardware_reductions and len(plan.partners(ly.Axis.LANE)) == d.lanes:
+            value = d.add(SubgroupReduceOp(kind, value))
+        else:
+            for mask in plan.butterfly():
+                other = d.shuffle(value, "xor", d.number(mask))
+                value = combine(d, kind, value, other)
+        fragment = d.fragment(plan.result.dropped(dim), value)
+    return fragment
+
+
+def combine(d: NewBody, kind: str, a: SSAValue, b: SSAValue) -> SSAValue:
+    found = COMBINE.get((kind, floats_or_ints(element_of(a))))
+    if found is None:
+        raise d.refuse(f"a reduction <{kind}> of {element_of(a)}")
+    return d.binary(found, a, b)
+
+
+# --- Products ----------------------------------------------------------------------------------------
+
+
+@rule("xegpu.dpas")
+def dpas(d: Lanes, op: xegpu.DpasOp) -> None:
+    xe = d.owners.xe
+    m, n, k = op.dims() or (0, 0, 0)
+    fragments = dpas_fragments(xe, op) if has_instruction(xe, op) else None
+    if (
+        fragments is None
+        or fragments.c.shape != (m, n)
+        or fragments.a is None
+        or k != fragments.a.shape[1]
+    ):
+        instruction = dpas_instruction(xe, op)
+        raise d.refuse(
+            f"a product of {m}x{k} by {k}x{n} is no instruction of {xe.name}, which multiplies "
+            f"{instruction.m[-1]}x{instruction.k} by {instruction.k}x{instruction.n[-1]}",
+            "run xegpu-blocking first",
+        )
+    assert fragments.b is not None
+    operands = [
+        d.taken(op.lhs, fragments.a),
+        d.taken(op.rhs, right_layout(fragments.b, op.rhs)),
+    ]
+    if op.acc is not None:
+        operands.append(d.taken(op.acc, fragments.c))
+    kind = VectorType(element_of(op.result), [fragments.c.registers])  # pyright: ignore
+    made = d.add(xegpu.DpasOp.create(operands=operands, result_types=[kind]))
+    d.give_vector(op.result, made, fragments.c)
 
 
 def _steps(places: np.ndarray[Any, Any], kind: VectorType[Any]) -> list[int] | None:
@@ -306,10 +282,3 @@ def cast_index(value: SSAValue, element: Attribute) -> Operation:
             return arith.ExtSIOp(value, element)
         return arith.TruncIOp(value, element)
     return arith.IndexCastOp(value, element)
-
-
-def without_layouts(attributes: dict[str, Attribute]) -> dict[str, Attribute]:
-    return {k: v for k, v in attributes.items() if not k.startswith("layout_")}
-
-
-__all__ = ["COMBINE", "LaneValues", "without_layouts"]

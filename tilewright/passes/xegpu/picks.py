@@ -29,7 +29,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects.upstream import vector as more
-from tilewright.passes.xegpu.rebuild import Rebuild
+from tilewright.passes.new_body import NewBody
 
 Register = tuple[SSAValue, int]
 
@@ -60,7 +60,7 @@ def element_of(value: SSAValue) -> Attribute:
     return value.type.element_type if isinstance(value.type, VectorType) else value.type
 
 
-class Picks(Rebuild):
+class Picks(NewBody):
     """A kernel under construction at lane level: its constants, and vectors of picked registers."""
 
     lanes: int
@@ -332,3 +332,7 @@ def dense(kind: VectorType, numbers: Sequence[int | float]) -> DenseIntOrFPEleme
         return DenseIntOrFPElementsAttr.from_list(kind, [float(n) for n in numbers])  # pyright: ignore
     assert isinstance(element, (IntegerType, IndexType))
     return DenseIntOrFPElementsAttr.from_list(kind, [int(n) for n in numbers])  # pyright: ignore
+
+
+def floats_or_ints(element: Attribute) -> str:
+    return "i" if isinstance(element, (IntegerType, IndexType)) else "f"

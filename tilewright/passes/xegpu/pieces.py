@@ -10,22 +10,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from typing import Any
 
-from xdsl.dialects import vector
+from xdsl.dialects import gpu, vector
 from xdsl.dialects.builtin import (
     AnyFloat,
-    BytesAttr,
     DenseArrayBase,
     DenseIntOrFPElementsAttr,
     VectorType,
     i64,
 )
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects.upstream import vector as more
+from tilewright.dialects.xegpu.types import TensorDescType
+from tilewright.passes.new_body import NewBody
+from tilewright.passes.rules import Rules
 from tilewright.passes.xegpu.fragments import Free, dense
-from tilewright.passes.xegpu.ownership import shape_of
-from tilewright.passes.xegpu.rebuild import Rebuild
+from tilewright.passes.xegpu.ownership import OwnershipAnalysis, shape_of
+from tilewright.uarch.xe import XeMachine
 
 Shape = tuple[int, ...]
 
@@ -49,19 +52,55 @@ def starts(shape: Shape, piece: Shape) -> Iterator[Shape]:
     return product(*ranges)
 
 
-class Pieces(Rebuild):
-    """A kernel under construction at instruction level."""
+_RULES = ("blocking_values", "blocking_shapes", "blocking_memory")
+rule: Rules[Pieces] = Rules(*(f"tilewright.passes.xegpu.{name}" for name in _RULES))
+"""How ops are blocked."""
 
-    def __init__(self) -> None:
+
+class Pieces(NewBody):
+    """A kernel under construction at instruction level. `grids` has the pieces of vectors, `env` what is one value."""
+
+    rules = rule
+
+    def __init__(self, kernel: gpu.FuncOp, xe: XeMachine):
         super().__init__()
+        self.owners = OwnershipAnalysis(kernel, xe, whole=False)
         self.grids: dict[SSAValue, Grid | Free] = {}
+        self.plans: dict[Operation, Any] = {}
+        """How block ops are cut (`blocking_memory.Plan`)."""
+        self.descriptors: dict[tuple[SSAValue, TensorDescType], SSAValue] = {}
+        """The messages' descriptors, by the old one and their type."""
+
+    def parts(self, value: SSAValue, place: SSAValue) -> list[SSAValue]:
+        if not isinstance(value.type, VectorType):
+            return super().parts(value, place)
+        return self.cut(value, self.owners.piece(place))
+
+    def hold(self, place: SSAValue, parts: Sequence[SSAValue]) -> None:
+        if not isinstance(place.type, VectorType):
+            super().hold(place, parts)
+        else:
+            self.give(place, self.owners.piece(place), parts)
+
+    def unruled(self, op: Operation) -> None:
+        """An op that has no form on pieces stays whole."""
+        operands = [
+            self.whole(v) if isinstance(v.type, VectorType) else self.env[v] for v in op.operands
+        ]
+        new = op.clone(dict(zip(op.operands, operands, strict=True)))
+        self.put(new)
+        for old, made in zip(op.results, new.results, strict=True):
+            if isinstance(old.type, VectorType):
+                self.give(old, shape_of(old), [made])
+            else:
+                self.env[old] = made
 
     def typed(self, value: SSAValue, shape: Shape) -> VectorType:
         kind = value.type
         element = kind.element_type if isinstance(kind, VectorType) else kind
         return VectorType(element, list(shape))  # pyright: ignore[reportArgumentType]
 
-    def hold(self, value: SSAValue, piece: Shape, values: Sequence[SSAValue]) -> None:
+    def give(self, value: SSAValue, piece: Shape, values: Sequence[SSAValue]) -> None:
         """The value is these pieces."""
         shape = shape_of(value)
         if prod(grid_of(shape, piece)) != len(values):
@@ -160,6 +199,3 @@ class Pieces(Rebuild):
 
 def zeros(kind: VectorType) -> DenseIntOrFPElementsAttr:
     return dense(kind, [0.0 if isinstance(kind.element_type, AnyFloat) else 0])
-
-
-__all__ = ["Attribute", "BytesAttr", "Free", "Grid", "Pieces", "grid_of", "starts", "zeros"]

@@ -22,25 +22,15 @@ Stock ops without a lane form are refused by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
-from xdsl.dialects import arith, gpu, vector
+from xdsl.dialects import gpu
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, VectorType, i64
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Operation
 
 from tilewright.diagnostics import UnsupportedError, error_at
-from tilewright.dialects import xegpu
-from tilewright.dialects.elementwise import is_elementwise_on_vectors
-from tilewright.dialects.upstream import vector as more
 from tilewright.passes.kernel import LEVEL
-from tilewright.passes.xegpu.fragments import Fragment, Held, element_of
-from tilewright.passes.xegpu.lane_matrix import LaneMatrix
 from tilewright.passes.xegpu.lane_rows import add_remarks
-from tilewright.passes.xegpu.ownership import (
-    OwnershipAnalysis,
-    lanes_of,
-)
+from tilewright.passes.xegpu.lanes import Lanes, rule
+from tilewright.passes.xegpu.ownership import lanes_of
 from tilewright.uarch.xe import XeMachine
 
 
@@ -53,109 +43,28 @@ def subgroup_distribute(kernel: gpu.FuncOp, xe: XeMachine, *, hardware: bool = F
             hint="load them from memory, or from another op that has a layout",
             kind=UnsupportedError,
         )
-    rewriting = _Distribute(kernel, xe, hardware)
+    rewriting = Lanes(kernel, xe, hardware)
     rewriting.kernel(kernel)
     add_remarks(kernel.attributes, rewriting.remarks)
     kernel.attributes[LEVEL] = StringAttr("lane")
     kernel.attributes["tilewright.lanes"] = IntegerAttr(lanes_of(xe), i64)
 
 
-class _Distribute(LaneMatrix):
-    def __init__(self, kernel: gpu.FuncOp, xe: XeMachine, hardware: bool):
-        super().__init__()
-        self.lanes = lanes_of(xe)
-        self.owners = OwnershipAnalysis(kernel, xe, whole=True)
-        self.held: dict[SSAValue, Held] = {}
-        self.hardware_reductions = hardware
-        self.remarks: list[str] = []
-
-    def part_types(self, like: SSAValue) -> list[Attribute]:
-        count = self.owners.layout(like).registers
-        return [VectorType(element_of(like), [count])]  # pyright: ignore
-
-    def parts(self, value: SSAValue, like: SSAValue) -> list[SSAValue]:
-        return [self.vector(self.held[value], self.owners.layout(like))]
-
-    def bind(self, value: SSAValue, parts: Sequence[SSAValue]) -> None:
-        parts[0].name_hint = value.name_hint
-        self.held[value] = self.fragment(self.owners.layout(value), parts[0])
-
-    def convert(self, op: Operation) -> None:
-        handler = _HANDLERS.get(type(op))
-        if handler is not None and (handler is not _constant or _has_vectors(op)):
-            handler(self, op)
-        elif is_elementwise_on_vectors(op):
-            self.elementwise(op)
-        elif _has_vectors(op):
-            raise self.refuse("has no form at lane level")
-        elif op.name in _ONCE:
-            self.alone(op)
-        else:
-            self.keep(op)
-
-    def thread_id(self, op: gpu.ThreadIdOp) -> None:
-        """At subgroup level a thread is a subgroup; those of a workgroup are numbered along x."""
-        if str(op.dimension.data) != "x":
-            raise self.refuse("subgroups are numbered along x", "use gpu.subgroup_id")
-        new = gpu.SubgroupIdOp()
-        self.env[op.result] = self.add(new)
-
-    def block_dim(self, op: gpu.BlockDimOp) -> None:
-        if str(op.dimension.data) != "x":
-            raise self.refuse("subgroups are numbered along x", "use gpu.num_subgroups")
-        self.env[op.result] = self.add(gpu.NumSubgroupsOp())
-
-    def older(self, op: Operation) -> None:
-        raise self.refuse("a descriptor of the older text", "run xegpu-modernize first")
+@rule("gpu.thread_id")
+def thread_id(d: Lanes, op: gpu.ThreadIdOp) -> None:
+    """At subgroup level a thread is a subgroup; those of a workgroup are numbered along x."""
+    if str(op.dimension.data) != "x":
+        raise d.refuse("subgroups are numbered along x", "use gpu.subgroup_id")
+    d.env[op.result] = d.add(gpu.SubgroupIdOp())
 
 
-def _constant(self: _Distribute, op: Operation) -> None:
-    assert isinstance(op, arith.ConstantOp)
-    self.constant_op(op)
+@rule("gpu.block_dim")
+def block_dim(d: Lanes, op: gpu.BlockDimOp) -> None:
+    if str(op.dimension.data) != "x":
+        raise d.refuse("subgroups are numbered along x", "use gpu.num_subgroups")
+    d.env[op.result] = d.add(gpu.NumSubgroupsOp())
 
 
-def _has_vectors(op: Operation) -> bool:
-    return any(isinstance(v.type, VectorType) for v in (*op.operands, *op.results))
-
-
-_ONCE = ("memref.store", "memref.atomic_rmw", "gpu.printf", "tw.print")
-"""Scalar ops whose effect must happen once for the subgroup."""
-
-_HANDLERS: dict[type[Operation], Callable[[Any, Any], None]] = {
-    arith.ConstantOp: _constant,
-    more.StepOp: LaneMatrix.step_op,
-    vector.CreateMaskOp: LaneMatrix.mask_op,
-    more.ConstantMaskOp: LaneMatrix.mask_op,
-    more.MultiReductionOp: LaneMatrix.multi_reduction,
-    vector.ReductionOp: LaneMatrix.reduction,
-    vector.BroadcastOp: LaneMatrix.broadcast,
-    more.TransposeOp: LaneMatrix.transpose,
-    more.ShapeCastOp: LaneMatrix.shape_cast,
-    vector.BitcastOp: LaneMatrix.bitcast,
-    more.ExtractStridedSliceOp: LaneMatrix.extract_strided_slice,
-    vector.ExtractOp: LaneMatrix.extract,
-    more.InsertStridedSliceOp: LaneMatrix.insert_strided_slice,
-    vector.InsertOp: LaneMatrix.insert,
-    vector.ShuffleOp: LaneMatrix.shuffle_op,
-    more.InterleaveOp: LaneMatrix.interleave,
-    more.DeinterleaveOp: LaneMatrix.deinterleave,
-    xegpu.ConvertLayoutOp: LaneMatrix.convert_layout,
-    xegpu.DpasOp: LaneMatrix.dpas,
-    xegpu.CreateNdDescOp: LaneMatrix.create_nd_tdesc,
-    xegpu.LoadNdOp: LaneMatrix.load_nd,
-    xegpu.StoreNdOp: LaneMatrix.store_nd,
-    xegpu.PrefetchNdOp: LaneMatrix.prefetch_nd,
-    xegpu.LoadGatherOp: LaneMatrix.load_gather,
-    xegpu.StoreScatterOp: LaneMatrix.store_scatter,
-    xegpu.AtomicRMWOp: LaneMatrix.atomic_rmw,
-    xegpu.PrefetchOp: LaneMatrix.prefetch,
-    xegpu.LoadMatrixOp: LaneMatrix.load_matrix,
-    xegpu.StoreMatrixOp: LaneMatrix.store_matrix,
-    xegpu.UpdateNdOffsetOp: _Distribute.older,
-    xegpu.CreateDescOp: _Distribute.older,
-    xegpu.UpdateOffsetOp: _Distribute.older,
-    gpu.ThreadIdOp: _Distribute.thread_id,
-    gpu.BlockDimOp: _Distribute.block_dim,
-}
-
-__all__ = ["Fragment", "subgroup_distribute"]
+@rule("xegpu.update_nd_offset", "xegpu.create_tdesc", "xegpu.update_offset")
+def older(d: Lanes, op: Operation) -> None:
+    raise d.refuse("a descriptor of the older text", "run xegpu-modernize first")

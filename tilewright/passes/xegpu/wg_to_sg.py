@@ -22,42 +22,34 @@ than one round is dealt round-robin, a smaller one is shared by wrapping, an equ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from xdsl.dialects import arith, func, gpu
+from xdsl.dialects import arith, func, gpu, scf
 from xdsl.dialects.builtin import (
     IntegerAttr,
     StringAttr,
     VectorType,
     i64,
 )
-from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from tilewright import layout as ly
 from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
 from tilewright.dialects.xegpu import RangeAttr, TensorDescType
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout import Distribution
+from tilewright.passes.carried import LOOPS_AND_BRANCHES
 from tilewright.passes.kernel import LEVEL, SUBGROUPS
-from tilewright.passes.level import RANGE, run_around
+from tilewright.passes.level import RANGE, range_of, region_of_run, run_around
 from tilewright.passes.new_body import NewBody
+from tilewright.passes.rules import Rules
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.regroup import regroup
 from tilewright.passes.xegpu.subgroup_ids import SubgroupIds
 
-Handler = Callable[["Distributor", Operation], None]
-HANDLERS: dict[str, Handler] = {}
-
-
-def handles(*names: str) -> Callable[[Handler], Handler]:
-    """Registers how ops of these names are distributed."""
-
-    def register(function: Handler) -> Handler:
-        for name in names:
-            HANDLERS[name] = function
-        return function
-
-    return register
+_RULES = ("values", "shapes", "memory", "scattered", "control")
+rule: Rules[Distributor] = Rules(*(f"tilewright.passes.xegpu.wg_to_sg_{name}" for name in _RULES))
+"""How ops are distributed."""
 
 
 def distribute(kernel: gpu.FuncOp) -> None:
@@ -126,15 +118,16 @@ def _check_run(op: Operation, d: Distribution, run: RangeAttr) -> None:
 
 
 class Distributor(NewBody):
-    """Builds the subgroup's program, op by op in order. `env` maps a value to its pieces."""
+    """Builds the subgroup's program, op by op in order. `env` has what is not dealt out, `held` a vector's pieces."""
+
+    rules = rule
 
     def __init__(self, subgroups: int):
         super().__init__()
-        from tilewright.passes.xegpu import wg_to_sg_groups
-
-        wg_to_sg_groups.load()
         self.subgroups = subgroups
-        self.env: dict[SSAValue, list[SSAValue]] = {}
+        self.held: dict[SSAValue, list[SSAValue]] = {}
+        self.descriptors: dict[object, SSAValue] = {}
+        """Descriptors of pieces, by the workgroup's, the piece's shape and what lanes own."""
         self.ids = SubgroupIds()
 
     def kernel(self, kernel: gpu.FuncOp | func.FuncOp) -> None:
@@ -142,42 +135,80 @@ class Distributor(NewBody):
             raise error_at(kernel, "a kernel at workgroup level takes no vectors")
         super().kernel(kernel)
 
-    def bind_argument(self, old: SSAValue, new: SSAValue) -> None:
-        self.env[old] = [new]
-
     def begin(self) -> None:
         self.ids.start(self.out)
 
-    def block(self, old: Block) -> None:
-        for op in old.ops:
-            self.op = op
-            try:
-                self.convert(op)
-            except ly.LayoutError as error:
-                raise error_at(op, f"{op.name}: {error}") from error
-            self.op = op
+    def step(self, op: Operation) -> None:
+        try:
+            if isinstance(op, scf.IfOp) and (run := range_of(op)) is not None:
+                self.some(op, run)
+            else:
+                super().step(op)
+        except ly.LayoutError as error:
+            raise error_at(op, f"{op.name}: {error}") from error
 
-    def convert(self, op: Operation) -> None:
-        handler = HANDLERS.get(op.name)
-        if handler is not None:
-            handler(self, op)
-            return
-        vectors = any(isinstance(v.type, VectorType) for v in (*op.operands, *op.results))
-        if not vectors and not op.regions:
-            self.keep(op)
-            return
-        if op.name.startswith(("arith.", "math.")):
-            HANDLERS["elementwise"](self, op)
-            return
-        if vectors and not op.regions and self.is_whole(op):
-            HANDLERS["whole"](self, op)
-            return
-        raise self.refuse("has no form for one subgroup of a workgroup")
+    def unruled(self, op: Operation) -> None:
+        """Where every subgroup has all of an op's values, each does all of it."""
+        if op.regions or not self.is_whole(op):
+            raise self.refuse("has no form for one subgroup of a workgroup")
+        new = op.clone(
+            {v: self.held[v][0] if v in self.held else self.same(v) for v in op.operands}
+        )
+        own.clear_layouts(new)
+        self.put(new)
+        for before, after in zip(op.results, new.results, strict=True):
+            self.hold(before, [after])
 
     def is_whole(self, op: Operation) -> bool:
         """Whether every subgroup has all of an op's values, so that each may do all of it."""
         values = [v for v in (*op.operands, *op.results) if isinstance(v.type, VectorType)]
         return all(self.part(self.layout(v), own.shape_of(v)) == own.shape_of(v) for v in values)
+
+    # --- Loops and branches ----------------------------------------------------------------------
+
+    def parts(self, value: SSAValue, place: SSAValue) -> list[SSAValue]:
+        if not isinstance(value.type, VectorType):
+            return super().parts(value, place)
+        return self.pieces(value, self.layout(place), "a carried value")
+
+    def hold(self, place: SSAValue, parts: Sequence[SSAValue]) -> None:
+        if isinstance(place.type, VectorType):
+            self.define(place, parts)
+        else:
+            super().hold(place, parts)
+
+    def build(self, new: Operation, old: Operation) -> None:
+        """What is left of the layouts stands on every piece's result, on every input of an scf.while."""
+        super().build(new, old)
+        if isinstance(old, LOOPS_AND_BRANCHES):
+            self._say_layouts(new, old.results, own.RESULT)
+        if isinstance(old, scf.WhileOp):
+            self._say_layouts(new, old.before_region.block.args, own.OPERAND)
+
+    def _say_layouts(self, new: Operation, values: Sequence[SSAValue], prefix: str) -> None:
+        at = 0
+        for value in values:
+            d = self.layout(value) if isinstance(value.type, VectorType) else None
+            left = None if d is None else own.remainder(d)
+            count = 1 if d is None else self.count(d, own.shape_of(value))
+            for i in range(at, at + count):
+                if left is not None:
+                    new.attributes[f"{prefix}{i}"] = own.attribute(left)
+            at += count
+
+    def some(self, op: scf.IfOp, run: RangeAttr) -> None:
+        """A region that a run of subgroups does: they are counted from its first."""
+        first, end = run.bounds
+        outside = self.ids, self.subgroups, self.descriptors
+        inner = Block()
+        self.ids, self.subgroups, self.descriptors = SubgroupIds(first), end - first, {}
+        with self.region(inner):
+            self.ids.start(inner)
+            old = region_of_run(op).block
+            self.inner(old)
+            self.put(scf.YieldOp())
+        self.ids, self.subgroups, self.descriptors = outside
+        self.build(scf.IfOp(self.same(op.cond), [], Region(inner), Region()), op)
 
     # --- Building ------------------------------------------------------------------------------
 
@@ -186,39 +217,16 @@ class Distributor(NewBody):
         assert self.op is not None
         return error_at(self.op, f"{self.op.name} {why}", hint=hint, kind=UnsupportedError)
 
-    def keep(self, op: Operation) -> None:
+    def keep(self, op: Operation) -> Operation:
         """An op on scalars, which every subgroup does alike."""
-        new = op.clone({v: self.one(v) for v in op.operands})
+        new = super().keep(op)
         own.clear_layouts(new)
-        self.put(new)
-        for before, after in zip(op.results, new.results, strict=True):
-            after.name_hint = before.name_hint
-            self.env[before] = [after]
+        return new
 
     def index(self, value: Index) -> SSAValue:
         return value if isinstance(value, SSAValue) else self.ids.constant(value)
 
-    def plus(self, a: Index, b: Index) -> Index:
-        """The sum of two indices; numbers fold."""
-        if isinstance(a, int) and isinstance(b, int):
-            return a + b
-        for x, y in ((a, b), (b, a)):
-            if isinstance(x, int) and x == 0:
-                return y
-        return self.add(arith.AddiOp(self.index(a), self.index(b)))
-
     # --- Values --------------------------------------------------------------------------------
-
-    def one(self, value: SSAValue) -> SSAValue:
-        """A value that is not dealt out."""
-        if value not in self.env and isinstance(value.type, TensorDescType):
-            raise self.refuse(
-                "hands on a descriptor, whose base the lowering must see",
-                "hand on the offsets, and make the descriptor where it is used",
-            )
-        found = self.env[value]
-        assert len(found) == 1, "a distributed value where one is expected"
-        return found[0]
 
     def offset(self, value: Index) -> Index:
         """An offset of the old program in the new one; a number where it is constant."""
@@ -227,7 +235,7 @@ class Distributor(NewBody):
         owner = value.owner
         if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, IntegerAttr):
             return owner.value.value.data
-        return self.one(value)
+        return self.same(value)
 
     def layout(self, value: SSAValue) -> Distribution:
         """The layout of a vector of the old program."""
@@ -248,7 +256,7 @@ class Distributor(NewBody):
     def pieces(self, value: SSAValue, want: Distribution, what: str = "") -> list[SSAValue]:
         """A value's pieces under a layout that gives every subgroup the elements that it has."""
         have, shape = self.layout(value), own.shape_of(value)
-        found = self.env[value]
+        found = self.held[value]
         if own.subgroup_part(have) == own.subgroup_part(want):
             return found
         if not own.same_owners(have, want, shape):
@@ -298,7 +306,7 @@ class Distributor(NewBody):
         for n, piece in enumerate(pieces):
             if piece.name_hint is None and value.name_hint is not None:
                 piece.name_hint = f"{value.name_hint}_{n}" if len(pieces) > 1 else value.name_hint
-        self.env[value] = list(pieces)
+        self.held[value] = list(pieces)
 
     def carry_layout(self, op: Operation, d: Distribution, index: int = 0) -> Operation:
         """Writes what is left of a layout on an op that makes a piece."""
@@ -307,8 +315,6 @@ class Distributor(NewBody):
             own.set_layout(op.results[index], left)
         return op
 
-    # --- One of the replicas -----------------------------------------------------------------
-
-    def once(self, d: Distribution, shape: Sequence[int]) -> SSAValue | None:
+    def first_owner(self, d: Distribution, shape: Sequence[int]) -> SSAValue | None:
         """A condition that holds for one of the subgroups that own the same; None where none share."""
         return self.ids.first_replica(own.bound(d, shape), self.subgroups)

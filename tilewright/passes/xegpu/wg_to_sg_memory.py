@@ -7,10 +7,9 @@ descriptor. What several subgroups own alike is stored by the first of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from xdsl.dialects import scf
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu import BlockTensorDescAttr, TensorDescType
@@ -18,10 +17,10 @@ from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout import Distribution
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.cooperative import cooperative
-from tilewright.passes.xegpu.wg_to_sg import Distributor, handles
+from tilewright.passes.xegpu.wg_to_sg import Distributor, rule
 
 
-@handles("xegpu.create_nd_tdesc")
+@rule("xegpu.create_nd_tdesc")
 def create_nd_tdesc(to: Distributor, op: Operation) -> None:
     """Made when the first memory op asks for it, since ops may share it under different layouts."""
     assert isinstance(op, xegpu.CreateNdDescOp)
@@ -42,7 +41,7 @@ def descriptor(
     left = None if d is None else own.remainder(d)
     text = None if left is None else own.attribute(left)
     key = (value, part, text)
-    known: dict[object, SSAValue] = to.__dict__.setdefault("descriptors", {})
+    known = to.descriptors
     if key not in known or not _visible(known[key], to.out):
         old = op.tdesc
         encoding = old.encoding if isinstance(old.encoding, BlockTensorDescAttr) else None
@@ -50,7 +49,7 @@ def descriptor(
         operands = [to.offset(v) for v in (*op.mixed_shape, *op.mixed_strides)]
         rank = len(op.mixed_shape)
         new = xegpu.CreateNdDescOp(
-            to.one(op.source), kind, shape=operands[:rank] or None, strides=operands[rank:] or None
+            to.same(op.source), kind, shape=operands[:rank] or None, strides=operands[rank:] or None
         )
         new.result.name_hint = op.result.name_hint
         new.location = op.location
@@ -117,7 +116,7 @@ def _offsets(
     return offsets
 
 
-@handles("xegpu.load_nd")
+@rule("xegpu.load_nd")
 def load_nd(to: Distributor, op: Operation) -> None:
     assert isinstance(op, xegpu.LoadNdOp)
     if op.packed is not None or op.transposes or op.tdesc.array_length > 1:
@@ -136,25 +135,22 @@ def load_nd(to: Distributor, op: Operation) -> None:
     to.define(op.value, pieces)
 
 
-@handles("xegpu.store_nd")
+@rule("xegpu.store_nd")
 def store_nd(to: Distributor, op: Operation) -> None:
     assert isinstance(op, xegpu.StoreNdOp)
     shape = own.shape_of(op.value)
     d = own.from_attribute(op.ownership) or to.layout(op.value)
     pieces = to.pieces(op.value, d, "the stored value")
     tdesc = descriptor(to, op.tensor_desc, to.part(d, shape), d)
-
-    def store() -> None:
+    with to.when(to.first_owner(d, shape)):
         for piece, place in zip(pieces, _places(to, _offsets(to, op), d, shape), strict=True):
             new = xegpu.StoreNdOp(
                 piece, tdesc, place, l1_hint=op.l1_hint, l2_hint=op.l2_hint, l3_hint=op.l3_hint
             )
             to.put(new)
 
-    once(to, d, shape, store)
 
-
-@handles("xegpu.prefetch_nd")
+@rule("xegpu.prefetch_nd")
 def prefetch_nd(to: Distributor, op: Operation) -> None:
     """All subgroups fetch a part each, also of what several of them own."""
     assert isinstance(op, xegpu.PrefetchNdOp)
@@ -162,8 +158,7 @@ def prefetch_nd(to: Distributor, op: Operation) -> None:
     stated = own.from_attribute(op.ownership)
     d = cooperative(shape, op.tdesc.element_type, to.subgroups, stated)
     tdesc = descriptor(to, op.tensor_desc, to.part(d, shape), d)
-
-    def fetch() -> None:
+    with to.when(to.first_owner(d, shape)):
         for place in _places(to, _offsets(to, op), d, shape):
             new = xegpu.PrefetchNdOp(
                 tdesc,
@@ -175,27 +170,11 @@ def prefetch_nd(to: Distributor, op: Operation) -> None:
             )
             to.put(new)
 
-    once(to, d, shape, fetch)
-
-
-def once(to: Distributor, d: Distribution, shape: Sequence[int], body: Callable[[], None]) -> None:
-    """What `body` appends, done by one of the subgroups that own the same elements."""
-    condition = to.once(d, shape)
-    if condition is None:
-        body()
-        return
-    outer, inner = to.out, Block()
-    to.out = inner
-    body()
-    inner.add_op(scf.YieldOp())
-    to.out = outer
-    to.put(scf.IfOp(condition, [], Region(inner)))
-
 
 # --- Shared matrices -------------------------------------------------------------------------------
 
 
-@handles("xegpu.load_matrix")
+@rule("xegpu.load_matrix")
 def load_matrix(to: Distributor, op: Operation) -> None:
     assert isinstance(op, xegpu.LoadMatrixOp)
     d, shape = to.result_layout(op), own.shape_of(op.value)
@@ -203,13 +182,13 @@ def load_matrix(to: Distributor, op: Operation) -> None:
     left = own.remainder(d)
     text = None if left is None else own.attribute(left)
     pieces = [
-        to.add(xegpu.LoadMatrixOp(to.one(op.mem_desc), place, kind, text))
+        to.add(xegpu.LoadMatrixOp(to.same(op.mem_desc), place, kind, text))
         for place in _places(to, op.mixed_offsets, d, shape)
     ]
     to.define(op.value, pieces)
 
 
-@handles("xegpu.store_matrix")
+@rule("xegpu.store_matrix")
 def store_matrix(to: Distributor, op: Operation) -> None:
     assert isinstance(op, xegpu.StoreMatrixOp)
     shape = own.shape_of(op.value)
@@ -217,9 +196,6 @@ def store_matrix(to: Distributor, op: Operation) -> None:
     pieces = to.pieces(op.value, d, "the stored value")
     left = own.remainder(d)
     text = None if left is None else own.attribute(left)
-
-    def store() -> None:
+    with to.when(to.first_owner(d, shape)):
         for piece, place in zip(pieces, _places(to, op.mixed_offsets, d, shape), strict=True):
-            to.put(xegpu.StoreMatrixOp(piece, to.one(op.mem_desc), place, text))
-
-    once(to, d, shape, store)
+            to.put(xegpu.StoreMatrixOp(piece, to.same(op.mem_desc), place, text))

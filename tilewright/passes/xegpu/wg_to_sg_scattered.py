@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects import arith, scf
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerAttr, VectorType
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
@@ -19,8 +19,7 @@ from tilewright.dialects.xegpu.layouts import Ownership
 from tilewright.layout import Distribution
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.emit import zero_of
-from tilewright.passes.xegpu.wg_to_sg import Distributor, handles
-from tilewright.passes.xegpu.wg_to_sg_memory import once
+from tilewright.passes.xegpu.wg_to_sg import Distributor, rule
 
 
 def lanes_layout(d: Distribution, value: Sequence[int], lanes: Sequence[int]) -> Distribution:
@@ -66,7 +65,7 @@ def _text(d: Distribution) -> Ownership | None:
     return None if left is None else own.attribute(left)
 
 
-@handles("xegpu.load")
+@rule("xegpu.load")
 def load(to: Distributor, op: Operation) -> None:
     assert isinstance(op, xegpu.LoadGatherOp)
     if not isinstance(op.value.type, VectorType):
@@ -80,7 +79,7 @@ def load(to: Distributor, op: Operation) -> None:
     pieces = [
         to.add(
             _with_hints(
-                xegpu.LoadGatherOp(to.one(op.source), mask, kind, at, _chunk(op), layout=_text(d)),
+                xegpu.LoadGatherOp(to.same(op.source), mask, kind, at, _chunk(op), layout=_text(d)),
                 op,
             )
         )
@@ -89,7 +88,7 @@ def load(to: Distributor, op: Operation) -> None:
     to.define(op.value, pieces)
 
 
-@handles("xegpu.store")
+@rule("xegpu.store")
 def store(to: Distributor, op: Operation) -> None:
     assert isinstance(op, xegpu.StoreScatterOp)
     if op.transpose is not None:
@@ -97,56 +96,46 @@ def store(to: Distributor, op: Operation) -> None:
     shape = own.shape_of(op.value)
     d = own.from_attribute(op.layout) or to.layout(op.value)
     offsets, masks, values = _operands(to, op, d, shape, "mask", "value")
-
-    def body() -> None:
+    with to.when(to.first_owner(d, shape)):
         for at, mask, value in zip(offsets, masks, values, strict=True):
             new = xegpu.StoreScatterOp(
-                value, to.one(op.source), mask, at, _chunk(op), layout=_text(d)
+                value, to.same(op.source), mask, at, _chunk(op), layout=_text(d)
             )
             to.put(_with_hints(new, op))
 
-    once(to, d, shape, body)
 
-
-@handles("xegpu.atomic_rmw")
+@rule("xegpu.atomic_rmw")
 def atomic_rmw(to: Distributor, op: Operation) -> None:
     assert isinstance(op, xegpu.AtomicRMWOp)
     shape = own.shape_of(op.value)
     d = to.result_layout(op)
     offsets, masks, values = _operands(to, op, d, shape, "mask", "value")
-    pieces: list[SSAValue] = []
 
-    def body() -> None:
-        for at, mask, value in zip(offsets, masks, values, strict=True):
-            new = xegpu.AtomicRMWOp(
-                op.kind, value, to.one(op.source), mask, at, _text(d), _chunk(op)
+    def update() -> list[SSAValue]:
+        return [
+            to.add(
+                xegpu.AtomicRMWOp(
+                    op.kind, value, to.same(op.source), mask, at, _text(d), _chunk(op)
+                )
             )
-            pieces.append(to.add(new))
+            for at, mask, value in zip(offsets, masks, values, strict=True)
+        ]
 
-    if op.result.first_use is None:
-        once(to, d, shape, body)
-        return
-    condition = to.once(d, shape)
-    if condition is not None:
-        # Old values are right in the subgroup that did it; it hands them on through shared memory.
-        outer, inner, otherwise = to.out, Block(), Block()
-        to.out = inner
-        body()
-        inner.add_op(scf.YieldOp(*pieces))
-        to.out = otherwise
+    def nothing() -> list[SSAValue]:
         kind = to.piece_type(op.result.type, d)
-        zero = to.add(arith.ConstantOp(zero_of(kind)))
-        otherwise.add_op(scf.YieldOp(*[zero] * len(pieces)))
-        to.out = outer
-        new = scf.IfOp(condition, [kind] * len(pieces), Region(inner), Region(otherwise))
-        to.put(new)
-        pieces = list(new.results)
-    else:
-        body()
-    to.define(op.result, pieces)
+        return [to.add(arith.ConstantOp(zero_of(kind)))] * len(values)
+
+    condition = to.first_owner(d, shape)
+    if op.result.first_use is None:
+        with to.when(condition):
+            update()
+        return
+    # Old values are right in the subgroup that did it; it hands them on through shared memory.
+    found = update() if condition is None else to.choose(condition, update, nothing)
+    to.define(op.result, found)
 
 
-@handles("xegpu.prefetch")
+@rule("xegpu.prefetch")
 def prefetch(to: Distributor, op: Operation) -> None:
     assert isinstance(op, xegpu.PrefetchOp)
     offsets = op.offsets
@@ -156,7 +145,7 @@ def prefetch(to: Distributor, op: Operation) -> None:
     align = op.offset_align_byte
     for at in to.pieces(offsets, d, "the offset vector"):
         new = xegpu.PrefetchOp(
-            to.one(op.source),
+            to.same(op.source),
             at,
             None if align is None else align.value.data,
             layout=_text(d),

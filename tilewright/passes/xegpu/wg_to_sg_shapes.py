@@ -26,10 +26,10 @@ from tilewright.dialects.upstream.vector import (
 from tilewright.passes.xegpu import layout_rules as rules
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.emit import with_shape
-from tilewright.passes.xegpu.wg_to_sg import Distributor, handles
+from tilewright.passes.xegpu.wg_to_sg import Distributor, rule
 
 
-@handles("vector.broadcast")
+@rule("vector.broadcast")
 def broadcast(to: Distributor, op: Operation) -> None:
     assert isinstance(op, vector.BroadcastOp)
     result = op.results[0]
@@ -37,7 +37,7 @@ def broadcast(to: Distributor, op: Operation) -> None:
     d, shape = to.result_layout(op), own.shape_of(result)
     kind = to.piece_type(result.type, d)
     if not isinstance(source.type, VectorType):
-        new = vector.BroadcastOp(to.one(source), kind)
+        new = vector.BroadcastOp(to.same(source), kind)
         made = to.add(to.carry_layout(new, d))
         to.define(result, [made] * to.count(d, shape))
         return
@@ -63,7 +63,7 @@ def broadcast(to: Distributor, op: Operation) -> None:
     to.define(result, found)
 
 
-@handles("vector.transpose")
+@rule("vector.transpose")
 def transpose(to: Distributor, op: Operation) -> None:
     assert isinstance(op, TransposeOp)
     d, shape = to.result_layout(op), own.shape_of(op.result)
@@ -84,7 +84,7 @@ def transpose(to: Distributor, op: Operation) -> None:
     to.define(op.result, found)
 
 
-@handles("vector.shape_cast")
+@rule("vector.shape_cast")
 def shape_cast(to: Distributor, op: Operation) -> None:
     """Piece by piece, where each piece of the result is a run of one piece of the source."""
     assert isinstance(op, ShapeCastOp)
@@ -120,7 +120,7 @@ def shape_cast(to: Distributor, op: Operation) -> None:
     to.define(op.result, found)
 
 
-@handles("vector.bitcast")
+@rule("vector.bitcast")
 def bitcast(to: Distributor, op: Operation) -> None:
     result, source = op.results[0], op.operands[0]
     d = to.result_layout(op)
@@ -131,7 +131,7 @@ def bitcast(to: Distributor, op: Operation) -> None:
     to.define(result, made)
 
 
-@handles("vector.interleave")
+@rule("vector.interleave")
 def interleave(to: Distributor, op: Operation) -> None:
     assert isinstance(op, InterleaveOp)
     d = to.result_layout(op)
@@ -141,7 +141,7 @@ def interleave(to: Distributor, op: Operation) -> None:
     to.define(op.result, made)
 
 
-@handles("vector.deinterleave")
+@rule("vector.deinterleave")
 def deinterleave(to: Distributor, op: Operation) -> None:
     assert isinstance(op, DeinterleaveOp)
     d = to.result_layout(op)
@@ -154,12 +154,12 @@ def deinterleave(to: Distributor, op: Operation) -> None:
     to.define(op.res2, [new.res2 for new in made])
 
 
-@handles("xegpu.convert_layout")
+@rule("xegpu.convert_layout")
 def convert_layout(to: Distributor, op: Operation) -> None:
     """Between layouts that give every subgroup the same elements: only pieces and lanes change."""
     assert isinstance(op, xegpu.ConvertLayoutOp)
     if not isinstance(op.source.type, VectorType):
-        to.env[op.result] = [to.one(op.source)]
+        to.env[op.result] = to.same(op.source)
         return
     want, shape = to.result_layout(op), own.shape_of(op.result)
     have = to.layout(op.source)
@@ -177,7 +177,7 @@ def convert_layout(to: Distributor, op: Operation) -> None:
 # --- Slices: along dimensions that every subgroup holds whole --------------------------------------
 
 
-@handles("vector.extract_strided_slice")
+@rule("vector.extract_strided_slice")
 def extract_strided_slice(to: Distributor, op: Operation) -> None:
     assert isinstance(op, ExtractStridedSliceOp)
     d, shape = to.result_layout(op), own.shape_of(op.result)
@@ -197,7 +197,7 @@ def extract_strided_slice(to: Distributor, op: Operation) -> None:
     to.define(op.result, found)
 
 
-@handles("vector.insert_strided_slice")
+@rule("vector.insert_strided_slice")
 def insert_strided_slice(to: Distributor, op: Operation) -> None:
     assert isinstance(op, InsertStridedSliceOp)
     d, shape = to.result_layout(op), own.shape_of(op.result)
@@ -220,7 +220,7 @@ def insert_strided_slice(to: Distributor, op: Operation) -> None:
     to.define(op.result, found)
 
 
-@handles("vector.extract")
+@rule("vector.extract")
 def extract(to: Distributor, op: Operation) -> None:
     assert isinstance(op, vector.ExtractOp)
     result, source = op.results[0], own.shape_of(op.operands[0])
@@ -238,12 +238,12 @@ def extract(to: Distributor, op: Operation) -> None:
         new = vector.ExtractOp(piece, positions, kind)
         made.append(to.add(to.carry_layout(new, d) if d is not None else new))
     if d is None:
-        to.env[result] = made
+        (to.env[result],) = made
     else:
         to.define(result, made)
 
 
-@handles("vector.insert")
+@rule("vector.insert")
 def insert(to: Distributor, op: Operation) -> None:
     assert isinstance(op, vector.InsertOp)
     result = op.results[0]
@@ -253,7 +253,7 @@ def insert(to: Distributor, op: Operation) -> None:
         have = rules.inserted_operand(d, shape, own.shape_of(source))
         sources = to.pieces(source, have, "the inserted value")
     else:
-        sources = [to.one(source)]
+        sources = [to.same(source)]
     dests = to.pieces(dest, d, "the destination")
     positions = _positions(to, op)
     if len(sources) != len(dests) or any(
@@ -270,6 +270,6 @@ def insert(to: Distributor, op: Operation) -> None:
 def _positions(to: Distributor, op: vector.ExtractOp | vector.InsertOp) -> list[SSAValue | int]:
     dynamic = iter(op.dynamic_position)
     return [
-        to.one(next(dynamic)) if int(p) == DYNAMIC_INDEX else int(p)
+        to.same(next(dynamic)) if int(p) == DYNAMIC_INDEX else int(p)
         for p in op.static_position.get_values()
     ]

@@ -24,21 +24,11 @@ from tilewright.dialects.upstream.vector import ConstantMaskOp, MultiReductionOp
 from tilewright.layout import Distribution, derive
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.regroup import regroup
-from tilewright.passes.xegpu.wg_to_sg import Distributor, handles
+from tilewright.passes.xegpu.wg_to_sg import Distributor, rule
 from tilewright.passes.xegpu.wg_to_sg_constants import pieces_of
 
 
-@handles("whole")
-def whole(to: Distributor, op: Operation) -> None:
-    """An op whose values everyone has: everyone does it."""
-    new = op.clone({v: to.one(v) for v in op.operands})
-    own.clear_layouts(new)
-    to.put(new)
-    for before, after in zip(op.results, new.results, strict=True):
-        to.define(before, [after])
-
-
-@handles("elementwise", "vector.fma", "xegpu.truncf", "builtin.unrealized_conversion_cast")
+@rule("elementwise", "vector.fma", "xegpu.truncf", "builtin.unrealized_conversion_cast")
 def elementwise(to: Distributor, op: Operation) -> None:
     """One op per piece; scalars stay."""
     if not any(isinstance(r.type, VectorType) for r in op.results):
@@ -50,7 +40,7 @@ def elementwise(to: Distributor, op: Operation) -> None:
         if isinstance(v.type, VectorType):
             columns.append(to.pieces(v, d, f"operand {position}"))
         else:
-            columns.append([to.one(v)] * count)
+            columns.append([to.same(v)] * count)
     results: list[list[SSAValue]] = [[] for _ in op.results]
     made: dict[tuple[SSAValue, ...], Operation] = {}
     for row in zip(*columns, strict=True):
@@ -76,12 +66,12 @@ def elementwise(to: Distributor, op: Operation) -> None:
         to.define(old, pieces)
 
 
-@handles("arith.constant")
+@rule("arith.constant")
 def constant(to: Distributor, op: Operation) -> None:
     assert isinstance(op, arith.ConstantOp)
     if not isinstance(op.result.type, VectorType):
         if isinstance(op.value, IntegerAttr) and isinstance(op.result.type, IndexType):
-            to.env[op.result] = [to.ids.constant(op.value.value.data)]
+            to.env[op.result] = to.ids.constant(op.value.value.data)
         else:
             to.keep(op)
         return
@@ -98,7 +88,7 @@ def constant(to: Distributor, op: Operation) -> None:
     to.define(op.result, pieces_of(to, op, d))
 
 
-@handles("vector.step")
+@rule("vector.step")
 def step(to: Distributor, op: Operation) -> None:
     """Each piece counts from its own start."""
     d, shape = to.result_layout(op), own.shape_of(op.results[0])
@@ -117,7 +107,7 @@ def step(to: Distributor, op: Operation) -> None:
     to.define(op.results[0], pieces)
 
 
-@handles("vector.create_mask", "vector.constant_mask")
+@rule("vector.create_mask", "vector.constant_mask")
 def create_mask(to: Distributor, op: Operation) -> None:
     """The box of true elements, counted from each piece's start; a bound below 0 is an empty box."""
     result = op.results[0]
@@ -126,7 +116,7 @@ def create_mask(to: Distributor, op: Operation) -> None:
     if isinstance(op, ConstantMaskOp):
         bounds: list[SSAValue] = [to.ids.constant(int(n)) for n in op.sizes_attr.get_values()]
     else:
-        bounds = [to.one(v) for v in op.operands]
+        bounds = [to.same(v) for v in op.operands]
     pieces: list[SSAValue] = []
     for starts in to.starts(d, shape):
         here = [
@@ -141,7 +131,7 @@ def create_mask(to: Distributor, op: Operation) -> None:
 # --- Products -----------------------------------------------------------------------------------
 
 
-@handles("xegpu.dpas")
+@rule("xegpu.dpas")
 def dpas(to: Distributor, op: Operation) -> None:
     """Pieces of C are sums over pieces of A's row and B's column."""
     assert isinstance(op, xegpu.DpasOp)
@@ -186,7 +176,7 @@ def _fields(have: Distribution, need: Distribution) -> Distribution:
 # --- Reductions ---------------------------------------------------------------------------------
 
 
-@handles("vector.multi_reduction")
+@rule("vector.multi_reduction")
 def multi_reduction(to: Distributor, op: Operation) -> None:
     """Within a subgroup: pieces that lie along a reduced dimension accumulate one after the other."""
     assert isinstance(op, MultiReductionOp)
@@ -200,7 +190,7 @@ def multi_reduction(to: Distributor, op: Operation) -> None:
         raise to.refuse(
             f"along {dims} crosses subgroups: xegpu-exchange-through-slm reduces in two steps"
         )
-    pieces = to.env[op.source]
+    pieces = to.held[op.source]
     result = op.dest.type
     if isinstance(result, VectorType):
         d = to.result_layout(op)
@@ -214,7 +204,7 @@ def multi_reduction(to: Distributor, op: Operation) -> None:
         kind = VectorType(result.element_type, list(to.part(reduced, result.get_shape())))
     else:
         d, reduced = None, None
-        native = [to.one(op.acc)]
+        native = [to.same(op.acc)]
         kind = result
     found: list[SSAValue] = []
     kept_grid = [grid[i] for i in kept]
@@ -236,24 +226,24 @@ def multi_reduction(to: Distributor, op: Operation) -> None:
             total = to.add(new)
         found.append(total)
     if d is None or reduced is None:
-        to.env[op.dest] = found
+        (to.env[op.dest],) = found
         return
     if own.subgroup_part(reduced) != own.subgroup_part(d):
         found = regroup(to, found, reduced, d, own.shape_of(op.dest))
     to.define(op.dest, found)
 
 
-@handles("vector.reduction")
+@rule("vector.reduction")
 def reduction(to: Distributor, op: Operation) -> None:
     """A 1-D value that every subgroup holds whole."""
     assert isinstance(op, vector.ReductionOp)
     shape = own.shape_of(op.vector)
     whole = own.replicated(to.subgroups, len(shape), shape)
     (piece,) = to.pieces(op.vector, whole, "the vector")
-    acc = None if op.acc is None else to.one(op.acc)
+    acc = None if op.acc is None else to.same(op.acc)
     mapping = {op.vector: piece}
     if op.acc is not None and acc is not None:
         mapping[op.acc] = acc
     new = op.clone(mapping)
     own.clear_layouts(new)
-    to.env[op.dest] = [to.add(new)]
+    to.env[op.dest] = to.add(new)

@@ -1,0 +1,45 @@
+"""Rules: functions by the names of the ops that they convert, one table for each pass or target that has them.
+
+rule: Rules[Lanes] = Rules("tilewright.passes.xegpu.lane_values", ..)
+
+@rule("vector.step")
+def step(d: Lanes, op: StepOp) -> None: ...
+
+found = rule.of(op)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Generic, TypeVar
+
+from xdsl.ir import Operation
+
+State = TypeVar("State")
+Function = TypeVar("Function", bound=Callable[..., None])
+
+
+class Rules(Generic[State]):
+    """A table of functions (state, op); the table itself is the decorator that fills it."""
+
+    def __init__(self, *modules: str) -> None:
+        self.by_name: dict[str, Callable[[State, Any], None]] = {}
+        self._modules = modules
+        """The files of the rules, imported when one is first asked for: they import the table."""
+
+    def __call__(self, *names: str) -> Callable[[Function], Function]:
+        """Decorator: the function converts the ops called `names`."""
+
+        def register(function: Function) -> Function:
+            self.by_name.update(dict.fromkeys(names, function))
+            return function
+
+        return register
+
+    def of(self, op: Operation) -> Callable[[State, Any], None] | None:
+        """The rule of an op; None where there is none."""
+        for module in self._modules:
+            import_module(module)
+        self._modules = ()
+        return self.by_name.get(op.name)

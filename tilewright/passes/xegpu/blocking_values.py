@@ -1,0 +1,296 @@
+"""Blocking, values: arithmetic, constants, masks, products and reductions, piece by piece.
+
+Part of :mod:`tilewright.passes.xegpu.blocking`.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+from xdsl.dialects import arith, vector
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    DenseIntOrFPElementsAttr,
+    Float32Type,
+    Float64Type,
+    FloatTF32Type,
+    IntegerType,
+    Signedness,
+    UnrealizedConversionCastOp,
+    VectorType,
+)
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects import xegpu
+from tilewright.dialects.upstream import vector as more
+from tilewright.passes.xegpu.fragments import Free, dense, element_of
+from tilewright.passes.xegpu.lane_layouts import lane_attribute
+from tilewright.passes.xegpu.lane_values import combine
+from tilewright.passes.xegpu.ownership import (
+    dpas_fragments,
+    has_instruction,
+    right_layout,
+    shape_of,
+)
+from tilewright.passes.xegpu.pieces import Pieces, Shape, grid_of, rule, starts, zeros
+from tilewright.passes.xegpu.sg_maps import dpas_instruction
+
+MOST_STEPS = 8192
+"""Outer products that one product becomes at most: each is 16 bytes of code or more, 128 KB in all."""
+
+
+@rule("elementwise")
+def elementwise(d: Pieces, op: Operation) -> None:
+    piece = d.owners.piece(op.results[0])
+    columns = [d.cut(v, piece) if isinstance(v.type, VectorType) else None for v in op.operands]
+    count = int(np.prod(grid_of(shape_of(op.results[0]), piece)))
+    types = [d.typed(r, piece) for r in op.results]
+    attributes = piece_attributes(d, op)
+    made: list[list[SSAValue]] = [[] for _ in op.results]
+    for n in range(count):
+        operands = [
+            d.env[v] if column is None else column[n]
+            for v, column in zip(op.operands, columns, strict=True)
+        ]
+        new = d.put(
+            type(op).create(
+                operands=operands,
+                result_types=types,
+                properties=dict(op.properties),
+                attributes=dict(attributes),
+            )
+        )
+        for place, result in zip(made, new.results, strict=True):
+            place.append(result)
+    for old, values in zip(op.results, made, strict=True):
+        d.give(old, piece, values)
+
+
+def piece_attributes(d: Pieces, op: Operation) -> dict[str, Attribute]:
+    """An op's discardable attributes; written layouts become those of a piece's lanes."""
+    kept = {k: v for k, v in op.attributes.items() if not k.startswith("layout_")}
+    if "layout_result_0" in op.attributes:
+        layout = lane_attribute(d.owners.layout(op.results[0]))
+        if layout is not None:
+            kept["layout_result_0"] = layout
+    return kept
+
+
+@rule("arith.constant")
+def constant_op(d: Pieces, op: arith.ConstantOp) -> None:
+    value = op.value
+    if not isinstance(value, DenseIntOrFPElementsAttr):
+        d.keep(op)
+        return
+    element, shape = element_of(op.result), shape_of(op.result)
+    if value.is_splat():
+        d.grids[op.result] = Free(element, value.data, None)
+        return
+    piece = d.owners.piece(op.result)
+    numbers = np.array(value.get_values(), dtype=object).reshape(shape)
+    kind = d.typed(op.result, piece)
+    pieces = [
+        d.constant(dense(kind, list(numbers[box(start, piece)].reshape(-1))))
+        for start in starts(shape, piece)
+    ]
+    d.give(op.result, piece, pieces)
+
+
+@rule("vector.step")
+def step_op(d: Pieces, op: more.StepOp) -> None:
+    piece = d.owners.piece(op.result)
+    kind = d.typed(op.result, piece)
+    first = d.once(("step", kind), more.StepOp(kind))
+    pieces = [
+        first
+        if start == (0,)
+        else d.binary(arith.AddiOp, first, d.constant(dense(kind, [start[0]])))
+        for start in starts(shape_of(op.result), piece)
+    ]
+    d.give(op.result, piece, pieces)
+
+
+@rule("vector.create_mask")
+def create_mask(d: Pieces, op: vector.CreateMaskOp) -> None:
+    result = op.mask_vector
+    piece = d.owners.piece(result)
+    bounds = [d.env[v] for v in op.operands]
+    pieces = [
+        d.add(
+            vector.CreateMaskOp.create(
+                operands=[d.index(d.plus(b, -s)) for b, s in zip(bounds, start, strict=True)],
+                result_types=[d.typed(result, piece)],
+            )
+        )
+        for start in starts(shape_of(result), piece)
+    ]
+    d.give(result, piece, pieces)
+
+
+@rule("vector.constant_mask")
+def constant_mask(d: Pieces, op: more.ConstantMaskOp) -> None:
+    piece = d.owners.piece(op.result)
+    pieces: list[SSAValue] = []
+    for start in starts(shape_of(op.result), piece):
+        sizes = [min(max(n - s, 0), p) for n, s, p in zip(op.sizes, start, piece, strict=True)]
+        pieces.append(d.add(more.ConstantMaskOp(sizes, d.typed(op.result, piece))))
+    d.give(op.result, piece, pieces)
+
+
+@rule("xegpu.dpas")
+def dpas(d: Pieces, op: xegpu.DpasOp) -> None:
+    xe = d.owners.xe
+    dims = op.dims()
+    assert dims is not None
+    if not has_instruction(xe, op):
+        outer_products(d, op, dims)
+        return
+    fragments = dpas_fragments(xe, op)
+    assert fragments.a is not None and fragments.b is not None
+    m, k = fragments.a.shape
+    n = fragments.c.shape[1]
+    a = d.cut(op.lhs, (m, k))
+    b = d.cut(op.rhs, right_layout(fragments.b, op.rhs).shape)
+    rows, columns, depth = dims[0] // m, dims[1] // n, dims[2] // k
+    sums: list[SSAValue | None] = (
+        [None] * (rows * columns) if op.acc is None else [*d.cut(op.acc, (m, n))]
+    )
+    kind = d.typed(op.result, (m, n))
+    for step, i, j in product(range(depth), range(rows), range(columns)):
+        acc = sums[i * columns + j]
+        operands = [a[i * depth + step], b[step * columns + j]]
+        if acc is not None:
+            operands.append(acc)
+        new = xegpu.DpasOp.create(operands=operands, result_types=[kind])
+        sums[i * columns + j] = d.add(new)
+    d.give(op.result, (m, n), [s for s in sums if s is not None])
+
+
+def outer_products(d: Pieces, op: xegpu.DpasOp, dims: tuple[int, int, int]) -> None:
+    """A product that no dpas does: outer products of columns of A and rows of B, one after the other."""
+    if len(shape_of(op.lhs)) != 2 or len(shape_of(op.rhs)) != 2:
+        raise d.refuse("packed operands of a product that no dpas does")
+    result = element_of(op.result)
+    wide = _sum_type(result)
+    sums = isinstance(result, AnyFloat) or wide == result
+    if wide is None or not sums or any(_sum_type(element_of(v)) is None for v in (op.lhs, op.rhs)):
+        dpas_instruction(d.owners.xe, op)
+        raise d.refuse(f"a product of {element_of(op.lhs)} by {element_of(op.rhs)}")
+    piece = d.owners.piece(op.result)
+    steps = math.prod(grid_of(shape_of(op.result), piece)) * dims[2]
+    if steps > MOST_STEPS:
+        raise error_at(
+            op,
+            f"no dpas does a product of {' x '.join(map(str, dims))}, and it would be {steps} outer "
+            f"products, more than {MOST_STEPS}",
+            hint="extents that the machine's dpas divides, more subgroups, or a smaller tile",
+            kind=UnsupportedError,
+        )
+    kind = d.typed(op.result, piece)
+    wide_kind = VectorType(wide, list(piece))
+    made: list[SSAValue] = []
+    for start in starts(shape_of(op.result), piece):
+        if op.acc is None:
+            total = d.constant(zeros(wide_kind))
+        else:
+            total = widened(d, d.box(op.acc, start, piece), wide)
+        for k in range(dims[2]):
+            a = widened(d, d.box(op.lhs, (start[0], k), (piece[0], 1)), wide)
+            b = widened(d, d.box(op.rhs, (k, start[1]), (1, piece[1])), wide)
+            a, b = (
+                v
+                if v.type == wide_kind
+                else d.once(("broadcast", v, wide_kind), vector.BroadcastOp(v, wide_kind))
+                for v in (a, b)
+            )
+            if isinstance(wide, AnyFloat):
+                fma = vector.FMAOp.create(operands=[a, b, total], result_types=[wide_kind])
+                total = d.add(fma)
+            else:
+                total = d.binary(arith.AddiOp, d.binary(arith.MuliOp, a, b), total)
+        if wide != result:
+            total = d.add(arith.TruncFOp.create(operands=[total], result_types=[kind]))
+        made.append(total)
+    d.give(op.result, piece, made)
+
+
+def widened(d: Pieces, value: SSAValue, element: Attribute) -> SSAValue:
+    """A value in the type in which sums are made."""
+    assert isinstance(value.type, VectorType)
+    given = value.type.element_type
+    if given == element:
+        return value
+    cast = arith.ExtFOp if isinstance(element, AnyFloat) else arith.ExtSIOp
+    if isinstance(given, IntegerType) and given.signedness.data == Signedness.UNSIGNED:
+        cast, plain = (
+            arith.ExtUIOp,
+            VectorType(IntegerType(given.width), value.type.get_shape()),
+        )
+        value = d.once(("plain", value), UnrealizedConversionCastOp.get([value], [plain]))
+    kind = VectorType(element, value.type.get_shape())  # pyright: ignore
+    op = cast.create(operands=[value], result_types=[kind])
+    return d.once(("wide", value, element), op)
+
+
+# --- Reductions ----------------------------------------------------------------------------------
+
+
+@rule("vector.multi_reduction")
+def multi_reduction(d: Pieces, op: more.MultiReductionOp) -> None:
+    piece = d.owners.piece(op.source)
+    shape = shape_of(op.source)
+    kept = [d for d in range(len(shape)) if d not in op.dims]
+    groups: dict[Shape, SSAValue] = {}
+    for start, value in zip(starts(shape, piece), d.cut(op.source, piece), strict=True):
+        key = tuple(start[d] for d in kept)
+        groups[key] = combine(d, op.kind, groups[key], value) if key in groups else value
+    if not isinstance(op.dest.type, VectorType) or not kept:
+        (total,) = groups.values()
+        acc = d.env[op.acc]
+        d.env[op.dest] = d.add(more.MultiReductionOp(op.kind, total, acc, op.dims))
+        return
+    part = tuple(piece[d] for d in kept)
+    made: list[SSAValue] = []
+    for key, total in groups.items():
+        acc = d.box(op.acc, key, part)
+        made.append(d.add(more.MultiReductionOp(op.kind, total, acc, op.dims)))
+    d.give(op.dest, part, made)
+
+
+@rule("vector.reduction")
+def reduction(d: Pieces, op: vector.ReductionOp) -> None:
+    kind = op.properties["kind"].data.value  # pyright: ignore
+    piece = d.owners.piece(op.vector)
+    first, *rest = d.cut(op.vector, piece)
+    for value in rest:
+        first = combine(d, kind, first, value)
+    operands = [first] if op.acc is None else [first, d.env[op.acc]]
+    new = vector.ReductionOp.create(
+        operands=operands, properties=dict(op.properties), result_types=[op.dest.type]
+    )
+    d.env[op.dest] = d.add(new)
+
+
+@rule("xegpu.update_nd_offset", "xegpu.create_tdesc", "xegpu.update_offset")
+def older(d: Pieces, op: Operation) -> None:
+    raise d.refuse("a descriptor of the older text", "run xegpu-modernize first")
+
+
+def _sum_type(element: Attribute) -> Attribute | None:
+    """The type in which products of this type are summed; None where that is not known."""
+    match element:
+        case Float64Type():
+            return element
+        case _ if isinstance(element, AnyFloat) and not isinstance(element, FloatTF32Type):
+            return Float32Type()
+        case IntegerType() if element.signedness.data is not Signedness.SIGNED:
+            return IntegerType(max(32, element.width.data))
+        case _:
+            return None
+
+
+def box(start: Shape, size: Shape) -> tuple[slice, ...]:
+    return tuple(slice(s, s + n) for s, n in zip(start, size, strict=True))
