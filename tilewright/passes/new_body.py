@@ -57,9 +57,9 @@ class NewBody:
 
     def convert(self, op: Operation) -> None:
         """Builds what an op of the old body becomes, unless it is a loop or a branch."""
-        found = self.rules.of(op)
+        found = self.rules.of(op.name)
         if found is None and is_elementwise_on_vectors(op):
-            found = self.rules.by_name["elementwise"]
+            found = self.rules.of("elementwise")
         if found is not None:
             found(self, op)
         elif any(isinstance(v.type, VectorType) for v in (*op.operands, *op.results)):

@@ -5,7 +5,7 @@ rule: Rules[Lanes] = Rules("tilewright.passes.xegpu.lane_values", ..)
 @rule("vector.step")
 def step(d: Lanes, op: StepOp) -> None: ...
 
-found = rule.of(op)
+found = rule.of(op.name)
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
-from xdsl.ir import Operation
-
 State = TypeVar("State")
 Function = TypeVar("Function", bound=Callable[..., None])
 
@@ -23,8 +21,10 @@ Function = TypeVar("Function", bound=Callable[..., None])
 class Rules(Generic[State]):
     """A table of functions (state, op); the table itself is the decorator that fills it."""
 
-    def __init__(self, *modules: str) -> None:
+    def __init__(self, *modules: str, shared: Rules[Any] | None = None) -> None:
         self.by_name: dict[str, Callable[[State, Any], None]] = {}
+        self._shared = shared
+        """The table that is asked for what this one has no rule for."""
         self._modules = modules
         """The files of the rules, imported when one is first asked for: they import the table."""
 
@@ -37,9 +37,10 @@ class Rules(Generic[State]):
 
         return register
 
-    def of(self, op: Operation) -> Callable[[State, Any], None] | None:
-        """The rule of an op; None where there is none."""
+    def of(self, name: str) -> Callable[[State, Any], None] | None:
+        """The rule of the ops called so; None where there is none."""
         for module in self._modules:
             import_module(module)
         self._modules = ()
-        return self.by_name.get(op.name)
+        found = self.by_name.get(name)
+        return self._shared.of(name) if found is None and self._shared is not None else found

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import IntegerAttr, StringAttr, VectorType
+from xdsl.dialects.builtin import IntegerAttr, StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright import layout as ly
@@ -339,7 +339,7 @@ def _load_as_written(d: Pieces, op: xegpu.LoadNdOp, plan: Plan) -> None:
 @rule("xegpu.store_nd")
 def store_nd(d: Pieces, op: xegpu.StoreNdOp) -> None:
     plan = plan_of(d, op)
-    values = d.cut(op.value, plan.block)
+    values = d.pieces(op.value, plan.block)
     for start, value in zip(starts(op.tdesc.get_shape(), plan.block), values, strict=True):
         operands, properties, attributes = _access(d, op, plan, start)
         d.put(
@@ -355,143 +355,3 @@ def prefetch_nd(d: Pieces, op: xegpu.PrefetchNdOp) -> None:
     for start in starts(op.tdesc.get_shape(), plan.step):
         operands, properties, attributes = _access(d, op, plan, start)
         d.put(type(op).create(operands=operands, properties=properties, attributes=attributes))
-
-
-# --- Scattered ops and matrices --------------------------------------------------------------------------
-
-
-def _scatter_piece(d: Pieces, op: xegpu.ScatterAccess) -> tuple[SSAValue, Shape] | None:
-    """Offsets and their piece; None for a scalar access."""
-    if op.tdesc is not None or op.offsets_operand is None:
-        raise d.refuse("a scattered descriptor of the older text", "run xegpu-modernize first")
-    offsets = op.offsets_operand
-    if not isinstance(offsets.type, VectorType):
-        return None
-    return offsets, d.owners.piece(offsets)
-
-
-@rule("xegpu.load")
-def load_gather(d: Pieces, op: xegpu.LoadGatherOp) -> None:
-    found = _scatter_piece(d, op)
-    if found is None or op.transpose is not None:
-        d.unruled(op)
-        return
-    offsets, piece = found
-    chunk = op.chunk
-    part = (*piece, chunk) if chunk > 1 else piece
-    columns = zip(d.cut(offsets, piece), d.cut(op.mask, piece), strict=True)
-    made = [
-        d.add(
-            type(op).create(
-                operands=[d.env[op.source], *pair],
-                properties={k: v for k, v in op.properties.items() if k != "layout"},
-                result_types=[d.typed(op.value, part)],
-            )
-        )
-        for pair in columns
-    ]
-    d.give(op.value, part, made)
-
-
-@rule("xegpu.store")
-def store_scatter(d: Pieces, op: xegpu.StoreScatterOp) -> None:
-    found = _scatter_piece(d, op)
-    if found is None or op.transpose is not None:
-        d.unruled(op)
-        return
-    offsets, piece = found
-    part = (*piece, op.chunk) if op.chunk > 1 else piece
-    columns = (d.cut(op.value, part), d.cut(offsets, piece), d.cut(op.mask, piece))
-    for value, offset, mask in zip(*columns, strict=True):
-        d.put(
-            type(op).create(
-                operands=[value, d.env[op.source], offset, mask],
-                properties={k: v for k, v in op.properties.items() if k != "layout"},
-            )
-        )
-
-
-@rule("xegpu.atomic_rmw")
-def atomic_rmw(d: Pieces, op: xegpu.AtomicRMWOp) -> None:
-    found = _scatter_piece(d, op)
-    if found is None or op.chunk > 1:
-        d.unruled(op)
-        return
-    offsets, piece = found
-    columns = (d.cut(offsets, piece), d.cut(op.mask, piece), d.cut(op.value, piece))
-    made = [
-        d.add(
-            type(op).create(
-                operands=[d.env[op.source], *triple],
-                properties={k: v for k, v in op.properties.items() if k != "layout"},
-                result_types=[d.typed(op.result, piece)],
-            )
-        )
-        for triple in zip(*columns, strict=True)
-    ]
-    d.give(op.result, piece, made)
-
-
-@rule("xegpu.prefetch")
-def prefetch(d: Pieces, op: xegpu.PrefetchOp) -> None:
-    found = _scatter_piece(d, op)
-    if found is None:
-        d.keep(op)
-        return
-    offsets, piece = found
-    for offset in d.cut(offsets, piece):
-        d.put(
-            type(op).create(
-                operands=[d.env[op.source], offset],
-                properties={k: v for k, v in op.properties.items() if k != "layout"},
-            )
-        )
-
-
-def _matrix(
-    d: Pieces, op: xegpu.MatrixAccess, matrix: SSAValue, start: Shape
-) -> tuple[list[SSAValue], dict[str, Attribute]]:
-    offsets: list[Index] = [d.env[v] if isinstance(v, SSAValue) else v for v in op.mixed_offsets]
-    lead = len(offsets) - len(start)
-    offsets = [o if n < lead else d.plus(o, start[n - lead]) for n, o in enumerate(offsets)]
-    static, dynamic = split_indices(offsets)
-    properties = {k: v for k, v in op.properties.items() if k != "layout"}
-    properties["const_offsets"] = static
-    return [d.env[matrix], *dynamic], properties
-
-
-@rule("xegpu.load_matrix")
-def load_matrix(d: Pieces, op: xegpu.LoadMatrixOp) -> None:
-    if not isinstance(op.value.type, VectorType) or len(shape_of(op.value)) != len(
-        op.desc.get_shape()
-    ):
-        d.unruled(op)
-        return
-    piece = d.owners.piece(op.value)
-    made: list[SSAValue] = []
-    for start in starts(shape_of(op.value), piece):
-        operands, properties = _matrix(d, op, op.mem_desc, start)
-        made.append(
-            d.add(
-                type(op).create(
-                    operands=operands,
-                    properties=properties,
-                    result_types=[d.typed(op.value, piece)],
-                )
-            )
-        )
-    d.give(op.value, piece, made)
-
-
-@rule("xegpu.store_matrix")
-def store_matrix(d: Pieces, op: xegpu.StoreMatrixOp) -> None:
-    if not isinstance(op.value.type, VectorType) or len(shape_of(op.value)) != len(
-        op.desc.get_shape()
-    ):
-        d.unruled(op)
-        return
-    piece = d.owners.piece(op.value)
-    values = d.cut(op.value, piece)
-    for start, value in zip(starts(shape_of(op.value), piece), values, strict=True):
-        operands, properties = _matrix(d, op, op.mem_desc, start)
-        d.put(type(op).create(operands=[value, *operands], properties=properties))

@@ -97,7 +97,7 @@ def bitcast(d: Pieces, op: vector.BitcastOp) -> None:
         d.unruled(op)
         return
     part = (*piece[:-1], last // after)
-    values = d.cut(op.source, part)
+    values = d.pieces(op.source, part)
     kind = d.typed(op.result, piece)
     made = [d.add(vector.BitcastOp(v, kind)) for v in values]
     d.give(op.result, piece, made)
@@ -195,7 +195,7 @@ def convert_layout(d: Pieces, op: xegpu.ConvertLayoutOp) -> None:
         return
     layout = d.owners.layout(op.result)
     target = lane_attribute(layout)
-    values = d.cut(op.source, layout.shape)
+    values = d.pieces(op.source, layout.shape)
     if target is not None:
         values = [d.add(xegpu.ConvertLayoutOp(v, target)) for v in values]
     d.give(op.result, layout.shape, values)

@@ -26,8 +26,8 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream import vector as more
+from tilewright.passes.xegpu.emit import zero_of
 from tilewright.passes.xegpu.fragments import Free, dense, element_of
-from tilewright.passes.xegpu.lane_layouts import lane_attribute
 from tilewright.passes.xegpu.lane_values import combine
 from tilewright.passes.xegpu.ownership import (
     dpas_fragments,
@@ -35,48 +35,11 @@ from tilewright.passes.xegpu.ownership import (
     right_layout,
     shape_of,
 )
-from tilewright.passes.xegpu.pieces import Pieces, Shape, grid_of, rule, starts, zeros
+from tilewright.passes.xegpu.pieces import Pieces, Shape, grid_of, rule, starts
 from tilewright.passes.xegpu.sg_maps import dpas_instruction
 
 MOST_STEPS = 8192
 """Outer products that one product becomes at most: each is 16 bytes of code or more, 128 KB in all."""
-
-
-@rule("elementwise")
-def elementwise(d: Pieces, op: Operation) -> None:
-    piece = d.owners.piece(op.results[0])
-    columns = [d.cut(v, piece) if isinstance(v.type, VectorType) else None for v in op.operands]
-    count = int(np.prod(grid_of(shape_of(op.results[0]), piece)))
-    types = [d.typed(r, piece) for r in op.results]
-    attributes = piece_attributes(d, op)
-    made: list[list[SSAValue]] = [[] for _ in op.results]
-    for n in range(count):
-        operands = [
-            d.env[v] if column is None else column[n]
-            for v, column in zip(op.operands, columns, strict=True)
-        ]
-        new = d.put(
-            type(op).create(
-                operands=operands,
-                result_types=types,
-                properties=dict(op.properties),
-                attributes=dict(attributes),
-            )
-        )
-        for place, result in zip(made, new.results, strict=True):
-            place.append(result)
-    for old, values in zip(op.results, made, strict=True):
-        d.give(old, piece, values)
-
-
-def piece_attributes(d: Pieces, op: Operation) -> dict[str, Attribute]:
-    """An op's discardable attributes; written layouts become those of a piece's lanes."""
-    kept = {k: v for k, v in op.attributes.items() if not k.startswith("layout_")}
-    if "layout_result_0" in op.attributes:
-        layout = lane_attribute(d.owners.layout(op.results[0]))
-        if layout is not None:
-            kept["layout_result_0"] = layout
-    return kept
 
 
 @rule("arith.constant")
@@ -152,11 +115,11 @@ def dpas(d: Pieces, op: xegpu.DpasOp) -> None:
     assert fragments.a is not None and fragments.b is not None
     m, k = fragments.a.shape
     n = fragments.c.shape[1]
-    a = d.cut(op.lhs, (m, k))
-    b = d.cut(op.rhs, right_layout(fragments.b, op.rhs).shape)
+    a = d.pieces(op.lhs, (m, k))
+    b = d.pieces(op.rhs, right_layout(fragments.b, op.rhs).shape)
     rows, columns, depth = dims[0] // m, dims[1] // n, dims[2] // k
     sums: list[SSAValue | None] = (
-        [None] * (rows * columns) if op.acc is None else [*d.cut(op.acc, (m, n))]
+        [None] * (rows * columns) if op.acc is None else [*d.pieces(op.acc, (m, n))]
     )
     kind = d.typed(op.result, (m, n))
     for step, i, j in product(range(depth), range(rows), range(columns)):
@@ -194,7 +157,7 @@ def outer_products(d: Pieces, op: xegpu.DpasOp, dims: tuple[int, int, int]) -> N
     made: list[SSAValue] = []
     for start in starts(shape_of(op.result), piece):
         if op.acc is None:
-            total = d.constant(zeros(wide_kind))
+            total = d.constant(zero_of(wide_kind))
         else:
             total = widened(d, d.box(op.acc, start, piece), wide)
         for k in range(dims[2]):
@@ -244,7 +207,7 @@ def multi_reduction(d: Pieces, op: more.MultiReductionOp) -> None:
     shape = shape_of(op.source)
     kept = [d for d in range(len(shape)) if d not in op.dims]
     groups: dict[Shape, SSAValue] = {}
-    for start, value in zip(starts(shape, piece), d.cut(op.source, piece), strict=True):
+    for start, value in zip(starts(shape, piece), d.pieces(op.source, piece), strict=True):
         key = tuple(start[d] for d in kept)
         groups[key] = combine(d, op.kind, groups[key], value) if key in groups else value
     if not isinstance(op.dest.type, VectorType) or not kept:
@@ -264,7 +227,7 @@ def multi_reduction(d: Pieces, op: more.MultiReductionOp) -> None:
 def reduction(d: Pieces, op: vector.ReductionOp) -> None:
     kind = op.properties["kind"].data.value  # pyright: ignore
     piece = d.owners.piece(op.vector)
-    first, *rest = d.cut(op.vector, piece)
+    first, *rest = d.pieces(op.vector, piece)
     for value in rest:
         first = combine(d, kind, first, value)
     operands = [first] if op.acc is None else [first, d.env[op.acc]]

@@ -14,7 +14,6 @@ from typing import Any
 
 from xdsl.dialects import gpu, vector
 from xdsl.dialects.builtin import (
-    AnyFloat,
     DenseArrayBase,
     DenseIntOrFPElementsAttr,
     VectorType,
@@ -22,11 +21,14 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Operation, SSAValue
 
+from tilewright.dialects import xegpu
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.xegpu.types import TensorDescType
-from tilewright.passes.new_body import NewBody
 from tilewright.passes.rules import Rules
-from tilewright.passes.xegpu.fragments import Free, dense
+from tilewright.passes.xegpu import split
+from tilewright.passes.xegpu.emit import zero_of
+from tilewright.passes.xegpu.fragments import Free
+from tilewright.passes.xegpu.lane_layouts import lane_attribute
 from tilewright.passes.xegpu.ownership import OwnershipAnalysis, shape_of
 from tilewright.uarch.xe import XeMachine
 
@@ -53,12 +55,14 @@ def starts(shape: Shape, piece: Shape) -> Iterator[Shape]:
 
 
 _RULES = ("blocking_values", "blocking_shapes", "blocking_memory")
-rule: Rules[Pieces] = Rules(*(f"tilewright.passes.xegpu.{name}" for name in _RULES))
+rule: Rules[Pieces] = Rules(
+    *(f"tilewright.passes.xegpu.{name}" for name in _RULES), shared=split.rule
+)
 """How ops are blocked."""
 
 
-class Pieces(NewBody):
-    """A kernel under construction at instruction level. `grids` has the pieces of vectors, `env` what is one value."""
+class Pieces(split.Split[Shape]):
+    """A kernel under construction at instruction level: values are cut into pieces of a shape, which `grids` has."""
 
     rules = rule
 
@@ -71,16 +75,23 @@ class Pieces(NewBody):
         self.descriptors: dict[tuple[SSAValue, TensorDescType], SSAValue] = {}
         """The messages' descriptors, by the old one and their type."""
 
-    def parts(self, value: SSAValue, place: SSAValue) -> list[SSAValue]:
-        if not isinstance(value.type, VectorType):
-            return super().parts(value, place)
-        return self.cut(value, self.owners.piece(place))
+    def cut_of(self, value: SSAValue) -> Shape:
+        return self.owners.piece(value)
 
-    def hold(self, place: SSAValue, parts: Sequence[SSAValue]) -> None:
-        if not isinstance(place.type, VectorType):
-            super().hold(place, parts)
-        else:
-            self.give(place, self.owners.piece(place), parts)
+    def starts(self, cut: Shape, shape: Sequence[int]) -> list[Shape]:
+        return list(starts(tuple(shape), cut))
+
+    def scatter_cuts(self, op: xegpu.ScatterAccess) -> tuple[Shape, Shape]:
+        assert op.offsets_operand is not None
+        piece = self.owners.piece(op.offsets_operand)
+        return ((*piece, op.chunk) if op.chunk > 1 else piece), piece
+
+    def mark(self, new: Operation, cut: Shape) -> Operation:
+        if self.op is not None and "layout_result_0" in self.op.attributes:
+            layout = lane_attribute(self.owners.layout(self.op.results[0]))
+            if layout is not None:
+                new.attributes["layout_result_0"] = layout
+        return new
 
     def unruled(self, op: Operation) -> None:
         """An op that has no form on pieces stays whole."""
@@ -95,28 +106,26 @@ class Pieces(NewBody):
             else:
                 self.env[old] = made
 
-    def typed(self, value: SSAValue, shape: Shape) -> VectorType:
+    def typed(self, value: SSAValue, cut: Shape) -> VectorType:
         kind = value.type
         element = kind.element_type if isinstance(kind, VectorType) else kind
-        return VectorType(element, list(shape))  # pyright: ignore[reportArgumentType]
+        return VectorType(element, list(cut))  # pyright: ignore[reportArgumentType]
 
-    def give(self, value: SSAValue, piece: Shape, values: Sequence[SSAValue]) -> None:
-        """The value is these pieces."""
+    def give(self, value: SSAValue, cut: Shape, pieces: Sequence[SSAValue]) -> None:
         shape = shape_of(value)
-        if prod(grid_of(shape, piece)) != len(values):
-            raise AssertionError(f"{len(values)} pieces {piece} of {shape}")
+        if prod(grid_of(shape, cut)) != len(pieces):
+            raise AssertionError(f"{len(pieces)} pieces {cut} of {shape}")
         if value.name_hint is not None:
-            for made in values:
+            for made in pieces:
                 if made.name_hint is None:
                     made.name_hint = value.name_hint
-        self.grids[value] = Grid(shape, piece, tuple(values))
+        self.grids[value] = Grid(shape, cut, tuple(pieces))
 
-    def cut(self, value: SSAValue, piece: Shape) -> list[SSAValue]:
-        """All pieces of a value, of the given shape."""
+    def pieces(self, value: SSAValue, cut: Shape, what: str = "an operand") -> list[SSAValue]:
         grid = self.grids[value]
-        if isinstance(grid, Grid) and grid.piece == piece:
+        if isinstance(grid, Grid) and grid.piece == cut:
             return list(grid.values)
-        return [self.box(value, start, piece) for start in starts(shape_of(value), piece)]
+        return [self.box(value, start, cut) for start in starts(shape_of(value), cut)]
 
     def whole(self, value: SSAValue) -> SSAValue:
         shape = shape_of(value)
@@ -145,7 +154,7 @@ class Pieces(NewBody):
             local = tuple(s - f * p for s, f, p in zip(start, first, grid.piece, strict=True))
             return self.slice(grid.values[self._number(grid, first)], local, size)
         element = self.typed(grid.values[0], ()).element_type
-        total = self.constant(zeros(VectorType(element, list(size))))  # pyright: ignore
+        total = self.constant(zero_of(VectorType(element, list(size))))  # pyright: ignore
         ranges = (range(a, b + 1) for a, b in zip(first, last, strict=True))
         for index in product(*ranges):
             begin = tuple(i * p for i, p in zip(index, grid.piece, strict=True))
@@ -195,7 +204,3 @@ class Pieces(NewBody):
             result_types=[kind],
         )
         return self.once(("at", value, tuple(position)), op)
-
-
-def zeros(kind: VectorType) -> DenseIntOrFPElementsAttr:
-    return dense(kind, [0.0 if isinstance(kind.element_type, AnyFloat) else 0])

@@ -31,24 +31,27 @@ from xdsl.dialects.builtin import (
     VectorType,
     i64,
 )
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright import layout as ly
 from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
+from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu import RangeAttr, TensorDescType
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout import Distribution
 from tilewright.passes.carried import LOOPS_AND_BRANCHES
 from tilewright.passes.kernel import LEVEL, SUBGROUPS
 from tilewright.passes.level import RANGE, range_of, region_of_run, run_around
-from tilewright.passes.new_body import NewBody
 from tilewright.passes.rules import Rules
 from tilewright.passes.xegpu import layout_text as own
+from tilewright.passes.xegpu import split
 from tilewright.passes.xegpu.regroup import regroup
 from tilewright.passes.xegpu.subgroup_ids import SubgroupIds
 
-_RULES = ("values", "shapes", "memory", "scattered", "control")
-rule: Rules[Distributor] = Rules(*(f"tilewright.passes.xegpu.wg_to_sg_{name}" for name in _RULES))
+_RULES = ("values", "shapes", "memory", "control")
+rule: Rules[Distributor] = Rules(
+    *(f"tilewright.passes.xegpu.wg_to_sg_{name}" for name in _RULES), shared=split.rule
+)
 """How ops are distributed."""
 
 
@@ -117,7 +120,7 @@ def _check_run(op: Operation, d: Distribution, run: RangeAttr) -> None:
         )
 
 
-class Distributor(NewBody):
+class Distributor(split.Split[Distribution]):
     """Builds the subgroup's program, op by op in order. `env` has what is not dealt out, `held` a vector's pieces."""
 
     rules = rule
@@ -162,20 +165,9 @@ class Distributor(NewBody):
     def is_whole(self, op: Operation) -> bool:
         """Whether every subgroup has all of an op's values, so that each may do all of it."""
         values = [v for v in (*op.operands, *op.results) if isinstance(v.type, VectorType)]
-        return all(self.part(self.layout(v), own.shape_of(v)) == own.shape_of(v) for v in values)
+        return all(self.part(self.cut_of(v), own.shape_of(v)) == own.shape_of(v) for v in values)
 
     # --- Loops and branches ----------------------------------------------------------------------
-
-    def parts(self, value: SSAValue, place: SSAValue) -> list[SSAValue]:
-        if not isinstance(value.type, VectorType):
-            return super().parts(value, place)
-        return self.pieces(value, self.layout(place), "a carried value")
-
-    def hold(self, place: SSAValue, parts: Sequence[SSAValue]) -> None:
-        if isinstance(place.type, VectorType):
-            self.define(place, parts)
-        else:
-            super().hold(place, parts)
 
     def build(self, new: Operation, old: Operation) -> None:
         """What is left of the layouts stands on every piece's result, on every input of an scf.while."""
@@ -188,7 +180,7 @@ class Distributor(NewBody):
     def _say_layouts(self, new: Operation, values: Sequence[SSAValue], prefix: str) -> None:
         at = 0
         for value in values:
-            d = self.layout(value) if isinstance(value.type, VectorType) else None
+            d = self.cut_of(value) if isinstance(value.type, VectorType) else None
             left = None if d is None else own.remainder(d)
             count = 1 if d is None else self.count(d, own.shape_of(value))
             for i in range(at, at + count):
@@ -237,7 +229,7 @@ class Distributor(NewBody):
             return owner.value.value.data
         return self.same(value)
 
-    def layout(self, value: SSAValue) -> Distribution:
+    def cut_of(self, value: SSAValue) -> Distribution:
         """The layout of a vector of the old program."""
         d = own.layout_of(value)
         if d is None:
@@ -250,30 +242,45 @@ class Distributor(NewBody):
             )
         return d
 
-    def result_layout(self, op: Operation, index: int = 0) -> Distribution:
-        return self.layout(op.results[index])
+    def stored_cut(self, op: xegpu.StoreNdOp | xegpu.StoreMatrixOp) -> Distribution:
+        return own.from_attribute(op.ownership) or self.cut_of(op.value)
 
-    def pieces(self, value: SSAValue, want: Distribution, what: str = "") -> list[SSAValue]:
+    def scatter_cuts(self, op: xegpu.ScatterAccess) -> tuple[Distribution, Distribution]:
+        """A chunk is a last dimension that every subgroup holds whole."""
+        value = op.results[0] if op.results else getattr(op, "value", op.offsets_operand)
+        assert op.offsets_operand is not None and isinstance(value, SSAValue)
+        stated = None if op.results else own.from_attribute(op.layout)
+        d, shape = stated or self.cut_of(value), own.shape_of(value)
+        last = len(own.shape_of(op.offsets_operand))
+        if len(shape) == last:
+            return d, d
+        if not own.is_whole(d, shape, last):
+            raise ly.LayoutError("a chunk belongs to one subgroup")
+        return d, ly.slice_(d, [last])
+
+    def pieces(
+        self, value: SSAValue, cut: Distribution, what: str = "an operand"
+    ) -> list[SSAValue]:
         """A value's pieces under a layout that gives every subgroup the elements that it has."""
-        have, shape = self.layout(value), own.shape_of(value)
+        have, shape = self.cut_of(value), own.shape_of(value)
         found = self.held[value]
-        if own.subgroup_part(have) == own.subgroup_part(want):
+        if own.subgroup_part(have) == own.subgroup_part(cut):
             return found
-        if not own.same_owners(have, want, shape):
+        if not own.same_owners(have, cut, shape):
             assert self.op is not None
             raise error_at(
                 self.op,
-                f"{self.op.name}: {what or 'an operand'} is owned as {own.attribute(have)}, the op "
-                f"needs {own.attribute(want)}",
+                f"{self.op.name}: {what} is owned as {own.attribute(have)}, the op "
+                f"needs {own.attribute(cut)}",
                 hint="a convert_layout between them; xegpu-propagate-layout puts it there",
             )
         if (
             len(set(found)) == 1
             and len(found) > 1
-            and self.part(want, shape) == own.shape_of(found[0])
+            and self.part(cut, shape) == own.shape_of(found[0])
         ):
-            return [found[0]] * self.count(want, shape)
-        return regroup(self, found, have, want, shape)
+            return [found[0]] * self.count(cut, shape)
+        return regroup(self, found, have, cut, shape)
 
     def part(self, d: Distribution, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape of one piece."""
@@ -293,28 +300,42 @@ class Distributor(NewBody):
             rounds.append(max(1, extent // (groups * part[dim])))
         return tuple(rounds)
 
-    def starts(self, d: Distribution, shape: Sequence[int]) -> list[tuple[Index, ...]]:
+    def starts(self, cut: Distribution, shape: Sequence[int]) -> list[tuple[Index, ...]]:
         """Where each piece of this subgroup starts in the whole value."""
-        return self.ids.starts(d, tuple(shape))
+        return self.ids.starts(cut, tuple(shape))
 
-    def piece_type(self, type: Attribute, d: Distribution) -> VectorType:
-        assert isinstance(type, VectorType)
-        return VectorType(type.element_type, list(self.part(d, type.get_shape())))
+    def typed(self, value: SSAValue, cut: Distribution) -> VectorType:
+        kind = value.type
+        assert isinstance(kind, VectorType)
+        return VectorType(kind.element_type, list(self.part(cut, kind.get_shape())))
 
-    def define(self, value: SSAValue, pieces: Sequence[SSAValue]) -> None:
-        """The pieces of a value of the old program."""
+    def give(self, value: SSAValue, cut: Distribution, pieces: Sequence[SSAValue]) -> None:
         for n, piece in enumerate(pieces):
             if piece.name_hint is None and value.name_hint is not None:
                 piece.name_hint = f"{value.name_hint}_{n}" if len(pieces) > 1 else value.name_hint
         self.held[value] = list(pieces)
 
-    def carry_layout(self, op: Operation, d: Distribution, index: int = 0) -> Operation:
-        """Writes what is left of a layout on an op that makes a piece."""
-        left = own.remainder(d)
-        if left is not None:
-            own.set_layout(op.results[index], left)
-        return op
+    def mark(self, new: Operation, cut: Distribution) -> Operation:
+        """What is left of the layout stands on an op that makes a piece, or takes one from memory."""
+        left = own.remainder(cut)
+        if left is not None and not new.results:
+            new.properties["layout"] = own.attribute(left)
+        elif left is not None:
+            for result in new.results:
+                own.set_layout(result, left)
+        return new
 
-    def first_owner(self, d: Distribution, shape: Sequence[int]) -> SSAValue | None:
+    def alone(self, op: Operation) -> None:
+        """The first subgroup does it."""
+        if any(r.first_use is not None for r in op.results):
+            raise self.refuse("gives a scalar that all subgroups use, but only one may do it")
+        with self.when(self.first()):
+            self.keep(op)
+
+    def first(self) -> SSAValue | None:
+        """Is this the first subgroup? None where there is one."""
+        return self.first_owner(own.replicated(self.subgroups, 1, (1,)), (1,))
+
+    def first_owner(self, cut: Distribution, shape: Sequence[int]) -> SSAValue | None:
         """A condition that holds for one of the subgroups that own the same; None where none share."""
-        return self.ids.first_replica(own.bound(d, shape), self.subgroups)
+        return self.ids.first_replica(own.bound(cut, shape), self.subgroups)

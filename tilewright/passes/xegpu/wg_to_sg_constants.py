@@ -39,7 +39,7 @@ def pieces_of(to: Distributor, op: arith.ConstantOp, d: Distribution) -> list[SS
     data = op.value
     assert isinstance(data, DenseIntOrFPElementsAttr)
     shape = own.shape_of(op.result)
-    kind = to.piece_type(op.result.type, d)
+    kind = to.typed(op.result, d)
     part = kind.get_shape()
     numbers: Numbers = np.empty(len(data), object)
     numbers[:] = list(data.get_values())
@@ -91,7 +91,7 @@ def _steps(blocks: Numbers, rank: int) -> list[int] | None:
 
 def _constant(to: Distributor, numbers: Numbers, kind: VectorType, d: Distribution) -> SSAValue:
     data = DenseIntOrFPElementsAttr.from_list(kind, list(numbers.reshape(-1)))  # pyright: ignore
-    return to.add(to.carry_layout(arith.ConstantOp(data), d))
+    return to.add(to.mark(arith.ConstantOp(data), d))
 
 
 def _number(to: Distributor, start: Index, part: int) -> SSAValue:
@@ -130,8 +130,8 @@ def _moved(
     number = to.index(total)
     if not isinstance(kind.element_type, IndexType):
         number = to.add(arith.IndexCastOp(number, kind.element_type))
-    wide = to.add(to.carry_layout(vector.BroadcastOp(number, kind), d))
-    return to.add(to.carry_layout(arith.AddiOp(base, wide), d))
+    wide = to.add(to.mark(vector.BroadcastOp(number, kind), d))
+    return to.add(to.mark(arith.AddiOp(base, wide), d))
 
 
 def _picked(
@@ -170,5 +170,5 @@ def _picked(
         for linear in mine[key]:
             hit = to.add(arith.CmpiOp(number, to.index(linear), "eq"))
             new: Operation = arith.SelectOp(hit, other, chosen)
-            chosen = to.add(to.carry_layout(new, d))
+            chosen = to.add(to.mark(new, d))
     return chosen

@@ -12,16 +12,10 @@ from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.wg_to_sg import Distributor, rule
 
 
-def _first(to: Distributor) -> SSAValue | None:
-    """Is this the first subgroup? None where there is one."""
-    return to.first_owner(own.replicated(to.subgroups, 1, (1,)), (1,))
-
-
 @rule("memref.store")
 def memref_store(to: Distributor, op: memref.StoreOp) -> None:
     """A scalar is stored by the first subgroup."""
-    with to.when(_first(to)):
-        to.keep(op)
+    to.alone(op)
 
 
 @rule("tw.print", "tw.breakpoint")
@@ -35,7 +29,7 @@ def debugging(to: Distributor, op: Operation) -> None:
             (mapping[value],) = to.pieces(value, whole, f"operand {n}")
         else:
             mapping[value] = to.same(value)
-    with to.when(_first(to)):
+    with to.when(to.first()):
         to.put(op.clone(mapping))
 
 

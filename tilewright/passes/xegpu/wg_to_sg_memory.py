@@ -7,23 +7,20 @@ descriptor. What several subgroups own alike is stored by the first of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu import BlockTensorDescAttr, TensorDescType
-from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout import Distribution
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.cooperative import cooperative
+from tilewright.passes.xegpu.split import moved
 from tilewright.passes.xegpu.wg_to_sg import Distributor, rule
 
 
 @rule("xegpu.create_nd_tdesc")
-def create_nd_tdesc(to: Distributor, op: Operation) -> None:
+def create_nd_tdesc(to: Distributor, op: xegpu.CreateNdDescOp) -> None:
     """Made when the first memory op asks for it, since ops may share it under different layouts."""
-    assert isinstance(op, xegpu.CreateNdDescOp)
     if op.has_offsets:
         raise to.refuse("with offsets: xegpu-modernize puts them on the memory ops")
     d = own.from_attribute(op.tdesc.ownership)
@@ -95,107 +92,40 @@ def _visible(value: SSAValue, block: Block) -> bool:
     return False
 
 
-def _places(
-    to: Distributor, offsets: Sequence[Index], d: Distribution, shape: Sequence[int]
-) -> list[list[Index]]:
-    """Offsets of every piece: the op's, and where the piece starts in the last dimensions."""
-    base = [to.offset(o) for o in offsets]
-    lead = len(base) - len(shape)
-    return [
-        [*base[:lead], *(to.plus(b, s) for b, s in zip(base[lead:], start, strict=True))]
-        for start in to.starts(d, shape)
-    ]
-
-
-def _offsets(
-    to: Distributor, op: xegpu.LoadNdOp | xegpu.StoreNdOp | xegpu.PrefetchNdOp
-) -> list[Index]:
-    offsets = op.mixed_offsets
-    if offsets is None:
+def _checked(to: Distributor, op: xegpu.LoadNdOp | xegpu.StoreNdOp | xegpu.PrefetchNdOp) -> None:
+    if op.mixed_offsets is None:
         raise to.refuse("without offsets: xegpu-modernize puts them on the memory ops")
-    return offsets
 
 
 @rule("xegpu.load_nd")
-def load_nd(to: Distributor, op: Operation) -> None:
-    assert isinstance(op, xegpu.LoadNdOp)
+def load_nd(to: Distributor, op: xegpu.LoadNdOp) -> None:
+    _checked(to, op)
     if op.packed is not None or op.transposes or op.tdesc.array_length > 1:
         raise to.refuse(
             "in a packed, transposed or array form at workgroup level: the lowering chooses it itself"
         )
-    d, shape = to.result_layout(op), own.shape_of(op.value)
+    d, shape = to.cut_of(op.value), own.shape_of(op.value)
     tdesc = descriptor(to, op.tensor_desc, to.part(d, shape), d)
-    kind = to.piece_type(op.value.type, d)
-    pieces: list[SSAValue] = []
-    for place in _places(to, _offsets(to, op), d, shape):
-        new = xegpu.LoadNdOp(
-            tdesc, kind, place, l1_hint=op.l1_hint, l2_hint=op.l2_hint, l3_hint=op.l3_hint
-        )
-        pieces.append(to.add(new))
-    to.define(op.value, pieces)
+    to.give(op.value, d, [new.results[0] for new in moved(to, op, tdesc, d, shape)])
 
 
 @rule("xegpu.store_nd")
-def store_nd(to: Distributor, op: Operation) -> None:
-    assert isinstance(op, xegpu.StoreNdOp)
-    shape = own.shape_of(op.value)
-    d = own.from_attribute(op.ownership) or to.layout(op.value)
+def store_nd(to: Distributor, op: xegpu.StoreNdOp) -> None:
+    _checked(to, op)
+    d, shape = to.stored_cut(op), own.shape_of(op.value)
     pieces = to.pieces(op.value, d, "the stored value")
     tdesc = descriptor(to, op.tensor_desc, to.part(d, shape), d)
     with to.when(to.first_owner(d, shape)):
-        for piece, place in zip(pieces, _places(to, _offsets(to, op), d, shape), strict=True):
-            new = xegpu.StoreNdOp(
-                piece, tdesc, place, l1_hint=op.l1_hint, l2_hint=op.l2_hint, l3_hint=op.l3_hint
-            )
-            to.put(new)
+        moved(to, op, tdesc, d, shape, pieces)
 
 
 @rule("xegpu.prefetch_nd")
-def prefetch_nd(to: Distributor, op: Operation) -> None:
+def prefetch_nd(to: Distributor, op: xegpu.PrefetchNdOp) -> None:
     """All subgroups fetch a part each, also of what several of them own."""
-    assert isinstance(op, xegpu.PrefetchNdOp)
+    _checked(to, op)
     shape = op.tdesc.get_shape()
     stated = own.from_attribute(op.ownership)
     d = cooperative(shape, op.tdesc.element_type, to.subgroups, stated)
     tdesc = descriptor(to, op.tensor_desc, to.part(d, shape), d)
     with to.when(to.first_owner(d, shape)):
-        for place in _places(to, _offsets(to, op), d, shape):
-            new = xegpu.PrefetchNdOp(
-                tdesc,
-                place,
-                op.locality,
-                l1_hint=op.l1_hint,
-                l2_hint=op.l2_hint,
-                l3_hint=op.l3_hint,
-            )
-            to.put(new)
-
-
-# --- Shared matrices -------------------------------------------------------------------------------
-
-
-@rule("xegpu.load_matrix")
-def load_matrix(to: Distributor, op: Operation) -> None:
-    assert isinstance(op, xegpu.LoadMatrixOp)
-    d, shape = to.result_layout(op), own.shape_of(op.value)
-    kind = to.piece_type(op.value.type, d)
-    left = own.remainder(d)
-    text = None if left is None else own.attribute(left)
-    pieces = [
-        to.add(xegpu.LoadMatrixOp(to.same(op.mem_desc), place, kind, text))
-        for place in _places(to, op.mixed_offsets, d, shape)
-    ]
-    to.define(op.value, pieces)
-
-
-@rule("xegpu.store_matrix")
-def store_matrix(to: Distributor, op: Operation) -> None:
-    assert isinstance(op, xegpu.StoreMatrixOp)
-    shape = own.shape_of(op.value)
-    d = own.from_attribute(op.ownership) or to.layout(op.value)
-    pieces = to.pieces(op.value, d, "the stored value")
-    left = own.remainder(d)
-    text = None if left is None else own.attribute(left)
-    with to.when(to.first_owner(d, shape)):
-        for piece, place in zip(pieces, _places(to, op.mixed_offsets, d, shape), strict=True):
-            to.put(xegpu.StoreMatrixOp(piece, to.same(op.mem_desc), place, text))
+        moved(to, op, tdesc, d, shape)

@@ -11,7 +11,7 @@ from math import prod
 
 from xdsl.dialects import vector
 from xdsl.dialects.builtin import DYNAMIC_INDEX, VectorType
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
@@ -26,20 +26,20 @@ from tilewright.dialects.upstream.vector import (
 from tilewright.passes.xegpu import layout_rules as rules
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.emit import with_shape
+from tilewright.passes.xegpu.split import local
 from tilewright.passes.xegpu.wg_to_sg import Distributor, rule
 
 
 @rule("vector.broadcast")
-def broadcast(to: Distributor, op: Operation) -> None:
-    assert isinstance(op, vector.BroadcastOp)
+def broadcast(to: Distributor, op: vector.BroadcastOp) -> None:
     result = op.results[0]
     source = op.operands[0]
-    d, shape = to.result_layout(op), own.shape_of(result)
-    kind = to.piece_type(result.type, d)
+    d, shape = to.cut_of(op.results[0]), own.shape_of(result)
+    kind = to.typed(result, d)
     if not isinstance(source.type, VectorType):
         new = vector.BroadcastOp(to.same(source), kind)
-        made = to.add(to.carry_layout(new, d))
-        to.define(result, [made] * to.count(d, shape))
+        made = to.add(to.mark(new, d))
+        to.give(result, d, [made] * to.count(d, shape))
         return
     narrow = own.shape_of(source)
     have = rules.broadcast_operand(d, shape, narrow)
@@ -58,15 +58,14 @@ def broadcast(to: Distributor, op: Operation) -> None:
             found.append(piece)
             continue
         if piece not in made_of:
-            made_of[piece] = to.add(to.carry_layout(vector.BroadcastOp(piece, kind), d))
+            made_of[piece] = to.add(to.mark(vector.BroadcastOp(piece, kind), d))
         found.append(made_of[piece])
-    to.define(result, found)
+    to.give(result, d, found)
 
 
 @rule("vector.transpose")
-def transpose(to: Distributor, op: Operation) -> None:
-    assert isinstance(op, TransposeOp)
-    d, shape = to.result_layout(op), own.shape_of(op.result)
+def transpose(to: Distributor, op: TransposeOp) -> None:
+    d, shape = to.cut_of(op.results[0]), own.shape_of(op.result)
     permutation = [int(p) for p in op.permutation_attr.get_values()]
     have = rules.permuted(d, permutation)
     source_shape = own.shape_of(op.vector)
@@ -80,16 +79,15 @@ def transpose(to: Distributor, op: Operation) -> None:
         index = 0
         for n, x in zip(source_grid, at, strict=True):
             index = index * n + x
-        found.append(to.add(to.carry_layout(TransposeOp(pieces[index], permutation), d)))
-    to.define(op.result, found)
+        found.append(to.add(to.mark(TransposeOp(pieces[index], permutation), d)))
+    to.give(op.result, d, found)
 
 
 @rule("vector.shape_cast")
-def shape_cast(to: Distributor, op: Operation) -> None:
+def shape_cast(to: Distributor, op: ShapeCastOp) -> None:
     """Piece by piece, where each piece of the result is a run of one piece of the source."""
-    assert isinstance(op, ShapeCastOp)
     result, source = own.shape_of(op.result), own.shape_of(op.source)
-    want = to.result_layout(op)
+    want = to.cut_of(op.results[0])
     have = rules.reshape(want, result, source)
     pieces = to.pieces(op.source, have, "the source")
     plan = ly.plan.reshape(own.bound(have, source), own.bound(want, result))
@@ -116,53 +114,35 @@ def shape_cast(to: Distributor, op: Operation) -> None:
             found.append(piece)
         else:
             new = ShapeCastOp(piece, with_shape(op.result.type, part))
-            found.append(to.add(to.carry_layout(new, want)))
-    to.define(op.result, found)
+            found.append(to.add(to.mark(new, want)))
+    to.give(op.result, want, found)
 
 
 @rule("vector.bitcast")
-def bitcast(to: Distributor, op: Operation) -> None:
-    result, source = op.results[0], op.operands[0]
-    d = to.result_layout(op)
-    have = rules.bitcast_operand(d, result.type, source.type)
-    pieces = to.pieces(source, have, "the source")
-    kind = to.piece_type(result.type, d)
-    made = [to.add(to.carry_layout(vector.BitcastOp(piece, kind), d)) for piece in pieces]
-    to.define(result, made)
+def bitcast(to: Distributor, op: vector.BitcastOp) -> None:
+    d = to.cut_of(op.result)
+    local(to, op, rules.bitcast_operand(d, op.result.type, op.source.type))
 
 
 @rule("vector.interleave")
-def interleave(to: Distributor, op: Operation) -> None:
-    assert isinstance(op, InterleaveOp)
-    d = to.result_layout(op)
-    have = rules.counted(d, 2, 1)
-    pieces = zip(to.pieces(op.lhs, have, "lhs"), to.pieces(op.rhs, have, "rhs"), strict=True)
-    made = [to.add(to.carry_layout(InterleaveOp(a, b), d)) for a, b in pieces]
-    to.define(op.result, made)
+def interleave(to: Distributor, op: InterleaveOp) -> None:
+    have = rules.counted(to.cut_of(op.result), 2, 1)
+    local(to, op, have, have)
 
 
 @rule("vector.deinterleave")
-def deinterleave(to: Distributor, op: Operation) -> None:
-    assert isinstance(op, DeinterleaveOp)
-    d = to.result_layout(op)
-    made = [DeinterleaveOp(p) for p in to.pieces(op.source, rules.counted(d, 1, 2), "the source")]
-    for new in made:
-        for index in range(2):
-            to.carry_layout(new, d, index)
-        to.put(new)
-    to.define(op.res1, [new.res1 for new in made])
-    to.define(op.res2, [new.res2 for new in made])
+def deinterleave(to: Distributor, op: DeinterleaveOp) -> None:
+    local(to, op, rules.counted(to.cut_of(op.res1), 1, 2))
 
 
 @rule("xegpu.convert_layout")
-def convert_layout(to: Distributor, op: Operation) -> None:
+def convert_layout(to: Distributor, op: xegpu.ConvertLayoutOp) -> None:
     """Between layouts that give every subgroup the same elements: only pieces and lanes change."""
-    assert isinstance(op, xegpu.ConvertLayoutOp)
     if not isinstance(op.source.type, VectorType):
         to.env[op.result] = to.same(op.source)
         return
-    want, shape = to.result_layout(op), own.shape_of(op.result)
-    have = to.layout(op.source)
+    want, shape = to.cut_of(op.results[0]), own.shape_of(op.result)
+    have = to.cut_of(op.source)
     pieces = to.pieces(op.source, want, "the source")
     before, after = own.remainder(have), own.remainder(want)
     if before is not None and after is not None and not own.alike(before, after):
@@ -171,16 +151,15 @@ def convert_layout(to: Distributor, op: Operation) -> None:
             for piece in pieces
         ]
     assert len(pieces) == to.count(want, shape)
-    to.define(op.result, pieces)
+    to.give(op.result, want, pieces)
 
 
 # --- Slices: along dimensions that every subgroup holds whole --------------------------------------
 
 
 @rule("vector.extract_strided_slice")
-def extract_strided_slice(to: Distributor, op: Operation) -> None:
-    assert isinstance(op, ExtractStridedSliceOp)
-    d, shape = to.result_layout(op), own.shape_of(op.result)
+def extract_strided_slice(to: Distributor, op: ExtractStridedSliceOp) -> None:
+    d, shape = to.cut_of(op.results[0]), own.shape_of(op.result)
     source = own.shape_of(op.source)
     have = rules.slice_operand(d, shape, source)
     pieces = to.pieces(op.source, have, "the source")
@@ -193,14 +172,13 @@ def extract_strided_slice(to: Distributor, op: Operation) -> None:
             found.append(piece)
             continue
         new = ExtractStridedSliceOp(piece, starts, part, [1] * len(part))
-        found.append(to.add(to.carry_layout(new, d)))
-    to.define(op.result, found)
+        found.append(to.add(to.mark(new, d)))
+    to.give(op.result, d, found)
 
 
 @rule("vector.insert_strided_slice")
-def insert_strided_slice(to: Distributor, op: Operation) -> None:
-    assert isinstance(op, InsertStridedSliceOp)
-    d, shape = to.result_layout(op), own.shape_of(op.result)
+def insert_strided_slice(to: Distributor, op: InsertStridedSliceOp) -> None:
+    d, shape = to.cut_of(op.results[0]), own.shape_of(op.result)
     small = own.shape_of(op.source)
     lead = len(shape) - len(small)
     have = rules.inserted_operand(d, shape, small)
@@ -216,18 +194,17 @@ def insert_strided_slice(to: Distributor, op: Operation) -> None:
     found: list[SSAValue] = []
     for piece, dest in zip(sources, dests, strict=True):
         new = InsertStridedSliceOp(piece, dest, offsets)
-        found.append(to.add(to.carry_layout(new, d)))
-    to.define(op.result, found)
+        found.append(to.add(to.mark(new, d)))
+    to.give(op.result, d, found)
 
 
 @rule("vector.extract")
-def extract(to: Distributor, op: Operation) -> None:
-    assert isinstance(op, vector.ExtractOp)
+def extract(to: Distributor, op: vector.ExtractOp) -> None:
     result, source = op.results[0], own.shape_of(op.operands[0])
     if isinstance(result.type, VectorType):
-        d = to.result_layout(op)
+        d = to.cut_of(op.results[0])
         have = rules.extract_operand(d, own.shape_of(result), source)
-        kind = to.piece_type(result.type, d)
+        kind = to.typed(result, d)
     else:
         d, kind = None, result.type
         have = own.replicated(to.subgroups, len(source), source)
@@ -236,18 +213,17 @@ def extract(to: Distributor, op: Operation) -> None:
     made: list[SSAValue] = []
     for piece in pieces:
         new = vector.ExtractOp(piece, positions, kind)
-        made.append(to.add(to.carry_layout(new, d) if d is not None else new))
+        made.append(to.add(to.mark(new, d) if d is not None else new))
     if d is None:
         (to.env[result],) = made
     else:
-        to.define(result, made)
+        to.give(result, d, made)
 
 
 @rule("vector.insert")
-def insert(to: Distributor, op: Operation) -> None:
-    assert isinstance(op, vector.InsertOp)
+def insert(to: Distributor, op: vector.InsertOp) -> None:
     result = op.results[0]
-    d, shape = to.result_layout(op), own.shape_of(result)
+    d, shape = to.cut_of(op.results[0]), own.shape_of(result)
     source, dest = op.operands[0], op.operands[1]
     if isinstance(source.type, VectorType):
         have = rules.inserted_operand(d, shape, own.shape_of(source))
@@ -261,10 +237,10 @@ def insert(to: Distributor, op: Operation) -> None:
     ):
         raise to.refuse("into a value that is dealt out along the position's dimensions")
     found = [
-        to.add(to.carry_layout(vector.InsertOp(s, t, positions), d))
+        to.add(to.mark(vector.InsertOp(s, t, positions), d))
         for s, t in zip(sources, dests, strict=True)
     ]
-    to.define(result, found)
+    to.give(result, d, found)
 
 
 def _positions(to: Distributor, op: vector.ExtractOp | vector.InsertOp) -> list[SSAValue | int]:

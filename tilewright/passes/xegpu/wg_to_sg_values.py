@@ -28,72 +28,33 @@ from tilewright.passes.xegpu.wg_to_sg import Distributor, rule
 from tilewright.passes.xegpu.wg_to_sg_constants import pieces_of
 
 
-@rule("elementwise", "vector.fma", "xegpu.truncf", "builtin.unrealized_conversion_cast")
-def elementwise(to: Distributor, op: Operation) -> None:
-    """One op per piece; scalars stay."""
-    if not any(isinstance(r.type, VectorType) for r in op.results):
-        raise to.refuse("makes a scalar of a distributed value")
-    d, shape = to.result_layout(op), own.shape_of(op.results[0])
-    count = to.count(d, shape)
-    columns: list[list[SSAValue]] = []
-    for position, v in enumerate(op.operands):
-        if isinstance(v.type, VectorType):
-            columns.append(to.pieces(v, d, f"operand {position}"))
-        else:
-            columns.append([to.same(v)] * count)
-    results: list[list[SSAValue]] = [[] for _ in op.results]
-    made: dict[tuple[SSAValue, ...], Operation] = {}
-    for row in zip(*columns, strict=True):
-        if row not in made:
-            attributes = {
-                k: a
-                for k, a in op.attributes.items()
-                if not k.startswith((own.RESULT, own.OPERAND))
-            }
-            new = type(op).create(
-                operands=list(row),
-                result_types=[to.piece_type(r.type, d) for r in op.results],
-                properties=dict(op.properties),
-                attributes=attributes,
-            )
-            for index in range(len(op.results)):
-                to.carry_layout(new, d, index)
-            to.put(new)
-            made[row] = new
-        for result, value in zip(results, made[row].results, strict=True):
-            result.append(value)
-    for old, pieces in zip(op.results, results, strict=True):
-        to.define(old, pieces)
-
-
 @rule("arith.constant")
-def constant(to: Distributor, op: Operation) -> None:
-    assert isinstance(op, arith.ConstantOp)
+def constant(to: Distributor, op: arith.ConstantOp) -> None:
     if not isinstance(op.result.type, VectorType):
         if isinstance(op.value, IntegerAttr) and isinstance(op.result.type, IndexType):
             to.env[op.result] = to.ids.constant(op.value.value.data)
         else:
             to.keep(op)
         return
-    d, shape = to.result_layout(op), own.shape_of(op.result)
+    d, shape = to.cut_of(op.results[0]), own.shape_of(op.result)
     value = op.value
     assert isinstance(value, DenseIntOrFPElementsAttr)
-    part = to.piece_type(op.result.type, d)
+    part = to.typed(op.result, d)
     if value.is_splat():
         data = DenseIntOrFPElementsAttr(part, value.data)  # pyright: ignore[reportArgumentType]
         new = arith.ConstantOp(data)
-        to.carry_layout(new, d)
-        to.define(op.result, [to.add(new)] * to.count(d, shape))
+        to.mark(new, d)
+        to.give(op.result, d, [to.add(new)] * to.count(d, shape))
         return
-    to.define(op.result, pieces_of(to, op, d))
+    to.give(op.result, d, pieces_of(to, op, d))
 
 
 @rule("vector.step")
-def step(to: Distributor, op: Operation) -> None:
+def step(to: Distributor, op: StepOp) -> None:
     """Each piece counts from its own start."""
-    d, shape = to.result_layout(op), own.shape_of(op.results[0])
-    kind = to.piece_type(op.results[0].type, d)
-    base = to.add(to.carry_layout(StepOp(kind), d))
+    d, shape = to.cut_of(op.results[0]), own.shape_of(op.results[0])
+    kind = to.typed(op.results[0], d)
+    base = to.add(to.mark(StepOp(kind), d))
     pieces: list[SSAValue] = []
     for (start,) in to.starts(d, shape):
         if start == 0:
@@ -102,17 +63,17 @@ def step(to: Distributor, op: Operation) -> None:
         number = to.index(start)
         if not isinstance(kind.element_type, IndexType):
             number = to.add(arith.IndexCastOp(number, kind.element_type))
-        wide = to.add(to.carry_layout(vector.BroadcastOp(number, kind), d))
-        pieces.append(to.add(to.carry_layout(arith.AddiOp(base, wide), d)))
-    to.define(op.results[0], pieces)
+        wide = to.add(to.mark(vector.BroadcastOp(number, kind), d))
+        pieces.append(to.add(to.mark(arith.AddiOp(base, wide), d)))
+    to.give(op.result, d, pieces)
 
 
 @rule("vector.create_mask", "vector.constant_mask")
-def create_mask(to: Distributor, op: Operation) -> None:
+def create_mask(to: Distributor, op: vector.CreateMaskOp | ConstantMaskOp) -> None:
     """The box of true elements, counted from each piece's start; a bound below 0 is an empty box."""
     result = op.results[0]
-    d, shape = to.result_layout(op), own.shape_of(result)
-    kind = to.piece_type(result.type, d)
+    d, shape = to.cut_of(op.results[0]), own.shape_of(result)
+    kind = to.typed(result, d)
     if isinstance(op, ConstantMaskOp):
         bounds: list[SSAValue] = [to.ids.constant(int(n)) for n in op.sizes_attr.get_values()]
     else:
@@ -124,29 +85,28 @@ def create_mask(to: Distributor, op: Operation) -> None:
             for bound, start in zip(bounds, starts, strict=True)
         ]
         made = vector.CreateMaskOp(cast("list[Operation | SSAValue]", here), kind)
-        pieces.append(to.add(to.carry_layout(made, d)))
-    to.define(result, pieces)
+        pieces.append(to.add(to.mark(made, d)))
+    to.give(result, d, pieces)
 
 
 # --- Products -----------------------------------------------------------------------------------
 
 
 @rule("xegpu.dpas")
-def dpas(to: Distributor, op: Operation) -> None:
+def dpas(to: Distributor, op: xegpu.DpasOp) -> None:
     """Pieces of C are sums over pieces of A's row and B's column."""
-    assert isinstance(op, xegpu.DpasOp)
-    d = own.completed(to.result_layout(op), own.shape_of(op.result))
+    d = own.completed(to.cut_of(op.results[0]), own.shape_of(op.result))
     (m, k), n = own.shape_of(op.lhs), own.shape_of(op.rhs)[-1]
     if len(own.shape_of(op.rhs)) != 2:
         raise to.refuse("with a packed operand at workgroup level: the lowering packs it itself")
     need_a, need_b = derive.mma_operands(d, k)
-    have_a = _fields(to.layout(op.lhs), need_a)
-    have_b = _fields(to.layout(op.rhs), need_b)
+    have_a = _fields(to.cut_of(op.lhs), need_a)
+    have_b = _fields(to.cut_of(op.rhs), need_b)
     a = to.pieces(op.lhs, need_a, "A")
     b = to.pieces(op.rhs, need_b, "B")
     grid = to.grid(d, (m, n))
     acc = to.pieces(op.acc, d, "C") if op.acc is not None else [None] * (grid[0] * grid[1])
-    kind = to.piece_type(op.result.type, d)
+    kind = to.typed(op.result, d)
     left = [
         None if x is None else own.attribute(x) for x in map(own.remainder, (have_a, have_b, d))
     ]
@@ -158,7 +118,7 @@ def dpas(to: Distributor, op: Operation) -> None:
             if not name.startswith((own.RESULT, own.OPERAND)):
                 new.attributes[name] = value
         pieces.append(to.add(new))
-    to.define(op.result, pieces)
+    to.give(op.result, d, pieces)
 
 
 def _fields(have: Distribution, need: Distribution) -> Distribution:
@@ -177,11 +137,10 @@ def _fields(have: Distribution, need: Distribution) -> Distribution:
 
 
 @rule("vector.multi_reduction")
-def multi_reduction(to: Distributor, op: Operation) -> None:
+def multi_reduction(to: Distributor, op: MultiReductionOp) -> None:
     """Within a subgroup: pieces that lie along a reduced dimension accumulate one after the other."""
-    assert isinstance(op, MultiReductionOp)
     shape = own.shape_of(op.source)
-    source = to.layout(op.source)
+    source = to.cut_of(op.source)
     dims = [int(x) for x in op.dims_attr.get_values()]
     kept = [i for i in range(len(shape)) if i not in dims]
     grid = to.grid(source, shape)
@@ -193,7 +152,7 @@ def multi_reduction(to: Distributor, op: Operation) -> None:
     pieces = to.held[op.source]
     result = op.dest.type
     if isinstance(result, VectorType):
-        d = to.result_layout(op)
+        d = to.cut_of(op.results[0])
         accs = to.pieces(op.acc, d, "the accumulator")
         reduced = ly.slice_(source, dims)
         if not own.same_owners(reduced, d, result.get_shape()):
@@ -222,7 +181,7 @@ def multi_reduction(to: Distributor, op: Operation) -> None:
             new = MultiReductionOp(op.kind, pieces[index], total, dims)
             assert new.dest.type == kind
             if reduced is not None:
-                to.carry_layout(new, reduced)
+                to.mark(new, reduced)
             total = to.add(new)
         found.append(total)
     if d is None or reduced is None:
@@ -230,13 +189,12 @@ def multi_reduction(to: Distributor, op: Operation) -> None:
         return
     if own.subgroup_part(reduced) != own.subgroup_part(d):
         found = regroup(to, found, reduced, d, own.shape_of(op.dest))
-    to.define(op.dest, found)
+    to.give(op.dest, d, found)
 
 
 @rule("vector.reduction")
-def reduction(to: Distributor, op: Operation) -> None:
+def reduction(to: Distributor, op: vector.ReductionOp) -> None:
     """A 1-D value that every subgroup holds whole."""
-    assert isinstance(op, vector.ReductionOp)
     shape = own.shape_of(op.vector)
     whole = own.replicated(to.subgroups, len(shape), shape)
     (piece,) = to.pieces(op.vector, whole, "the vector")

@@ -1,0 +1,219 @@
+"""Programs whose vectors are split into pieces: what the distribution over subgroups and blocking share.
+
+A *cut* says which pieces a value falls into: a `Distribution` (those of one subgroup), or the shape of an instruction's
+piece. An op that does the same to every element is done piece by piece (`piecewise`); where pieces of memory begin is
+added to the offsets of the op that moves them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.dialects import xegpu
+from tilewright.dialects.movement import shape_of
+from tilewright.dialects.xetile.assembly import Index, split_indices
+from tilewright.passes.memory_objects import is_pure
+from tilewright.passes.new_body import NewBody, without_layouts
+from tilewright.passes.rules import Rules
+from tilewright.passes.xegpu.emit import zero_of
+
+Cut = TypeVar("Cut")
+
+rule: Rules[Split[Any]] = Rules()
+"""Rules of both passes."""
+
+
+class Split(NewBody, Generic[Cut]):
+    """A program under construction whose vectors are pieces. `env` has what is one value."""
+
+    def cut_of(self, value: SSAValue) -> Cut:
+        """The pieces in which a vector of the old program is held."""
+        raise NotImplementedError
+
+    def pieces(self, value: SSAValue, cut: Cut, what: str = "an operand") -> list[SSAValue]:
+        """A vector's pieces, cut so; `what` names it where it cannot be."""
+        raise NotImplementedError
+
+    def give(self, value: SSAValue, cut: Cut, pieces: Sequence[SSAValue]) -> None:
+        """A vector of the old program is these pieces."""
+        raise NotImplementedError
+
+    def typed(self, value: SSAValue, cut: Cut) -> VectorType:
+        """The type of one piece of a vector."""
+        raise NotImplementedError
+
+    def starts(self, cut: Cut, shape: Sequence[int]) -> Sequence[Sequence[Index]]:
+        """Where each piece of a vector of a shape begins."""
+        raise NotImplementedError
+
+    def mark(self, new: Operation, cut: Cut) -> Operation:
+        """Writes what the text says of a piece's lanes on an op that makes or takes it."""
+        return new
+
+    def first_owner(self, cut: Cut, shape: Sequence[int]) -> SSAValue | None:
+        """A condition that holds for one of those that have the same pieces; None where none share."""
+        return None
+
+    def scatter_cuts(self, op: xegpu.ScatterAccess) -> tuple[Cut, Cut]:
+        """How the value of a scattered access is cut, and how its offsets and mask."""
+        raise NotImplementedError
+
+    def stored_cut(self, op: xegpu.StoreNdOp | xegpu.StoreMatrixOp) -> Cut:
+        """How a value is cut that a store takes."""
+        return self.cut_of(op.value)
+
+    def alone(self, op: Operation) -> None:
+        """An op on scalars with an effect, which is done once."""
+        self.keep(op)
+
+    def parts(self, value: SSAValue, place: SSAValue) -> list[SSAValue]:
+        if not isinstance(value.type, VectorType):
+            return super().parts(value, place)
+        return self.pieces(value, self.cut_of(place), "a carried value")
+
+    def hold(self, place: SSAValue, parts: Sequence[SSAValue]) -> None:
+        if isinstance(place.type, VectorType):
+            self.give(place, self.cut_of(place), parts)
+        else:
+            super().hold(place, parts)
+
+    def offset(self, value: Index) -> Index:
+        """An offset of the old program in the new one."""
+        return self.same(value) if isinstance(value, SSAValue) else value
+
+    def places(self, offsets: Sequence[Index], cut: Cut, shape: Sequence[int]) -> list[list[Index]]:
+        """Offsets of every piece: the op's, and where the piece begins in the last dimensions."""
+        base = [self.offset(o) for o in offsets]
+        lead = len(base) - len(shape)
+        return [
+            [*base[:lead], *(self.plus(b, s) for b, s in zip(base[lead:], start, strict=True))]
+            for start in self.starts(cut, shape)
+        ]
+
+
+def piecewise(
+    d: Split[Cut], op: Operation, cuts: Sequence[Cut | None], cut: Cut
+) -> list[list[SSAValue]]:
+    """An op piece by piece, its operands cut as `cuts` say (None: one value), its results as `cut`: their pieces."""
+    columns = [
+        [d.same(v)] if c is None else d.pieces(v, c, f"operand {n}")
+        for n, (v, c) in enumerate(zip(op.operands, cuts, strict=True))
+    ]
+    count = max(len(column) for column in columns)
+    pure = is_pure(op)
+    made: dict[tuple[SSAValue, ...], Operation] = {}
+    results: list[list[SSAValue]] = [[] for _ in op.results]
+    for n in range(count):
+        row = tuple(column[n] if len(column) > 1 else column[0] for column in columns)
+        new = made.get(row) if pure else None
+        if new is None:
+            new = type(op).create(
+                operands=row,
+                result_types=[d.typed(r, cut) for r in op.results],
+                properties={k: v for k, v in op.properties.items() if k != "layout"},
+                attributes=without_layouts(op),
+            )
+            made[row] = d.put(d.mark(new, cut))
+        for result, value in zip(results, new.results, strict=True):
+            result.append(value)
+    return results
+
+
+def local(d: Split[Cut], op: Operation, *cuts: Cut) -> None:
+    """A pure op piece by piece, its operands cut as `cuts` say, its results alike."""
+    cut = d.cut_of(op.results[0])
+    for result, pieces in zip(op.results, piecewise(d, op, cuts, cut), strict=True):
+        d.give(result, cut, pieces)
+
+
+@rule("elementwise")
+def elementwise(d: Split[Any], op: Operation) -> None:
+    cut = d.cut_of(op.results[0])
+    local(d, op, *(cut if isinstance(v.type, VectorType) else None for v in op.operands))
+
+
+@rule("xegpu.load", "xegpu.store", "xegpu.atomic_rmw", "xegpu.prefetch")
+def scattered(
+    d: Split[Any],
+    op: xegpu.LoadGatherOp | xegpu.StoreScatterOp | xegpu.AtomicRMWOp | xegpu.PrefetchOp,
+) -> None:
+    """Pieces of the offsets with those of the mask and the value; what several own is written by one of them."""
+    offsets = op.offsets_operand
+    if op.tdesc is not None or offsets is None:
+        raise d.refuse("a scattered descriptor of the older text", "run xegpu-modernize first")
+    writes = isinstance(op, xegpu.StoreScatterOp | xegpu.AtomicRMWOp)
+    if not isinstance(offsets.type, VectorType):
+        (d.alone if writes else d.keep)(op)
+        return
+    if op.properties.get("transpose") is not None and op.chunk > 1:
+        raise d.refuse("transpose on a gather", "run xegpu-modernize first")
+    cut, lanes = d.scatter_cuts(op)
+    shared = (offsets, getattr(op, "mask", None))
+    cuts = [
+        None if not isinstance(v.type, VectorType) else lanes if v in shared else cut
+        for v in op.operands
+    ]
+
+    def access() -> list[SSAValue]:
+        found = piecewise(d, op, cuts, cut)
+        return found[0] if found else []
+
+    owner = d.first_owner(cut, shape_of(op.value)) if writes else None  # pyright: ignore
+    if not op.results or (owner is not None and op.results[0].first_use is None):
+        with d.when(owner):
+            access()
+        return
+    (result,) = op.results
+
+    def nothing() -> list[SSAValue]:
+        return [d.constant(zero_of(d.typed(result, cut)))] * len(d.starts(cut, shape_of(result)))
+
+    # Old values are right for the one that did it; it hands them on through shared memory.
+    d.give(result, cut, access() if owner is None else d.choose(owner, access, nothing))
+
+
+def moved(
+    d: Split[Cut],
+    op: xegpu.BlockAccess | xegpu.MatrixAccess,
+    base: SSAValue,
+    cut: Cut,
+    shape: Sequence[int],
+    values: Sequence[SSAValue] = (),
+) -> list[Operation]:
+    """A memory op for each piece of a shape: `base` is the descriptor or matrix, `values` the pieces to store."""
+    found: list[Operation] = []
+    for n, place in enumerate(d.places(op.mixed_offsets or [], cut, shape)):
+        static, dynamic = split_indices(place)
+        new = type(op).create(
+            operands=[*values[n : n + 1], base, *dynamic],
+            result_types=[d.typed(r, cut) for r in op.results],
+            properties={k: v for k, v in op.properties.items() if k != "layout"}
+            | {"const_offsets": static},
+        )
+        found.append(d.put(d.mark(new, cut)))
+    return found
+
+
+@rule("xegpu.load_matrix")
+def load_matrix(d: Split[Any], op: xegpu.LoadMatrixOp) -> None:
+    if not isinstance(op.value.type, VectorType):
+        d.keep(op)
+        return
+    cut = d.cut_of(op.value)
+    made = moved(d, op, d.same(op.mem_desc), cut, shape_of(op.value))
+    d.give(op.value, cut, [new.results[0] for new in made])
+
+
+@rule("xegpu.store_matrix")
+def store_matrix(d: Split[Any], op: xegpu.StoreMatrixOp) -> None:
+    if not isinstance(op.value.type, VectorType):
+        d.alone(op)
+        return
+    cut, shape = d.stored_cut(op), shape_of(op.value)
+    pieces = d.pieces(op.value, cut, "the stored value")
+    with d.when(d.first_owner(cut, shape)):
+        moved(d, op, d.same(op.mem_desc), cut, shape, pieces)
