@@ -66,16 +66,23 @@ def broadcast(d: Lanes, op: vector.BroadcastOp) -> None:
 def extract_strided_slice(d: Lanes, op: more.ExtractStridedSliceOp) -> None:
     """Where slices would cut through the lanes, the source is dealt row by row, once for all."""
     held = d.held[op.source]
-    if isinstance(held, Fragment):
-        try:
-            held.layout.cropped(shape_of(op.result))
-        except ly.LayoutError:
-            usual = d.owners.natural(held.layout.shape, 32)
+    if isinstance(held, Fragment) and not _is_cropped(held.layout, op.result):
+        usual = d.owners.natural(held.layout.shape, 32)
+        if usual != held.layout:
             key = ("converted", op.source, usual)
             if (found := d.known(key)) is None:
                 found = d.remember(key, d.vector(held, usual))
             held = d.fragment(usual, found)
     rearrange(d, op, held)
+
+
+def _is_cropped(layout: ly.Layout, part: SSAValue) -> bool:
+    """Have all lanes an equal share of boxes that are as large as a part?"""
+    try:
+        layout.cropped(shape_of(part))
+    except ly.LayoutError:
+        return False
+    return True
 
 
 @rule("vector.extract")
