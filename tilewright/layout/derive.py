@@ -94,7 +94,7 @@ def transpose_input(result: Distribution, permutation: Sequence[int] = (1, 0)) -
     So the id of an owner changes, and data moves between subgroups unless the grid has one column.
     """
     inverse = _inverse(permutation, result.field_rank)
-    return _map_fields(result, lambda f: tuple(f[i] for i in inverse))
+    return map_fields(result, lambda f: tuple(f[i] for i in inverse))
 
 
 def permuted_input(result: Distribution, permutation: Sequence[int] = (1, 0)) -> Distribution:
@@ -138,20 +138,13 @@ def reshape_input(
     groups = _groups(tuple(shape), tuple(result_shape))
     order = result.order or tuple(reversed(range(result.field_rank)))
 
-    def merged(field: Shape | None) -> Shape | None:
-        return None if field is None else tuple(prod(field[d] for d in group) for group in groups)
-
     # A dimension that appears with extent 1 is linearised next to the one that follows it.
     place = [-1] * (len(groups) + 1)
     for g in reversed(range(len(groups))):
         place[g] = min((order.index(d) for d in groups[g]), default=place[g + 1])
+    merged = map_fields(result, lambda f: tuple(prod(f[d] for d in group) for group in groups))
     candidate = replace(
-        result,
-        sg_layout=merged(result.sg_layout),
-        sg_data=merged(result.sg_data),
-        inst_data=merged(result.inst_data),
-        lane_layout=merged(result.lane_layout),
-        lane_data=merged(result.lane_data),
+        merged,
         order=tuple(sorted(range(len(groups)), key=lambda g: (place[g], -g))),
         sliced=(),
     )
@@ -201,7 +194,21 @@ def _on_dim(d: Distribution, dim: int, change: _Change) -> Distribution:
     )
 
 
-def _map_fields(d: Distribution, change: _FieldChange) -> Distribution:
+def inserted_field(d: Distribution, at: int, extent: int) -> Distribution:
+    """The map with one more dimension of the fields, in front of ``at``, of which every owner has the whole."""
+    order = d.order or tuple(reversed(range(d.field_rank)))
+    more = map_fields(d, lambda f: (*f[:at], 1, *f[at:]))
+    return replace(
+        more,
+        sg_data=_with(more.sg_data, at, extent),
+        order=(*(o + (o >= at) for o in order), at),
+        sliced=tuple(s + (s >= at) for s in d.sliced),
+    )
+
+
+def map_fields(d: Distribution, change: _FieldChange) -> Distribution:
+    """The map with every field that it has changed alike."""
+
     def each(field: Shape | None) -> Shape | None:
         return None if field is None else change(field)
 

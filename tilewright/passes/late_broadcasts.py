@@ -21,7 +21,8 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, VectorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.dialects.elementwise import is_elementwise
-from tilewright.passes.xegpu.emit import Before, shape_of, with_shape
+from tilewright.dialects.movement import shape_of
+from tilewright.passes.xegpu.emit import Before, with_shape
 
 Shape = tuple[int, ...]
 

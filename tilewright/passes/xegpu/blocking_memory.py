@@ -13,6 +13,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
+from tilewright.dialects.movement import shape_of
 from tilewright.dialects.xegpu.attrs import BlockTensorDescAttr
 from tilewright.dialects.xegpu.types import TensorDescType, element_bits
 from tilewright.dialects.xetile.assembly import Index, split_indices
@@ -33,7 +34,6 @@ from tilewright.passes.xegpu.lane_layouts import (
     lane_attribute,
     power_of_two,
 )
-from tilewright.passes.xegpu.ownership import shape_of
 from tilewright.passes.xegpu.pieces import Pieces, Shape, grid_of, rule, starts
 
 APART_REGISTERS = 32

@@ -15,10 +15,11 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import SSAValue
 
 from tilewright.dialects import xegpu
+from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream import vector as more
 from tilewright.passes.xegpu.fragments import Free
 from tilewright.passes.xegpu.lane_layouts import lane_attribute
-from tilewright.passes.xegpu.ownership import box_of_insertion, shape_of, slice_attributes
+from tilewright.passes.xegpu.ownership import box_of_insertion, slice_attributes
 from tilewright.passes.xegpu.pieces import Pieces, Shape, grid_of, rule, starts
 
 # --- Shapes ------------------------------------------------------------------------------------------

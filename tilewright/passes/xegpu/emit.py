@@ -18,13 +18,9 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.vector import ShapeCastOp, StepOp, TransposeOp
 from tilewright.dialects.xetile.assembly import Index
-
-
-def shape_of(value: SSAValue) -> tuple[int, ...]:
-    """The shape of a vector, () of a scalar."""
-    return value.type.get_shape() if isinstance(value.type, VectorType) else ()
 
 
 def element_of(type: Attribute) -> Attribute:

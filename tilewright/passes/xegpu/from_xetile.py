@@ -41,6 +41,7 @@ from xdsl.ir.affine import AffineExpr, AffineMap
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu, xetile
+from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.memref import TransposeOp as MemRefTransposeOp
 from tilewright.dialects.xegpu import (
     BlockTensorDescAttr,
@@ -52,7 +53,7 @@ from tilewright.dialects.xegpu import (
 from tilewright.dialects.xetile import TileType
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.strided_memrefs import strided_memrefs
-from tilewright.passes.xegpu.emit import Before, shape_of, with_shape
+from tilewright.passes.xegpu.emit import Before, with_shape
 from tilewright.passes.xegpu.from_xetile_elements import (
     Base,
     addresses,

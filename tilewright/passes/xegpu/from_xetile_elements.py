@@ -25,9 +25,10 @@ from xdsl.ir import Attribute, SSAValue
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu, xetile
+from tilewright.dialects.movement import shape_of
 from tilewright.dialects.xetile import TileType
 from tilewright.dialects.xetile.assembly import Index
-from tilewright.passes.xegpu.emit import Before, shape_of
+from tilewright.passes.xegpu.emit import Before
 from tilewright.passes.xegpu.positions import Placed
 
 

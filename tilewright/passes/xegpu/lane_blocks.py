@@ -20,6 +20,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
+from tilewright.dialects.movement import shape_of
 from tilewright.dialects.xegpu.rules_block import full_load_shape
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.layout.blocks import lane_map
@@ -36,7 +37,6 @@ from tilewright.passes.xegpu.lane_addresses import scattered_prefetch
 from tilewright.passes.xegpu.lane_layouts import natural
 from tilewright.passes.xegpu.lane_rows import scattered_load, scattered_store
 from tilewright.passes.xegpu.lanes import Lanes, rule
-from tilewright.passes.xegpu.ownership import shape_of
 from tilewright.passes.xegpu.row_access import whole_units
 
 # --- Descriptors -----------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
+from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.gpu.lanes import SubgroupReduceOp
 from tilewright.passes.new_body import NewBody, without_layouts
@@ -32,12 +33,7 @@ from tilewright.passes.xegpu.fragments import (
     element_of,
 )
 from tilewright.passes.xegpu.lanes import Lanes, rule
-from tilewright.passes.xegpu.ownership import (
-    dpas_fragments,
-    has_instruction,
-    right_layout,
-    shape_of,
-)
+from tilewright.passes.xegpu.ownership import dpas_fragments, has_instruction, right_layout
 from tilewright.passes.xegpu.picks import floats_or_ints
 from tilewright.passes.xegpu.sg_maps import dpas_instruction
 

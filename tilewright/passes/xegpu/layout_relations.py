@@ -258,22 +258,7 @@ def inserted_dim(d: Distribution, dim: int, extent: int) -> Distribution:
     """The map of a value with one more dimension, of which every owner has the whole."""
     fields = rules.kept_fields(d)
     at = fields[dim] if dim < len(fields) else d.field_rank
-
-    def put(field: tuple[int, ...] | None, value: int) -> tuple[int, ...] | None:
-        return None if field is None else (*field[:at], value, *field[at:])
-
-    order = d.order or tuple(reversed(range(d.field_rank)))
-    moved = tuple(o + 1 if o >= at else o for o in order)
-    return replace(
-        d,
-        sg_layout=put(d.sg_layout, 1),
-        sg_data=put(d.sg_data, extent),
-        inst_data=put(d.inst_data, 1),
-        lane_layout=put(d.lane_layout, 1),
-        lane_data=put(d.lane_data, 1),
-        order=(*moved, at),
-        sliced=tuple(s + 1 if s >= at else s for s in d.sliced),
-    )
+    return derive.inserted_field(d, at, extent)
 
 
 def _slices(

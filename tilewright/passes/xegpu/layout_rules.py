@@ -68,18 +68,9 @@ def without_single(d: Distribution) -> Distribution:
     left = [i for i in range(d.field_rank) if i not in single]
     if not single or not left:
         return d
-
-    def kept(field: tuple[int, ...] | None) -> tuple[int, ...] | None:
-        return None if field is None else tuple(field[i] for i in left)
-
     order = None if d.order is None else tuple(left.index(i) for i in d.order if i in left)
     return replace(
-        d,
-        sg_layout=kept(d.sg_layout),
-        sg_data=kept(d.sg_data),
-        inst_data=kept(d.inst_data),
-        lane_layout=kept(d.lane_layout),
-        lane_data=kept(d.lane_data),
+        derive.map_fields(d, lambda f: tuple(f[i] for i in left)),
         order=order,
         sliced=tuple(left.index(i) for i in d.sliced if i in left),
     )
@@ -295,22 +286,6 @@ def inserted_operand(d: Distribution, shape: Shape, small: Shape) -> Distributio
 
 def extract_operand(d: Distribution, shape: Shape, source: Shape) -> Distribution:
     """vector.extract's source: the dimensions in front are whole in every subgroup."""
-    lead = len(source) - len(shape)
-    if lead == 0:
-        return d
-    order = d.order or tuple(reversed(range(d.field_rank)))
-
-    def front(field: tuple[int, ...] | None, values: Shape) -> tuple[int, ...] | None:
-        return None if field is None else (*values, *field)
-
-    ones, whole = [1] * lead, list(source[:lead])
-    return replace(
-        d,
-        sg_layout=front(d.sg_layout, ones),
-        sg_data=front(d.sg_data, whole),
-        inst_data=front(d.inst_data, ones),
-        lane_layout=front(d.lane_layout, ones),
-        lane_data=front(d.lane_data, ones),
-        order=(*(o + lead for o in order), *reversed(range(lead))),
-        sliced=tuple(s + lead for s in d.sliced),
-    )
+    for extent in reversed(source[: len(source) - len(shape)]):
+        d = derive.inserted_field(d, 0, extent)
+    return d

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
+from tilewright.dialects.movement import shape_of as shape_of
 from tilewright.dialects.xegpu import LayoutAttr, SliceAttr
 from tilewright.dialects.xegpu.distribution import distribution
 from tilewright.dialects.xegpu.layouts import FIELDS, Ownership, is_ownership
@@ -34,12 +34,6 @@ PROPERTY = {
     "xegpu.convert_layout": "target_layout",
 }
 """Ops whose result's layout is a property of theirs."""
-
-
-def shape_of(value: SSAValue | Attribute) -> tuple[int, ...]:
-    """The shape of a vector, () of a scalar."""
-    type = value.type if isinstance(value, SSAValue) else value
-    return tuple(type.get_shape()) if isinstance(type, VectorType) else ()
 
 
 def attribute(d: Distribution) -> Ownership:

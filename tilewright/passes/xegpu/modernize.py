@@ -36,6 +36,7 @@ from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
+from tilewright.dialects.movement import shape_of
 from tilewright.dialects.xegpu.compute import matrix_dims
 from tilewright.dialects.xegpu.layouts import Ownership, SgMapAttr
 from tilewright.dialects.xegpu.rules_block import (
@@ -48,7 +49,7 @@ from tilewright.dialects.xegpu.types import MemDescType, MemorySpace, TensorDesc
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.dialects.xetile.attrs import ints
 from tilewright.passes.strided_memrefs import strided_memrefs
-from tilewright.passes.xegpu.emit import Before, shape_of
+from tilewright.passes.xegpu.emit import Before
 from tilewright.passes.xegpu.positions import Placed, PositionRewriter, add
 from tilewright.passes.xegpu.vector_gathers import gathers_as_loads
 

@@ -20,7 +20,7 @@ from functools import wraps
 from math import prod
 from typing import TypeGuard, TypeVar
 
-from xdsl.dialects import arith, gpu, scf, vector
+from xdsl.dialects import arith, gpu, vector
 from xdsl.dialects.builtin import DYNAMIC_INDEX, DenseIntOrFPElementsAttr, VectorType
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
@@ -28,10 +28,12 @@ from tilewright import layout as ly
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
+from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.xegpu.layouts import LayoutAttr, SliceAttr
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.passes.budget import poll
+from tilewright.passes.carried import carried_together
 from tilewright.passes.xegpu.lane_layouts import (
     bind,
     broadcast_source,
@@ -52,11 +54,6 @@ Change = Callable[[ly.Layout], ly.Layout]
 def lanes_of(xe: XeMachine) -> int:
     """Lanes of a subgroup: as many as dpas has columns."""
     return xe.matrix[0].n[0]
-
-
-def shape_of(value: SSAValue) -> Shape:
-    """The shape of a vector, () of a scalar."""
-    return value.type.get_shape() if isinstance(value.type, VectorType) else ()
 
 
 def box_of_insertion(
@@ -248,25 +245,6 @@ class OwnershipAnalysis:
                 unite((op.results[0], op.operands[1]))
             case vector.InsertOp():
                 unite((op.result, op.dest))
-            case scf.ForOp():
-                inner = op.body.block
-                yielded = inner.last_op
-                assert yielded is not None
-                for n, result in enumerate(op.results):
-                    unite((result, op.iter_args[n], inner.args[n + 1], yielded.operands[n]))
-            case scf.IfOp():
-                for region in op.regions:
-                    if region.blocks and isinstance(end := region.block.last_op, scf.YieldOp):
-                        for result, value in zip(op.results, end.operands, strict=True):
-                            unite((result, value))
-            case scf.WhileOp():
-                before, after = op.before_region.block, op.after_region.block
-                ends = before.last_op, after.last_op
-                assert isinstance(ends[0], scf.ConditionOp) and ends[1] is not None
-                for group in zip(op.arguments, before.args, ends[1].operands, strict=True):
-                    unite(group)
-                for group in zip(op.results, after.args, ends[0].args, strict=True):
-                    unite(group)
             case xegpu.LoadGatherOp() | xegpu.StoreScatterOp() | xegpu.AtomicRMWOp():
                 values = (*op.results, *op.operands)
                 if op.chunk > 1:
@@ -274,7 +252,8 @@ class OwnershipAnalysis:
                 else:
                     unite(values)
             case _:
-                pass
+                for group in carried_together(op):
+                    unite(group)
 
     def _relate(self, op: Operation) -> None:
         poll()

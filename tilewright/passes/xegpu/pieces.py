@@ -22,6 +22,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xegpu
+from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.passes.rules import Rules
@@ -29,7 +30,7 @@ from tilewright.passes.xegpu import split
 from tilewright.passes.xegpu.emit import zero_of
 from tilewright.passes.xegpu.fragments import Free
 from tilewright.passes.xegpu.lane_layouts import lane_attribute
-from tilewright.passes.xegpu.ownership import OwnershipAnalysis, shape_of
+from tilewright.passes.xegpu.ownership import OwnershipAnalysis
 from tilewright.uarch.xe import XeMachine
 
 Shape = tuple[int, ...]

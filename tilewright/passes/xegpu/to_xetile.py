@@ -43,13 +43,14 @@ from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu, xetile
+from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.dialects.xegpu.compute import packing_factor
 from tilewright.dialects.xegpu.layouts import Ownership
 from tilewright.dialects.xegpu.types import MemDescType
 from tilewright.dialects.xetile import TileAttr, TileType
 from tilewright.dialects.xetile.assembly import Index
-from tilewright.passes.xegpu.emit import Before, shape_of, with_shape
+from tilewright.passes.xegpu.emit import Before, with_shape
 from tilewright.passes.xegpu.modernize import modernize
 from tilewright.passes.xegpu.to_xetile_values import (
     convert_dpas,

@@ -22,10 +22,11 @@ from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu, xetile
+from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership
 from tilewright.dialects.xetile import WgMapAttr
-from tilewright.passes.xegpu.emit import Before, neutral, shape_of, with_shape
+from tilewright.passes.xegpu.emit import Before, neutral, with_shape
 
 
 def ownership_in(attribute: Attribute | None) -> Ownership | None:
