@@ -7,46 +7,55 @@ from __future__ import annotations
 
 from math import lcm
 
+import numpy as np
 from xdsl.dialects import vector
 from xdsl.dialects.builtin import (
-    DYNAMIC_INDEX,
     VectorType,
 )
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xegpu
-from tilewright.dialects.movement import shape_of
+from tilewright.dialects.movement import numbered, positions_at_run_time, shape_of, static_position
 from tilewright.dialects.upstream import vector as more
 from tilewright.passes.xegpu.fragments import Free
 from tilewright.passes.xegpu.lane_layouts import lane_attribute
-from tilewright.passes.xegpu.ownership import box_of_insertion, slice_attributes
-from tilewright.passes.xegpu.pieces import Pieces, Shape, grid_of, rule, starts
-
-# --- Shapes ------------------------------------------------------------------------------------------
+from tilewright.passes.xegpu.ownership import box_of_insertion
+from tilewright.passes.xegpu.pieces import Pieces, Shape, rule, starts
 
 
-@rule("vector.broadcast")
-def broadcast(d: Pieces, op: vector.BroadcastOp) -> None:
-    source, result = op.source, op.vector
-    if not isinstance(source.type, VectorType):
-        d.grids[result] = Free(source.type, None, d.env[source])
-        return
+def rearrange(d: Pieces, op: Operation, piece: Shape) -> None:
+    """A piece of the result is made of a box of the only operand, by the op itself where their shapes differ."""
+    (source,), (result,) = op.operands, op.results
     held = d.grids[source]
     if isinstance(held, Free):
         d.grids[result] = held
         return
-    piece, shape = d.owners.piece(result), shape_of(source)
-    lead = len(piece) - len(shape)
-    part = tuple(1 if n == 1 else p for n, p in zip(shape, piece[lead:], strict=True))
+    numbers = numbered(op)[0]
     made: list[SSAValue] = []
     for start in starts(shape_of(result), piece):
-        where = tuple(0 if n == 1 else s for n, s in zip(shape, start[lead:], strict=True))
-        value = d.box(source, where, part)
-        if part != piece:
-            kind = d.typed(result, piece)
-            value = d.once(("broadcast", value, kind), vector.BroadcastOp(value, kind))
+        box = tuple(slice(s, s + n) for s, n in zip(start, piece, strict=True))
+        places = np.unravel_index(numbers[box], shape_of(source))
+        low = tuple(int(p.min()) for p in places)
+        size = tuple(int(p.max()) + 1 - n for p, n in zip(places, low, strict=True))
+        value = d.box(source, low, size)
+        match op:
+            case more.TransposeOp():
+                value = d.add(more.TransposeOp(value, op.permutation))
+            case vector.BroadcastOp() if size != piece:
+                kind = d.typed(result, piece)
+                value = d.once(("broadcast", value, kind), vector.BroadcastOp(value, kind))
+            case _:
+                value = d.cast(value, piece)
         made.append(value)
     d.give(result, piece, made)
+
+
+@rule("vector.broadcast")
+def broadcast(d: Pieces, op: vector.BroadcastOp) -> None:
+    if isinstance(op.source.type, VectorType):
+        rearrange(d, op, d.owners.piece(op.vector))
+    else:
+        d.grids[op.vector] = Free(op.source.type, None, d.env[op.source])
 
 
 @rule("vector.transpose")
@@ -59,34 +68,37 @@ def transpose(d: Pieces, op: more.TransposeOp) -> None:
         shape = shape_of(op.result)
         if all(extent % n == 0 for extent, n in zip(shape, tile, strict=True)):
             piece = tile
-    part = tuple(piece[p.index(d)] for d in range(len(p)))
-    made: list[SSAValue] = []
-    for start in starts(shape_of(op.result), piece):
-        where = tuple(start[p.index(d)] for d in range(len(p)))
-        made.append(d.add(more.TransposeOp(d.box(op.vector, where, part), p)))
-    d.give(op.result, piece, made)
+    rearrange(d, op, piece)
 
 
 @rule("vector.shape_cast")
 def shape_cast(d: Pieces, op: more.ShapeCastOp) -> None:
+    """Piece by piece where dimensions of extent 1 come and go, else as a whole."""
     before, after = shape_of(op.source), shape_of(op.result)
-    held = d.grids[op.source]
+    single = [n for n in before if n != 1] == [n for n in after if n != 1]
+    rearrange(d, op, d.owners.piece(op.result) if single else after)
+
+
+@rule("vector.extract_strided_slice")
+def extract_strided_slice(d: Pieces, op: more.ExtractStridedSliceOp) -> None:
+    rearrange(d, op, d.owners.piece(op.result))
+
+
+@rule("vector.extract")
+def extract(d: Pieces, op: vector.ExtractOp) -> None:
+    if positions_at_run_time(op):
+        raise d.refuse("a position that is known at run time only")
+    if isinstance(op.result.type, VectorType):
+        rearrange(d, op, d.owners.piece(op.result))
+        return
+    held = d.grids[op.vector]
     if isinstance(held, Free):
-        d.grids[op.result] = held
+        d.env[op.result] = d.element_at(d.splat(held, (1,)), [0])
         return
-    piece = d.owners.piece(op.result)
-    if [n for n in before if n != 1] != [n for n in after if n != 1]:
-        d.give(op.result, after, [d.cast(d.whole(op.source), after)])
-        return
-    long = [d for d, n in enumerate(after) if n != 1]
-
-    def back(values: Shape, otherwise: int) -> Shape:
-        inner = iter(values[d] for d in long)
-        return tuple(otherwise if n == 1 else next(inner) for n in before)
-
-    part = back(piece, 1)
-    made = [d.cast(d.box(op.source, back(start, 0), part), piece) for start in starts(after, piece)]
-    d.give(op.result, piece, made)
+    position = static_position(op)
+    index = tuple(p // n for p, n in zip(position, held.piece, strict=True))
+    local = [p % n for p, n in zip(position, held.piece, strict=True)]
+    d.env[op.result] = d.element_at(held.values[held.number(index)], local)
 
 
 @rule("vector.bitcast")
@@ -102,49 +114,6 @@ def bitcast(d: Pieces, op: vector.BitcastOp) -> None:
     kind = d.typed(op.result, piece)
     made = [d.add(vector.BitcastOp(v, kind)) for v in values]
     d.give(op.result, piece, made)
-
-
-@rule("vector.extract_strided_slice")
-def extract_strided_slice(d: Pieces, op: more.ExtractStridedSliceOp) -> None:
-    offsets, _ = slice_attributes(op)
-    held = d.grids[op.source]
-    if isinstance(held, Free):
-        d.grids[op.result] = held
-        return
-    piece = d.owners.piece(op.result)
-    made = [
-        d.box(op.source, tuple(o + s for o, s in zip(offsets, start, strict=True)), piece)
-        for start in starts(shape_of(op.result), piece)
-    ]
-    d.give(op.result, piece, made)
-
-
-@rule("vector.extract")
-def extract(d: Pieces, op: vector.ExtractOp) -> None:
-    position = [int(n) for n in op.static_position.get_values()]
-    if DYNAMIC_INDEX in position:
-        raise d.refuse("a position that is known at run time only")
-    shape = shape_of(op.vector)
-    rest = shape[len(position) :]
-    ones = (1,) * len(position)
-    if isinstance(op.result.type, VectorType):
-        piece = d.owners.piece(op.result)
-        made = [
-            d.cast(d.box(op.vector, (*position, *start), (*ones, *piece)), piece)
-            for start in starts(rest, piece)
-        ]
-        d.give(op.result, piece, made)
-        return
-    held = d.grids[op.vector]
-    if isinstance(held, Free):
-        d.env[op.result] = d.element_at(d.splat(held, (1,)), [0])
-        return
-    index = tuple(p // n for p, n in zip(position, held.piece, strict=True))
-    local = [p % n for p, n in zip(position, held.piece, strict=True)]
-    number = 0
-    for i, n in zip(index, grid_of(held.shape, held.piece), strict=True):
-        number = number * n + i
-    d.env[op.result] = d.element_at(held.values[number], local)
 
 
 @rule("vector.insert_strided_slice", "vector.insert")

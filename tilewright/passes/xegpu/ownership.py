@@ -92,17 +92,6 @@ def is_free(value: SSAValue) -> bool:
     return isinstance(op, vector.BroadcastOp) and prod(shape_of(op.source)) == 1
 
 
-def slice_attributes(op: Operation) -> tuple[Shape, Shape]:
-    """(offsets, sizes) of an extract_strided_slice, of full rank."""
-    assert isinstance(op, more.ExtractStridedSliceOp)
-    shape = shape_of(op.source)
-    lead = len(op.offsets)
-    return (
-        (*op.offsets, *[0] * (len(shape) - lead)),
-        (*op.sizes, *shape[lead:]),
-    )
-
-
 _T = TypeVar("_T")
 
 

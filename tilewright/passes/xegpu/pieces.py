@@ -12,6 +12,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
+import numpy as np
 from xdsl.dialects import gpu, vector
 from xdsl.dialects.builtin import (
     DenseArrayBase,
@@ -43,6 +44,10 @@ class Grid:
     shape: Shape
     piece: Shape
     values: tuple[SSAValue, ...]
+
+    def number(self, place: Shape) -> int:
+        """Which piece stands at a place among the pieces."""
+        return int(np.ravel_multi_index(place, grid_of(self.shape, self.piece)))
 
 
 def grid_of(shape: Shape, piece: Shape) -> Shape:
@@ -153,7 +158,7 @@ class Pieces(split.Split[Shape]):
         last = tuple((s + n - 1) // p for s, n, p in zip(start, size, grid.piece, strict=True))
         if first == last:
             local = tuple(s - f * p for s, f, p in zip(start, first, grid.piece, strict=True))
-            return self.slice(grid.values[self._number(grid, first)], local, size)
+            return self.slice(grid.values[grid.number(first)], local, size)
         element = self.typed(grid.values[0], ()).element_type
         total = self.constant(zero_of(VectorType(element, list(size))))  # pyright: ignore
         ranges = (range(a, b + 1) for a, b in zip(first, last, strict=True))
@@ -164,19 +169,13 @@ class Pieces(split.Split[Shape]):
                 min(a + p, b + n) for a, p, b, n in zip(begin, grid.piece, start, size, strict=True)
             )
             part = self.slice(
-                grid.values[self._number(grid, index)],
+                grid.values[grid.number(index)],
                 tuple(a - b for a, b in zip(low, begin, strict=True)),
                 tuple(b - a for a, b in zip(low, high, strict=True)),
             )
             offsets = [a - b for a, b in zip(low, start, strict=True)]
             total = self.add(more.InsertStridedSliceOp(part, total, offsets))
         return total
-
-    def _number(self, grid: Grid, index: Shape) -> int:
-        number = 0
-        for i, n in zip(index, grid_of(grid.shape, grid.piece), strict=True):
-            number = number * n + i
-        return number
 
     def slice(self, value: SSAValue, start: Shape, size: Shape) -> SSAValue:
         """A box of one vector; the vector itself where it is all of it."""

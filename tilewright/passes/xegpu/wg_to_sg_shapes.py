@@ -6,9 +6,9 @@ gives every subgroup what its part of the result is made of.
 
 from __future__ import annotations
 
-from itertools import product
 from math import prod
 
+import numpy as np
 from xdsl.dialects import vector
 from xdsl.dialects.builtin import DYNAMIC_INDEX, VectorType
 from xdsl.ir import SSAValue
@@ -44,16 +44,11 @@ def broadcast(to: Distributor, op: vector.BroadcastOp) -> None:
     narrow = own.shape_of(source)
     have = rules.broadcast_operand(d, shape, narrow)
     pieces = to.pieces(source, have, "the source")
-    lead = len(shape) - len(narrow)
-    source_grid = to.grid(have, narrow)
-    grid = to.grid(d, shape)
+    numbers = np.arange(len(pieces)).reshape(to.grid(have, narrow))
     found: list[SSAValue] = []
     made_of: dict[SSAValue, SSAValue] = {}
-    for place in product(*(range(n) for n in grid)):
-        index = 0
-        for x, n in zip(place[lead:], source_grid, strict=True):
-            index = index * n + (x if n > 1 else 0)
-        piece = pieces[index]
+    for number in np.broadcast_to(numbers, to.grid(d, shape)).flat:
+        piece = pieces[number]
         if own.shape_of(piece) == kind.get_shape():
             found.append(piece)
             continue
@@ -65,21 +60,14 @@ def broadcast(to: Distributor, op: vector.BroadcastOp) -> None:
 
 @rule("vector.transpose")
 def transpose(to: Distributor, op: TransposeOp) -> None:
-    d, shape = to.cut_of(op.results[0]), own.shape_of(op.result)
-    permutation = [int(p) for p in op.permutation_attr.get_values()]
-    have = rules.permuted(d, permutation)
-    source_shape = own.shape_of(op.vector)
+    d = to.cut_of(op.result)
+    have = rules.permuted(d, op.permutation)
     pieces = to.pieces(op.vector, have, "the source")
-    source_grid = to.grid(have, source_shape)
-    found: list[SSAValue] = []
-    for place in product(*(range(n) for n in to.grid(d, shape))):
-        at = [0] * len(shape)
-        for dim, p in enumerate(permutation):
-            at[p] = place[dim]
-        index = 0
-        for n, x in zip(source_grid, at, strict=True):
-            index = index * n + x
-        found.append(to.add(to.mark(TransposeOp(pieces[index], permutation), d)))
+    numbers = np.arange(len(pieces)).reshape(to.grid(have, own.shape_of(op.vector)))
+    found = [
+        to.add(to.mark(TransposeOp(pieces[n], op.permutation), d))
+        for n in numbers.transpose(op.permutation).flat
+    ]
     to.give(op.result, d, found)
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import product
 from typing import cast
 
+import numpy as np
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import (
     DenseIntOrFPElementsAttr,
@@ -166,19 +167,10 @@ def multi_reduction(to: Distributor, op: MultiReductionOp) -> None:
         native = [to.same(op.acc)]
         kind = result
     found: list[SSAValue] = []
-    kept_grid = [grid[i] for i in kept]
-    for number, place in enumerate(product(*(range(n) for n in kept_grid))):
-        total = native[number]
-        for rounds in product(*(range(grid[i]) for i in dims)):
-            at = [0] * len(shape)
-            for i, x in zip(kept, place, strict=True):
-                at[i] = x
-            for i, x in zip(dims, rounds, strict=True):
-                at[i] = x
-            index = 0
-            for n, x in zip(grid, at, strict=True):
-                index = index * n + x
-            new = MultiReductionOp(op.kind, pieces[index], total, dims)
+    numbers = np.arange(len(pieces)).reshape(grid).transpose(*kept, *dims)
+    for total, row in zip(native, numbers.reshape(len(native), -1), strict=True):
+        for number in row:
+            new = MultiReductionOp(op.kind, pieces[number], total, dims)
             assert new.dest.type == kind
             if reduced is not None:
                 to.mark(new, reduced)
