@@ -7,7 +7,7 @@ added to the offsets of the op that moves them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from xdsl.dialects.builtin import VectorType
@@ -85,14 +85,15 @@ class Split(NewBody, Generic[Cut]):
         """An offset of the old program in the new one."""
         return self.same(value) if isinstance(value, SSAValue) else value
 
-    def places(self, offsets: Sequence[Index], cut: Cut, shape: Sequence[int]) -> list[list[Index]]:
+    def places(
+        self, offsets: Sequence[Index], cut: Cut, shape: Sequence[int]
+    ) -> Iterable[list[Index]]:
         """Offsets of every piece: the op's, and where the piece begins in the last dimensions."""
         base = [self.offset(o) for o in offsets]
         lead = len(base) - len(shape)
-        return [
-            [*base[:lead], *(self.plus(b, s) for b, s in zip(base[lead:], start, strict=True))]
-            for start in self.starts(cut, shape)
-        ]
+        for start in self.starts(cut, shape):
+            inner = zip(base[lead:], start, strict=True)
+            yield [*base[:lead], *(self.plus(b, s) for b, s in inner)]
 
 
 def piecewise(

@@ -304,6 +304,12 @@ class Distributor(split.Split[Distribution]):
         """Where each piece of this subgroup starts in the whole value."""
         return self.ids.starts(cut, tuple(shape))
 
+    def places(
+        self, offsets: Sequence[Index], cut: Distribution, shape: Sequence[int]
+    ) -> list[list[Index]]:
+        """All of them in front of the first op, which may be done by one subgroup only."""
+        return list(super().places(offsets, cut, shape))
+
     def typed(self, value: SSAValue, cut: Distribution) -> VectorType:
         kind = value.type
         assert isinstance(kind, VectorType)
