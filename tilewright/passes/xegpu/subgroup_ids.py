@@ -49,20 +49,6 @@ class SubgroupIds:
         self.last = op
         return op.results[0]
 
-    def insert_first(self, block: Block, op: Operation) -> None:
-        """An op at the head of a block, behind the arithmetic where that is its home."""
-        if block is self.block and self.last is not None:
-            block.insert_op_after(op, self.last)
-        elif (first := block.first_op) is not None:
-            block.insert_op_before(op, first)
-        else:
-            block.add_op(op)
-
-    def moved(self, after: Operation, new: Operation) -> None:
-        """An op was put behind the last of the arithmetic: what follows comes behind it too."""
-        if after is self.last:
-            self.last = new
-
     def constant(self, value: int) -> SSAValue:
         key = ("constant", value)
         if key not in self.known:

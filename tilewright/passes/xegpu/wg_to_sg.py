@@ -129,8 +129,10 @@ class Distributor(split.Split[Distribution]):
         super().__init__()
         self.subgroups = subgroups
         self.held: dict[SSAValue, list[SSAValue]] = {}
-        self.descriptors: dict[object, SSAValue] = {}
-        """Descriptors of pieces, by the workgroup's, the piece's shape and what lanes own."""
+        self.whole = subgroups
+        """The subgroups of the workgroup, where `subgroups` are a run of them."""
+        self.descriptors: dict[tuple[SSAValue, TensorDescType], SSAValue] = {}
+        """Descriptors of pieces, by the workgroup's and their type."""
         self.ids = SubgroupIds()
 
     def kernel(self, kernel: gpu.FuncOp | func.FuncOp) -> None:
@@ -191,15 +193,15 @@ class Distributor(split.Split[Distribution]):
     def some(self, op: scf.IfOp, run: RangeAttr) -> None:
         """A region that a run of subgroups does: they are counted from its first."""
         first, end = run.bounds
-        outside = self.ids, self.subgroups, self.descriptors
+        outside = self.ids, self.subgroups
         inner = Block()
-        self.ids, self.subgroups, self.descriptors = SubgroupIds(first), end - first, {}
+        self.ids, self.subgroups = SubgroupIds(first), end - first
         with self.region(inner):
             self.ids.start(inner)
             old = region_of_run(op).block
             self.inner(old)
             self.put(scf.YieldOp())
-        self.ids, self.subgroups, self.descriptors = outside
+        self.ids, self.subgroups = outside
         self.build(scf.IfOp(self.same(op.cond), [], Region(inner), Region()), op)
 
     # --- Building ------------------------------------------------------------------------------
