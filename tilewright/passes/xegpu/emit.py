@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any
 
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import (
@@ -31,11 +31,22 @@ def with_shape(type: Attribute, shape: Sequence[int]) -> VectorType:
     return VectorType(element_of(type), list(shape))
 
 
-def zero_of(type: VectorType) -> DenseIntOrFPElementsAttr:
-    """Zeros."""
-    if isinstance(type.element_type, AnyFloat):
-        return DenseIntOrFPElementsAttr.from_list(cast(VectorType[AnyFloat], type), [0.0])
-    return DenseIntOrFPElementsAttr.from_list(cast(VectorType[IntegerType], type), [0])
+def dense(kind: VectorType, numbers: Sequence[int | float]) -> DenseIntOrFPElementsAttr:
+    """A constant vector of these numbers; of one everywhere where it is alone."""
+    element = kind.element_type
+    if isinstance(element, AnyFloat):
+        return DenseIntOrFPElementsAttr.from_list(kind, [float(n) for n in numbers])  # pyright: ignore
+    assert isinstance(element, (IntegerType, IndexType))
+    return DenseIntOrFPElementsAttr.from_list(kind, [int(n) for n in numbers])  # pyright: ignore
+
+
+def zero_of(kind: Attribute) -> Any:
+    """The constant 0 of a number's type, or everywhere of a vector's."""
+    if isinstance(kind, VectorType):
+        return dense(kind, [0])
+    if isinstance(kind, AnyFloat):
+        return FloatAttr(0.0, kind)
+    return IntegerAttr(0, kind)  # pyright: ignore
 
 
 class Before:
@@ -70,20 +81,10 @@ class Before:
 
     def splat(self, number: int | float | Attribute, type: VectorType) -> SSAValue:
         """A constant vector of one number."""
-        element = type.element_type
         if isinstance(number, (IntegerAttr, FloatAttr)):
             number = number.value.data
         assert isinstance(number, (int, float))
-        if isinstance(element, AnyFloat):
-            data = DenseIntOrFPElementsAttr.from_list(
-                cast(VectorType[AnyFloat], type), [float(number)]
-            )
-        else:
-            assert isinstance(element, (IntegerType, IndexType))
-            data = DenseIntOrFPElementsAttr.from_list(
-                cast(VectorType[IntegerType], type), [int(number)]
-            )
-        return self.add(arith.ConstantOp(data))
+        return self.add(arith.ConstantOp(dense(type, [number])))
 
     def cast(self, value: SSAValue, shape: Sequence[int]) -> SSAValue:
         """The value in another shape; itself where it has that shape."""

@@ -19,7 +19,7 @@ from xdsl.ir import SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects.upstream.gpu.lanes import ShuffleOp
-from tilewright.passes.xegpu.picks import Fragment, Free, Held, Picks, Register, dense, element_of
+from tilewright.passes.xegpu.picks import Fragment, Free, Held, Picks, Register, element_of
 
 Ints = NDArray[np.intp]
 Coords = tuple[Ints, ...]
@@ -230,6 +230,5 @@ __all__ = [
     "Held",
     "Register",
     "Through",
-    "dense",
     "element_of",
 ]

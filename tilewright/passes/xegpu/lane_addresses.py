@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 from xdsl.dialects import arith, memref
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
-    AnyFloat,
     BoolAttr,
-    FloatAttr,
     IntegerAttr,
     MemRefType,
     NoneAttr,
@@ -38,7 +35,8 @@ from tilewright.passes.xegpu.blocks import (
     created,
     surface,
 )
-from tilewright.passes.xegpu.fragments import Register, dense
+from tilewright.passes.xegpu.emit import zero_of
+from tilewright.passes.xegpu.fragments import Register
 from tilewright.passes.xegpu.lanes import Lanes
 
 _HINTS = ("l1_hint", "l2_hint", "l3_hint")
@@ -51,7 +49,6 @@ class Surface:
     base: SSAValue
     sizes: tuple[Index, ...]
     strides: tuple[Index, ...]
-    bounded: bool
 
 
 # --- Blocks without block messages ---------------------------------------------------------------
@@ -67,40 +64,30 @@ def surface_of(d: Lanes, op: xegpu.BlockAccess) -> Surface:
     sizes, strides = surface(source)
     value = source.source
     if not isinstance(value.type, MemRefType):
-        found = [d.env[s] if isinstance(s, SSAValue) else s for s in (*sizes, *strides)]
-        rank = len(sizes)
-        numbers = [constant_or(d, v) for v in found]
-        return Surface(d.env[value], tuple(numbers[:rank]), tuple(numbers[rank:]), True)
+        known = [
+            tuple(d.env[v] if isinstance(v, SSAValue) else v for v in each if v is not None)
+            for each in (sizes, strides)
+        ]
+        return Surface(d.env[value], known[0], known[1])
     rank = len(value.type.get_shape())
     base = d.env[value]
-    metadata: Operation | None = None
-
-    def run_time() -> Operation:
-        nonlocal metadata
-        if metadata is None:
-            key = ("metadata", base)
-            found = d.known(key)
-            if found is None:
-                metadata = d.put(memref.ExtractStridedMetaDataOp(base))
-                d.remember(key, metadata.results[0])
-            else:
-                metadata = found.owner  # pyright: ignore
-        assert isinstance(metadata, Operation)
-        return metadata
 
     def resolved(given: Index | None, result: int) -> Index:
         if isinstance(given, SSAValue):
             return d.env[given]
-        return run_time().results[result] if given is None else given
+        return _metadata(d, base).results[result] if given is None else given
 
     full_sizes = tuple(resolved(s, 2 + n) for n, s in enumerate(sizes))
     full_strides = tuple(resolved(s, 2 + rank + n) for n, s in enumerate(strides))
-    return Surface(flattened(d, base, full_sizes, full_strides), full_sizes, full_strides, True)
+    return Surface(flattened(d, base, full_sizes, full_strides), full_sizes, full_strides)
 
 
-def constant_or(d: Lanes, value: Index | None) -> Index:
-    assert value is not None
-    return value
+def _metadata(d: Lanes, base: SSAValue) -> Operation:
+    key = ("metadata", base)
+    if (found := d.known(key)) is None:
+        found = d.remember(key, d.put(memref.ExtractStridedMetaDataOp(base)).results[0])
+    assert isinstance(found.owner, Operation)
+    return found.owner
 
 
 def flattened(
@@ -123,8 +110,7 @@ def flattened(
     elif not isinstance(kind.layout, NoneAttr):
         offset = None
     if offset is None:
-        metadata = d.put(memref.ExtractStridedMetaDataOp(base))
-        offset = metadata.results[1]
+        offset = _metadata(d, base).results[1]
     static = extent if isinstance(extent, int) else DYNAMIC_INDEX
     plain = offset == 0
     layout = (
@@ -243,7 +229,7 @@ def lane_load(
     properties = dict(hints)
     if size > 1:
         properties["chunk_size"] = IntegerAttr(size, i64)
-    on = always(d) if mask is None else mask
+    on = d.constant(BoolAttr.from_bool(True)) if mask is None else mask
     made = d.add(
         xegpu.LoadGatherOp.create(
             operands=[base, d.index(offset), on],
@@ -260,10 +246,6 @@ def lane_load(
     return [(made, n) for n in range(size)]
 
 
-def always(d: Lanes) -> SSAValue:
-    return d.constant(BoolAttr.from_bool(True))  # pyright: ignore
-
-
 def lane_store(
     d: Lanes,
     base: SSAValue,
@@ -278,7 +260,7 @@ def lane_store(
     if size > 1:
         properties["chunk_size"] = IntegerAttr(size, i64)
     value = d.pick(registers) if size > 1 else d.scalar_of(registers[0])
-    on = always(d) if mask is None else mask
+    on = d.constant(BoolAttr.from_bool(True)) if mask is None else mask
     d.put(
         xegpu.StoreScatterOp.create(
             operands=[value, base, d.index(offset), on],
@@ -357,11 +339,3 @@ def aligned(bytes: int) -> dict[str, Attribute]:
 def _below(place: Index, extent: Index) -> bool:
     """Is it known that 0 <= place < extent?"""
     return isinstance(place, int) and isinstance(extent, int) and 0 <= place < extent
-
-
-def zero_of(kind: Attribute) -> Any:
-    if isinstance(kind, VectorType):
-        return dense(kind, [0])
-    if isinstance(kind, AnyFloat):
-        return FloatAttr(0.0, kind)
-    return IntegerAttr(0, kind)  # pyright: ignore

@@ -155,7 +155,7 @@ def _full(d: Lanes, access: _Access) -> SSAValue | Literal[True] | None:
     """Is the block inside of its base? True where that is known, None where nobody asks: the guarded way is
     as good."""
     op = access.op
-    if not op.tdesc.boundary_check or not access.surface.bounded:
+    if not op.tdesc.boundary_check:
         return True
     base = created(op.operands[op.tdesc_operand])
     assert base is not None

@@ -26,12 +26,8 @@ from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.gpu.lanes import SubgroupReduceOp
 from tilewright.passes.new_body import NewBody, without_layouts
-from tilewright.passes.xegpu.fragments import (
-    Fragment,
-    Free,
-    dense,
-    element_of,
-)
+from tilewright.passes.xegpu.emit import dense
+from tilewright.passes.xegpu.fragments import Fragment, Free, element_of
 from tilewright.passes.xegpu.lanes import Lanes, rule
 from tilewright.passes.xegpu.ownership import dpas_fragments, has_instruction, right_layout
 from tilewright.passes.xegpu.picks import floats_or_ints

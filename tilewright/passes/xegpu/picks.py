@@ -30,6 +30,7 @@ from xdsl.ir import Attribute, SSAValue
 from tilewright import layout as ly
 from tilewright.dialects.upstream import vector as more
 from tilewright.passes.new_body import NewBody
+from tilewright.passes.xegpu.emit import dense
 
 Register = tuple[SSAValue, int]
 
@@ -324,14 +325,6 @@ def _whole_words(registers: Sequence[Register], per: int) -> list[Register] | No
 
 def size_of(value: SSAValue) -> int:
     return value.type.get_shape()[0] if isinstance(value.type, VectorType) else 1
-
-
-def dense(kind: VectorType, numbers: Sequence[int | float]) -> DenseIntOrFPElementsAttr:
-    element = kind.element_type
-    if isinstance(element, AnyFloat):
-        return DenseIntOrFPElementsAttr.from_list(kind, [float(n) for n in numbers])  # pyright: ignore
-    assert isinstance(element, (IntegerType, IndexType))
-    return DenseIntOrFPElementsAttr.from_list(kind, [int(n) for n in numbers])  # pyright: ignore
 
 
 def floats_or_ints(element: Attribute) -> str:
