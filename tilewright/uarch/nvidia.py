@@ -11,7 +11,16 @@ from tilewright.uarch import fragments as fr
 from tilewright.uarch.base import Fragments, Limit, MatrixInstruction
 
 LANES = 32
+WARPGROUP = 4
+"""Warps that wgmma, and roles of the registers, take together."""
+REGISTER_FILE = 65536
+"""Registers of 32 bits of a multiprocessor (CUDA programming guide, compute capability 8.0 and 9.0)."""
 PTX = "PTX ISA, matrix fragments for mma.sync"
+
+
+def ptx_type(name: str) -> str:
+    """PTX's name of an element type."""
+    return {"i8": "s8", "i32": "s32"}.get(name, name)
 
 
 def _fragments(k: int, pack: int, m: int, n: int) -> Fragments:
@@ -24,14 +33,16 @@ def mma_sync(types: tuple[str, str, str], k: int, pack: int, m: int = 16) -> Mat
     return MatrixInstruction("mma.sync", types, (m,), (8,), k, fragments, PTX, pack, pack)
 
 
+_INTEGERS = ("i8", "u8")
 MMA_SYNC = (
-    mma_sync(("f16", "f16", "f32"), 16, 2),
-    mma_sync(("f16", "f16", "f16"), 16, 2),
-    mma_sync(("bf16", "bf16", "f32"), 16, 2),
-    mma_sync(("tf32", "tf32", "f32"), 8, 1),
-    *(mma_sync((a, b, "i32"), 32, 4) for a in ("i8", "u8") for b in ("i8", "u8")),
+    *(mma_sync(("f16", "f16", "f32"), k, 2) for k in (16, 8)),
+    *(mma_sync(("f16", "f16", "f16"), k, 2) for k in (16, 8)),
+    *(mma_sync(("bf16", "bf16", "f32"), k, 2) for k in (16, 8)),
+    *(mma_sync(("tf32", "tf32", "f32"), k, 1) for k in (8, 4)),
+    *(mma_sync((a, b, "i32"), k, 4) for a in _INTEGERS for b in _INTEGERS for k in (32, 16)),
     mma_sync(("f64", "f64", "f64"), 4, 1, m=8),
 )
+"""For each choice of types the deepest first."""
 
 COMMON_LIMITS = {
     "threads": Limit("workgroup", "CUDA programming guide", least=1, most=1024, unit="threads"),

@@ -20,11 +20,9 @@ from tilewright.uarch.base import (
     gpu_rates,
     table,
 )
-from tilewright.uarch.nvidia import COMMON_LIMITS, LANES, MMA_SYNC
+from tilewright.uarch.nvidia import COMMON_LIMITS, LANES, MMA_SYNC, REGISTER_FILE, WARPGROUP
 
 SMEM: Final = 227 << 10
-WARPS: Final = 4
-"""Warps of a warpgroup: they own rows 16w to 16w + 15 of a wgmma's accumulator."""
 
 COPY_RATES: Final[Mapping[str, float]] = MappingProxyType(
     {"copy": 64, "cache": 10000, "memory": 2450, "cluster": 32, "step": 300, "turn": 6}
@@ -54,7 +52,7 @@ def _wgmma(types: tuple[str, str, str], n: tuple[int, ...], k: int, pack: int) -
         _PTX,
         pack,
         pack,
-        WARPS,
+        WARPGROUP,
         flops_per_cycle=2 * 64 * 256 * k / 128,
     )
 
@@ -80,7 +78,7 @@ SM90: Final = Machine(
     matrix=WGMMA + MMA_SYNC,
     memories=by_name(
         Memory("smem", SMEM, "workgroup", "CUDA programming guide, compute capability 9.0", 128),
-        Memory("registers", 256 << 10, "core", "CUDA programming guide"),
+        Memory("registers", 4 * REGISTER_FILE, "core", "CUDA programming guide"),
         Memory("l2", 50 << 20, "device", "H100 and H200 data sheets", 128),
     ),
     limits=table(

@@ -11,9 +11,10 @@ import pytest
 from tilewright.layout.memory import bank_conflicts
 from tilewright.targets.cuda import blocked as bl
 from tilewright.targets.cuda import exchange as ex
+from tilewright.targets.cuda.products import layouts
 from tilewright.targets.cuda.rules_product import matrices, operand_memory
 from tilewright.targets.cuda.rules_reduce import across_warps
-from tilewright.uarch import fragments as fr
+from tilewright.uarch.nvidia import MMA_SYNC
 
 SHAPES = [((4, 320), 1), ((1, 1), 1), ((64, 64), 0), ((3, 5), 1), ((24,), 0), ((2, 8, 12), 2)]
 
@@ -28,24 +29,21 @@ def test_blocked_layouts_have_all_threads_and_every_element(shape, fast, warps):
     assert held.all()
 
 
+HALF = MMA_SYNC[0]
+
+
 def test_lanes_go_along_the_contiguous_dimension():
     layout = bl.blocked((16, 256), 1, 4, 4)
     rows, columns = layout.at(lane=np.arange(32))
     assert (columns == 4 * np.arange(32)).all() and (rows == 0).all()
 
 
-@pytest.mark.parametrize("pack", [1, 2, 4])
-def test_a_warp_of_a_product_holds_the_instructions_fragments(pack):
+@pytest.mark.parametrize("each", MMA_SYNC, ids=lambda each: f"{each.types}, {each.k}")
+def test_a_warp_of_a_product_holds_the_instructions_fragments(each):
     """The first registers of every warp are one instruction's fragment of the table."""
-    grid, k = (2, 2), 8 * pack
-    a = bl.product_a(64, 4 * k, pack, grid, 4)
-    b = bl.product_b(4 * k, 32, pack, k, grid, 4)
-    c = bl.product_c(64, 32, grid, 4)
-    for mine, table in (
-        (a, fr.mma_a(16, k, pack)),
-        (b, fr.mma_b(k, 8, pack)),
-        (c, fr.mma_c(16, 8)),
-    ):
+    held = layouts(each, 64, 32, 4 * each.k, (2, 2), 4)
+    for mine, table in zip(held, each.fragments(), strict=True):
+        assert (mine.subgroups, mine.lanes) == (4, 32)
         lanes, registers = np.arange(32)[:, None], np.arange(table.registers)
         for x, y in zip(mine.at(0, lanes, registers), table.at(0, lanes, registers), strict=True):
             np.testing.assert_array_equal(x, y)
@@ -58,7 +56,7 @@ def test_operands_are_read_by_ldmatrix_without_conflicts(columns, fast):
     shape = (64, columns)
     source = bl.blocked(shape, fast, 8, 4)
     memory = operand_memory(source, 2)
-    want = bl.product_a(*shape, 2, (4, 1), 4)
+    want = layouts(HALF, 64, 8, columns, (4, 1), 4)[0]
     found = matrices(want, memory, 2, 2, 4)
     assert found is not None and found.transposed == (fast == 0)
     for group in found.groups:
@@ -68,7 +66,7 @@ def test_operands_are_read_by_ldmatrix_without_conflicts(columns, fast):
 
 
 def test_addresses_part_into_thread_and_register():
-    source, target = bl.blocked((64, 64), 1, 4, 4), bl.product_c(64, 64, (2, 2), 4)
+    source, target = bl.blocked((64, 64), 1, 4, 4), layouts(HALF, 64, 64, 16, (2, 2), 4)[2]
     memory = ex.staging_memory(source, target, 4)
     for layout in (source, target):
         at = ex.addresses(layout, memory, 4)

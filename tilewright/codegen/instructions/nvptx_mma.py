@@ -17,6 +17,7 @@ import numpy as np
 from tilewright.codegen.instructions.nvptx_common import SM80, group, ptx
 from tilewright.codegen.instructions.table import Emission, Immediates, Instruction, declare
 from tilewright.codegen.printer import Printer
+from tilewright.uarch.nvidia import MMA_SYNC, ptx_type
 
 NUMPY: dict[str, Any] = {
     "f16": np.float16,
@@ -133,17 +134,9 @@ def _declare(
     )
 
 
-for _k in (8, 16):
-    for _t in ("f16", "bf16"):
-        _declare((16, 8, _k), "f32", _t, _t)
-    _declare((16, 8, _k), "f16", "f16", "f16")
-for _k in (4, 8):
-    _declare((16, 8, _k), "f32", "tf32", "tf32")
-for _k in (16, 32):
-    for _a in ("s8", "u8"):
-        for _b in ("s8", "u8"):
-            _declare((16, 8, _k), "s32", _a, _b)
-_declare((8, 8, 4), "f64", "f64", "f64")
+for _each in MMA_SYNC:
+    _x, _y, _sums = map(ptx_type, _each.types)
+    _declare((_each.m[0], _each.n[0], _each.k), _sums, _x, _y)
 for _a in ("e4m3", "e5m2"):
     for _b in ("e4m3", "e5m2"):
         _declare((16, 8, 32), "f32", _a, _b, frozenset({"sm_89", "ptx84"}))

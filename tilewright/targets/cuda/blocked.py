@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import gcd
+from math import gcd, prod
 
 from tilewright.layout import Axis, Layout, number
+from tilewright.uarch.nvidia import LANES
 
-LANES = 32
 Triple = tuple[int, int | None, int]
 
 
@@ -78,69 +78,27 @@ def of(
     )
 
 
-@lru_cache(maxsize=1024)
-def product_c(m: int, n: int, grid: tuple[int, int], warps: int) -> Layout:
-    """C [m, n] of mma.sync tiles of 16 x 8, whole blocks of rows and columns to a grid of warps."""
-    wm, wn = grid
-    return of(
-        (m, n),
-        [(2, 1, 1), (2, 0, 8), (n // (8 * wn), 1, 8), (m // (16 * wm), 0, 16)],
-        [(4, 1, 2), (8, 0, 1)],
-        [(wn, 1, n // wn), (wm, 0, m // wm), (warps // (wm * wn), None, 0)],
-    )
-
-
-@lru_cache(maxsize=1024)
-def product_a(
-    m: int,
-    k: int,
-    pack: int,
-    grid: tuple[int, int],
+def tiled(
+    fragment: Layout,
+    shape: tuple[int, int],
+    fast: int,
+    along: tuple[tuple[int, int | None], ...],
     warps: int,
-    rows: int = 16,
-    depth: int | None = None,
 ) -> Layout:
-    """A [m, k]: per warp tiles of 16 x `depth` (8*pack), k fastest, as mma.sync's fragments lie in registers."""
-    wm, wn = grid
-    kin = depth or (8 * pack if rows == 16 else 4 * pack)
-    return of(
-        (m, k),
-        [
-            (pack, 1, 1),
-            (rows // 8, 0, 8),
-            (kin // (4 * pack), 1, 4 * pack),
-            (k // kin, 1, kin),
-            (m // (rows * wm), 0, rows),
-        ],
-        [(4, 1, pack), (8, 0, 1)],
-        [(wn, None, 0), (wm, 0, m // wm), (warps // (wm * wn), None, 0)],
-    )
+    """A tile of fragments, which a lane holds one after the other, dimension `fast` first.
 
-
-@lru_cache(maxsize=1024)
-def product_b(k: int, n: int, pack: int, kin: int, grid: tuple[int, int], warps: int) -> Layout:
-    """B [k, n]: per warp tiles of kin x 8, k fastest."""
-    wm, wn = grid
-    return of(
-        (k, n),
-        [
-            (pack, 0, 1),
-            (kin // (4 * pack), 0, 4 * pack),
-            (k // kin, 0, kin),
-            (n // (8 * wn), 1, 8),
-        ],
-        [(4, 0, pack), (8, 1, 1)],
-        [(wn, 1, n // wn), (wm, None, 0), (warps // (wm * wn), None, 0)],
-    )
-
-
-@lru_cache(maxsize=1024)
-def product_c8(m: int, n: int, grid: tuple[int, int], warps: int) -> Layout:
-    """C [m, n] of f64's tiles of 8 x 8."""
-    wm, wn = grid
-    return of(
-        (m, n),
-        [(2, 1, 1), (n // (8 * wn), 1, 8), (m // (8 * wm), 0, 8)],
-        [(4, 1, 2), (8, 0, 1)],
-        [(wn, 1, n // wn), (wm, 0, m // wm), (warps // (wm * wn), None, 0)],
-    )
+    `along` deals it out to warps, neighbours first: so many of them along a dimension (None: they hold replicas);
+    what is left over of `warps` holds replicas.
+    """
+    share = {dim: count for count, dim in along if dim is not None}
+    order = (fast, 1 - fast)
+    blocks = [
+        (shape[d] // (fragment.shape[d] * share.get(d, 1)), d, fragment.shape[d]) for d in order
+    ]
+    dealt = [(n, d, 0 if d is None else shape[d] // n) for n, d in along]
+    dealt.append((warps // prod(n for n, _ in along), None, 0))
+    own = [
+        [(d.size, d.dim, d.stride) for d in fragment.on(axis)]
+        for axis in (Axis.REGISTER, Axis.LANE)
+    ]
+    return of(shape, [*own[0], *blocks], own[1], dealt)

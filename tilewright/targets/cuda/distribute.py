@@ -64,8 +64,8 @@ from tilewright.targets.cuda.places import bit_runs, replica_bits, thread_coordi
 from tilewright.targets.cuda.smem import SharedMemory
 from tilewright.targets.cuda.sync import Hazards
 from tilewright.uarch.base import Machine
+from tilewright.uarch.nvidia import LANES
 
-LANES = 32
 SHARED = 3
 """Address space of shared memory."""
 GLOBAL = 1

@@ -23,10 +23,10 @@ from tilewright.targets.cuda import staged as st
 from tilewright.targets.cuda.distribute import Distributor, rule
 from tilewright.targets.cuda.narrow import Narrow, Word
 from tilewright.targets.cuda.ownership import anchor
+from tilewright.uarch.nvidia import WARPGROUP
 
 ROWS = 64
 """Rows of one instruction."""
-WARPGROUP = 4
 MOST_COLUMNS = 256
 
 PTX = {

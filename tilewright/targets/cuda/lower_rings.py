@@ -16,13 +16,13 @@ from tilewright.dialects.stage.rings import ring_type
 from tilewright.layout import Layout
 from tilewright.targets.cuda import staged as st
 from tilewright.targets.cuda.coordinates import coordinates
-from tilewright.targets.cuda.distribute import LANES, Distributor, pointer_in, rule
+from tilewright.targets.cuda.distribute import Distributor, pointer_in, rule
 from tilewright.targets.cuda.exchange import load_fragment
 from tilewright.targets.cuda.lowered import TensorMapOf
 from tilewright.targets.cuda.narrow import Narrow
+from tilewright.uarch.nvidia import LANES, WARPGROUP
 from tilewright.uarch.sm90 import smem_tile
 
-WARPGROUP = 4
 MAX_LINES = 256
 
 

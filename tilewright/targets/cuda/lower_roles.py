@@ -14,12 +14,13 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.dialects import stage
 from tilewright.targets.cuda import staged as st
-from tilewright.targets.cuda.distribute import LANES, Distributor, Team, rule
+from tilewright.targets.cuda.distribute import Distributor, Team, rule
 from tilewright.targets.cuda.lower_rings import announce_barriers
 from tilewright.targets.cuda.lower_stores import finish_stores
 from tilewright.targets.cuda.lowered import Programs
 from tilewright.targets.cuda.narrow import Narrow
 from tilewright.targets.cuda.ownership import Ownership, plan_ownership
+from tilewright.uarch.nvidia import LANES
 
 ENTRY_REGISTERS = 64 << 10
 

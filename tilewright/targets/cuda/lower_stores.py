@@ -17,10 +17,11 @@ from tilewright.dialects import mach, stage, xetile
 from tilewright.dialects.stage.rings import ring_type
 from tilewright.targets.cuda import staged as st
 from tilewright.targets.cuda.coordinates import coordinates
-from tilewright.targets.cuda.distribute import LANES, Distributor, rule
-from tilewright.targets.cuda.lower_products import ROWS, WARPGROUP, accumulator
+from tilewright.targets.cuda.distribute import Distributor, rule
+from tilewright.targets.cuda.lower_products import ROWS, accumulator
 from tilewright.targets.cuda.lower_rings import tensor_map
 from tilewright.targets.cuda.narrow import Narrow
+from tilewright.uarch.nvidia import LANES, WARPGROUP
 
 FIRST_BARRIER = 8
 """Named barriers from here on belong to the warpgroups that store."""

@@ -43,8 +43,8 @@ from tilewright.passes.tile_origin import (
 from tilewright.targets.cuda import blocked as bl
 from tilewright.targets.cuda.products import Product, plan_product
 from tilewright.targets.cuda.runs import vector_of
+from tilewright.uarch.nvidia import LANES
 
-LANES = 32
 FREE, FLEXIBLE, FIXED = "free", "flexible", "fixed"
 
 Anchor = Callable[[Operation, int], Mapping[SSAValue, Layout]]

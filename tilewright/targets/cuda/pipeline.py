@@ -37,7 +37,7 @@ from tilewright.targets.cuda.passes.prefetches import leave_out_prefetches
 from tilewright.targets.cuda.passes.products import issue_products
 from tilewright.targets.cuda.passes.puts import put_bytes, put_operands
 from tilewright.targets.cuda.passes.rings import Budget, form_rings, ring_loads, will_form
-from tilewright.targets.cuda.passes.roles import WARPGROUP, split_roles
+from tilewright.targets.cuda.passes.roles import split_roles
 from tilewright.targets.cuda.passes.rotate import rotate_loops
 from tilewright.targets.cuda.passes.rounding import round_where_loaded
 from tilewright.targets.cuda.passes.shares import share_loop
@@ -57,6 +57,7 @@ from tilewright.targets.cuda.warps import (
 from tilewright.targets.cuda.work import work_of
 from tilewright.targets.workgroup import BEGIN, begin
 from tilewright.uarch.base import Machine
+from tilewright.uarch.nvidia import WARPGROUP
 
 SPARE = (2 << 10, 16 << 10, 48 << 10, 96 << 10)
 """Bytes of shared memory kept from rings, for barriers and what else a kernel needs: tried in turn."""

@@ -7,8 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from tilewright.layout import Axis, Layout
-
-LANES = 32
+from tilewright.uarch.nvidia import LANES
 
 
 def bit_runs(table: tuple[int, ...]) -> list[tuple[int, int, int]]:

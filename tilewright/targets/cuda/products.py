@@ -7,6 +7,7 @@ of C anchors that of every value around it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import gcd
 
 from xdsl.dialects.builtin import IntegerType, VectorType
@@ -16,6 +17,8 @@ from tilewright.dialects import xetile as xt
 from tilewright.dtypes import DType, from_mlir
 from tilewright.layout import Layout
 from tilewright.targets.cuda import blocked as bl
+from tilewright.uarch import MatrixInstruction
+from tilewright.uarch.nvidia import MMA_SYNC, ptx_type
 
 
 @dataclass(frozen=True)
@@ -46,27 +49,27 @@ def dtype_of(type: Attribute) -> DType:
     return from_mlir(type.element_type if isinstance(type, VectorType) else type)
 
 
-_PTX = {"f16": "f16", "bf16": "bf16", "tf32": "tf32", "i8": "s8", "u8": "u8", "f64": "f64"}
+def _instructions(a: DType, b: DType, c: DType) -> list[MatrixInstruction]:
+    """mma.sync for these elements, of every depth that it has."""
+    narrow = a.name.startswith("f8") and b.name.startswith("f8")
+    x, y = ("f16", "f16") if narrow else (a.name, b.name)  # exact: f8 is a subset of f16
+    sums = c.name if c.is_float else f"i{c.bits}"
+    return [each for each in MMA_SYNC if each.types == (x, y, sums) and c.bits >= 32]
 
 
-def _instruction(a: DType, b: DType, c: DType) -> tuple[str, str, str, int, int, int] | None:
-    """(D type, A type, B type, pack, k, rows) of mma.sync for these elements."""
-    x, y = _PTX.get(a.name), _PTX.get(b.name)
-    if a.name.startswith("f8") and b.name.startswith("f8"):
-        x = y = "f16"  # exact: f8 is a subset of f16
-    if x is None or y is None:
-        return None
-    if x in ("s8", "u8"):
-        if y in ("s8", "u8") and c.bits == 32 and not c.is_float:
-            return "s32", x, y, 4, 32, 16
-        return None
-    if x != y or not c.is_float:
-        return None
-    if x == "f64":
-        return ("f64", x, y, 1, 4, 8) if c.name == "f64" else None
-    if c.name != "f32":
-        return None
-    return ("f32", x, y, 1, 8, 16) if x == "tf32" else ("f32", x, y, 2, 16, 16)
+@lru_cache(maxsize=1024)
+def layouts(
+    each: MatrixInstruction, m: int, n: int, k: int, grid: tuple[int, int], warps: int
+) -> tuple[Layout, Layout, Layout]:
+    """A [m, k], B [k, n] and C [m, n] as a grid of warps holds them for an instruction."""
+    wm, wn = grid
+    a, b, c = each.fragments()
+    assert a is not None and b is not None
+    return (
+        bl.tiled(a, (m, k), 1, ((wn, None), (wm, 0)), warps),
+        bl.tiled(b, (k, n), 0, ((wn, 1), (wm, None)), warps),
+        bl.tiled(c, (m, n), 1, ((wn, 1), (wm, 0)), warps),
+    )
 
 
 def feeds_product(op: xt.TileMmaOp) -> bool:
@@ -144,27 +147,15 @@ def plan_product(op: xt.TileMmaOp, warps: int, *, use_mma: bool = True) -> Produ
     """The choice for one product."""
     (m, k), (_, n) = shape_of(op.a), shape_of(op.b)
     a, b, c = source_element(op.a), source_element(op.b), dtype_of(op.result.type)
-    found = _instruction(a, b, c) if use_mma else None
-    if found is not None:
-        d, x, y, pack, kin, rows = found
-        # Every instruction on 16 rows has one of half its depth beside it.
-        kin = kin // 2 if rows == 16 and k % kin else kin
-        if m % rows == 0 and n % 8 == 0 and k % kin == 0:
-            grid = grid_of(m, n, rows, warps, tall=feeds_product(op) or fed_by_product(op))
-            name = f"nvptx.mma.m{rows}n8k{kin}.{d}.{x}.{y}.{d}"
-            element = {"s8": "i8"}.get(x, x)
-            layout = bl.product_c if rows == 16 else bl.product_c8
-            return Product(
-                name,
-                element,
-                pack,
-                kin,
-                rows,
-                grid,
-                layout(m, n, grid, warps),
-                bl.product_a(m, k, pack, grid, warps, rows, kin),
-                bl.product_b(k, n, pack, kin, grid, warps),
-            )
+    known = _instructions(a, b, c) if use_mma else []
+    each = next((each for each in known if k % each.k == 0), None)
+    if each is not None and m % each.m[0] == 0 and n % each.n[0] == 0:
+        rows = each.m[0]
+        grid = grid_of(m, n, rows, warps, tall=feeds_product(op) or fed_by_product(op))
+        x, y, d = map(ptx_type, each.types)
+        name = f"nvptx.mma.m{rows}n{each.n[0]}k{each.k}.{d}.{x}.{y}.{d}"
+        la, lb, lc = layouts(each, m, n, k, grid, warps)
+        return Product(name, each.types[0], each.pack_a, each.k, rows, grid, lc, la, lb)
     vector = gcd(4, n)
     c_layout = bl.blocked((m, n), 1, vector, warps, 8)
     element = c.name if not (isinstance(op.result.type, IntegerType)) else "i32"

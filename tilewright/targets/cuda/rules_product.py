@@ -34,7 +34,7 @@ from tilewright.dialects import xetile as xt
 from tilewright.layout import Axis, Layout, LayoutError, Swizzle
 from tilewright.layout.memory import strided
 from tilewright.targets.cuda.access import run_along, splat_mask
-from tilewright.targets.cuda.distribute import LANES, Distributor, Fragment, rule
+from tilewright.targets.cuda.distribute import Distributor, Fragment, rule
 from tilewright.targets.cuda.exchange import (
     Addresses,
     addresses,
@@ -47,6 +47,7 @@ from tilewright.targets.cuda.exchange import (
 )
 from tilewright.targets.cuda.products import Product, source_element
 from tilewright.targets.cuda.sync import Place
+from tilewright.uarch.nvidia import LANES
 
 ROW_BYTES = 16
 

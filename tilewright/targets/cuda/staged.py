@@ -21,9 +21,8 @@ from tilewright.dialects.stage.rings import ring_type
 from tilewright.targets.cuda.distribute import Distributor
 from tilewright.targets.cuda.lowered import Slot
 from tilewright.targets.cuda.narrow import Narrow, Word
+from tilewright.uarch.nvidia import WARPGROUP
 
-WARPGROUP = 4
-"""Warps of a warpgroup."""
 ALIGNMENT = 1024
 """Bytes: what the pattern of a 128-byte swizzle repeats after."""
 

@@ -27,9 +27,7 @@ from tilewright.targets.cuda.mirror import mirrored
 from tilewright.targets.cuda.sharing import ALONE, Share
 from tilewright.targets.stages import StageTexts, source_of
 from tilewright.uarch import Rates
-
-REGISTER_FILE = 65536
-"""Registers of a multiprocessor (CUDA programming guide, compute capability 8.0 and 9.0)."""
+from tilewright.uarch.nvidia import REGISTER_FILE
 
 
 def machine_name(options: CompileOptions) -> str:

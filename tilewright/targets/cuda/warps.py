@@ -22,11 +22,10 @@ from tilewright.targets.cuda.ownership import (
 from tilewright.targets.cuda.products import feeds_product, uneven_grids
 from tilewright.targets.cuda.rules_pipeline import LEAST_STAGES, SPARE
 from tilewright.uarch.base import Machine
+from tilewright.uarch.nvidia import REGISTER_FILE
 
 BROAD = 128 * 128
 """Accumulators of a workgroup from which its warps are few, with parts of 64 x 64."""
-REGISTER_FILE = 65536
-"""Registers of a multiprocessor (CUDA programming guide, compute capability 8.0 and 9.0)."""
 
 
 def choose_warps(kernel: gpu.FuncOp) -> int:

@@ -28,13 +28,10 @@ from tilewright.passes.tile_origin import is_read_only
 from tilewright.targets.cuda.passes.loops import acts, keep
 from tilewright.targets.cuda.passes.suits import warpgroups
 from tilewright.uarch.base import Machine
+from tilewright.uarch.nvidia import REGISTER_FILE, WARPGROUP
 
-WARPGROUP = 4
-"""Warps of a warpgroup."""
 COPY_REGISTERS = {2: 40, 3: 32}
 """Of a thread that copies, by warpgroups that compute: with three, every eight more for them count."""
-REGISTER_FILE = 64 << 10
-"""Registers of 32 bits of one multiprocessor."""
 MOST_REGISTERS = 240
 
 
