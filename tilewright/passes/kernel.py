@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
 from xdsl.ir import Operation
 
 from tilewright.diagnostics import UnsupportedError, error_at
@@ -24,6 +24,17 @@ def programs_of(kernel: Operation) -> int:
     """How many programs along x stand for one of the launch's."""
     found = kernel.attributes.get(PROGRAMS)
     return found.value.data if isinstance(found, IntegerAttr) else 1
+
+
+def level_of(kernel: Operation) -> str:
+    """Who runs the text of a kernel: what it says, or what its ops tell."""
+    stated = kernel.attributes.get(LEVEL)
+    if isinstance(stated, StringAttr):
+        return stated.data
+    # Imported here: it brings the XeGPU dialect, for which most kernels have no use.
+    from tilewright.passes.level import infer_level
+
+    return infer_level(kernel)
 
 
 def kernel_of(module: ModuleOp) -> gpu.FuncOp:

@@ -2,7 +2,6 @@
 
 | the text | becomes |
 |---|---|
-| a lane's | its subgroup's (`lane_to_subgroup`) |
 | XeGPU | XeTile (`xegpu.to_xetile`) |
 | a subgroup's, where subgroups neither meet nor share memory | a workgroup's of its own (`subgroup_to_workgroup`) |
 | of a workgroup: named barriers, fences | nothing: its memory is in program order, and all of its subgroups meet |
@@ -65,17 +64,6 @@ def _level(unit: Unit[Any]) -> str:
     return level.data
 
 
-def _lanes(unit: Unit[Any]) -> None:
-    from tilewright.passes.lane_to_subgroup import lane_to_subgroup
-    from tilewright.passes.level import LANES
-
-    kernel = unit.kernel
-    lanes = _number(kernel, "tilewright.lanes", LANES)
-    block = _block(kernel) or (_number(kernel, SUBGROUPS, 1) * lanes, 1, 1)
-    lane_to_subgroup(kernel, lanes, block)
-    kernel.attributes[BLOCK] = DenseArrayBase.from_list(i64, block)
-
-
 def _to_xetile(unit: Unit[Any]) -> None:
     from tilewright.passes.xegpu.to_xetile import xegpu_to_xetile
 
@@ -99,21 +87,8 @@ def _lift(unit: Unit[Any]) -> None:
         kernel.attributes[PROGRAMS] = IntegerAttr(count, i64)
 
 
-def _merge(unit: Unit[Any]) -> None:
-    from tilewright.passes.merge_slices import merge_slices
-
-    merge_slices(unit.kernel)
-
-
 SETTLE = Pass[Unit[Any]](
     "settle-ids", "ids of threads that nothing uses go; the kernel says its level", settle
-)
-LANE_TO_SUBGROUP = Pass[Unit[Any]](
-    "lane-to-subgroup",
-    "a lane's program becomes its subgroup's",
-    _lanes,
-    requires=("lane",),
-    when=lambda u: _level(u) == "lane",
 )
 XEGPU_TO_XETILE = Pass[Unit[Any]](
     "xegpu-to-xetile",
@@ -129,17 +104,9 @@ SUBGROUP_TO_WORKGROUP = Pass[Unit[Any]](
     requires=("subgroup",),
     when=lambda u: _level(u) == "subgroup",
 )
-MERGE_SLICES = Pass[Unit[Any]](
-    "merge-slices", "pieces of a value that come and go together are one value", _merge
-)
 OWN_FORM = (SETTLE,)
 """What a workgroup's XeTile still needs."""
-OTHER_FORMS = (
-    LANE_TO_SUBGROUP,
-    XEGPU_TO_XETILE,
-    SUBGROUP_TO_WORKGROUP,
-    MERGE_SLICES,
-)
+OTHER_FORMS = (XEGPU_TO_XETILE, SUBGROUP_TO_WORKGROUP)
 """From any other text to that of a workgroup in XeTile."""
 
 

@@ -143,7 +143,7 @@ class Target(Protocol):
     takes_branches: bool = False
     """Whether blocks that branch to each other run as they stand."""
     emulator: str | None = None
-    """The target that runs here, lane by lane, texts below workgroup level which this one leaves so, or cannot lift."""
+    """The target that runs here, lane by lane, texts below workgroup level that this one compiles for a GPU."""
 
     def build(
         self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore

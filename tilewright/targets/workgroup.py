@@ -17,7 +17,7 @@ from xdsl.dialects.builtin import VectorType
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.passes.inline_calls import INLINE_CALLS
-from tilewright.passes.kernel import leave_out_maps
+from tilewright.passes.kernel import leave_out_maps, level_of
 from tilewright.passes.neutral import remove_neutral
 from tilewright.passes.observer import Observer
 from tilewright.passes.pipeline import CLEANUP, Pass, Unit, run
@@ -82,6 +82,13 @@ def begin(
     foreign = speaks_xegpu(kernel)
     stage("xegpu" if foreign else "xetile", unit.module)
     run((INLINE_CALLS, *OWN_FORM), unit, observe)
+    if level_of(kernel) == "lane":
+        raise error_at(
+            kernel,
+            f"@{kernel.sym_name.data} is the program of a lane of Intel's subgroups; target {options.target} has none",
+            hint="Intel GPUs run it, and target cpu does lane by lane; the program of a workgroup runs on every target",
+            kind=UnsupportedError,
+        )
     if not is_workgroup_xetile(kernel):
         run(OTHER_FORMS, unit, observe)
     if foreign:

@@ -1,8 +1,7 @@
 """The kernels of a program: each is compiled once per launch shape, at the level that its text has.
 
-A workgroup's text goes to the target as it is.  A subgroup's text is lifted first: where subgroups share nothing,
-one subgroup is one workgroup.  What cannot be lifted is compiled lane by lane (the emu target); what no compiled
-path takes runs on the reference executor, and says so.
+Text goes to the target as it is; what a target takes of an Intel GPU alone is emulated where that is missing. What no
+compiled path takes runs on the reference executor, and says so.
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ class Kernels:
     def _prepare(self, launch: Launch, block: Grid, facts: Facts) -> _Ready | _Interpreted:
         # Here, not above: a program without kernels starts without the compiler for them.
         from tilewright.passes.level import infer_level, subgroups_of_launch, threads_of_launch
-        from tilewright.runtime.program.lifting import alone, compiled
+        from tilewright.runtime.program.alone import alone, compiled
 
         kernel = self._find(launch)
         _refuse_overlap(kernel, facts, launch)
@@ -180,7 +179,7 @@ def _refuse_prints(kernel: gpu.FuncOp) -> None:
 
 
 def _ways(target: str, level: str) -> tuple[str, ...]:
-    """The targets to try in turn: what cannot be lifted to a workgroup's program is emulated lane by lane."""
+    """The targets to try in turn."""
     found = get_target(target)
     if not found.compiles:
         return ()

@@ -16,7 +16,7 @@ from tilewright.codegen.jit import LoadedObject, compile_assembly, toolchain_ver
 from tilewright.diagnostics import CheckError, Location
 from tilewright.passes.observer import Observer, ignore
 from tilewright.printed import OPEN, Lines
-from tilewright.targets.base import CompileOptions, PreparedLaunch, Target
+from tilewright.targets.base import CompileOptions, Executable, PreparedLaunch, Target, get_target
 from tilewright.targets.cpu import workspace
 from tilewright.targets.cpu.machine import Machine, machine
 from tilewright.targets.cpu.pool import Pool, pool
@@ -205,18 +205,26 @@ def thread_count() -> int:
     return wanted or len(os.sched_getaffinity(0))
 
 
+LANES = "emu"
+"""The target that compiles what is below workgroup level."""
+
+
 class CpuTarget(Target):
     """See `tilewright.targets.base.Target`."""
 
     name = "cpu"
-    emulator = "emu"
 
     def build(
         self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore
-    ) -> CpuExecutable:
-        m = machine(options.machine)
+    ) -> Executable:
+        """Programs of subgroups and lanes are those of the emulator, which has one way to run them."""
         # Here, not above: a kernel that lies on disk is loaded and launched without the compiler.
+        from tilewright.passes.kernel import kernel_of, level_of
         from tilewright.targets.cpu.build import build
+
+        if level_of(kernel_of(module)) != "workgroup":
+            return get_target(LANES).build(module, options, observe)
+        m = machine(options.machine)
 
         source = source_of(module)
         data, meta, text = build(module, m, options, observe)
@@ -237,8 +245,10 @@ class CpuTarget(Target):
         threads = options.num_threads or thread_count()
         return f"{machine(options.machine)}; threads: {threads}; {toolchain_version()}"
 
-    def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> CpuExecutable:
+    def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> Executable:
         texts = json.loads(artifacts["texts"])
+        if "machine" not in texts["meta"]:
+            return get_target(LANES).load(artifacts, options)
         m = machine(texts["meta"]["machine"])
         ir = _stages(texts["source"], options, m)
         return CpuExecutable(

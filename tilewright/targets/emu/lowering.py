@@ -96,6 +96,8 @@ class Lowering:
         self.base = self.b.add(mach.IntFromPtrOp(entry.args[0]))
         self.subgroup = entry.args[1]
         self._fields: dict[int, SSAValue] = {}
+        self.operands: dict[Any, SSAValue] = {}
+        """Where operands of products lie in memory, by block and value."""
 
     # Running ------------------------------------------------------------------------------------------------------
 

@@ -233,25 +233,39 @@ def product(
 ) -> SSAValue:
     """A * B + C of values whose elements are at the given numbers; a value of type `result`."""
     (av, of_a), (bv, of_b), (cv, of_c) = a, b, c
-    operands = [av, bv, *([] if cv is None else [cv])]
+    to = compute_type(element_of(result))
+    if isinstance(to, AnyFloat) and any(
+        not isinstance(element_of(x.type), AnyFloat) for x in (av, bv)
+    ):
+        raise AssertionError("a product of integers with a float accumulator")
+    places = [_rows(low, *x, to, sign) for x, sign in zip((a, b), signs, strict=True)]
+    extents = of_a.shape[0], of_b.shape[1], of_a.shape[1]
 
     def make(build: Builder, arguments: list[SSAValue]) -> list[SSAValue]:
-        left = arrange(build, arguments[0], of_a)
-        right = arrange(build, arguments[1], of_b)
+        left, right = arguments[:2]
         start = arrange(build, arguments[2], of_c) if cv is not None else None
-        total = multiply(build, left, right, start, element_of(result), signs)
-        shape = shape_of(result)
-        back = inverse(of_c, (of_c.size,)).reshape(shape)
+        total = multiply(build, left, right, start, extents, element_of(result))
+        back = inverse(of_c, (of_c.size,)).reshape(shape_of(result))
         return [arrange(build, total, back)]
 
-    key = (
-        "dpas",
-        tuple(o.type for o in operands),
-        result,
-        signs,
-        *(n.tobytes() for n in (of_a, of_b, of_c)),
-    )
-    return low.b.shared(key, operands, make)[0]
+    key = ("dpas", extents, to, result, None if cv is None else cv.type, of_c.tobytes())
+    return low.b.shared(key, [*places, *([] if cv is None else [cv])], make)[0]
+
+
+def _rows(low: Lowering, value: SSAValue, numbers: Numbers, to: Attribute, sign: bool) -> SSAValue:
+    """The address of an operand's rows in memory, widened: written once in a block, for all products that read it."""
+    key = (low.b.block, value, numbers.shape, numbers.tobytes(), to, sign)
+    found = low.operands.get(key)
+    if found is None:
+        found = low.operands[key] = low.b.scratch(numbers.size * size_of(to))
+
+        def make(build: Builder, arguments: list[SSAValue]) -> list[SSAValue]:
+            rows = widen(build, arrange(build, arguments[0], numbers), to, sign)
+            build.store(rows, arguments[1], 64)
+            return []
+
+        low.b.shared(("rows", value.type, *key[2:]), [value, found], make)
+    return found
 
 
 def compute_type(element: Attribute) -> Attribute:
@@ -288,30 +302,24 @@ def narrow(b: Builder, value: SSAValue, to: Attribute) -> SSAValue:
 
 def multiply(
     b: Builder,
-    left: SSAValue,
-    right: SSAValue,
+    left: Idx,
+    right: Idx,
     start: SSAValue | None,
+    extents: tuple[int, int, int],
     element: Attribute,
-    signs: Sequence[bool],
 ) -> SSAValue:
-    """[m, n] of [m, k] times [k, n] plus [m, n]."""
-    to = compute_type(element)
-    if isinstance(to, AnyFloat) and any(
-        not isinstance(element_of(x.type), AnyFloat) for x in (left, right)
-    ):
-        raise AssertionError("a product of integers with a float accumulator")
-    left, right = (widen(b, x, to, s) for x, s in zip((left, right), signs, strict=True))
-    (m, k), (_, n) = shape_of(left.type), shape_of(right.type)
-    total = None if start is None else widen(b, start, to)
-    size = size_of(to)
-    scalars = b.scratch(m * k * size)
-    b.store(left, scalars, 64)
-    other = b.scratch(k * n * size)
-    b.store(right, other, 64)
-    sums = b.scratch(m * n * size)
-    b.store(b.zeros(vec(to, m, n)) if total is None else total, sums, 64)
-    _blocked(b, scalars, other, sums, (m, n, k), to)
-    return narrow(b, b.load(vec(to, m, n), sums, 64), element)
+    """[m, n] of [m, k] times [k, n], which lie in memory, plus [m, n]."""
+    to, (m, n, _) = compute_type(element), extents
+    total = b.zeros(vec(to, m, n)) if start is None else widen(b, start, to)
+    if (_divisor(m, ROWS), _divisor(n, WIDTHS)) == (m, n) and n > 1:
+        rows = [arrange(b, total, np.arange(n) + r * n) for r in range(m)]
+        total = b.stack(_block(b, left, right, rows, extents, 0, 0))
+    else:
+        sums = b.scratch(m * n * size_of(to))
+        b.store(total, sums, 64)
+        _blocks(b, left, right, sums, extents, to)
+        total = b.load(vec(to, m, n), sums, 64)
+    return narrow(b, total, element)
 
 
 def _fused(b: Builder, x: SSAValue, y: SSAValue, z: SSAValue | None) -> SSAValue:
@@ -327,32 +335,51 @@ def _divisor(number: int, limits: Sequence[int]) -> int:
     return next(x for x in limits if number % x == 0)
 
 
-def _blocked(
+ROWS, WIDTHS = (8, 6, 5, 4, 3, 2, 1), (32, 16, 8, 4, 2, 1)
+"""Of a block of C in registers."""
+
+
+def _block(
+    b: Builder,
+    left: Idx,
+    right: Idx,
+    start: Sequence[SSAValue],
+    extents: tuple[int, int, int],
+    m0: Idx,
+    n0: Idx,
+) -> list[SSAValue]:
+    """The rows of C from m0 and n0 on, of which `start` are the sums so far."""
+    _, n, k = extents
+    kind: Any = start[0].type
+    to = element_of(kind)
+    size = size_of(to)
+    a0, b0 = b.plus(left, b.times(m0, k * size)), b.plus(right, b.times(n0, size))
+
+    def step(i: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        row = b.load(kind, b.plus(b0, b.times(i, n * size)))
+        at = b.plus(a0, b.times(i, size))
+        done: list[SSAValue] = []
+        for r, total in enumerate(carried):
+            value = b.load(to, b.plus(at, r * k * size))
+            done.append(_fused(b, value if kind == to else b.broadcast(value, kind), row, total))
+        return done
+
+    return b.loop(0, k, 1, start, step)
+
+
+def _blocks(
     b: Builder, left: Idx, right: Idx, sums: Idx, extents: tuple[int, int, int], to: Attribute
 ) -> None:
     """Loops over blocks of C in memory."""
-    m, n, k = extents
+    m, n, _ = extents
     size = size_of(to)
-    rows, width = _divisor(m, (8, 6, 5, 4, 3, 2, 1)), _divisor(n, (32, 16, 8, 4, 2, 1))
+    rows, width = _divisor(m, ROWS), _divisor(n, WIDTHS)
     kind: Any = vec(to, width) if width > 1 else to
 
     def block(n0: Idx, m0: Idx) -> None:
-        here = b.times(n0, size)
-        corner = b.plus(b.plus(sums, here), b.times(m0, n * size))
-        a0, b0 = b.plus(left, b.times(m0, k * size)), b.plus(right, here)
+        corner = b.plus(b.plus(sums, b.times(n0, size)), b.times(m0, n * size))
         start = [b.load(kind, b.plus(corner, r * n * size)) for r in range(rows)]
-
-        def step(i: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-            row = b.load(kind, b.plus(b0, b.times(i, n * size)))
-            at = b.plus(a0, b.times(i, size))
-            done: list[SSAValue] = []
-            for r, total in enumerate(carried):
-                value = b.load(to, b.plus(at, r * k * size))
-                wide = b.broadcast(value, kind) if width > 1 else value
-                done.append(_fused(b, wide, row, total))
-            return done
-
-        for r, value in enumerate(b.loop(0, k, 1, start, step)):
+        for r, value in enumerate(_block(b, left, right, start, extents, m0, n0)):
             b.store(value, b.plus(corner, r * n * size))
 
     def over(extent: int, step: int, body: Callable[[Idx], None]) -> None:

@@ -1,8 +1,4 @@
-"""One kernel of a program as a module of its own, compiled for a target, from the level that its text has.
-
-What a subgroup or a lane runs is lifted to a program of a workgroup where it can be; else it is compiled as it is, lane
-by lane (the emu target).
-"""
+"""One kernel of a program as a module of its own, compiled for a target, from the level that its text has."""
 
 from __future__ import annotations
 
