@@ -12,6 +12,7 @@ from tests.movement import CASES, kernel
 from tilewright.dialects.movement import (
     ELEMENTS,
     LAYOUTS,
+    kept_dimensions,
     numbered,
     operand_layout,
     result_layout,
@@ -44,9 +45,12 @@ def layouts(draw: st.DrawFn, shape: tuple[int, ...]) -> Layout:
     return Layout.of(shape, [d for axis, digits in found.items() for d in number(axis, digits)])
 
 
-def op_of(case: str) -> Operation:
+def op_of(case: str, text: str | None = None) -> Operation:
+    """The op of a case, or of text that makes %r."""
     name = case.partition(",")[0]
-    return [op for op in kernel(case).walk() if op.name == name][-1]
+    if text is not None:
+        text = text.replace("%r", "%x") + "\n%r = arith.addf %a, %b : vector<16x32xf32>"
+    return [op for op in kernel(text or case).walk() if op.name == name][-1]
 
 
 MOVING = [case for case in CASES if case.partition(",")[0] in ELEMENTS]
@@ -81,6 +85,21 @@ def test_every_result_has_its_shape(case: str):
     op = op_of(case)
     for numbers, result in zip(numbered(op), op.results, strict=True):
         assert numbers.shape == shape_of(result)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept", "mixed"),
+    [
+        ("%r = vector.transpose %a, [1, 0] : vector<16x32xf32> to vector<32x16xf32>", {0: 1, 1: 0}, ([], [])),
+        ("%r = vector.shape_cast %a : vector<16x32xf32> to vector<4x4x32xf32>", {1: 2}, ([0], [0, 1])),
+        ("%r = vector.shape_cast %a : vector<16x32xf32> to vector<16x1x32xf32>", {0: 0, 1: 2}, ([], [])),
+        ("%r = vector.broadcast %a : vector<16x32xf32> to vector<8x16x32xf32>", {0: 1, 1: 2}, ([], [])),
+        ("%r = vector.extract %a[3] : vector<32xf32> from vector<16x32xf32>", {1: 0}, ([0], [])),
+    ],
+)  # fmt: skip
+def test_dimensions_that_go_on(text: str, kept: dict[int, int], mixed: tuple[list[int], list[int]]):
+    op = op_of(text.split()[2], text)
+    assert kept_dimensions(op) == (kept, ({*mixed[0]}, {*mixed[1]}))
 
 
 def test_layouts_are_of_ops_that_rearrange():

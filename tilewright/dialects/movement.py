@@ -70,6 +70,30 @@ def numbered(op: Operation) -> tuple[Array, ...]:
     return moved(op, *numbers)
 
 
+def kept_dimensions(op: Operation) -> tuple[dict[int, int], tuple[set[int], set[int]]]:
+    """How the dimensions of an op's one operand go on in its one result: {operand's: result's} along which elements
+    keep their number; and the others of either along which elements differ, but for repetitions."""
+    shape, result = shape_of(op.operands[0]), shape_of(op.results[0])
+    kept: dict[int, int] = {}
+    varying: set[int] = set()
+    for dim, extent in enumerate(shape):
+        (coordinate,) = moved(op, np.broadcast_to(_along(dim, shape), shape))
+        for after in range(len(result)):
+            if not np.array_equal(
+                coordinate, coordinate.take([0], after).repeat(result[after], after)
+            ):
+                varying.add(after)
+                line = np.broadcast_to(_along(after, result), result)
+                if extent == result[after] and np.array_equal(coordinate, line):
+                    kept[dim] = after
+    return kept, ({d for d, n in enumerate(shape) if n > 1} - {*kept}, varying - {*kept.values()})
+
+
+def _along(dim: int, shape: Sequence[int]) -> Array:
+    """The coordinates in one dimension, to be repeated to a shape."""
+    return np.arange(shape[dim]).reshape(-1, *[1] * (len(shape) - dim - 1))
+
+
 def result_layout(op: Operation, layout: Layout) -> Layout:
     """The layout of the results with which nothing moves, given that of the operands; LayoutError where none is."""
     return _changed(op, LAYOUTS[op.name][0], layout)

@@ -36,6 +36,7 @@ from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.elementwise import is_elementwise
+from tilewright.dialects.movement import ELEMENTS, kept_dimensions
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
 from tilewright.passes.tile_origin import tile_accesses
 
@@ -159,21 +160,8 @@ class _Analysis:
                     self.axes.fix((op.result, dim))
                 else:
                     self.axes.tie((op.source, dim), (op.result, dim))
-        elif isinstance(op, xt.BroadcastOp):
-            for dim in range(len(shape_of(op.source) or ())):
-                if dim not in op.dims:
-                    self.axes.tie((op.source, dim), (op.result, dim))
-                elif op.broadcast_size is not None:
-                    self.axes.fix((op.source, dim))
-                    self.axes.fix((op.result, dim))
-        elif isinstance(op, vector.BroadcastOp):
-            self.broadcast(op)
-        elif op.name in ("xetile.transpose", "vector.transpose"):
-            order = [int(x) for x in op.properties["permutation"].get_values()]  # pyright: ignore
-            for dim, source in enumerate(order):
-                self.axes.tie((op.operands[0], source), (op.results[0], dim))
-        elif op.name == "vector.shape_cast":
-            self.reshape(op)
+        elif op.name in ELEMENTS and len(values) == 2 and "sizes" not in op.properties:
+            self.rearranged(op)
         elif op.name == "vector.step":
             pass  # its numbers move with the part
         elif isinstance(op, LOOPS_AND_BRANCHES):
@@ -186,26 +174,17 @@ class _Analysis:
         else:
             self.fix_all(v for v in values if shape_of(v) is not None)
 
-    def broadcast(self, op: vector.BroadcastOp) -> None:
-        source, result = shape_of(op.operands[0]), shape_of(op.results[0])
-        if source is None or result is None:
+    def rearranged(self, op: Operation) -> None:
+        """Dimensions along which elements keep their number are one; those that are mixed up with others stay whole."""
+        source, result = op.operands[0], op.results[0]
+        if shape_of(source) is None:
             return
-        lead = len(result) - len(source)
-        for dim, n in enumerate(source):
-            if n == result[lead + dim]:
-                self.axes.tie((op.operands[0], dim), (op.results[0], lead + dim))
-
-    def reshape(self, op: Operation) -> None:
-        """Dimensions of extent 1 come and go; anything else mixes elements."""
-        (x,), (y,) = op.operands, op.results
-        old = [d for d, n in enumerate(shape_of(x) or ()) if n != 1]
-        new = [d for d, n in enumerate(shape_of(y) or ()) if n != 1]
-        a, b = shape_of(x) or (), shape_of(y) or ()
-        if [a[d] for d in old] != [b[d] for d in new]:
-            self.fix_all((x, y))
-            return
-        for p, q in zip(old, new, strict=True):
-            self.axes.tie((x, p), (y, q))
+        kept, mixed = kept_dimensions(op)
+        for before, after in kept.items():
+            self.axes.tie((source, before), (result, after))
+        for value, dims in zip((source, result), mixed, strict=True):
+            for dim in dims:
+                self.axes.fix((value, dim))
 
 
 @dataclass(frozen=True)
