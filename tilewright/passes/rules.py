@@ -1,6 +1,6 @@
 """Rules: functions by the names of the ops that they convert, one table for each pass or target that has them.
 
-rule: Rules[Lanes] = Rules("tilewright.passes.xegpu.lane_values", ..)
+rule: Rules[Callable[[Lanes, Any], None]] = Rules("tilewright.passes.xegpu.lane_values", ..)
 
 @rule("vector.step")
 def step(d: Lanes, op: StepOp) -> None: ...
@@ -14,15 +14,15 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
-State = TypeVar("State")
-Function = TypeVar("Function", bound=Callable[..., None])
+Rule = TypeVar("Rule", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class Rules(Generic[State]):
+class Rules(Generic[Rule]):
     """A table of functions (state, op); the table itself is the decorator that fills it."""
 
     def __init__(self, *modules: str, shared: Rules[Any] | None = None) -> None:
-        self.by_name: dict[str, Callable[[State, Any], None]] = {}
+        self._by_name: dict[str, Rule] = {}
         self._shared = shared
         """The table that is asked for what this one has no rule for."""
         self._modules = modules
@@ -32,15 +32,15 @@ class Rules(Generic[State]):
         """Decorator: the function converts the ops called `names`."""
 
         def register(function: Function) -> Function:
-            self.by_name.update(dict.fromkeys(names, function))
+            self._by_name.update(dict.fromkeys(names, function))  # pyright: ignore[reportArgumentType, reportCallIssue]
             return function
 
         return register
 
-    def of(self, name: str) -> Callable[[State, Any], None] | None:
+    def of(self, name: str) -> Rule | None:
         """The rule of the ops called so; None where there is none."""
         for module in self._modules:
             import_module(module)
         self._modules = ()
-        found = self.by_name.get(name)
+        found = self._by_name.get(name)
         return self._shared.of(name) if found is None and self._shared is not None else found

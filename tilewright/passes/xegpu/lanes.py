@@ -6,7 +6,8 @@ owned otherwise are converted (`taken`), results too (`give`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import VectorType
@@ -19,7 +20,9 @@ from tilewright.passes.xegpu.ownership import OwnershipAnalysis, lanes_of
 from tilewright.uarch.xe import XeMachine
 
 _RULES = ("values", "shapes", "blocks", "scatter", "matrix")
-rule: Rules[Lanes] = Rules(*(f"tilewright.passes.xegpu.lane_{name}" for name in _RULES))
+rule: Rules[Callable[[Lanes, Any], None]] = Rules(
+    *(f"tilewright.passes.xegpu.lane_{name}" for name in _RULES)
+)
 """How ops are distributed."""
 
 

@@ -6,7 +6,7 @@ a piece, a slice of one, or several put together. Boxes that are asked for twice
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -61,7 +61,7 @@ def starts(shape: Shape, piece: Shape) -> Iterator[Shape]:
 
 
 _RULES = ("blocking_values", "blocking_shapes", "blocking_memory")
-rule: Rules[Pieces] = Rules(
+rule: Rules[Callable[[Pieces, Any], None]] = Rules(
     *(f"tilewright.passes.xegpu.{name}" for name in _RULES), shared=split.rule
 )
 """How ops are blocked."""

@@ -7,7 +7,7 @@ added to the offsets of the op that moves them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from xdsl.dialects.builtin import VectorType
@@ -23,7 +23,7 @@ from tilewright.passes.xegpu.emit import zero_of
 
 Cut = TypeVar("Cut")
 
-rule: Rules[Split[Any]] = Rules()
+rule: Rules[Callable[[Split[Any], Any], None]] = Rules()
 """Rules of both passes."""
 
 

@@ -22,7 +22,8 @@ than one round is dealt round-robin, a smaller one is shared by wrapping, an equ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from xdsl.dialects import arith, func, gpu, scf
 from xdsl.dialects.builtin import (
@@ -49,7 +50,7 @@ from tilewright.passes.xegpu.regroup import regroup
 from tilewright.passes.xegpu.subgroup_ids import SubgroupIds
 
 _RULES = ("values", "shapes", "memory", "control")
-rule: Rules[Distributor] = Rules(
+rule: Rules[Callable[[Distributor, Any], None]] = Rules(
     *(f"tilewright.passes.xegpu.wg_to_sg_{name}" for name in _RULES), shared=split.rule
 )
 """How ops are distributed."""

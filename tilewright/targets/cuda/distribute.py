@@ -59,6 +59,7 @@ from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.gpu.lanes import ShuffleOp
 from tilewright.dialects.upstream.vector import ExtractStridedSliceOp
 from tilewright.layout import Layout
+from tilewright.passes.rules import Rules
 from tilewright.targets.cuda.ownership import Ownership, is_elementwise
 from tilewright.targets.cuda.places import bit_runs, replica_bits, thread_coordinates
 from tilewright.targets.cuda.smem import SharedMemory
@@ -110,29 +111,10 @@ def pointer_in(space: int) -> LLVMPointerType:
 Rule = Callable[["Distributor", Operation], None]
 Producer = Callable[["Distributor", Operation, Layout], SSAValue]
 
-RULES: dict[str, Rule] = {}
-PRODUCERS: dict[str, Producer] = {}
-
-
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Decorator: the function lowers the ops called `names`."""
-
-    def register(function: Rule) -> Rule:
-        RULES.update(dict.fromkeys(names, function))
-        return function
-
-    return register
-
-
-def producer(*names: str) -> Callable[[Producer], Producer]:
-    """Decorator: the function makes the results of the ops called `names` where they are used."""
-
-    def register(function: Producer) -> Producer:
-        PRODUCERS.update(dict.fromkeys(names, function))
-        return function
-
-    return register
-
+rule: Rules[Rule] = Rules()
+"""Rules of ops, by name."""
+producer: Rules[Producer] = Rules()
+"""What makes the results of ops where they are used, by name."""
 
 FALLBACKS: list[Callable[[Operation], Rule | None]] = []
 """Rules of whole families of ops, asked when none is registered by name."""
@@ -143,8 +125,8 @@ ELEMENTWISE: list[Producer] = []
 
 def producer_of(op: Operation) -> Producer | None:
     """What makes the tile-shaped results of `op` in a layout that is asked for."""
-    if op.name in PRODUCERS:
-        return PRODUCERS[op.name]
+    if (found := producer.of(op.name)) is not None:
+        return found
     return ELEMENTWISE[0] if is_elementwise(op) else None
 
 
@@ -255,7 +237,7 @@ class Distributor:
                     self.result_number = result.index
                     self.set_fragment(result, make(self, op, layout), layout)
             return
-        found = RULES.get(op.name)
+        found = rule.of(op.name)
         if found is None:
             found = _plain_rule(op)
         if found is None:

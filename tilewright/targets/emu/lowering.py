@@ -37,6 +37,7 @@ from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import mach
 from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.upstream.arith import constant
+from tilewright.passes.rules import Rules
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.builder import (
     Builder,
@@ -51,23 +52,11 @@ from tilewright.targets.emu.builder import (
 from tilewright.targets.emu.context import Context
 from tilewright.targets.emu.uniformity import UNIFORM, Kind, Ramp, analyse
 
-Handler = Callable[["Lowering", Any], None]
-HANDLERS: dict[str, Handler] = {}
+lowers: Rules[Callable[[Lowering, Any], None]] = Rules()
 """How ops are lowered, by name; the rest is elementwise or refused."""
 
 NOT_UNIFORM, NOT_ALL_LANES, ASSERTION, BY_ZERO = 1, 2, 3, 4
 """What a subgroup can find wrong with its lanes while it runs (codes of `tw_emu_fail`)."""
-
-
-def lowers(*names: str) -> Callable[[Handler], Handler]:
-    """Decorator: the function lowers the ops called `names`."""
-
-    def register(handler: Handler) -> Handler:
-        for name in names:
-            HANDLERS[name] = handler
-        return handler
-
-    return register
 
 
 class Lowering:
@@ -122,7 +111,7 @@ class Lowering:
     def convert(self, op: Operation) -> None:
         self.op = op
         self.b.location = op.location
-        handler = HANDLERS.get(op.name)
+        handler = lowers.of(op.name)
         if handler is not None:
             handler(self, op)
         elif _is_converted(op):
