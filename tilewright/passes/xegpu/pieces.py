@@ -28,7 +28,6 @@ from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.passes.rules import Rules
 from tilewright.passes.xegpu import split
-from tilewright.passes.xegpu.emit import zero_of
 from tilewright.passes.xegpu.fragments import Free
 from tilewright.passes.xegpu.lane_layouts import lane_attribute
 from tilewright.passes.xegpu.ownership import OwnershipAnalysis
@@ -154,40 +153,21 @@ class Pieces(split.Split[Shape]):
         return self.remember(key, self._box(grid, start, size)) if found is None else found
 
     def _box(self, grid: Grid, start: Shape, size: Shape) -> SSAValue:
-        first = tuple(s // p for s, p in zip(start, grid.piece, strict=True))
-        last = tuple((s + n - 1) // p for s, n, p in zip(start, size, grid.piece, strict=True))
-        if first == last:
-            local = tuple(s - f * p for s, f, p in zip(start, first, grid.piece, strict=True))
-            return self.slice(grid.values[grid.number(first)], local, size)
-        element = self.typed(grid.values[0], ()).element_type
-        total = self.constant(zero_of(VectorType(element, list(size))))  # pyright: ignore
-        ranges = (range(a, b + 1) for a, b in zip(first, last, strict=True))
-        for index in product(*ranges):
-            begin = tuple(i * p for i, p in zip(index, grid.piece, strict=True))
-            low = tuple(max(a, b) for a, b in zip(begin, start, strict=True))
-            high = tuple(
-                min(a + p, b + n) for a, p, b, n in zip(begin, grid.piece, start, size, strict=True)
-            )
-            part = self.slice(
-                grid.values[grid.number(index)],
-                tuple(a - b for a, b in zip(low, begin, strict=True)),
-                tuple(b - a for a, b in zip(low, high, strict=True)),
-            )
-            offsets = [a - b for a, b in zip(low, start, strict=True)]
-            total = self.add(more.InsertStridedSliceOp(part, total, offsets))
-        return total
-
-    def slice(self, value: SSAValue, start: Shape, size: Shape) -> SSAValue:
-        """A box of one vector; the vector itself where it is all of it."""
-        if shape_of(value) == size:
-            return value
-        key = ("slice", value, start, size)
-        found = self.known(key)
-        if found is None:
-            found = self.remember(
-                key, self.add(more.ExtractStridedSliceOp(value, list(start), list(size)))
-            )
-        return found
+        """From the pieces that the box meets."""
+        first = (s // p for s, p in zip(start, grid.piece, strict=True))
+        last = ((s + n - 1) // p for s, n, p in zip(start, size, grid.piece, strict=True))
+        met = product(*(range(a, b + 1) for a, b in zip(first, last, strict=True)))
+        return self.assembled(
+            start,
+            size,
+            [
+                (
+                    tuple(i * p for i, p in zip(index, grid.piece, strict=True)),
+                    grid.values[grid.number(index)],
+                )
+                for index in met
+            ],
+        )
 
     def cast(self, value: SSAValue, shape: Shape) -> SSAValue:
         if shape_of(value) == shape:

@@ -15,11 +15,12 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of
+from tilewright.dialects.upstream.vector import ExtractStridedSliceOp, InsertStridedSliceOp
 from tilewright.dialects.xetile.assembly import Index, split_indices
 from tilewright.passes.memory_objects import is_pure
 from tilewright.passes.new_body import NewBody, without_layouts
 from tilewright.passes.rules import Rules
-from tilewright.passes.xegpu.emit import zero_of
+from tilewright.passes.xegpu.emit import with_shape, zero_of
 
 Cut = TypeVar("Cut")
 
@@ -94,6 +95,42 @@ class Split(NewBody, Generic[Cut]):
         for start in self.starts(cut, shape):
             inner = zip(base[lead:], start, strict=True)
             yield [*base[:lead], *(self.plus(b, s) for b, s in inner)]
+
+    def assembled(
+        self,
+        start: Sequence[int],
+        size: Sequence[int],
+        parts: Sequence[tuple[Sequence[int], SSAValue]],
+    ) -> SSAValue:
+        """A box of a value, put together from those of its parts that it meets: where each begins, its vector."""
+        met: list[tuple[SSAValue, Sequence[int], tuple[int, ...], tuple[int, ...]]] = []
+        for begin, part in parts:
+            ends = zip(begin, shape_of(part), start, size, strict=True)
+            low = tuple(map(max, begin, start))
+            high = tuple(min(b + n, s + m) for b, n, s, m in ends)
+            if all(a < b for a, b in zip(low, high, strict=True)):
+                met.append((part, begin, low, high))
+        kind = with_shape(met[0][0].type, size)
+        total = None if len(met) == 1 else self.constant(zero_of(kind))
+        for part, begin, low, high in met:
+            inside = [a - b for a, b in zip(low, begin, strict=True)]
+            box = self.slice(part, inside, [b - a for a, b in zip(low, high, strict=True)])
+            if total is None:
+                return box
+            place = [a - b for a, b in zip(low, start, strict=True)]
+            total = self.add(InsertStridedSliceOp(box, total, place))
+        assert total is not None
+        return total
+
+    def slice(self, value: SSAValue, start: Sequence[int], size: Sequence[int]) -> SSAValue:
+        """A box of one vector; the vector itself where it is all of it."""
+        if shape_of(value) == tuple(size):
+            return value
+        key = ("slice", value, tuple(start), tuple(size))
+        found = self.known(key)
+        if found is None:
+            found = self.remember(key, self.add(ExtractStridedSliceOp(value, start, size)))
+        return found
 
 
 def piecewise(

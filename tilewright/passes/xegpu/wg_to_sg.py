@@ -46,7 +46,6 @@ from tilewright.passes.level import RANGE, range_of, region_of_run, run_around
 from tilewright.passes.rules import Rules
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu import split
-from tilewright.passes.xegpu.regroup import regroup
 from tilewright.passes.xegpu.subgroup_ids import SubgroupIds
 
 _RULES = ("values", "shapes", "memory", "control")
@@ -283,7 +282,24 @@ class Distributor(split.Split[Distribution]):
             and self.part(cut, shape) == own.shape_of(found[0])
         ):
             return [found[0]] * self.count(cut, shape)
-        return regroup(self, found, have, cut, shape)
+        return self.regrouped(found, have, cut, shape)
+
+    def regrouped(
+        self,
+        pieces: Sequence[SSAValue],
+        have: Distribution,
+        want: Distribution,
+        shape: Sequence[int],
+    ) -> list[SSAValue]:
+        """The same elements of a subgroup in pieces of other shapes: slices of registers, nothing moves.
+
+        Requires that both layouts give every subgroup the same elements; then the cuts are the same for all, and
+        subgroup 0 tells where they are.
+        """
+        begins = [part.offset for part in own.subgroup_part(have).parts(shape, 0)]
+        sources = list(zip(begins, pieces, strict=True))
+        targets = own.subgroup_part(want).parts(shape, 0)
+        return [self.assembled(target.offset, target.shape, sources) for target in targets]
 
     def part(self, d: Distribution, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape of one piece."""

@@ -24,7 +24,6 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.vector import ConstantMaskOp, MultiReductionOp, StepOp
 from tilewright.layout import Distribution, derive
 from tilewright.passes.xegpu import layout_text as own
-from tilewright.passes.xegpu.regroup import regroup
 from tilewright.passes.xegpu.wg_to_sg import Distributor, rule
 from tilewright.passes.xegpu.wg_to_sg_constants import pieces_of
 
@@ -180,7 +179,7 @@ def multi_reduction(to: Distributor, op: MultiReductionOp) -> None:
         (to.env[op.dest],) = found
         return
     if own.subgroup_part(reduced) != own.subgroup_part(d):
-        found = regroup(to, found, reduced, d, own.shape_of(op.dest))
+        found = to.regrouped(found, reduced, d, own.shape_of(op.dest))
     to.give(op.dest, d, found)
 
 
