@@ -221,7 +221,7 @@ def create_nd_tdesc(d: Pieces, op: xegpu.CreateNdDescOp) -> None:
         current, d.op = d.op, user
         plan = plan_of(d, user)
         d.op = current
-        kind = _type(d, op.tdesc, plan)
+        kind = _type(op.tdesc, plan)
         if (op.result, kind) not in d.descriptors:
             new = type(op).create(
                 operands=[d.env[v] for v in op.operands],
@@ -233,7 +233,7 @@ def create_nd_tdesc(d: Pieces, op: xegpu.CreateNdDescOp) -> None:
             d.descriptors[op.result, kind] = made
 
 
-def _type(d: Pieces, tdesc: TensorDescType, plan: Plan) -> TensorDescType:
+def _type(tdesc: TensorDescType, plan: Plan) -> TensorDescType:
     encoding = BlockTensorDescAttr(
         memory_space="slm" if tdesc.space.number else None,
         array_length=plan.count if plan.count > 1 else None,
@@ -247,7 +247,7 @@ def _access(
 ) -> tuple[list[SSAValue], dict[str, Attribute], dict[str, Attribute]]:
     """Descriptor and offsets of one message, properties, discardable attributes."""
     tdesc = op.operands[op.tdesc_operand]
-    desc = d.descriptors[tdesc, _type(d, op.tdesc, plan)]
+    desc = d.descriptors[tdesc, _type(op.tdesc, plan)]
     properties = {k: v for k, v in op.properties.items() if k != "layout"}
     given = op.mixed_offsets
     if given is None:

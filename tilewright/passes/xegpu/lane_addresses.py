@@ -207,7 +207,7 @@ def _clamped(d: Lanes, place: Index, extent: Index) -> Index:
     return d.binary(arith.MinUIOp, d.index(place), d.index(last))
 
 
-def hints_of(d: Lanes, op: Operation) -> dict[str, Attribute]:
+def hints_of(op: Operation) -> dict[str, Attribute]:
     return {k: v for k, v in op.properties.items() if k in _HINTS}
 
 
@@ -288,7 +288,7 @@ def scattered_prefetch(d: Lanes, op: xegpu.PrefetchNdOp) -> None:
     itemsize = max(1, element_bits(tdesc.element_type) // 8)
     per_line = max(1, 64 // itemsize)
     rows = prod(lead)
-    properties: dict[str, Attribute] = hints_of(d, op)
+    properties: dict[str, Attribute] = hints_of(op)
     if not isinstance(surface.base.type, MemRefType):
         properties["offset_align_byte"] = IntegerAttr(itemsize, i64)
     for column in range(0, width * tdesc.array_length, per_line):

@@ -54,7 +54,7 @@ def create_nd_tdesc(d: Lanes, op: xegpu.CreateNdDescOp) -> None:
     d.env[op.result] = made
 
 
-def access_properties(d: Lanes, op: Operation) -> dict[str, Attribute]:
+def access_properties(op: Operation) -> dict[str, Attribute]:
     dropped = ("layout", "packed", "transpose", "transpose_bit_width")
     return {k: v for k, v in op.properties.items() if k not in dropped}
 
@@ -82,7 +82,7 @@ def load_nd(d: Lanes, op: xegpu.LoadNdOp) -> None:
         return
     new = type(op).create(
         operands=[d.env[v] for v in op.operands],
-        properties=access_properties(d, op) | extra,
+        properties=access_properties(op) | extra,
         result_types=[d.typed(op.value, layout)],
     )
     d.give_vector(op.value, d.add(new), layout)
@@ -173,7 +173,7 @@ def store_nd(d: Lanes, op: xegpu.StoreNdOp) -> None:
     value, *rest = op.operands
     new = type(op).create(
         operands=[d.taken(value, layout), *(d.env[v] for v in rest)],
-        properties=access_properties(d, op),
+        properties=access_properties(op),
     )
     d.put(new)
 
@@ -184,9 +184,7 @@ def prefetch_nd(d: Lanes, op: xegpu.PrefetchNdOp) -> None:
         scattered_prefetch(d, op)
         return
     d.put(
-        type(op).create(
-            operands=[d.env[v] for v in op.operands], properties=access_properties(d, op)
-        )
+        type(op).create(operands=[d.env[v] for v in op.operands], properties=access_properties(op))
     )
 
 

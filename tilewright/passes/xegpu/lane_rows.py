@@ -79,15 +79,15 @@ class _Access:
 
 def scattered_load(d: Lanes, op: xegpu.LoadNdOp) -> None:
     layout, element = d.owners.layout(op.value), element_of(op.value)
-    access = _access(d, op, _over_blocks(d, op, layout))
+    access = _access(d, op, _over_blocks(op, layout))
     full = _full(d, access)
     if full is True:
         roots = _load_runs(d, access, access.plan, masked=False)
-        d.give(op.value, Fragment(layout, element, _registers(d, access.plan, roots)))
+        d.give(op.value, Fragment(layout, element, _registers(access.plan, roots)))
         return
     if full is None:
         roots = _load_runs(d, access, access.guarded, masked=True)
-        registers = _registers(d, access.guarded, roots)
+        registers = _registers(access.guarded, roots)
         if all(isinstance(root.type, VectorType) for root in roots):
             d.give(op.value, Fragment(layout, element, registers))
             return
@@ -104,7 +104,7 @@ def scattered_load(d: Lanes, op: xegpu.LoadNdOp) -> None:
 
     found = _choose(d, full, whole, ragged, len(access.guarded.runs))
     roots = [d.seen_as(value, element) for value in found]
-    d.give(op.value, Fragment(layout, element, _registers(d, access.plan, roots)))
+    d.give(op.value, Fragment(layout, element, _registers(access.plan, roots)))
 
 
 def scattered_store(d: Lanes, op: xegpu.StoreNdOp) -> None:
@@ -207,7 +207,7 @@ def _choose(
 # --- Moving --------------------------------------------------------------------------------------------
 
 
-def _registers(d: Lanes, plan: Plan, roots: Sequence[SSAValue]) -> tuple[Register, ...]:
+def _registers(plan: Plan, roots: Sequence[SSAValue]) -> tuple[Register, ...]:
     """Where each register of the value is."""
     found: dict[int, Register] = {}
     for run, root in zip(plan.runs, roots, strict=True):
@@ -248,7 +248,7 @@ def _root(d: Lanes, registers: Sequence[Register]) -> SSAValue:
 def _load_runs(d: Lanes, access: _Access, plan: Plan, *, masked: bool) -> list[SSAValue]:
     op = access.op
     element = op.tdesc.element_type
-    hints = hints_of(d, op)
+    hints = hints_of(op)
     if plan.kind == "row":
         roots: list[SSAValue] = []
         for run in plan.runs:
@@ -288,7 +288,7 @@ def _load_runs(d: Lanes, access: _Access, plan: Plan, *, masked: bool) -> list[S
 
 def _store_runs(d: Lanes, access: _Access, plan: Plan, value: Fragment, *, masked: bool) -> None:
     op = access.op
-    hints = hints_of(d, op)
+    hints = hints_of(op)
     if plan.kind == "row":
         for run in plan.runs:
             part = d.pick([value.registers[r] for r in run.registers])
@@ -349,7 +349,7 @@ def _row(
     return desc, list(dynamic), {"const_offsets": static}
 
 
-def _over_blocks(d: Lanes, op: xegpu.BlockAccess, layout: ly.Layout) -> ly.Layout:
+def _over_blocks(op: xegpu.BlockAccess, layout: ly.Layout) -> ly.Layout:
     """The ownership of a value over rows and columns as they lie in memory."""
     tdesc = op.tdesc
     shape, count = tdesc.get_shape(), tdesc.array_length

@@ -49,11 +49,11 @@ def load_gather(d: Lanes, op: xegpu.LoadGatherOp) -> None:
     registers: list[Register] = []
     pairs = zip(_per_lane(d, offsets, layout), _per_lane(d, op.mask, layout), strict=True)
     for offset, mask in pairs:
-        registers += lane_load(d, base, offset, mask, element, chunk, hints_of(d, op), zero=False)
-    d.give(op.value, Fragment(_with_chunk(d, layout, chunk), element, tuple(registers)))
+        registers += lane_load(d, base, offset, mask, element, chunk, hints_of(op), zero=False)
+    d.give(op.value, Fragment(_with_chunk(layout, chunk), element, tuple(registers)))
 
 
-def _with_chunk(d: Lanes, layout: ly.Layout, chunk: int) -> ly.Layout:
+def _with_chunk(layout: ly.Layout, chunk: int) -> ly.Layout:
     return with_chunk(layout, chunk) if chunk > 1 else layout
 
 
@@ -65,12 +65,12 @@ def store_scatter(d: Lanes, op: xegpu.StoreScatterOp) -> None:
         return
     chunk = op.chunk
     layout = d.owners.layout(offsets)
-    value = d.owned(op.value, _with_chunk(d, layout, chunk))
+    value = d.owned(op.value, _with_chunk(layout, chunk))
     masks = _per_lane(d, op.mask, layout)
     for n, offset in enumerate(_per_lane(d, offsets, layout)):
         mask = once_per_element(d, layout, masks[n])
         registers = value.registers[n * chunk : (n + 1) * chunk]
-        lane_store(d, base, offset, mask, registers, hints_of(d, op))
+        lane_store(d, base, offset, mask, registers, hints_of(op))
 
 
 @rule("xegpu.atomic_rmw")
@@ -116,7 +116,7 @@ def prefetch(d: Lanes, op: xegpu.PrefetchOp) -> None:
         return
     layout = d.owners.layout(offsets)
     for offset in _per_lane(d, offsets, layout):
-        d.put(xegpu.PrefetchOp.create(operands=[base, offset], properties=access_properties(d, op)))
+        d.put(xegpu.PrefetchOp.create(operands=[base, offset], properties=access_properties(op)))
 
 
 # --- What one lane does for all --------------------------------------------------------------------------
