@@ -22,18 +22,15 @@ from typing import Generic, TypeVar
 
 from xdsl.dialects import arith, gpu, memref, scf
 from xdsl.dialects.builtin import (
-    DenseIntOrFPElementsAttr,
-    IndexType,
     IntegerAttr,
     IntegerType,
     MemRefType,
-    NoneAttr,
 )
 from xdsl.dialects.vector import CombiningKindAttr
-from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright.dialects.movement import ELEMENTS, positions_at_run_time
-from tilewright.dialects.upstream.arith import constant, element
+from tilewright.dialects.upstream.arith import constant, constants, element
 from tilewright.passes.carried import given_by
 from tilewright.passes.kernel import SUBGROUPS
 from tilewright.passes.memory_objects import arg_facts
@@ -375,7 +372,7 @@ class Ranges(Solver[_Range]):
             return 0, prod(op.results[0].type.get_shape()) - 1  # pyright: ignore
         dialect, _, name = op.name.partition(".")
         if not _operands(op.results[0]):
-            found = elements(op.properties.get("value", NoneAttr()))
+            found = constants(op.results[0])
             return (min(found), max(found)) if found else _NOTHING
         given = [self.known.get(v) for v in op.operands[-2:]]
         known = [each for each in given if each is not None]
@@ -406,18 +403,6 @@ class Ranges(Solver[_Range]):
         if by is None or by < 0 or turns is None or start is None:
             return None
         return start[0], start[1] + by * max(0, turns - 1)
-
-
-def elements(value: Attribute) -> Sequence[int] | None:
-    """The integers that a constant holds; one, where all elements are alike."""
-    if isinstance(value, IntegerAttr):
-        return (value.value.data,)
-    if not isinstance(value, DenseIntOrFPElementsAttr) or not isinstance(
-        value.get_element_type(), IntegerType | IndexType
-    ):
-        return None
-    found = (value.get_values()[0],) if value.is_splat() else value.get_values()
-    return [int(x) for x in found]  # pyright: ignore
 
 
 def growth(value: SSAValue, following: SSAValue) -> int | None:

@@ -13,6 +13,10 @@ from tilewright.uarch.base import Fragments, Limit, MatrixInstruction
 LANES = 32
 WARPGROUP = 4
 """Warps that wgmma, and roles of the registers, take together."""
+WGMMA_ROWS = 64
+"""Of C, by one wgmma: 16 of each warp."""
+LINE = 128
+"""Bytes of a line of the caches, and of a row of a swizzled panel in shared memory: once around the banks."""
 REGISTER_FILE = 65536
 """Registers of 32 bits of a multiprocessor (CUDA programming guide, compute capability 8.0 and 9.0)."""
 PTX = "PTX ISA, matrix fragments for mma.sync"
@@ -20,7 +24,7 @@ PTX = "PTX ISA, matrix fragments for mma.sync"
 
 def ptx_type(name: str) -> str:
     """PTX's name of an element type."""
-    return {"i8": "s8", "i32": "s32"}.get(name, name)
+    return {"i8": "s8", "i32": "s32", "f8e4m3": "e4m3", "f8e5m2": "e5m2"}.get(name, name)
 
 
 def _fragments(k: int, pack: int, m: int, n: int) -> Fragments:

@@ -37,8 +37,8 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects.movement import ELEMENTS, positions_at_run_time
-from tilewright.dialects.upstream.arith import element, with_element
-from tilewright.passes.integers import Ranges, elements, is_extreme
+from tilewright.dialects.upstream.arith import constants, element, with_element
+from tilewright.passes.integers import Ranges, is_extreme
 from tilewright.passes.pipeline import Pass, Unit
 
 LEAST, MOST = -(1 << 31), (1 << 31) - 1
@@ -108,7 +108,7 @@ class _Narrow:
         if self.fits(value) or not (LEAST if signs else -1) < low <= high < MOST:
             return value
         owner = value.owner
-        if isinstance(owner, arith.ConstantOp) and (given := elements(owner.value)) is not None:
+        if isinstance(owner, arith.ConstantOp) and (given := constants(value)) is not None:
             near = [min(max(x, LEAST), MOST) if signs or x >= 0 else MOST for x in given]
             made = _constant(near, value.type)
         elif isinstance(owner, vector.BroadcastOp) and not isinstance(
@@ -173,7 +173,7 @@ class _Narrow:
         owner = value.owner
         made: Operation
         if isinstance(owner, arith.ConstantOp):
-            made = _constant(elements(owner.value) or (), kind)
+            made = _constant(constants(value) or (), kind)
         elif isinstance(owner, Operation) and self._may_move(owner):
             made = owner.create(
                 operands=[self.word(v) for v in owner.operands],

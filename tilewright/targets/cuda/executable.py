@@ -36,13 +36,14 @@ from tilewright.targets.cuda.lowered import (
 from tilewright.targets.cuda.reach import unreachable
 from tilewright.targets.cuda.sharing import ALONE, Share, Work, choose
 from tilewright.targets.stages import StageTexts
+from tilewright.uarch.nvidia import COMMON_LIMITS
 
 _MAX_BLOCKS = 512
 """Parameter blocks kept per kernel and look of arguments; with more, they are made anew."""
 
 _MAX_STREAMS = 64
 
-_GRID_LIMITS = ((1 << 31) - 1, 65535, 65535)
+_GRID_LIMITS = [COMMON_LIMITS[name].most or 0 for name in ("grid_x", "grid_yz", "grid_yz")]
 
 _SCALAR_FORMATS = {
     "index": "<q", "i64": "<q", "i32": "<i", "i16": "<h", "i8": "<b", "i1": "<?",

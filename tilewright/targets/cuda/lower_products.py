@@ -23,24 +23,9 @@ from tilewright.targets.cuda import staged as st
 from tilewright.targets.cuda.distribute import Distributor, rule
 from tilewright.targets.cuda.narrow import Narrow, Word
 from tilewright.targets.cuda.ownership import anchor
-from tilewright.uarch.nvidia import WARPGROUP
+from tilewright.uarch.nvidia import WARPGROUP, WGMMA_ROWS, ptx_type
 
-ROWS = 64
-"""Rows of one instruction."""
 MOST_COLUMNS = 256
-
-PTX = {
-    "f16": "f16",
-    "bf16": "bf16",
-    "tf32": "tf32",
-    "i8": "s8",
-    "u8": "u8",
-    "i32": "s32",
-    "f8e4m3": "e4m3",
-    "f8e5m2": "e5m2",
-    "f32": "f32",
-}
-"""Names of element types in instructions."""
 SWIZZLE_CODE = {0: 0, 128: 1, 64: 2, 32: 3}
 
 
@@ -50,9 +35,14 @@ def accumulator(m: int, n: int, warps: int) -> Layout:
     groups = warps // WARPGROUP
     return bl.of(
         (m, n),
-        [(2, 1, 1), (2, 0, 8), (n // 8, 1, 8), (m // (ROWS * groups), 0, ROWS * groups)],
+        [
+            (2, 1, 1),
+            (2, 0, 8),
+            (n // 8, 1, 8),
+            (m // (WGMMA_ROWS * groups), 0, WGMMA_ROWS * groups),
+        ],
         [(4, 1, 2), (8, 0, 1)],
-        [(WARPGROUP, 0, 16), (groups, 0, ROWS)],
+        [(WARPGROUP, 0, 16), (groups, 0, WGMMA_ROWS)],
     )
 
 
@@ -66,10 +56,10 @@ def left_operand(m: int, k: int, pack: int, warps: int) -> Layout:
             (pack, 1, 1),
             (2, 0, 8),
             (k // (4 * pack), 1, 4 * pack),
-            (m // (ROWS * groups), 0, ROWS * groups),
+            (m // (WGMMA_ROWS * groups), 0, WGMMA_ROWS * groups),
         ],
         [(4, 1, pack), (8, 0, 1)],
-        [(WARPGROUP, 0, 16), (groups, 0, ROWS)],
+        [(WARPGROUP, 0, 16), (groups, 0, WGMMA_ROWS)],
     )
 
 
@@ -176,7 +166,7 @@ def issue(d: Distributor, op: Operation) -> None:
         total = d.fragment_of(op.c, layout).value
     else:
         total = d.scalar(op.c)
-    blocks = m // (ROWS * groups)
+    blocks = m // (WGMMA_ROWS * groups)
     columns = min(n, MOST_COLUMNS)
     right_base = _descriptor(d, right, b_k_major, 0)
     lefts = _left(d, op, blocks, groups, k // depth)
@@ -196,8 +186,8 @@ def issue(d: Distributor, op: Operation) -> None:
                 x = lefts.operand(d, block, step)
                 kind = "ss" if isinstance(lefts, _Shared) else "rs"
                 name = (
-                    f"nvptx.wgmma.m64n{columns}k{depth}.{PTX[c.name]}.{PTX[a.name]}."
-                    f"{PTX[_dtype(op.b.type).name]}.{kind}"
+                    f"nvptx.wgmma.m64n{columns}k{depth}.{ptx_type(c.name)}.{ptx_type(a.name)}."
+                    f"{ptx_type(_dtype(op.b.type).name)}.{kind}"
                 )
                 scale = b.constant(i1, 1) if op.c is not None or step else b.constant(i1, 0)
                 operands = [x, right_base.at(d, offset), scale, acc]
@@ -215,12 +205,12 @@ class _Shared:
         fast = 1 if self.place.attr.row_major else 0
         self.k_major = (fast == 1) != (op.transpose_a is not None)
         self.groups, self.depth = groups, depth
-        step = _other_offset(self.place.attr, self.k_major, ROWS)
+        step = _other_offset(self.place.attr, self.k_major, WGMMA_ROWS)
         mine = Narrow(d.b).mul(st.warpgroup(d), step)
         self.base = _descriptor(d, self.place, self.k_major, mine)
 
     def operand(self, d: Distributor, block: int, step: int) -> SSAValue:
-        offset = _other_offset(self.place.attr, self.k_major, block * ROWS * self.groups)
+        offset = _other_offset(self.place.attr, self.k_major, block * WGMMA_ROWS * self.groups)
         return self.base.at(d, offset + _k_offset(self.place.attr, self.k_major, step * self.depth))
 
 
@@ -260,7 +250,7 @@ def wait(d: Distributor, op: Operation) -> None:
     kinds: list[str] = []
     for value in values:
         assert isinstance(value.type, VectorType)
-        kinds.append(f"{PTX[_dtype(value.type).name]}x{value.type.get_shape()[0]}")
+        kinds.append(f"{ptx_type(_dtype(value.type).name)}x{value.type.get_shape()[0]}")
     name = f"nvptx.wgmma.wait.{'.'.join(kinds)}"
     made = mach.InstrOp(name, values, [v.type for v in values], {"n": pending})
     d.b.op(made)

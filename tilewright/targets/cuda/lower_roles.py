@@ -20,9 +20,7 @@ from tilewright.targets.cuda.lower_stores import finish_stores
 from tilewright.targets.cuda.lowered import Programs
 from tilewright.targets.cuda.narrow import Narrow
 from tilewright.targets.cuda.ownership import Ownership, plan_ownership
-from tilewright.uarch.nvidia import LANES
-
-ENTRY_REGISTERS = 64 << 10
+from tilewright.uarch.nvidia import LANES, REGISTER_FILE
 
 
 class RoleDistributor(Distributor):
@@ -76,7 +74,7 @@ def _role(d: Distributor, role: stage.RoleOp, team: Team) -> None:
     total = sum(r.warps.value.data for r in _siblings(role)) * LANES
     if role.registers is not None:
         wanted = role.registers.value.data
-        way = "inc" if wanted > ENTRY_REGISTERS // total // 8 * 8 else "dec"
+        way = "inc" if wanted > REGISTER_FILE // total // 8 * 8 else "dec"
         st.instr(inner, f"setmaxnreg.{way}", registers=wanted)
         name = role.role_name.data
         st.facts(d).registers[name] = wanted * LANES * team.warps

@@ -18,10 +18,10 @@ from tilewright.dialects.stage.rings import ring_type
 from tilewright.targets.cuda import staged as st
 from tilewright.targets.cuda.coordinates import coordinates
 from tilewright.targets.cuda.distribute import Distributor, rule
-from tilewright.targets.cuda.lower_products import ROWS, accumulator
+from tilewright.targets.cuda.lower_products import accumulator
 from tilewright.targets.cuda.lower_rings import tensor_map
 from tilewright.targets.cuda.narrow import Narrow
-from tilewright.uarch.nvidia import LANES, WARPGROUP
+from tilewright.uarch.nvidia import LANES, WARPGROUP, WGMMA_ROWS
 
 FIRST_BARRIER = 8
 """Named barriers from here on belong to the warpgroups that store."""
@@ -42,7 +42,7 @@ def store(d: Distributor, op: Operation) -> None:
     columns = part.lines[1]
     init = op.tile.owner
     assert isinstance(init, xetile.InitTileOp)
-    map, dims = tensor_map(d, init, part, ROWS)
+    map, dims = tensor_map(d, init, part, WGMMA_ROWS)
     group = st.warpgroup(d)
     word = Narrow(b)
     mine = word.index(group)
@@ -57,7 +57,7 @@ def store(d: Distributor, op: Operation) -> None:
     # After an odd number of panels, the last one is the next store's first: then it must have been read.
     even = all(_panels(use.operation, groups) % buffers == 0 for use in op.ring.uses)
     number = 0
-    for block in range(m // (ROWS * groups)):
+    for block in range(m // (WGMMA_ROWS * groups)):
         for column in range(0, n, columns):
             panel = b.add(base, number % buffers * part.bytes)
             pending = buffers - 1 if even or number else 0
@@ -71,7 +71,7 @@ def store(d: Distributor, op: Operation) -> None:
             st.instr(d, "fence.proxy.async")
             st.instr(d, "bar.sync", barrier, threads)
             with b.when(first):
-                row = word.add(word.mul(group, ROWS), block * ROWS * groups)
+                row = word.add(word.mul(group, WGMMA_ROWS), block * WGMMA_ROWS * groups)
                 where = coordinates(d, init, dims, row, column)
                 st.instr(d, f"tma.store.{len(dims)}d", d.shared_pointer(panel), map, *where)
                 st.instr(d, "bulk.commit_group")
@@ -82,7 +82,7 @@ def _panels(op: Operation, groups: int) -> int:
     assert isinstance(op, stage.StoreOp) and isinstance(op.value.type, VectorType)
     m, n = op.value.type.get_shape()
     part = ring_type(op.ring).parts.data[0]
-    return m // (ROWS * groups) * (n // part.lines[1])
+    return m // (WGMMA_ROWS * groups) * (n // part.lines[1])
 
 
 def _write(d: Distributor, value: SSAValue, panel: Idx, columns: int) -> None:

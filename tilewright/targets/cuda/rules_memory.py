@@ -24,6 +24,7 @@ from tilewright.targets.cuda import blocked as bl
 from tilewright.targets.cuda.distribute import Distributor, producer, rule
 from tilewright.targets.cuda.places import replica_bits
 from tilewright.targets.cuda.sync import Place
+from tilewright.uarch.nvidia import LINE
 
 UNKNOWN = object()
 """The root of memory that nothing is known of."""
@@ -190,10 +191,6 @@ def _store_chunks(
             b.store(part, chunk.pointer, align=align)
         else:
             b.op(mach.MaskedStoreOp(part, chunk.pointer, on, alignment=align))
-
-
-LINE = 128
-"""Bytes of a cache line."""
 
 
 @rule("xetile.prefetch_tile")

@@ -64,7 +64,10 @@ def check_resources(lowered: Lowered, machine: uarch.Machine) -> None:
 
     refuse("of shared memory", lowered.shared_bytes, machine.memories["smem"].size, "bytes",
            "smaller tiles or fewer stages need less")  # fmt: skip
-    refuse("in a workgroup", lowered.threads, 1024, "threads", "fewer subgroups: a smaller wg_map")
+    threads = machine.limits["threads"].most or 0
+    refuse(
+        "in a workgroup", lowered.threads, threads, "threads", "fewer subgroups: a smaller wg_map"
+    )
     refuse("for roles", lowered.barriers, 16, "named barriers", "fewer roles")
     total = sum(lowered.registers.values())
     refuse("of all roles", total, REGISTER_FILE, "registers", "smaller tiles need fewer")

@@ -42,8 +42,6 @@ from tilewright.targets.cuda.passes.rounding import loaded, rounding_of
 from tilewright.targets.cuda.passes.suits import through_transposes, unsuited
 from tilewright.uarch.base import Machine
 
-LINE = 128
-"""Bytes of a swizzled line: the widest that TMA writes and wgmma reads without bank conflicts."""
 MAX_STAGES = 8
 
 

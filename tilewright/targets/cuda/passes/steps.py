@@ -29,9 +29,7 @@ from tilewright.passes.access import AccessAnalysis
 from tilewright.targets.cuda.passes.rounding import loaded, rounding_of
 from tilewright.targets.cuda.passes.shares import shared_loop
 from tilewright.targets.cuda.passes.suits import through_transposes
-
-LINE = 128
-"""Bytes of a line of the widest swizzle."""
+from tilewright.uarch.nvidia import LINE
 
 Sides = dict[xetile.LoadTileOp, int]
 """Which dimension of each load's tile is summed over."""

@@ -20,16 +20,14 @@ from tilewright.dialects import stage, xetile
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.memory_objects import may_alias, memory_root
 from tilewright.targets.cuda.passes.rings import unaddressable
+from tilewright.uarch.nvidia import LINE, WGMMA_ROWS
 
-ROWS = 64
-LINE = 128
-"""Bytes of a panel's rows."""
 BUFFERS = 2
 
 
 def panel_bytes(groups: int) -> int:
     """Shared memory of the panels of a team of warpgroups."""
-    return groups * BUFFERS * ROWS * LINE
+    return groups * BUFFERS * WGMMA_ROWS * LINE
 
 
 def engine_stores(function: gpu.FuncOp, groups: int, remarks: list[str]) -> int:
@@ -52,8 +50,8 @@ def _obstacle(op: xetile.StoreTileOp, analysis: AccessAnalysis, groups: int) -> 
     assert isinstance(type, VectorType)
     rows, columns = type.get_shape()
     itemsize = dtypes.from_mlir(type.element_type).itemsize
-    if itemsize not in (2, 4) or columns * itemsize % LINE or rows % (ROWS * groups):
-        return f"{rows}x{columns} is not cut into panels of {ROWS} rows of {LINE} bytes"
+    if itemsize not in (2, 4) or columns * itemsize % LINE or rows % (WGMMA_ROWS * groups):
+        return f"{rows}x{columns} is not cut into panels of {WGMMA_ROWS} rows of {LINE} bytes"
     if op.mask is not None:
         return "a mask says which of its elements are written"
     if not _from_product(op):
@@ -101,7 +99,7 @@ def _rewrite(function: gpu.FuncOp, op: xetile.StoreTileOp, groups: int) -> None:
     type = op.value.type
     assert isinstance(type, VectorType) and op.parent is not None
     columns = LINE // dtypes.from_mlir(type.element_type).itemsize
-    part = stage.PartAttr((ROWS, columns), type.element_type, (1, 0), LINE)
+    part = stage.PartAttr((WGMMA_ROWS, columns), type.element_type, (1, 0), LINE)
     kind = stage.RingType(BUFFERS * groups, [part])
     ring = next(
         (

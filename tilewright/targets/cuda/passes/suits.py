@@ -13,8 +13,8 @@ from tilewright.dialects import stage, xetile
 from tilewright.dialects.upstream.vector import TransposeOp
 from tilewright.targets.cuda.ownership import is_elementwise
 from tilewright.uarch.base import Machine, MatrixInstruction
+from tilewright.uarch.nvidia import LANES, WARPGROUP
 
-WARPGROUP_THREADS = 128
 MOST_ACCUMULATORS = {1: 192, 2: 192, 3: 128}
 """Registers of a thread that accumulators of one product may take, by warpgroups that compute."""
 
@@ -78,9 +78,10 @@ def unsuited(op: xetile.TileMmaOp, machine: Machine) -> str | None:
     while function is not None and not isinstance(function, gpu.FuncOp):
         function = function.parent_op()
     groups = warpgroups(function) if function is not None else 1
-    held = m * n // (groups * WARPGROUP_THREADS)
+    threads = groups * WARPGROUP * LANES
+    held = m * n // threads
     if held > MOST_ACCUMULATORS[groups]:
-        return f"{m}x{n} is {held} accumulators of each of {groups * WARPGROUP_THREADS} threads"
+        return f"{m}x{n} is {held} accumulators of each of {threads} threads"
     return None
 
 
