@@ -85,13 +85,15 @@ def same_along_row(value: SSAValue) -> bool:
 
 
 Rule = Callable[["Evaluator", Operation, Place, int], SSAValue]
-RULES: dict[type[Operation], Rule] = {}
+RULES: dict[str, Rule] = {}
 
 
-def evaluates(*classes: type[Operation]) -> Callable[[Rule], Rule]:
+def evaluates(*ops: type[Operation] | str) -> Callable[[Rule], Rule]:
+    """Decorator: the function is the meaning of the ops of these classes or names."""
+
     def register(rule: Rule) -> Rule:
-        for each in classes:
-            RULES[each] = rule
+        for each in ops:
+            RULES[each if isinstance(each, str) else each.name] = rule
         return rule
 
     return register
@@ -157,7 +159,7 @@ class Evaluator:
         if not isinstance(value, OpResult):
             raise AssertionError(f"{value.type} has no buffer")
         op = value.op
-        rule = RULES.get(type(op))
+        rule = RULES.get(op.name)
         if rule is not None:
             return rule(self, op, place, value.index)
         if is_elementwise(op):
@@ -186,7 +188,7 @@ class Evaluator:
                     and isinstance(value.type, VectorType)
                     and value not in self.values.buffers
                     and is_elementwise(value.op)
-                    and type(value.op) not in RULES
+                    and value.op.name not in RULES
                     and not any((value, place) in memo for memo in self._memo)
                 ):
                     waiting.append((value.op, False))

@@ -27,13 +27,14 @@ from tilewright.codegen.builder import Builder, Idx, function, index
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.movement import numbered
 from tilewright.dialects.stage import ContractOp, PackOp, StripOp, YieldOp
 from tilewright.dialects.tw import PrintOp
 from tilewright.dialects.upstream.arith import folded
 from tilewright.passes.memory_objects import may_write
 from tilewright.passes.neutral import splat
 from tilewright.targets.cpu import inserts as _inserts  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
-from tilewright.targets.cpu import moves as _moves  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
+from tilewright.targets.cpu import moves
 from tilewright.targets.cpu import rules as _rules  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.targets.cpu.arguments import ArgumentBlock, argument_block
 from tilewright.targets.cpu.contract import ContractEmitter, PackedArray
@@ -387,21 +388,11 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
     def lower_vector_extract(self, op: vector.ExtractOp) -> None:
         if is_tile(op.result):
             return
-        position = [int(x) for x in op.static_position.get_values()]
-        dynamic = [folded(self.e.scalar(v)) for v in op.dynamic_position]
-        shape = op.vector.type.get_shape()  # pyright: ignore
-        at: list[Idx] = []
-        for x in position:
-            at.append(dynamic.pop(0) if x == -(2**63) else x)
-        number: Idx = 0
-        for n, x in zip(shape, at, strict=True):
-            number = self.b.add(self.b.mul(number, n), x)
-        cols = rows_cols(op.vector.type)[1]
-        row, col = (
-            (0, number) if len(shape) == 1 else (self.b.div(number, cols), self.b.rem(number, cols))
-        )
+        row, col = divmod(int(numbered(op)[0]), rows_cols(op.vector.type)[1])
+        down, along = moves.moved_at_run_time(self.e, op)
         with self.e.scope():
-            self.values.scalars[op.result] = self.e.at(op.vector, Place(row, col))
+            place = Place(self.b.add(row, down), self.b.add(col, along))
+            self.values.scalars[op.result] = self.e.at(op.vector, place)
 
     def lower_builtin_unrealized_conversion_cast(self, op: UnrealizedConversionCastOp) -> None:
         for source, result in zip(op.operands, op.results, strict=True):

@@ -20,14 +20,13 @@ from xdsl.dialects.builtin import DYNAMIC_INDEX, IntegerType, VectorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx, index, lane_type
-from tilewright.dialects import xetile as xt
 from tilewright.dialects.movement import (
+    ELEMENTS,
     numbered,
     positions_at_run_time,
     shape_of,
     static_position,
 )
-from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.arith import folded
 from tilewright.layout.digits import row_strides
 from tilewright.targets.cpu.evaluate import Evaluator, Place, evaluates
@@ -75,11 +74,7 @@ def number_at(b: Builder, x: Idx, digits: Digits, extent: int) -> Idx:
     return total
 
 
-@evaluates(
-    *(vector.BroadcastOp, vector.ExtractOp, vector.ShuffleOp, more.ShapeCastOp, more.TransposeOp),
-    *(more.ExtractStridedSliceOp, more.InterleaveOp, more.DeinterleaveOp),
-    *(xt.BroadcastOp, xt.TransposeOp, xt.ConvertLayoutOp),
-)
+@evaluates(*ELEMENTS)
 def rearrange(e: Evaluator, op: Operation, place: Place, result: int) -> SSAValue:
     source = op.operands[0]
     if not isinstance(source.type, VectorType):
