@@ -11,7 +11,7 @@ WORKERS ?= 2
 
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo check test rest nightly durations lint types docs bench clean
+.PHONY: demo check test rest nightly durations lint types docs site bench clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/01_gemm.py
@@ -48,6 +48,11 @@ types: $(DEV_STAMP)
 docs: $(DEV_STAMP)
 	for script in docs/make_*.py; do $(BIN)/python $$script || exit 1; done
 
+# The documents as pages with a search, in site/; a link that leads nowhere is an error.
+site: $(DEV_STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[site]'
+	$(BIN)/python -m mkdocs build
+
 bench: $(STAMP)
 	$(BIN)/tilewright bench all
 
@@ -69,4 +74,4 @@ $(DEV_STAMP): $(STAMP)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build site *.egg-info .pytest_cache .ruff_cache .hypothesis
