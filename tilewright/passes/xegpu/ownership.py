@@ -23,6 +23,7 @@ from typing import TypeGuard, TypeVar
 from xdsl.dialects import arith, gpu, vector
 from xdsl.dialects.builtin import DYNAMIC_INDEX, DenseIntOrFPElementsAttr, VectorType
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
+from xdsl.utils.disjoint_set import DisjointSet
 
 from tilewright import layout as ly
 from tilewright.diagnostics import UnsupportedError, error_at
@@ -140,34 +141,6 @@ def right_layout(b: ly.Layout, value: SSAValue) -> ly.Layout:
     return b.reshaped((k // shape[2], shape[2], n)).permuted((0, 2, 1))
 
 
-class Classes:
-    """Union-find over the vectors of a function."""
-
-    def __init__(self) -> None:
-        self._parent: dict[SSAValue, SSAValue] = {}
-
-    def find(self, value: SSAValue) -> SSAValue:
-        root = value
-        while (above := self._parent.get(root, root)) is not root:
-            root = above
-        while (above := self._parent.get(value, value)) is not root:
-            self._parent[value] = root
-            value = above
-        return root
-
-    def unite(self, values: Iterable[SSAValue]) -> None:
-        first: SSAValue | None = None
-        for value in values:
-            if not isinstance(value.type, VectorType) or is_free(value):
-                continue
-            if first is None:
-                first = value
-            elif shape_of(first) == shape_of(value):
-                a, b = self.find(first), self.find(value)
-                if a is not b:
-                    self._parent[b] = a
-
-
 class OwnershipAnalysis:
     """Decides the piece and its lanes for every vector of a function.
 
@@ -176,12 +149,14 @@ class OwnershipAnalysis:
 
     def __init__(self, function: gpu.FuncOp, xe: XeMachine, *, whole: bool):
         self.xe, self.lanes, self.whole = xe, lanes_of(xe), whole
-        self.classes = Classes()
+        ops = list(function.walk())
+        values: list[SSAValue] = [v for op in ops for v in op.results]
+        values += [a for op in ops for r in op.regions for block in r.blocks for a in block.args]
+        self.classes = DisjointSet(values)
         self._decided: dict[SSAValue, ly.Layout] = {}
         self._edges: dict[SSAValue, list[tuple[SSAValue, Change]]] = {}
         self._natural: dict[tuple[Shape, int], ly.Layout] = {}
         self._packed: set[SSAValue] = set()
-        ops = list(function.walk())
         for op in ops:
             self._unite(op)
         for op in ops:
@@ -220,8 +195,19 @@ class OwnershipAnalysis:
 
     # --- Classes -----------------------------------------------------------------------------
 
+    def _be_one(self, values: Iterable[SSAValue]) -> None:
+        """Vectors of one shape are of one class, that of the first."""
+        first: SSAValue | None = None
+        for value in values:
+            if not is_vector(value) or is_free(value):
+                continue
+            if first is None:
+                first = value
+            elif shape_of(first) == shape_of(value):
+                self.classes.union_left(first, value)
+
     def _unite(self, op: Operation) -> None:
-        unite = self.classes.unite
+        unite = self._be_one
         if is_elementwise_on_vectors(op):
             unite((*op.results, *op.operands))
             return
