@@ -21,6 +21,7 @@ from tilewright.passes.memory_objects import (
     arg_facts,
     is_allocation,
     is_array_argument,
+    is_memref,
     is_moved,
     may_alias,
     may_write,
@@ -152,11 +153,16 @@ def tile_accesses(region: Operation) -> Iterator[tuple[SSAValue, bool]]:
 
 def written_roots(region: Operation) -> list[SSAValue | None]:
     """Roots of what the ops inside an op may write (None: anything)."""
+
+    def root(value: SSAValue) -> SSAValue | None:
+        if isinstance(value.type, xetile.TileType):
+            return root_of(value)
+        return memory_root(value) if is_memref(value) else None
+
     found: list[SSAValue | None] = []
     for op in region.walk():
         if may_write(op):
-            tiles = [v for v in written(op) if isinstance(v.type, xetile.TileType)]
-            found += map(root_of, tiles) if tiles else [None]
+            found += [root(value) for value in written(op)] or [None]
     return found
 
 

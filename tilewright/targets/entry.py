@@ -58,6 +58,7 @@ def enter(module: ModuleOp, target: str, observe: Observer = ignore) -> None:
     """
     for kernel in _kernels(module):
         check_arguments(kernel)
+        _check_vectors(kernel, target)
         for op in kernel.walk():
             if isinstance(op, func.CallOp):
                 called_function(op)
@@ -94,6 +95,18 @@ def check_arguments(kernel: gpu.FuncOp) -> None:
                 kernel,
                 f"argument {position} of @{kernel.sym_name.data} is {type}: no launch passes such a value",
                 rule="a kernel takes memrefs of known rank, vectors, numbers and pointers",
+                kind=UnsupportedError,
+            )
+
+
+def _check_vectors(kernel: gpu.FuncOp, target: str) -> None:
+    """UnsupportedError where a launch of compiled code would have to pass a vector: only the executor does."""
+    for position, type in enumerate(kernel.function_type.inputs.data):
+        if isinstance(type, VectorType) and get_target(target).compiles:
+            raise error_at(
+                kernel,
+                f"argument {position} of @{kernel.sym_name.data} is {type}: target {target} passes no vectors",
+                hint="a kernel takes an array, and loads the vector from it",
                 kind=UnsupportedError,
             )
 

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from xdsl.dialects.builtin import VectorType
-
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.passes.inline_calls import INLINE_CALLS
 from tilewright.passes.kernel import leave_out_maps, level_of
@@ -71,14 +69,6 @@ def begin(
     without exactly one kernel.
     """
     kernel = unit.kernel
-    for position, type in enumerate(kernel.function_type.inputs.data):
-        if isinstance(type, VectorType):
-            raise error_at(
-                kernel,
-                f"argument {position} of @{kernel.sym_name.data} is {type}: target {options.target} passes no vectors",
-                hint="a kernel takes an array, and loads the vector from it",
-                kind=UnsupportedError,
-            )
     foreign = speaks_xegpu(kernel)
     stage("xegpu" if foreign else "xetile", unit.module)
     run((INLINE_CALLS, *OWN_FORM), unit, observe)
