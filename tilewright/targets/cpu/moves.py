@@ -143,13 +143,15 @@ def moved_at_run_time(e: Evaluator, op: Operation) -> tuple[Idx, Idx]:
     """Rows and columns by which a position known at run time only moves what is extracted or inserted."""
     row: Idx = 0
     col: Idx = 0
-    given = iter(positions_at_run_time(op))
-    whole = shape_of(op.operands[1] if op.name == "vector.insert" else op.operands[0])
-    at = static_position(op) if op.name in ("vector.extract", "vector.insert") else ()
-    for d, (x, step) in enumerate(zip(at, row_strides(whole), strict=False)):
+    given = positions_at_run_time(op)
+    if not given:
+        return row, col
+    at = iter(given)
+    whole = shape_of(op.operands[1 if op.name == "vector.insert" else 0])
+    for d, (x, step) in enumerate(zip(static_position(op), row_strides(whole), strict=False)):
         if x != DYNAMIC_INDEX:
             continue
-        number = folded(e.scalar(next(given)))
+        number = folded(e.scalar(next(at)))
         if d == len(whole) - 1:
             col = number
         else:

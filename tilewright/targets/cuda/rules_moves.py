@@ -25,6 +25,7 @@ from tilewright.codegen.builder import Idx, index
 from tilewright.codegen.tiles import itemsize
 from tilewright.dialects.movement import (
     ELEMENTS,
+    Change,
     numbered,
     operand_layout,
     positions_at_run_time,
@@ -88,22 +89,21 @@ def bitcast(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
 
 def in_place(d: Distributor, op: Operation, layout: Layout, make: Make) -> SSAValue | None:
     """The result in `layout`, if elements can be moved before or after the op only; else None."""
-    try:
-        return make(_even(operand_layout(op, layout)), layout)
-    except LayoutError:
-        pass
+    if (held := _even(operand_layout, op, layout)) is not None:
+        return make(held, layout)
     held = d.fragment_of(op.operands[0]).layout
-    try:
-        made = _even(result_layout(op, held))
-    except LayoutError:
+    if (made := _even(result_layout, op, held)) is None:
         return None
     return d.convert(Fragment(make(held, made), made), layout).value
 
 
-def _even(layout: Layout) -> Layout:
-    if not is_even(layout):
-        raise LayoutError("uneven")
-    return layout
+def _even(change: Change, op: Operation, layout: Layout) -> Layout | None:
+    """What an op makes of a layout, if that is one that threads can have."""
+    try:
+        made = change(op, layout)
+    except LayoutError:
+        return None
+    return made if is_even(made) else None
 
 
 def registers(op: Operation, layout: Layout, held: Layout, result: int = 0) -> list[int]:
