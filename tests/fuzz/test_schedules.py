@@ -25,7 +25,7 @@ from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda.pipeline import run_pipeline
 
-EXAMPLES = int(os.environ.get("TILEWRIGHT_FUZZ_EXAMPLES", "30")) // 6
+EXAMPLES = int(os.environ.get("TILEWRIGHT_FUZZ_EXAMPLES", "30")) // 10
 SCHEDULES = ("late", "early", "random")
 
 

@@ -172,7 +172,9 @@ def test_attention_on_dg2(rng: np.random.Generator) -> None:
 def test_printed_maps_are_refused_with_numbers() -> None:
     """Appendix 1.1's C tile fills DG2's registers, 2.4's ring is twice its shared memory."""
     folder = Path(__file__).parents[3] / "examples" / "rfc"
-    with pytest.raises(UnsupportedError, match=r"256 of vector<8xf32>.*xe-dg2 has 256") as found:
+    with pytest.raises(
+        UnsupportedError, match=r"256 of them in one vector<32x64xf32>; xe-dg2 has 256"
+    ) as found:
         compiled(folder / "xegpu_1_1_gemm_prefetch.mlir", "xe-dg2")
     assert "smaller sg_data" in str(found.value)
     assert "128 registers for each of 64 subgroups" in str(found.value)

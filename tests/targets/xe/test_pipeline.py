@@ -86,7 +86,7 @@ def test_appendix_2_2_through_shared_memory() -> None:
 
 def test_appendix_1_3_fills_all_registers() -> None:
     with pytest.raises(
-        UnsupportedError, match=r"256 of vector<8xf32>.*xe-pvc has 256: it would spill"
+        UnsupportedError, match=r"256 of them in one vector<64x64xf32>; xe-pvc has 256"
     ):
         compiled(RFC / "xegpu_1_3_two_cache_levels.mlir")
 

@@ -13,7 +13,7 @@ from tilewright.diagnostics import CompileError, UnsupportedError
 from tilewright.targets.base import CompileOptions, get_target
 from tilewright.targets.xe import spirv_reader
 
-EXAMPLES = int(os.environ.get("TILEWRIGHT_FUZZ_EXAMPLES", "5"))
+EXAMPLES = int(os.environ.get("TILEWRIGHT_FUZZ_EXAMPLES", "2"))
 
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
