@@ -100,7 +100,7 @@ def test_a_forked_child_makes_its_own_threads(count_up):
 def test_a_signal_whose_handler_does_not_raise_loses_no_task(functions):
     """The handler runs in the middle of a launch, and may launch on the same pool."""
     count_up, slowly_up = functions
-    counts, others, own = np.zeros(200_000, np.int64), np.zeros(50, np.int64), pool(2)
+    counts, others, own = np.zeros(2_000_000, np.int64), np.zeros(50, np.int64), pool(2)
     handled: list[int] = []
 
     def handler(number: int, frame: object) -> None:
