@@ -112,6 +112,19 @@ CASES: dict[str, Case] = {
         f": vector<32xf32> into {T}",
         SHAPE,
     ),
+    "vector.from_elements": Case(
+        "%e = vector.extract %a[3, 5] : f32 from vector<16x32xf32>\n"
+        "%r = vector.from_elements %s, %e, %e, %s, %s, %s, %s, %e : vector<2x4xf32>",
+        (2, 4),
+    ),
+    "vector.to_elements": Case(
+        "%x = vector.extract_strided_slice %a {offsets = [1, 2], sizes = [2, 2], strides = [1, 1]} "
+        f": {T} to vector<2x2xf32>\n"
+        "%e:4 = vector.to_elements %x : vector<2x2xf32>\n"
+        "%y = arith.subf %e#0, %e#3 : f32\n"
+        f"%z = arith.addf %y, %e#1 : f32\n%r = vector.broadcast %z : f32 to {T}",
+        SHAPE,
+    ),
     "vector.interleave": Case(f"%r = vector.interleave %a, %b : {T} -> vector<16x64xf32>", (16, 64)),
     "vector.deinterleave": Case(
         f"%e, %o = vector.deinterleave %a : {T} -> vector<16x16xf32>\n"

@@ -279,6 +279,18 @@ def shuffle(op: Operation, a: Array, b: Array) -> Array:
     return np.concatenate(parts, axis=batches).take(rows, axis=batches)
 
 
+@moves("vector.from_elements")
+def from_elements(op: Operation, *elements: Array) -> Array:
+    shape = shape_of(op.results[0])
+    return np.stack(elements, axis=-1).reshape(*elements[0].shape, *shape)
+
+
+@moves("vector.to_elements")
+def to_elements(op: Operation, a: Array) -> tuple[Array, ...]:
+    flat = a.reshape(*a.shape[: _batches(a, op.operands[0])], -1)
+    return tuple(flat[..., n] for n in range(flat.shape[-1]))
+
+
 # Parts of values ----------------------------------------------------------------------------------
 
 

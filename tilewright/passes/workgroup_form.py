@@ -33,6 +33,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
 from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.cleanup import eliminate_dead
+from tilewright.passes.elements import ELEMENTS
 from tilewright.passes.kernel import BLOCK, LEVEL, PROGRAMS, SUBGROUPS
 from tilewright.passes.pipeline import Pass, Unit
 from tilewright.passes.strided_memrefs import strided_memrefs
@@ -104,7 +105,7 @@ SUBGROUP_TO_WORKGROUP = Pass[Unit[Any]](
     requires=("subgroup",),
     when=lambda u: _level(u) == "subgroup",
 )
-OWN_FORM = (SETTLE,)
+OWN_FORM = (SETTLE, ELEMENTS)
 """What a workgroup's XeTile still needs."""
 OTHER_FORMS = (XEGPU_TO_XETILE, SUBGROUP_TO_WORKGROUP)
 """From any other text to that of a workgroup in XeTile."""

@@ -103,6 +103,8 @@ vector<2x2xf32> into vector<2x4xf32>
 %cm = vector.constant_mask [1, 2] : vector<2x4xi1>
 %in = vector.interleave %zero, %zero : vector<2xf32> -> vector<4xf32>
 %even, %odd = vector.deinterleave %in : vector<4xf32> -> vector<2xf32>
+%made = vector.from_elements %f, %whole, %f, %f : vector<2x2xf32>
+%parts:4 = vector.to_elements %made : vector<2x2xf32>
 vector.print %zero : vector<2xf32>
 vector.print str "hello"
 vector.print punctuation <newline>

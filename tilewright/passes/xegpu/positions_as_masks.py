@@ -13,7 +13,8 @@ Owners are known at compile time, so a position that is not cannot choose one of
 alone would have an owner of its own.
 
 Requires: a workgroup's program. Guarantees: the same results, bit by bit but for NaNs' payloads; no vector.extract or
-vector.insert of a position that is known at run time only, no vector.insert of a single element.
+vector.insert of a position that is known at run time only, no vector.insert of a single element; no
+vector.from_elements and vector.to_elements, which are inserts and extracts.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ from xdsl.ir import SSAValue
 
 from tilewright.dialects.movement import positions_at_run_time, shape_of, static_position
 from tilewright.dialects.upstream.vector import MultiReductionOp
+from tilewright.passes.elements import insert_and_extract
 from tilewright.passes.xegpu.emit import Before, element_of, neutral, with_shape
 
 
 def positions_as_masks(kernel: gpu.FuncOp) -> None:
     """Rewrites one kernel."""
+    insert_and_extract(kernel)
     for op in list(kernel.walk()):
         if isinstance(op, vector.ExtractOp) and op.dynamic_position:
             _extract(op)

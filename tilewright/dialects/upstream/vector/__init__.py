@@ -11,9 +11,11 @@ from tilewright.dialects.upstream.vector.memory import GatherOp, ScatterOp, comp
 from tilewright.dialects.upstream.vector.shapes import (
     ConstantMaskOp,
     DeinterleaveOp,
+    FromElementsOp,
     InterleaveOp,
     ShapeCastOp,
     StepOp,
+    ToElementsOp,
     TransposeOp,
 )
 from tilewright.dialects.upstream.vector.slices import ExtractStridedSliceOp, InsertStridedSliceOp
@@ -25,6 +27,8 @@ NEW_OPS = (
     InsertStridedSliceOp,
     StepOp,
     ConstantMaskOp,
+    FromElementsOp,
+    ToElementsOp,
     InterleaveOp,
     DeinterleaveOp,
     MultiReductionOp,
@@ -47,6 +51,7 @@ __all__ = [
     "ContractionOp",
     "DeinterleaveOp",
     "ExtractStridedSliceOp",
+    "FromElementsOp",
     "GatherOp",
     "InsertStridedSliceOp",
     "InterleaveOp",
@@ -54,6 +59,7 @@ __all__ = [
     "ScatterOp",
     "ShapeCastOp",
     "StepOp",
+    "ToElementsOp",
     "TransposeOp",
     "complete",
 ]

@@ -1,4 +1,4 @@
-"""vector: shape_cast, transpose, step, constant_mask, interleave, deinterleave."""
+"""vector: shape_cast, transpose, step, constant_mask, interleave, deinterleave, from_elements, to_elements."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from xdsl.irdl import (
     prop_def,
     result_def,
     traits_def,
+    var_operand_def,
+    var_result_def,
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
@@ -261,3 +263,90 @@ def _verify_interleaved(part: SSAValue, whole: SSAValue) -> None:
     expected = VectorType(part.type.element_type, [*shape[:-1], 2 * shape[-1]])
     if whole.type != expected:
         raise VerifyException(f"expected {expected} to match {part.type}, got {whole.type}")
+
+
+def _parse_vector_type(parser: Parser) -> VectorType:
+    start = parser.pos
+    kind = parser.parse_type()
+    if not isinstance(kind, VectorType):
+        parser.raise_error("expected a vector type", start, parser.pos)
+    return kind
+
+
+@irdl_op_definition
+class FromElementsOp(IRDLOperation):
+    """`vector.from_elements %a, %b, %c, %d : vector<2x2xf32>`: scalars, row-major."""
+
+    name = "vector.from_elements"
+
+    elements = var_operand_def(AnyAttr())
+    result = result_def(VectorType)
+
+    traits = traits_def(Pure())
+
+    def verify_(self) -> None:
+        kind = vector_of(self.result)
+        if len(self.elements) != prod(kind.get_shape()):
+            raise VerifyException(
+                f"{kind} has {prod(kind.get_shape())} elements, {len(self.elements)} are given"
+            )
+        if any(v.type != kind.element_type for v in self.elements):
+            raise VerifyException("elements must be of the result's element type")
+
+    @classmethod
+    def parse(cls, parser: Parser) -> FromElementsOp:
+        given = parser.parse_optional_undelimited_comma_separated_list(
+            parser.parse_optional_unresolved_operand, parser.parse_unresolved_operand
+        )
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        kind = _parse_vector_type(parser)
+        elements = [parser.resolve_operand(v, kind.element_type) for v in given or ()]
+        return cls.create(operands=elements, attributes=attributes, result_types=[kind])
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_list(self.elements, printer.print_operand)
+        printer.print_op_attributes(self.attributes)
+        printer.print_string(" : ")
+        printer.print_attribute(self.result.type)
+
+
+@irdl_op_definition
+class ToElementsOp(IRDLOperation):
+    """`%e:4 = vector.to_elements %v : vector<2x2xf32>`: the scalars, row-major."""
+
+    name = "vector.to_elements"
+
+    source = operand_def(VectorType)
+    elements = var_result_def(AnyAttr())
+
+    traits = traits_def(Pure())
+
+    def verify_(self) -> None:
+        kind = vector_of(self.source)
+        if len(self.elements) != prod(kind.get_shape()):
+            raise VerifyException(
+                f"{kind} has {prod(kind.get_shape())} elements, {len(self.elements)} are named"
+            )
+        if any(v.type != kind.element_type for v in self.elements):
+            raise VerifyException("results must be of the source's element type")
+
+    @classmethod
+    def parse(cls, parser: Parser) -> ToElementsOp:
+        operand = parser.parse_unresolved_operand()
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        kind = _parse_vector_type(parser)
+        return cls.create(
+            operands=[parser.resolve_operand(operand, kind)],
+            attributes=attributes,
+            result_types=[kind.element_type] * prod(kind.get_shape()),
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_operand(self.source)
+        printer.print_op_attributes(self.attributes)
+        printer.print_string(" : ")
+        printer.print_attribute(self.source.type)
