@@ -242,6 +242,31 @@ def plain_shuffled(step: Step, ids: Any, a: Array, b: Array) -> Array:
     return np.concatenate([a[0], b[0]])[step.extra["mask"]][None]
 
 
+def draw_elements(d: Any, source: int) -> None:
+    """The elements of a small box, some of them several times."""
+    value = d.steps[source].result
+    sizes = min(2, value.shape[0]), min(4, value.shape[1])
+    at = tuple(below(d, n - s + 1) for n, s in zip(value.shape, sizes, strict=True))
+    count = sizes[0] * sizes[1]
+    order = [below(d, count) for _ in range(count)]
+    d.move("vector.from_elements", (source,), Value(sizes, value.dtype), at=at, order=order)
+
+
+def build_elements(k: Any, step: Step, a: SSAValue) -> SSAValue:
+    box = build_slice(k, step, a)
+    order = step.extra["order"]
+    parts = more.ToElementsOp.create(operands=[box], result_types=[element(a)] * len(order))
+    given = [parts.results[n] for n in order]
+    return more.FromElementsOp.create(operands=given, result_types=[box.type]).results[0]
+
+
+def plain_elements(step: Step, ids: Any, a: Array) -> Array:
+    return plain_slice(step, ids, a).reshape(-1)[step.extra["order"]].reshape(step.result.shape)
+
+
+ELEMENTS = Move(draw_elements, build_elements, plain_elements)
+
+
 def draw_bits(d: Any, source: int) -> None:
     """Integers only: bits of others may be NaNs, whose payloads programs do not keep."""
     value = d.steps[source].result
@@ -298,5 +323,7 @@ MOVES: dict[str, Move] = {
     "vector.deinterleave": Move(draw_every_other, build_every_other, plain_every_other),
     "vector.shuffle": Move(draw_shuffled, build_shuffled, plain_shuffled),
     "vector.bitcast": Move(draw_bits, build_bits, plain_bits),
+    "vector.from_elements": ELEMENTS,
+    "vector.to_elements": ELEMENTS,
     "vector.create_mask": Move(draw_masked, build_masked, plain_masked),
 }

@@ -46,6 +46,12 @@ def anywhere(I, X, Y, R, Z):
     tw.store_tile(x + old, tw.init_tile(Z, own, (1, 64)))
 
 
+@tw.kernel
+def doubled(X, Y):
+    x = tw.load_tile(tw.init_tile(X, [0, 0], (4, 16)))
+    tw.store_tile(x * 2.0, tw.init_tile(Y, [0, 0], (4, 16)))
+
+
 def down(module: Any, grid: tuple[int, int, int], args: list[Any], chip: str = "pvc") -> Any:
     return lowered(module, grid, args, ALL, chip)
 
@@ -114,6 +120,13 @@ def test_a_transposed_operand():
     )
     found = loop(down(module, (1, 1, 1), args))
     assert found["xegpu.dpas"] and not found["gpu.shuffle"] and not found["vector.shuffle"]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_rows_that_go_down(rows: int):
+    """Of two, the elements from the first row's start to the last one's end are none."""
+    module, args = module_of(doubled, array(rows, 5)[::-1], poison(rows, 5)[::-1])
+    down(module, (1, 1, 1), args)
 
 
 @pytest.mark.parametrize("chip", ["pvc", "dg2"])

@@ -55,7 +55,8 @@ def update_offset(
 def _elements(
     site: Site, op: xegpu.ScatterAccess, source: Any, offsets: Index | None, element: Attribute
 ) -> tuple[Index, Array]:
-    """Addresses of a scattered op's elements, `(rows, *lanes[, chunk])`, and which are in bounds."""
+    """Addresses of a scattered op's elements, `(rows, *lanes[, chunk])`, and which are in bounds. Pointers have no end,
+    and neither have flat views of arrays whose rows go down: their sizes, sums of strides, are 0 or less."""
     where: ScatteredTileValue = source if offsets is None else _scattered(source, offsets, element)
     itemsize = numerics.numpy_type(element).itemsize
     indices = where.indices
@@ -64,7 +65,7 @@ def _elements(
     around = (-1, *[1] * (indices.ndim - 1))
     base, size, stride = (p.reshape(around) for p in (where.base, where.size, where.stride))
     address = base + itemsize * stride * indices
-    return address, (size < 0) | ((indices >= 0) & (indices < size))
+    return address, (size <= 0) | ((indices >= 0) & (indices < size))
 
 
 def _wanted(op: xegpu.ScatterAccess, mask: Array, like: Array) -> Array:
