@@ -23,9 +23,6 @@ from tilewright.codegen.registers import Layout, llvm_vector
 
 Numbers = npt.NDArray[np.int64]
 
-
-Numbers = npt.NDArray[np.int64]
-
 UNDEFINED = -1
 """A component that may hold anything."""
 

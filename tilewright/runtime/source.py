@@ -69,12 +69,13 @@ def _find(function: FunctionType) -> tuple[list[str], ast.FunctionDef]:
     file, name = code.co_filename, function.__name__
     linecache.checkcache(file)
     lines = linecache.getlines(file, function.__globals__)
+    unreadable = CompileError(
+        f"the source of {name} cannot be read ({file}, line {code.co_firstlineno})",
+        rule="a kernel is compiled from the text of its function",
+        hint="define it in a file or a notebook cell, not with exec() or python -c",
+    )
     if not lines:
-        raise CompileError(
-            f"the source of {name} cannot be read ({file}, line {code.co_firstlineno})",
-            rule="a kernel is compiled from the text of its function",
-            hint="define it in a file or a notebook cell, not with exec() or python -c",
-        )
+        raise unreadable
     known = _trees.get(file)
     if known is None or known[0] != lines:
         try:
@@ -88,6 +89,10 @@ def _find(function: FunctionType) -> tuple[list[str], ast.FunctionDef]:
         known = _trees[file] = (list(lines), _functions(tree))
     node = _the_one(code, known[1])
     if node is None or node.name != name:
+        if (
+            file == "<string>"
+        ):  # since Python 3.13 the text of `python -c`, which exec() calls its text, too
+            raise unreadable
         raise CompileError(
             f"{file}, line {code.co_firstlineno} does not hold the function {name}",
             rule="a kernel is compiled from the text of its function",
