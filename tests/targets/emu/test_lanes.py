@@ -437,3 +437,22 @@ def test_cases_that_lanes_choose(rng):
     )
     args = "%a: memref<16xf32>, %b: memref<16xf32>, %o: memref<16xf32>"
     agree(lane_kernel(args, body), [data(rng, 16) for _ in range(3)])
+
+
+def test_vectors_of_scalars(rng):
+    """Of more than two, of lanes and of all; and scalars of them."""
+    body = """
+  %lane = gpu.lane_id
+  %two = arith.constant 2.0 : f32
+  %x = memref.load %a[%lane] : memref<16xf32>
+  %y = arith.addf %x, %two : f32
+  %z = arith.mulf %x, %two : f32
+  %own = vector.from_elements %x, %y, %z, %two : vector<2x2xf32>
+  %e:4 = vector.to_elements %own : vector<2x2xf32>
+  %all = vector.from_elements %two, %two, %two : vector<3xf32>
+  %f:3 = vector.to_elements %all : vector<3xf32>
+  %s = arith.subf %e#2, %e#1 : f32
+  %r = arith.addf %s, %f#2 : f32
+  memref.store %r, %o[%lane] : memref<16xf32>"""
+    args = "%a: memref<16xf32>, %o: memref<16xf32>"
+    agree(lane_kernel(args, body), [data(rng, 16) for _ in range(2)])

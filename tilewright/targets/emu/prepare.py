@@ -3,6 +3,7 @@
     %v = func.call @scale(%x)                   the function's ops, in place (`inline_calls`)
     affine.apply affine_map<(d0) -> (d0 + 4)>   ->   arith.addi
     scf.parallel, scf.forall                    ->   nested scf.for
+    vector.from_elements, vector.to_elements    ->   vector.insert, vector.extract (`elements`)
     xetile ops                                  ->   xegpu ops
 
 Requires: a verified kernel at lane or subgroup level. Guarantees: the same results; raises UnsupportedError
@@ -28,12 +29,14 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects.upstream.scf import ForallOp
+from tilewright.passes.elements import insert_and_extract
 from tilewright.passes.inline_calls import inline_calls
 
 
 def prepare(kernel: gpu.FuncOp) -> None:
     """Rewrite in place."""
     inline_calls(kernel)
+    insert_and_extract(kernel)
     for op in list(kernel.walk()):
         if isinstance(op, affine.ApplyOp):
             _apply(op)
