@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 from xdsl.dialects import gpu, vector
-from xdsl.ir import Operation, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.vector import FromElementsOp, ToElementsOp
+from tilewright.passes.emit import Before
 from tilewright.passes.pipeline import Pass, Unit
 
 
@@ -29,29 +28,24 @@ def insert_and_extract(kernel: gpu.FuncOp) -> None:
             _extracts(op)
 
 
-def _before(op: Operation, new: Operation) -> SSAValue:
-    new.location = op.location
-    Rewriter.insert_op(new, InsertPoint.before(op))
-    return new.results[0]
-
-
 def _inserts(op: FromElementsOp) -> None:
     """The first everywhere, then each of the others at its place."""
-    first = op.elements[0]
-    made = _before(op, vector.BroadcastOp(first, op.result.type))  # pyright: ignore
-    for place, element in zip(np.ndindex(shape_of(op.result)), op.elements, strict=True):
+    at, first, shape = Before(op), op.elements[0], shape_of(op.result)
+    made = at.add(vector.BroadcastOp(first, op.result.type))  # pyright: ignore
+    for place, element in zip(np.ndindex(shape), op.elements, strict=True):
         if element is not first:
-            made = _before(op, vector.InsertOp(element, made, place))
-    op.result.replace_all_uses_with(made)
-    Rewriter.erase_op(op)
+            made = at.add(vector.InsertOp(element, made, place))
+    at.replace(made)
 
 
 def _extracts(op: ToElementsOp) -> None:
-    for place, element in zip(np.ndindex(shape_of(op.source)), op.elements, strict=True):
-        if element.first_use is not None:
-            found = _before(op, vector.ExtractOp(op.source, place, element.type))
-            element.replace_all_uses_with(found)
-    Rewriter.erase_op(op)
+    at = Before(op)
+    places = np.ndindex(shape_of(op.source))
+    kinds = [v.type for v in op.elements]
+    found = [
+        at.add(vector.ExtractOp(op.source, p, kind)) for p, kind in zip(places, kinds, strict=True)
+    ]
+    at.replace(*found)
 
 
 ELEMENTS = Pass[Unit[Any]](

@@ -22,7 +22,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.movement import shape_of
-from tilewright.passes.xegpu.emit import Before, with_shape
+from tilewright.passes.emit import Before, with_shape
 
 Shape = tuple[int, ...]
 

@@ -34,7 +34,7 @@ from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
 from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.elements import ELEMENTS
-from tilewright.passes.kernel import BLOCK, LEVEL, PROGRAMS, SUBGROUPS
+from tilewright.passes.kernel import BLOCK, LEVEL, PROGRAMS, SUBGROUPS, level_of
 from tilewright.passes.pipeline import Pass, Unit
 from tilewright.passes.strided_memrefs import strided_memrefs
 
@@ -47,22 +47,16 @@ def settle(unit: Unit[Any]) -> None:
     strided_memrefs(unit.module)
     kernel = unit.kernel
     block = _block(kernel)
-    if kernel.attributes.get(LEVEL) != StringAttr("workgroup") or speaks_xegpu(kernel):
-        # Imported here: it brings the XeGPU dialect, which most kernels have no use for.
-        from tilewright.passes.level import infer_level
-
-        kernel.attributes[LEVEL] = StringAttr(infer_level(kernel))
-        if _level(unit) == "workgroup":
-            _program_order(kernel)
+    kernel.attributes[LEVEL] = StringAttr(level_of(kernel))
+    if _level(unit) == "workgroup" and speaks_xegpu(kernel):
+        _program_order(kernel)
     if _level(unit) == "workgroup":
         kernel.attributes.pop(BLOCK, None)
     _settle_ids(kernel, block)
 
 
 def _level(unit: Unit[Any]) -> str:
-    level = unit.kernel.attributes[LEVEL]
-    assert isinstance(level, StringAttr)
-    return level.data
+    return level_of(unit.kernel)
 
 
 def _to_xetile(unit: Unit[Any]) -> None:

@@ -27,7 +27,7 @@ from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream import vector as more
-from tilewright.passes.xegpu.emit import dense, zero_of
+from tilewright.passes.emit import dense, zero_of
 from tilewright.passes.xegpu.fragments import Free, element_of
 from tilewright.passes.xegpu.lane_values import combine
 from tilewright.passes.xegpu.ownership import dpas_fragments, has_instruction, right_layout

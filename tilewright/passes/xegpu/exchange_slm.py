@@ -55,10 +55,10 @@ from tilewright.dialects.upstream.vector import (
 from tilewright.dialects.xegpu import MemDescType
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.layout import Distribution
+from tilewright.passes.emit import Before, neutral, with_shape
 from tilewright.passes.xegpu import layout_rules as rules
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.cooperative import cooperative
-from tilewright.passes.xegpu.emit import Before, neutral, with_shape
 from tilewright.passes.xegpu.layout_defaults import bytes_of
 from tilewright.passes.xegpu.layout_relations import inserted_dim
 from tilewright.uarch.xe import XeMachine

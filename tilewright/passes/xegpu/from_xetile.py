@@ -52,8 +52,8 @@ from tilewright.dialects.xegpu import (
 )
 from tilewright.dialects.xetile import TileType
 from tilewright.dialects.xetile.assembly import Index
+from tilewright.passes.emit import Before, with_shape
 from tilewright.passes.strided_memrefs import strided_memrefs
-from tilewright.passes.xegpu.emit import Before, with_shape
 from tilewright.passes.xegpu.from_xetile_elements import (
     Base,
     addresses,

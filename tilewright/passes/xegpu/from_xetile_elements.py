@@ -28,7 +28,7 @@ from tilewright.dialects import xegpu, xetile
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.xetile import TileType
 from tilewright.dialects.xetile.assembly import Index
-from tilewright.passes.xegpu.emit import Before
+from tilewright.passes.emit import Before
 from tilewright.passes.xegpu.positions import Placed
 
 

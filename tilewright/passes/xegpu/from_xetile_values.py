@@ -21,7 +21,7 @@ from tilewright.dialects.xegpu import (
 )
 from tilewright.dialects.xetile import SgMapAttr, WgMapAttr
 from tilewright.dialects.xetile.attrs import ints
-from tilewright.passes.xegpu.emit import Before, neutral
+from tilewright.passes.emit import Before, neutral
 from tilewright.passes.xegpu.lane_rows import add_remarks
 
 RESULT_LAYOUT = "layout_result_0"

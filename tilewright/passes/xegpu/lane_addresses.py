@@ -31,11 +31,11 @@ from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile.assembly import Index
+from tilewright.passes.emit import zero_of
 from tilewright.passes.xegpu.blocks import (
     created,
     surface,
 )
-from tilewright.passes.xegpu.emit import zero_of
 from tilewright.passes.xegpu.fragments import Register
 from tilewright.passes.xegpu.lanes import Lanes
 

@@ -25,8 +25,8 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.gpu.lanes import SubgroupReduceOp
+from tilewright.passes.emit import dense
 from tilewright.passes.new_body import NewBody, without_layouts
-from tilewright.passes.xegpu.emit import dense
 from tilewright.passes.xegpu.fragments import Fragment, Free, element_of
 from tilewright.passes.xegpu.lanes import Lanes, rule
 from tilewright.passes.xegpu.ownership import dpas_fragments, has_instruction, right_layout

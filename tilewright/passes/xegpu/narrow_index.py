@@ -25,7 +25,6 @@ from typing import Any
 
 from xdsl.dialects import arith, gpu, vector
 from xdsl.dialects.builtin import (
-    DenseIntOrFPElementsAttr,
     IndexType,
     IntegerAttr,
     IntegerType,
@@ -38,6 +37,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects.movement import ELEMENTS, positions_at_run_time
 from tilewright.dialects.upstream.arith import constants, element, with_element
+from tilewright.passes.emit import dense
 from tilewright.passes.integers import Ranges, is_extreme
 from tilewright.passes.pipeline import Pass, Unit
 
@@ -123,18 +123,15 @@ class _Narrow:
         return made.results[0]
 
     def _near(self, scalar: SSAValue, signs: bool) -> SSAValue:
-        made = scalar
-        for step, end in (
-            (arith.MinSIOp if signs else arith.MinUIOp, MOST),
-            (arith.MaxSIOp, LEAST),
-        ):
-            if step is arith.MaxSIOp and (not signs or self.ranges.of(scalar)[0] >= LEAST):
-                continue
+        ends = [(arith.MinSIOp if signs else arith.MinUIOp, MOST)]
+        if signs and self.ranges.of(scalar)[0] < LEAST:
+            ends.append((arith.MaxSIOp, LEAST))  # pyright: ignore
+        for nearer, end in ends:
             number = _constant([end], scalar.type)
-            nearer = step(made, number.result)
-            Rewriter.insert_op((number, nearer), _behind(made))
-            made = nearer.result
-        return made
+            made = nearer(scalar, number.result)
+            Rewriter.insert_op((number, made), _behind(scalar))
+            scalar = made.result
+        return scalar
 
     def _cast(self, op: Operation) -> None:
         """From one type that is wide to another, or to a narrow one: what is cast may be 32 bits already."""
@@ -182,7 +179,8 @@ class _Narrow:
                 attributes=owner.attributes.copy(),
             )
         else:
-            made = (arith.IndexCastOp if _is_index(value) else arith.TruncIOp)(value, kind)  # pyright: ignore
+            cast = arith.IndexCastOp if element(value.type) == IndexType() else arith.TruncIOp
+            made = cast(value, kind)  # pyright: ignore
         made.location = owner.location if isinstance(owner, Operation) else made.location
         Rewriter.insert_op(made, _behind(value))
         return made.results[0]
@@ -201,13 +199,9 @@ def _behind(value: SSAValue) -> InsertPoint:
     return InsertPoint.at_start(owner)
 
 
-def _is_index(value: SSAValue) -> bool:
-    return element(value.type) == IndexType()
-
-
 def _constant(numbers: Sequence[int], kind: Attribute) -> arith.ConstantOp:
     if isinstance(kind, VectorType):
-        return arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(kind, numbers))  # pyright: ignore
+        return arith.ConstantOp(dense(kind, numbers))
     return arith.ConstantOp(IntegerAttr(numbers[0], kind))  # pyright: ignore
 
 

@@ -29,8 +29,8 @@ from xdsl.ir import Attribute, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects.upstream import vector as more
+from tilewright.passes.emit import dense
 from tilewright.passes.new_body import NewBody
-from tilewright.passes.xegpu.emit import dense
 
 Register = tuple[SSAValue, int]
 

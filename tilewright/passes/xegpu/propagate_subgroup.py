@@ -28,11 +28,11 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.vector import MultiReductionOp, ShapeCastOp, StepOp
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.layout import Distribution, LayoutError
+from tilewright.passes.emit import Before, neutral
 from tilewright.passes.kernel import SUBGROUPS
 from tilewright.passes.level import among, run_around
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.cooperative import cooperative
-from tilewright.passes.xegpu.emit import Before, neutral
 from tilewright.passes.xegpu.layout_defaults import (
     bytes_of,
     choose_subgroups,

@@ -17,10 +17,10 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.vector import ExtractStridedSliceOp, InsertStridedSliceOp
 from tilewright.dialects.xetile.assembly import Index, split_indices
+from tilewright.passes.emit import with_shape, zero_of
 from tilewright.passes.memory_objects import is_pure
 from tilewright.passes.new_body import NewBody, without_layouts
 from tilewright.passes.rules import Rules
-from tilewright.passes.xegpu.emit import with_shape, zero_of
 
 Cut = TypeVar("Cut")
 

@@ -50,7 +50,7 @@ from tilewright.dialects.xegpu.layouts import Ownership
 from tilewright.dialects.xegpu.types import MemDescType
 from tilewright.dialects.xetile import TileAttr, TileType
 from tilewright.dialects.xetile.assembly import Index
-from tilewright.passes.xegpu.emit import Before, with_shape
+from tilewright.passes.emit import Before, with_shape
 from tilewright.passes.xegpu.modernize import modernize
 from tilewright.passes.xegpu.to_xetile_values import (
     convert_dpas,

@@ -26,7 +26,7 @@ from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership
 from tilewright.dialects.xetile import WgMapAttr
-from tilewright.passes.xegpu.emit import Before, neutral, with_shape
+from tilewright.passes.emit import Before, neutral, with_shape
 
 
 def ownership_in(attribute: Attribute | None) -> Ownership | None:

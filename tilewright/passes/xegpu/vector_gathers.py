@@ -31,7 +31,7 @@ from xdsl.rewriter import Rewriter
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.vector import GatherOp, ScatterOp
-from tilewright.passes.xegpu.emit import Before
+from tilewright.passes.emit import Before
 
 
 def gathers_as_loads(root: Operation, collapse: bool = True) -> None:

@@ -23,9 +23,9 @@ from tilewright.dialects.upstream.vector import (
     ShapeCastOp,
     TransposeOp,
 )
+from tilewright.passes.emit import with_shape
 from tilewright.passes.xegpu import layout_rules as rules
 from tilewright.passes.xegpu import layout_text as own
-from tilewright.passes.xegpu.emit import with_shape
 from tilewright.passes.xegpu.split import local
 from tilewright.passes.xegpu.wg_to_sg import Distributor, rule
 

@@ -25,8 +25,8 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.budget import poll
+from tilewright.passes.emit import dense
 from tilewright.passes.integers import bounds
-from tilewright.passes.xegpu.emit import dense
 
 _WIDTH = 64
 _BIT = IntegerType(1)

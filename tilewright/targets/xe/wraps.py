@@ -23,7 +23,7 @@ from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, ModuleOp,
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.dialects.upstream.arith import constant
-from tilewright.passes.xegpu.emit import dense
+from tilewright.passes.emit import dense
 from tilewright.targets.xe.fold import Numbers, element_of, numbers, scalar_of, together
 
 EQ, NE, SLT, ULT, UGT = 0, 1, 2, 6, 8

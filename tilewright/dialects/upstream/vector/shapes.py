@@ -265,6 +265,16 @@ def _verify_interleaved(part: SSAValue, whole: SSAValue) -> None:
         raise VerifyException(f"expected {expected} to match {part.type}, got {whole.type}")
 
 
+def _verify_elements(elements: Sequence[SSAValue], whole: SSAValue, are: str) -> None:
+    kind = vector_of(whole)
+    if len(elements) != prod(kind.get_shape()):
+        raise VerifyException(
+            f"{kind} has {prod(kind.get_shape())} elements, {len(elements)} are {are}"
+        )
+    if any(v.type != kind.element_type for v in elements):
+        raise VerifyException(f"elements must be of {kind}'s element type")
+
+
 def _parse_vector_type(parser: Parser) -> VectorType:
     start = parser.pos
     kind = parser.parse_type()
@@ -285,13 +295,7 @@ class FromElementsOp(IRDLOperation):
     traits = traits_def(Pure())
 
     def verify_(self) -> None:
-        kind = vector_of(self.result)
-        if len(self.elements) != prod(kind.get_shape()):
-            raise VerifyException(
-                f"{kind} has {prod(kind.get_shape())} elements, {len(self.elements)} are given"
-            )
-        if any(v.type != kind.element_type for v in self.elements):
-            raise VerifyException("elements must be of the result's element type")
+        _verify_elements(self.elements, self.result, "given")
 
     @classmethod
     def parse(cls, parser: Parser) -> FromElementsOp:
@@ -324,13 +328,7 @@ class ToElementsOp(IRDLOperation):
     traits = traits_def(Pure())
 
     def verify_(self) -> None:
-        kind = vector_of(self.source)
-        if len(self.elements) != prod(kind.get_shape()):
-            raise VerifyException(
-                f"{kind} has {prod(kind.get_shape())} elements, {len(self.elements)} are named"
-            )
-        if any(v.type != kind.element_type for v in self.elements):
-            raise VerifyException("results must be of the source's element type")
+        _verify_elements(self.elements, self.source, "named")
 
     @classmethod
     def parse(cls, parser: Parser) -> ToElementsOp:

@@ -1,4 +1,4 @@
-"""Small vector idioms that the XeGPU passes write in front of an op."""
+"""Small vector idioms that passes write in front of an op."""
 
 from __future__ import annotations
 
