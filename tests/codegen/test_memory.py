@@ -1,6 +1,7 @@
 """Raw memory ops on x86: masks, offsets, storage of i1, atomics, scratch; what must not be touched is checked."""
 
 import ctypes
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -241,14 +242,31 @@ def test_masks_are_refused_where_there_are_none() -> None:
         emit_module(module(text), spirv())
 
 
-def test_bf16_atomics_are_refused() -> None:
-    text = """
-    func.func @k(%p : !llvm.ptr, %v : bf16) {
-      %x = mach.atomic_rmw "addf" %v, %p {ordering = "monotonic"} : bf16, !llvm.ptr
+@pytest.mark.parametrize("least", [8, 32])
+@pytest.mark.parametrize("place", range(4))
+def test_atomics_without_an_instruction(least: int, place: int, rng: np.random.Generator) -> None:
+    """They are a loop on the element's bits, or on the word around it, whose other bits stay."""
+    target = replace(x86(LEVELS[-1]), least_atomic=least)
+    f = Function(
+        """
+    func.func @k(%p : !llvm.ptr, %at : index, %q : !llvm.ptr) {
+      %c2 = arith.constant 2 : index
+      %v = arith.constant 3.0 : bf16
+      %bytes = arith.muli %at, %c2 : index
+      %place = mach.ptr_add %p, %bytes : !llvm.ptr
+      %x = mach.atomic_rmw "mulf" %v, %place {ordering = "monotonic"} : bf16, !llvm.ptr
+      mach.store %x, %q : bf16, !llvm.ptr
       func.return
-    }"""
-    with pytest.raises(UnsupportedError, match="no atomic on bf16"):
-        emit_module(module(text), x86("avx512"))
+    }""",
+        target=target,
+    )
+    assert printed(f.llvm) == expected(f.module, target)
+    x = rng.integers(-9, 9, 4).astype(ml_dtypes.bfloat16)
+    wanted, old = x.copy(), np.zeros(1, x.dtype)
+    wanted[place] *= 3
+    f(x, place, old)
+    np.testing.assert_array_equal(old, wanted[place : place + 1] / 3)
+    np.testing.assert_array_equal(x, wanted)
 
 
 def test_whole_values_move_as_bytes(rng) -> None:

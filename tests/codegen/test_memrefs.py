@@ -200,6 +200,17 @@ VIEWS = {
       %r = arith.mulf %old, %new : f64""",
         lambda x: x[0, 1] * (x[0, 1] + 5.0),
     ),
+    "atomic without an instruction": (
+        """%c3 = arith.constant 3 : index
+      %five = arith.constant 5.0 : f64
+      %column = memref.subview %a[1, 1] [3, 2] [1, 2] : memref<?x?xf64> to
+          memref<3x2xf64, strided<[?, 2], offset: ?>>
+      %old = memref.atomic_rmw mulf %five, %column[%c1, %c1] : (f64, memref<3x2xf64, strided<[?, 2], offset: ?>>) -> f64
+      %c2 = arith.constant 2 : index
+      %new = memref.load %a[%c2, %c3] : memref<?x?xf64>
+      %r = arith.addf %old, %new : f64""",
+        lambda x: x[2, 3] * 6.0,
+    ),
 }
 
 

@@ -93,10 +93,6 @@ REFUSED = [
     ),
     ("mach.prefetch %p {locality = 4 : i64} : !llvm.ptr", "locality 4 is not in 0..3"),
     (
-        '%0 = mach.atomic_rmw "mulf" %f, %p {ordering = "monotonic"} : f32, !llvm.ptr',
-        "no machine multiplies atomically",
-    ),
-    (
         '%0 = mach.atomic_rmw "twice" %f, %p {ordering = "monotonic"} : f32, !llvm.ptr',
         "unknown kind 'twice'",
     ),

@@ -5,11 +5,10 @@ from __future__ import annotations
 from xdsl.dialects.builtin import (
     StringAttr,
 )
-from xdsl.ir import Attribute, Operation
+from xdsl.ir import Operation
 
 from tilewright.codegen.pointers import pointer_type
-from tilewright.codegen.printer import Printer, attribute, prints, unsupported
-from tilewright.codegen.registers import Element
+from tilewright.codegen.printer import Printer, attribute, prints
 from tilewright.dialects.mach import ATOMIC_KINDS
 
 _SCOPES = {
@@ -29,23 +28,12 @@ def _ordering(p: Printer, op: Operation) -> tuple[str, str]:
     return (f'syncscope("{named}") ' if named else ""), ordering.data
 
 
-def atomic_element(p: Printer, op: Operation, type: Attribute) -> Element:
-    e = p.layout(type).element
-    if e.is_float and e.llvm not in ("float", "double", "half"):
-        raise unsupported(
-            op,
-            f"has no atomic on {e.name} in {p.target.name}",
-            "write a mach.cmpxchg loop on its bits",
-        )
-    return e
-
-
 @prints("mach.atomic_rmw")
 def print_atomic_rmw(p: Printer, op: Operation) -> None:
     value, pointer = op.operands
     kind = attribute(op, "kind")
     assert isinstance(kind, StringAttr)
-    e = atomic_element(p, op, value.type)
+    e = p.layout(value.type).element
     scope, ordering = _ordering(p, op)
     llvm = pointer_type(p, pointer.type)
     text = f"atomicrmw {ATOMIC_KINDS[kind.data]} {llvm} {p.one(pointer)}, {e.llvm} {p.one(value)} "

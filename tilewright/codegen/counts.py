@@ -67,7 +67,6 @@ _ATOMICS = {
     "mach.atomic_load",
     "mach.atomic_store",
     "mach.fence",
-    "memref.atomic_rmw",
 }
 
 

@@ -15,7 +15,6 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Operation
 
-from tilewright.codegen.atomics import atomic_element
 from tilewright.codegen.constants import constant_texts
 from tilewright.codegen.descriptor import (
     address,
@@ -35,10 +34,8 @@ from tilewright.codegen.printer import (
     integer_attribute,
     prints,
     symbol,
-    unsupported,
 )
 from tilewright.codegen.registers import DYNAMIC, MemRefLayout
-from tilewright.dialects.mach import ATOMIC_KINDS
 
 ALIGNMENT = 64
 """Bytes to which memref.alloc and memref.alloca align by default."""
@@ -156,28 +153,6 @@ def print_store(p: Printer, op: Operation) -> None:
     layout = p.layout(value.type)
     where = address(p, d, [p.one(i) for i in indices])
     store_value(p, layout, p.get(value), where, d.layout.pointer, layout.element.stored_bytes)
-
-
-@prints("memref.atomic_rmw")
-def print_atomic_rmw(p: Printer, op: Operation) -> None:
-    value, target, *indices = op.operands
-    d = read(p, target)
-    kind = integer_attribute(op, "kind")
-    names = ("addf", "addi", "assign", "maximumf", "maxs", "maxu", "minimumf", "mins", "minu")
-    names = (*names, "mulf", "muli", "ori", "andi", "maxnumf", "minnumf", "xori")
-    if (name := names[kind]) not in ATOMIC_KINDS:
-        raise unsupported(op, f"no machine has an atomic '{name}'")
-    e = atomic_element(p, op, value.type)
-    where = address(p, d, [p.one(i) for i in indices])
-    p.set(
-        op.results[0],
-        [
-            p.emit(
-                f"atomicrmw {ATOMIC_KINDS[name]} {d.layout.pointer} {where}, "
-                f"{e.llvm} {p.one(value)} acq_rel, align {e.stored_bytes}"
-            )
-        ],
-    )
 
 
 @prints("memref.prefetch")

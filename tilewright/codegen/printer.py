@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
+from tilewright.codegen.atomic_loops import expand_atomics
 from tilewright.codegen.registers import Layout, NoRegister
 from tilewright.codegen.target import Handler, LLVMTarget
 from tilewright.diagnostics import UnsupportedError, location_of
@@ -302,11 +303,12 @@ def emit_module(module: ModuleOp, target: LLVMTarget) -> str:
     """LLVM IR text of a last-stage module.
 
     Requires verified last-stage IR: func.func, scf, cf, arith, math, vector, index, memref and mach
-    ops (and gpu ids and barriers on GPU targets). Raises UnsupportedError naming the op for
-    anything else.
+    ops (and gpu ids and barriers on GPU targets). Atomics that the target lacks become loops in
+    `module`. Raises UnsupportedError naming the op for anything else.
     """
     import_module("tilewright.codegen.handlers")  # fills COMMON
 
+    expand_atomics(module, target)
     printer = Printer(target)
     for op in module.body.block.ops:
         name = attribute(op, "sym_name")

@@ -39,6 +39,12 @@ class LLVMTarget:
     function_attributes: str = ""
     provides: frozenset[str] = frozenset()
     """Abilities that an instruction may require and LLVM has no feature name for."""
+    atomic_floats: tuple[str, ...] = ("f32", "f64")
+    """Element types of floats that atomics take; see `atomic_loops` for the others."""
+    least_atomic: int = 8
+    """Bits of the shortest word that atomics take."""
+    lacks_atomics: frozenset[str] = frozenset({"mulf", "muli"})
+    """Kinds of atomics without an instruction."""
     handlers: Mapping[str, Handler] = field(default_factory=_no_handlers, hash=False, compare=False)
     """Ops that this target prints in its own way, by op name; the rest is common."""
 
@@ -163,5 +169,8 @@ def spirv(version: str = "") -> LLVMTarget:
         kernel_convention="spir_kernel",
         function_convention="spir_func",
         function_attributes="nounwind",
+        atomic_floats=("f16", "f32", "f64"),
+        least_atomic=32,
+        lacks_atomics=frozenset({"mulf", "muli", "maximumf", "minimumf"}),
         handlers=SPIRV_HANDLERS,
     )

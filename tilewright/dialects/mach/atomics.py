@@ -38,6 +38,8 @@ ATOMIC_KINDS: Mapping[str, str] = {
     "addf": "fadd",
     "addi": "add",
     "assign": "xchg",
+    "mulf": "",
+    "muli": "",
     "maximumf": "fmaximum",
     "minimumf": "fminimum",
     "maxnumf": "fmax",
@@ -50,7 +52,7 @@ ATOMIC_KINDS: Mapping[str, str] = {
     "andi": "and",
     "xori": "xor",
 }
-"""Kinds of `mach.atomic_rmw` (arith.AtomicRMWKind) -> LLVM's atomicrmw operation."""
+"""Kinds of `mach.atomic_rmw` (arith.AtomicRMWKind) -> LLVM's atomicrmw operation, "" for none."""
 
 ORDERINGS = ("monotonic", "acquire", "release", "acq_rel", "seq_cst")
 SCOPES = ("system", "device", "workgroup", "subgroup")
@@ -73,8 +75,7 @@ def _scope(scope: str | None) -> StringAttr | None:
 class AtomicRmwOp(IRDLOperation):
     """`%old = mach.atomic_rmw "addf" %v, %p {ordering = "monotonic"} : f32, !llvm.ptr`.
 
-    Kinds without an instruction anywhere (mulf, muli) are a `mach.cmpxchg` loop, which the IR must
-    then spell out.
+    What a code generator has no instruction for becomes a `mach.cmpxchg` loop (`codegen.atomic_loops`).
     """
 
     name = "mach.atomic_rmw"
@@ -110,10 +111,6 @@ class AtomicRmwOp(IRDLOperation):
 
     def verify_(self) -> None:
         kind, type = self.kind.data, self.value.type
-        if kind in ("mulf", "muli"):
-            raise VerifyException(
-                f"mach.atomic_rmw: no machine multiplies atomically ('{kind}'); write a mach.cmpxchg loop"
-            )
         if kind not in ATOMIC_KINDS:
             raise VerifyException(f"mach.atomic_rmw: unknown kind '{kind}'")
         if isinstance(type, VectorType):

@@ -1,7 +1,4 @@
-"""`xetile.atomic_rmw` -> one machine atomic per element, in row-major order, outside or masked off skipped.
-
-Kinds and types without a machine instruction are a compare-and-exchange loop on the element's bits.
-"""
+"""`xetile.atomic_rmw` -> one machine atomic per element, in row-major order, outside or masked off skipped."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Block, Operation
 
-from tilewright.codegen.combine import rmw
+from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.targets.cpu.evaluate import Evaluator, Place
 from tilewright.targets.cpu.memory import Buffer, ScatteredTile, rows_cols
@@ -37,8 +34,7 @@ def emit_atomics(e: Evaluator, op: Operation, old: Buffer | None) -> None:
         value = e.at(op.value, place)
         then, other = Block(), Block()
         with b.inside(then):
-            before = rmw(b, op.kind, value, pointer)
-            b.op(scf.YieldOp(before))
+            b.op(scf.YieldOp(b.value(mach.AtomicRmwOp(op.kind, value, pointer))))
         with b.inside(other):
             b.op(scf.YieldOp(b.constant(value.type, 0)))
         (before,) = b.if_else(on, then, other, [value.type])

@@ -11,7 +11,6 @@ from xdsl.dialects.vector import BroadcastOp
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.codegen.builder import index
-from tilewright.codegen.combine import rmw
 from tilewright.codegen.tiles import ScatteredTile, itemsize
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
@@ -168,10 +167,10 @@ def _one(
     """One element; 0 where nothing was done."""
     b = d.b
     if mask is None:
-        return rmw(b, kind, value, pointer, "device")
+        return b.value(mach.AtomicRmwOp(kind, value, pointer, scope="device"))
     then, other = Block(), Block()
     with b.inside(then):
-        b.op(scf.YieldOp(rmw(b, kind, value, pointer, "device")))
+        b.op(scf.YieldOp(b.value(mach.AtomicRmwOp(kind, value, pointer, scope="device"))))
     with b.inside(other):
         b.op(scf.YieldOp(b.constant(value.type, 0)))
     return b.if_else(mask, then, other, [value.type])[0]

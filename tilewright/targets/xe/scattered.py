@@ -194,10 +194,6 @@ def atomic_rmw(s: Blocks, op: xegpu.AtomicRMWOp) -> SSAValue:
     """Component by component; a lane that is masked off gets 0."""
     b, kind = s.b, op.value.type
     element = element_of(kind)
-    if op.kind not in mach.ATOMIC_KINDS:
-        raise b.refuse(
-            f"{s.machine.name} has no atomic '{op.kind}'", f"it has {', '.join(mach.ATOMIC_KINDS)}"
-        )
     base, address = _address(s, op, element)
     size = bits_of(element) // 8
     scope = "device" if base.type == GLOBAL else "workgroup"

@@ -1,0 +1,155 @@
+"""Atomics that a code generator has no instruction for, as loops of compare and exchange.
+
+    %old = mach.atomic_rmw "mulf" %x, %p : f32, !llvm.ptr
+    ->
+    %first = mach.atomic_load %p : !llvm.ptr -> i32
+    %last = scf.while (%known = %first) : (i32) -> i32 {
+      %new = arith.mulf (arith.bitcast %known), %x
+      %seen, %won = mach.cmpxchg %p, %known, (arith.bitcast %new) : !llvm.ptr, i32
+      scf.condition(%won is 0) %seen
+    } ..
+    %old = arith.bitcast %last
+
+What is compared is the bits of the element; where the target exchanges no word so short, the aligned word around them,
+whose other bits are written back as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from xdsl.dialects import arith, memref, scf
+from xdsl.dialects.builtin import AnyFloat, IntegerType, MemRefType, ModuleOp, i1
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from tilewright.codegen.builder import Builder, Idx
+from tilewright.codegen.combine import combine
+from tilewright.codegen.target import LLVMTarget
+from tilewright.codegen.tiles import itemsize
+from tilewright.dialects import mach
+from tilewright.dialects.upstream.arith import ATOMIC_KINDS
+from tilewright.dtypes import from_mlir
+
+_COMBINE = {
+    "addf": "add",
+    "addi": "add",
+    "mulf": "mul",
+    "muli": "mul",
+    "maxs": "maxsi",
+    "mins": "minsi",
+    "maxu": "maxui",
+    "minu": "minui",
+    "ori": "or",
+    "andi": "and",
+    "xori": "xor",
+}
+"""Atomics whose reduction is called otherwise."""
+
+
+def expand_atomics(module: ModuleOp, target: LLVMTarget) -> None:
+    """Rewrites in place what `target` has no instruction for, and atomics on elements of memrefs."""
+    for op in list(module.walk()):
+        if isinstance(op, memref.AtomicRMWOp):
+            kind = ATOMIC_KINDS[op.kind.value.data]
+            op = _replace(op, lambda b, op=op, kind=kind: _on_memref(b, op, kind)).owner
+        if isinstance(op, mach.AtomicRmwOp) and not _has(target, op):
+            _replace(op, lambda b, op=op: _loop(b, op, target.least_atomic))
+
+
+def _replace(op: Operation, make: Callable[[Builder], SSAValue]) -> SSAValue:
+    """What `make` builds stands in the place of an op with one result."""
+    block = Block()
+    value = make(Builder(block))
+    for new in block.walk():
+        new.location = op.location
+    Rewriter.inline_block(block, InsertPoint.before(op))
+    op.results[0].replace_all_uses_with(value)
+    Rewriter.erase_op(op)
+    return value
+
+
+def _on_memref(b: Builder, op: memref.AtomicRMWOp, kind: str) -> SSAValue:
+    """On the address of the element."""
+    type = op.memref.type
+    assert isinstance(type, MemRefType)
+    view = b.op(memref.ExtractStridedMetaDataOp(op.memref)).results
+    at: Idx = view[1]
+    for place, stride in zip(op.indices, view[2 + type.get_num_dims() :], strict=True):
+        at = b.add(at, b.mul(place, stride))
+    start = b.value(memref.ExtractAlignedPointerAsIndexOp.get(op.memref))
+    address = b.add(start, b.mul(at, itemsize(type.element_type)))
+    pointer = b.value(mach.PtrFromIntOp(b.idx(address)))
+    return b.value(mach.AtomicRmwOp(kind, op.value, pointer, ordering="acq_rel"))
+
+
+def _has(target: LLVMTarget, op: mach.AtomicRmwOp) -> bool:
+    kind, type = op.kind.data, op.value.type
+    if kind in target.lacks_atomics:
+        return False
+    if isinstance(type, AnyFloat):
+        return from_mlir(type).name in target.atomic_floats
+    return not isinstance(type, IntegerType) or type.width.data >= target.least_atomic
+
+
+def _loop(b: Builder, op: mach.AtomicRmwOp, least: int) -> SSAValue:
+    """Read, combine, and write unless another wrote in between: then again with what it wrote."""
+    type, kind = op.value.type, op.kind.data
+    scope = None if op.scope is None else op.scope.data
+    bits = IntegerType(8 * itemsize(type))
+    word = IntegerType(max(bits.width.data, least))
+    pointer: SSAValue = op.pointer
+    shift = None
+    if word != bits:
+        pointer, shift = _aligned(b, pointer, word)
+    first = b.value(mach.AtomicLoadOp(pointer, word, ordering="monotonic", scope=scope))
+    before, after = Block(arg_types=[word]), Block(arg_types=[word])
+    with b.inside(before):
+        (known,) = before.args
+        old = _from_word(b, known, type, bits, shift)
+        new = op.value if kind == "assign" else combine(b, _COMBINE.get(kind, kind), old, op.value)
+        desired = _to_word(b, new, known, bits, shift)
+        swap = mach.CmpxchgOp(pointer, known, desired, ordering=op.ordering.data, scope=scope)
+        b.op(swap)
+        failed = b.value(arith.XOrIOp(swap.success, b.constant(i1, 1)))
+        b.op(scf.ConditionOp(failed, swap.old))
+    with b.inside(after):
+        b.op(scf.YieldOp(after.args[0]))
+    last = b.value(scf.WhileOp([first], [word], Region(before), Region(after)))
+    return _from_word(b, last, type, bits, shift)
+
+
+def _aligned(b: Builder, pointer: SSAValue, word: IntegerType) -> tuple[SSAValue, SSAValue]:
+    """The word that holds the bytes at `pointer`, and by how many bits they are shifted there (little-endian)."""
+    rest = b.rem(b.value(mach.IntFromPtrOp(pointer)), word.width.data // 8)
+    start = b.value(mach.PtrAddOp(pointer, b.idx(b.sub(0, rest))))
+    return start, b.value(arith.IndexCastOp(b.idx(b.mul(rest, 8)), word))
+
+
+def _from_word(
+    b: Builder, word: SSAValue, type: Attribute, bits: IntegerType, shift: SSAValue | None
+) -> SSAValue:
+    """The element in its type."""
+    if shift is not None:
+        word = b.value(arith.TruncIOp(b.value(arith.ShRUIOp(word, shift)), bits))
+    if word.type == type:
+        return word
+    if isinstance(type, AnyFloat):
+        return b.value(arith.BitcastOp(word, type))
+    return b.value(arith.TruncIOp(word, type))  # pyright: ignore
+
+
+def _to_word(
+    b: Builder, x: SSAValue, known: SSAValue, bits: IntegerType, shift: SSAValue | None
+) -> SSAValue:
+    """The word with the element in it, and its other bits as they were known."""
+    if isinstance(x.type, AnyFloat):
+        x = b.value(arith.BitcastOp(x, bits))
+    elif x.type != bits:
+        x = b.value(arith.ExtUIOp(x, bits))
+    if shift is None:
+        return x
+    ones = b.constant(known.type, (1 << bits.width.data) - 1)
+    hole = b.value(arith.XOrIOp(b.value(arith.ShLIOp(ones, shift)), b.constant(known.type, -1)))
+    moved = b.value(arith.ShLIOp(b.value(arith.ExtUIOp(x, known.type)), shift))  # pyright: ignore
+    return b.value(arith.OrIOp(b.value(arith.AndIOp(known, hole)), moved))
