@@ -13,7 +13,8 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from pathlib import Path
+
+from generated import DOCS, main
 
 from tilewright import dtypes
 from tilewright.lang import (
@@ -32,7 +33,7 @@ from tilewright.lang import (
 from tilewright.lang.registry import FUNCTIONS, describe_signature
 from tilewright.lang.syntax import BREAK, LOOP_ELSE, REFUSED, RETURN_IN_LOOP
 
-PAGE = Path(__file__).parent / "language.md"
+PAGE = DOCS / "language.md"
 
 HEAD = """\
 <!-- Made by docs/make_language.py from the docstrings; edit those. -->
@@ -210,16 +211,5 @@ def _markdown(text: str) -> str:
     return text.replace("``", "`").strip()
 
 
-def main() -> int:
-    text = page()
-    if "--check" in sys.argv[1:]:
-        if PAGE.exists() and PAGE.read_text() == text:
-            return 0
-        print(f"{PAGE.name} is not up to date: run python docs/make_language.py", file=sys.stderr)
-        return 1
-    PAGE.write_text(text)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main({PAGE: page()}))

@@ -7,16 +7,16 @@ python docs/make_movement.py --check  exits with 1 when it is not up to date
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+from generated import DOCS, filled, main
 
-from tests.movement import CASES, kernel  # noqa: E402
-from tilewright.diagnostics import UnsupportedError  # noqa: E402
-from tilewright.targets.base import CompileOptions, get_target  # noqa: E402
+sys.path.insert(0, str(DOCS.parent))
 
-PAGE = Path(__file__).parent / "xetile.md"
+from tests.movement import CASES, kernel
+from tilewright.diagnostics import UnsupportedError
+from tilewright.targets.base import CompileOptions, get_target
+
+PAGE = DOCS / "xetile.md"
 START = "<!-- movement, from tests/movement.py -->\n"
 END = "<!-- end of movement -->"
 MACHINES = {
@@ -47,18 +47,5 @@ def table() -> str:
     return "\n".join(rows)
 
 
-def main() -> int:
-    text = PAGE.read_text()
-    head, start, rest = text.partition(START)
-    assert start, f"{PAGE.name} has no place for the table"
-    new = f"{head}{START}\n{table()}\n\n{END}{rest.partition(END)[2]}"
-    if "--check" not in sys.argv[1:]:
-        PAGE.write_text(new)
-    elif new != text:
-        print(f"{PAGE.name} is not up to date: run python docs/make_movement.py", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main({PAGE: filled(PAGE.read_text(), START, f"\n{table()}\n\n", END)}))

@@ -7,11 +7,12 @@ python docs/make_names.py --check  exits with 1 when it is not up to date
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+
+from generated import DOCS, filled, main
 
 from tilewright.lang.elsewhere import TABLES
 
-PAGE = Path(__file__).parent / "from-triton.md"
+PAGE = DOCS / "from-triton.md"
 START, END = "from tilewright/lang/elsewhere.py -->\n", "<!-- end of names -->"
 
 
@@ -29,17 +30,5 @@ def tables() -> str:
     return "\n".join(parts)
 
 
-def main() -> int:
-    page = PAGE.read_text()
-    head, _, rest = page.partition(START)
-    text = f"{head}{START}\n{tables()}\n{END}{rest.partition(END)[2]}"
-    if "--check" in sys.argv[1:]:
-        if page != text:
-            print(f"{PAGE.name} is not up to date: run python docs/make_names.py", file=sys.stderr)
-        return int(page != text)
-    PAGE.write_text(text)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main({PAGE: filled(PAGE.read_text(), START, f"\n{tables()}\n", END)}))

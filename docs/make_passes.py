@@ -10,10 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from generated import DOCS, filled, main
+
 from tilewright.passes.pipeline import CLEANUP, Pipeline
 from tilewright.targets.base import pipelines
 
-DOCS = Path(__file__).parent
 START, END = "<!-- passes, from the target's list -->\n", "<!-- end of passes -->"
 PAGES = {
     "cpu": "cpu-target.md",
@@ -42,21 +43,14 @@ def row(name: str, story: str, stage: str, switch: str) -> str:
     return f"| {name} | {story} | {stage} | {switch} |"
 
 
-def main() -> int:
-    status = 0
+def pages() -> dict[Path, str]:
+    """The text of the page of each target."""
+    found: dict[Path, str] = {}
     for pipeline in pipelines():
         page = DOCS / PAGES[pipeline.target]
-        text = page.read_text()
-        head, start, rest = text.partition(START)
-        assert start, f"{page.name} has no place for the table of passes"
-        new = f"{head}{START}\n{table(pipeline)}\n\n{END}{rest.partition(END)[2]}"
-        if "--check" not in sys.argv[1:]:
-            page.write_text(new)
-        elif new != text:
-            print(f"{page.name} is not up to date: run python docs/make_passes.py", file=sys.stderr)
-            status = 1
-    return status
+        found[page] = filled(page.read_text(), START, f"\n{table(pipeline)}\n\n", END)
+    return found
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(pages()))

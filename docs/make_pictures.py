@@ -12,10 +12,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from runpy import run_path
 from typing import Any, NamedTuple
 
+from generated import DOCS, main
 from xdsl.dialects.builtin import ModuleOp
 
 from tilewright import layout as ly
@@ -30,7 +30,7 @@ from tilewright.tools.drawing import Picture, stack
 from tilewright.uarch.sm90 import smem_tile
 from tilewright.uarch.x86 import micro_kernels
 
-IMAGES = Path(__file__).parent / "img"
+IMAGES = DOCS / "img"
 
 
 def deals() -> Picture:
@@ -81,7 +81,7 @@ def product() -> Picture:
     return sheet
 
 
-GEMM = Path(__file__).parents[1] / "examples/rfc/xegpu_1_1_gemm_prefetch.mlir"
+GEMM = DOCS.parent / "examples/rfc/xegpu_1_1_gemm_prefetch.mlir"
 
 
 @cache
@@ -192,7 +192,7 @@ class Drawn(NamedTuple):
 
 
 def _example(name: str) -> Any:
-    path = Path(__file__).parents[1] / "examples" / "graph" / f"{name}.py"
+    path = DOCS.parent / "examples" / "graph" / f"{name}.py"
     return run_path(str(path))["graph"]()
 
 
@@ -215,21 +215,5 @@ PICTURES: dict[str, Callable[[], Picture | Drawn]] = {
 }  # fmt: skip
 
 
-def main(arguments: list[str]) -> int:
-    stale: list[str] = []
-    IMAGES.mkdir(exist_ok=True)
-    for name, picture in PICTURES.items():
-        path, text = IMAGES / f"{name}.svg", picture().svg()
-        if path.exists() and path.read_text(encoding="utf-8") == text:
-            continue
-        stale.append(name)
-        if "--check" not in arguments:
-            path.write_text(text, encoding="utf-8")
-    if "--check" in arguments and stale:
-        print(f"not up to date: {', '.join(stale)}; run docs/make_pictures.py", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main({IMAGES / f"{name}.svg": picture().svg() for name, picture in PICTURES.items()}))

@@ -16,13 +16,14 @@ from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any
 
+from generated import DOCS, filled, main
+
 from tilewright.diagnostics import TilewrightError
 from tilewright.targets.xe import offline
 from tilewright.tools.compile import compile_source
 from tilewright.tools.sources import parse_source
 
-ROOT = Path(__file__).parents[1]
-DOCS = Path(__file__).parent
+ROOT = DOCS.parent
 BY_HAND = ROOT / "examples/08_xe_lanes.mlir"
 FROM_WORKGROUP = ROOT / "examples/rfc/xegpu_1_1_gemm_prefetch.mlir"
 TOO_LARGE = ROOT / "examples/rfc/xegpu_1_3_two_cache_levels.mlir"
@@ -108,26 +109,17 @@ PARTS = {
 }
 
 
-def main() -> int:
-    status = 0
+def pages() -> dict[Path, str]:
+    """The text of each page, its parts made anew."""
+    found: dict[Path, str] = {}
     for name, parts in PARTS.items():
-        text = page = (DOCS / name).read_text()
+        text = (DOCS / name).read_text()
         for part, make in parts.items():
-            if part == "machine code" and offline.missing():
-                continue
-            pattern = rf"(<!-- {part} -->\n).*?(<!-- end -->)"
-            assert re.search(pattern, text, flags=re.S), f"{name} has no place for {part}"
-            body = "\n".join(make())
-            text = re.sub(
-                pattern, lambda m, b=body: f"{m.group(1)}{b}\n{m.group(2)}", text, flags=re.S
-            )
-        if "--check" not in sys.argv[1:]:
-            (DOCS / name).write_text(text)
-        elif text != page:
-            print(f"{name} is not up to date: python docs/make_xe.py writes it")
-            status = 1
-    return status
+            if part != "machine code" or not offline.missing():
+                text = filled(text, f"<!-- {part} -->\n", "\n".join(make()) + "\n", "<!-- end -->")
+        found[DOCS / name] = text
+    return found
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(pages()))

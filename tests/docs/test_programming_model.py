@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import doctest
-import importlib.util
+import importlib
 import re
 from pathlib import Path
 
@@ -18,11 +18,9 @@ def test_examples():
     assert result.attempted >= 15 and result.failed == 0
 
 
-def test_pictures_are_there_and_up_to_date():
-    spec = importlib.util.spec_from_file_location("make_pictures", DOCS / "make_pictures.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+def test_pictures_are_there_and_up_to_date(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS)
+    module = importlib.import_module("make_pictures")
     pages = "".join(page.read_text(encoding="utf-8") for page in DOCS.glob("*.md"))
     named = set(re.findall(r"\(img/(\w+)\.svg\)", pages))
     assert named == {path.stem for path in module.IMAGES.glob("*.svg")}
