@@ -6,7 +6,7 @@ import pytest
 from xdsl.dialects import func, gpu, scf
 
 from tilewright.dialects.text import parse_module
-from tilewright.passes.level import infer_level
+from tilewright.passes.kernel import level_of
 from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
 
 BODY = """
@@ -84,7 +84,7 @@ gpu.module @m {{ gpu.func @k(%a: memref<64x64xf16>) kernel {{
     for attributes, level in (("", "subgroup"), (wg_map, "workgroup")):
         module = parse_module(text.format(attributes=attributes), "k.mlir")
         kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
-        assert infer_level(kernel) == level
+        assert level_of(kernel) == level
 
 
 @pytest.mark.parametrize(

@@ -13,20 +13,17 @@ from math import prod
 from typing import Any, cast
 
 from xdsl.dialects import func, gpu, scf
-from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerAttr, StringAttr, VectorType
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerAttr, VectorType
 from xdsl.ir import Attribute, Operation, ParametrizedAttribute, Region
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
 from tilewright.dialects.xetile.attrs import ints
-from tilewright.passes.kernel import LEVEL, SUBGROUPS
+from tilewright.passes.kernel import SUBGROUPS
 
 
 def infer_level(function: Operation) -> str:
-    """The level of a gpu.func or func.func: its attribute, or what its ops say."""
-    stated = function.attributes.get(LEVEL)
-    if isinstance(stated, StringAttr):
-        return stated.data
+    """The level of a gpu.func or func.func whose attribute does not say it (`passes.kernel.level_of`)."""
     ops = list(function.walk())
     if any(_distributes(a) for op in ops for a in _attributes(op)):
         return "workgroup"

@@ -16,7 +16,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 from xdsl.traits import MemoryEffectKind, get_effects, is_side_effect_free
 
-from tilewright.dialects.effects import CACHES, memory_effects
+from tilewright.dialects.effects import CACHES, ORDER, memory_effects, own_effects
 from tilewright.dialects.upstream.memref import TransposeOp
 
 ARGS = "tilewright.args"
@@ -175,6 +175,11 @@ def may_write(op: Operation) -> bool:
     """Whether an op may write memory (its regions not counted)."""
     effects = memory_effects(op)
     return effects is None or MemoryEffectKind.WRITE in effects
+
+
+def orders(op: Operation) -> bool:
+    """Whether an op orders what others do before it and after it (its regions not counted): a barrier, a wait."""
+    return any(each.resource == ORDER for each in own_effects(op) or ())
 
 
 def may_read(op: Operation) -> bool:

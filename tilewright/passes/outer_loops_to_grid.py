@@ -40,8 +40,7 @@ from xdsl.traits import is_side_effect_free
 
 from tilewright.dialects import xetile
 from tilewright.passes.access import Access, AccessAnalysis
-from tilewright.passes.kernel import LEVEL
-from tilewright.passes.level import infer_level
+from tilewright.passes.kernel import LEVEL, level_of
 from tilewright.passes.memory_objects import may_alias
 
 MAX_AXES = 3
@@ -103,7 +102,7 @@ def _as_kernel(function: func.FuncOp) -> gpu.FuncOp:
             op.erase()
     kernel = gpu.FuncOp(name, (body.block.arg_types, ()), body, kernel=True)
     kernel.location = function.location
-    kernel.attributes[LEVEL] = StringAttr(infer_level(function))
+    kernel.attributes[LEVEL] = StringAttr(level_of(function))
     kernel.attributes["tilewright.args"] = ArrayAttr(
         [
             DictionaryAttr({"noalias": UnitAttr()} if isinstance(t, MemRefType) else {})

@@ -188,11 +188,12 @@ class Pipeline(Generic[U]):
                 unit.module.body.move_blocks(module.body)
             return unit.remarks
         # Imported here: it brings the XeGPU dialect, which most pipelines have no use for.
-        from tilewright.passes.level import functions_of, infer_level
+        from tilewright.passes.kernel import level_of
+        from tilewright.passes.level import functions_of
 
         remarks: list[str] = []
         functions = functions_of(module)
-        found = [f for f in functions if not each.requires or infer_level(f) in each.requires]
+        found = [f for f in functions if not each.requires or level_of(f) in each.requires]
         if functions and not found:
             levels = " or ".join(each.requires)
             remarks.append(f"{each.name} did nothing: no kernel is at {levels} level")

@@ -20,7 +20,7 @@ grid with `factor` times as many programs along x; no axis is split further than
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 
 from xdsl.dialects import arith, gpu, vector
@@ -33,6 +33,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
+from xdsl.utils.disjoint_set import DisjointSet
 
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.elementwise import is_elementwise
@@ -53,34 +54,9 @@ def shape_of(value: SSAValue) -> tuple[int, ...] | None:
     return None
 
 
-@dataclass
-class Axes:
-    """Dimensions of values that are one axis of the program."""
-
-    parent: dict[Axis, Axis] = field(default_factory=dict[Axis, Axis])
-    fixed: set[Axis] = field(default_factory=set[Axis])
-    """Roots along which elements meet."""
-
-    def find(self, axis: Axis) -> Axis:
-        root = axis
-        while (up := self.parent.get(root, root)) != root:
-            root = up
-        while axis != root:
-            self.parent[axis], axis = root, self.parent.get(axis, axis)
-        return root
-
-    def tie(self, a: Axis, b: Axis) -> None:
-        x, y = self.find(a), self.find(b)
-        if x != y:
-            self.parent[y] = x
-            if y in self.fixed:
-                self.fixed.add(x)
-
-    def fix(self, axis: Axis) -> None:
-        self.fixed.add(self.find(axis))
-
-    def is_fixed(self, axis: Axis) -> bool:
-        return self.find(axis) in self.fixed
+def axes_of(value: SSAValue) -> range:
+    """The dimensions of a vector or tile; none of anything else."""
+    return range(len(shape_of(value) or ()))
 
 
 _TIED = (
@@ -100,15 +76,19 @@ _TIED = (
 class _Analysis:
     def __init__(self, kernel: gpu.FuncOp):
         self.kernel = kernel
-        self.axes = Axes()
         self.values: list[SSAValue] = []
-        self.possible = True
         for op in kernel.walk():
-            self.visit(op)
             self.values += [r for r in op.results if shape_of(r) is not None]
             for region in op.regions:
                 for block in region.blocks:
                     self.values += [a for a in block.args if shape_of(a) is not None]
+        self.axes = DisjointSet[Axis]([(v, d) for v in self.values for d in axes_of(v)])
+        """Dimensions of values that are one axis of the program."""
+        self.fixed: set[Axis] = set()
+        """Along these elements meet."""
+        self.possible = True
+        for op in kernel.walk():
+            self.visit(op)
 
     def tie_all(self, values: Iterable[SSAValue]) -> None:
         shaped = [v for v in values if shape_of(v) is not None]
@@ -119,12 +99,12 @@ class _Analysis:
                 self.fix_all((shaped[0], v))
                 continue
             for dim in range(len(shape)):
-                self.axes.tie((shaped[0], dim), (v, dim))
+                self.axes.union_left((shaped[0], dim), (v, dim))
 
     def fix_all(self, values: Iterable[SSAValue]) -> None:
         for v in values:
-            for dim in range(len(shape_of(v) or ())):
-                self.axes.fix((v, dim))
+            for dim in axes_of(v):
+                self.fixed.add((v, dim))
 
     def visit(self, op: Operation) -> None:
         values = (*op.operands, *op.results)
@@ -138,28 +118,28 @@ class _Analysis:
             if op.offset_vector is not None:
                 self.tie_all((op.offset_vector, op.result))
             elif len(op.mixed_offsets) == 1:
-                self.axes.fix((op.result, 0))
+                self.fixed.add((op.result, 0))
         elif isinstance(op, xt.LoadTileOp):
             order = op.permutation or tuple(range(2))
             for value in op.values:
                 for dim, source in enumerate(order):
-                    self.axes.tie((op.tile, source), (value, dim))
+                    self.axes.union_left((op.tile, source), (value, dim))
                     if len(op.values) > 1:
-                        self.axes.fix((value, dim))
+                        self.fixed.add((value, dim))
         elif isinstance(op, xt.TileMmaOp):
-            self.axes.tie((op.a, 0), (op.result, 0))
-            self.axes.tie((op.b, 1), (op.result, 1))
-            self.axes.tie((op.a, 1), (op.b, 0))
-            self.axes.fix((op.a, 1))
+            self.axes.union_left((op.a, 0), (op.result, 0))
+            self.axes.union_left((op.b, 1), (op.result, 1))
+            self.axes.union_left((op.a, 1), (op.b, 0))
+            self.fixed.add((op.a, 1))
             if op.c is not None:
                 self.tie_all((op.c, op.result))
         elif isinstance(op, xt.ReductionOp):
-            for dim in range(len(shape_of(op.source) or ())):
+            for dim in axes_of(op.source):
                 if dim in op.dims:
-                    self.axes.fix((op.source, dim))
-                    self.axes.fix((op.result, dim))
+                    self.fixed.add((op.source, dim))
+                    self.fixed.add((op.result, dim))
                 else:
-                    self.axes.tie((op.source, dim), (op.result, dim))
+                    self.axes.union_left((op.source, dim), (op.result, dim))
         elif op.name in ELEMENTS and len(values) == 2 and "sizes" not in op.properties:
             self.rearranged(op)
         elif op.name == "vector.step":
@@ -181,10 +161,10 @@ class _Analysis:
             return
         kept, mixed = kept_dimensions(op)
         for before, after in kept.items():
-            self.axes.tie((source, before), (result, after))
+            self.axes.union_left((source, before), (result, after))
         for value, dims in zip((source, result), mixed, strict=True):
             for dim in dims:
-                self.axes.fix((value, dim))
+                self.fixed.add((value, dim))
 
 
 @dataclass(frozen=True)
@@ -209,6 +189,7 @@ def choices(
         return []
     if any(may_alias(a, b) for a in written for b in loaded if a is not None and b is not None):
         return []
+    fixed = {analysis.axes.find(axis) for axis in analysis.fixed}
     groups: dict[Axis, list[Axis]] = {}
     for value in analysis.values:
         for dim, n in enumerate(shape_of(value) or ()):
@@ -217,7 +198,7 @@ def choices(
     tiles = {t for t, writes in accesses if writes}
     found: list[Choice] = []
     for root, members in groups.items():
-        if root in analysis.axes.fixed:
+        if root in fixed:
             continue
         extents = {(shape_of(v) or ())[d] for v, d in members}
         if len(extents) != 1:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from xdsl.ir import Operation
 
-from tilewright.passes.level import infer_level, subgroups_at
+from tilewright.passes.kernel import level_of
+from tilewright.passes.level import subgroups_at
 from tilewright.reference.program import Builder, Segment, Ways
 from tilewright.reference.report import finding_at
 from tilewright.reference.values import Index, Record
@@ -148,7 +149,7 @@ class Barriers:
     @cached_property
     def _whole(self) -> bool:
         """Is an instance a whole workgroup? Then it arrives for all of its subgroups at once."""
-        return infer_level(self.machine.program.function) == "workgroup"
+        return level_of(self.machine.program.function) == "workgroup"
 
     def _whole_workgroup(self, op: Operation, expected: int) -> None:
         there = subgroups_at(op)

@@ -24,8 +24,8 @@ from xdsl.ir import Attribute, Operation
 from tilewright.arguments import full_grid
 from tilewright.diagnostics import LaunchError, error_at
 from tilewright.dialects.stage.programs import cluster_size
-from tilewright.passes.kernel import BLOCK, LEVEL, programs_of
-from tilewright.passes.level import infer_level, subgroups_of_launch, threads_of_launch
+from tilewright.passes.kernel import BLOCK, LEVEL, level_of, programs_of
+from tilewright.passes.level import subgroups_of_launch, threads_of_launch
 from tilewright.printed import Lines
 from tilewright.reference.batch import Batch
 from tilewright.reference.engine import Schedule
@@ -155,7 +155,7 @@ def launch(
     """A kernel launched by host code that runs at `site`."""
     context = site.machine.context
     threads_of_launch(block, site.op)
-    level = infer_level(function)
+    level = level_of(function)
     function.attributes.setdefault(LEVEL, StringAttr(level))
     if level == "workgroup":
         block = (1, 1, 1)

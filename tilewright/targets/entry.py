@@ -23,8 +23,7 @@ from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at, 
 from tilewright.passes.assume_alignment import assume_alignment
 from tilewright.passes.branches_to_loops import branches_to_loops
 from tilewright.passes.inline_calls import called_function
-from tilewright.passes.kernel import LEVEL, kernel_of
-from tilewright.passes.level import infer_level
+from tilewright.passes.kernel import LEVEL, kernel_of, level_of
 from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
 from tilewright.targets.base import CompileOptions, Executable, get_target
@@ -70,7 +69,7 @@ def enter(module: ModuleOp, target: str, observe: Observer = ignore) -> None:
     outline(module)
     for kernel in _kernels(module):
         if len(kernel.body.blocks) == 1:
-            kernel.attributes[LEVEL] = StringAttr(infer_level(kernel))
+            kernel.attributes[LEVEL] = StringAttr(level_of(kernel))
 
 
 def outline(module: ModuleOp) -> None:

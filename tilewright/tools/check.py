@@ -23,7 +23,7 @@ from tilewright import dtypes, reference
 from tilewright.arguments import ArrayArg
 from tilewright.diagnostics import CheckError, TilewrightError, UnsupportedError, error_at
 from tilewright.passes.affine_to_scf import affine_to_scf
-from tilewright.passes.level import infer_level
+from tilewright.passes.kernel import level_of
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions, get_target, with_options
 from tilewright.targets.entry import build_text
@@ -223,7 +223,7 @@ def stages_of_target(module: ModuleOp, options: CompileOptions) -> list[Stage]:
 def _level(module: ModuleOp) -> str:
     kernel = kernel_in(module)
     assert kernel is not None
-    return infer_level(kernel)
+    return level_of(kernel)
 
 
 def _not_run(reason: str) -> Runner:

@@ -25,11 +25,7 @@ def sink_scattered_loads(block: Block) -> None:
     last = -1
     for n, op in enumerate(block.ops):
         walls.append(last)
-        if (
-            op.regions
-            or memory_objects.may_write(op)
-            or op.name.startswith(("gpu.b", "xegpu.f", "xegpu.n"))
-        ):
+        if op.regions or memory_objects.may_write(op) or memory_objects.orders(op):
             last = n
     # Where an op stands after its move: in front of an op that stays, as that many'th from the back.
     place: dict[Operation, tuple[int, int]] = {op: (n, 0) for op, n in order.items()}

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from xdsl.dialects import arith, func, gpu, scf
+from xdsl.dialects import func, gpu, scf
 from xdsl.dialects.builtin import (
     IntegerAttr,
     StringAttr,
@@ -37,6 +37,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from tilewright import layout as ly
 from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
 from tilewright.dialects import xegpu
+from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.xegpu import RangeAttr, TensorDescType
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout import Distribution
@@ -224,12 +225,8 @@ class Distributor(split.Split[Distribution]):
 
     def offset(self, value: Index) -> Index:
         """An offset of the old program in the new one; a number where it is constant."""
-        if isinstance(value, int):
-            return value
-        owner = value.owner
-        if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, IntegerAttr):
-            return owner.value.value.data
-        return self.same(value)
+        known = folded(value)
+        return known if isinstance(known, int) else self.same(known)
 
     def cut_of(self, value: SSAValue) -> Distribution:
         """The layout of a vector of the old program."""

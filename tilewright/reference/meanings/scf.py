@@ -8,7 +8,8 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects.upstream.scf import ForallOp
-from tilewright.passes.level import infer_level, range_of, region_of_run
+from tilewright.passes.kernel import level_of
+from tilewright.passes.level import range_of, region_of_run
 from tilewright.reference.machine import Group
 from tilewright.reference.program import Builder, Frame, Segment
 from tilewright.reference.registry import control
@@ -46,7 +47,7 @@ def _check_step(group: Group, op: Operation, step: SSAValue) -> None:
 
 @control("scf.if")
 def if_(builder: Builder, op: scf.IfOp) -> None:
-    if range_of(op) is not None and infer_level(builder.entry) == "workgroup":
+    if range_of(op) is not None and level_of(builder.entry) == "workgroup":
         # One program stands for all subgroups: those that take the branch are among them.
         builder.single_block(region_of_run(op))
         return

@@ -108,12 +108,13 @@ class Kernels:
 
     def _prepare(self, launch: Launch, block: Grid, facts: Facts) -> _Ready | _Interpreted:
         # Here, not above: a program without kernels starts without the compiler for them.
-        from tilewright.passes.level import infer_level, subgroups_of_launch, threads_of_launch
+        from tilewright.passes.kernel import level_of
+        from tilewright.passes.level import subgroups_of_launch, threads_of_launch
         from tilewright.runtime.program.alone import alone, compiled
 
         kernel = self._find(launch)
         _refuse_overlap(kernel, facts, launch)
-        level = infer_level(kernel) if self._level == "auto" else self._level
+        level = level_of(kernel) if self._level == "auto" else self._level
         threads = threads_of_launch(block, launch.location)
         subgroups = subgroups_of_launch(kernel, level, threads)
         name = kernel.sym_name.data

@@ -11,8 +11,8 @@ from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, ModuleOp, StringA
 from xdsl.ir import Operation
 
 from tilewright.diagnostics import UnsupportedError, error_at
-from tilewright.passes.kernel import BLOCK, LEVEL, SUBGROUPS
-from tilewright.passes.level import LANES, infer_level
+from tilewright.passes.kernel import BLOCK, LEVEL, SUBGROUPS, level_of
+from tilewright.passes.level import LANES
 from tilewright.passes.observer import Observer
 from tilewright.passes.pipeline import Pass, Pipeline, Unit, run
 from tilewright.passes.xegpu.pipeline import XETILE_TO_XEGPU
@@ -75,7 +75,7 @@ class EmuUnit(Unit[None]):
 
 def _lower(unit: EmuUnit) -> None:
     kernel = unit.kernel
-    level = infer_level(kernel)
+    level = level_of(kernel)
     lanes = _number(kernel, "tilewright.lanes", LANES) if level == "lane" else 1
     subgroups = _number(kernel, SUBGROUPS, 1)
     block = _block(kernel, subgroups, lanes)
@@ -146,7 +146,7 @@ def run_pipeline(
     PIPELINE.check(off, "emu")
     unit = EmuUnit(module, None, off)
     unit.only = kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
-    level = infer_level(kernel)
+    level = level_of(kernel)
     if level == "workgroup":
         raise error_at(
             kernel,

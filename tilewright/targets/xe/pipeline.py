@@ -22,8 +22,7 @@ from xdsl.ir import Attribute
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.passes.budget import Budget, OutOfTime
 from tilewright.passes.inline_calls import INLINE_CALLS
-from tilewright.passes.kernel import LEVEL, SUBGROUPS, kernel_of
-from tilewright.passes.level import infer_level
+from tilewright.passes.kernel import LEVEL, SUBGROUPS, kernel_of, level_of
 from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.pipeline import Pass, Pipeline, Unit
 from tilewright.passes.pipeline import run as run_passes
@@ -267,7 +266,7 @@ def run(
     kernel = kernel_of(module)
     _refuse_parts_of_bytes(kernel)
     _refuse_prints(kernel)
-    given, whole, dealt = module.clone(), infer_level(kernel) == "workgroup", _says_who_owns(kernel)
+    given, whole, dealt = module.clone(), level_of(kernel) == "workgroup", _says_who_owns(kernel)
     first: TooManyRegisters | None = None
     sizes: list[int] = []
     with Budget(BUDGET) as budget:
@@ -301,7 +300,7 @@ def _advised(
         said[0] = (
             f"give the workgroup a smaller tile: up to {tried} subgroups were tried for this one"
         )
-    if infer_level(given) == "workgroup":
+    if level_of(given) == "workgroup":
         said.append(fitting_tile(given, machine, tried))
     error.hint = "; ".join(each for each in said if each)
     return error
@@ -379,7 +378,7 @@ def _lowered(
 ) -> tuple[Lowered, int, Pressure]:
     """One attempt. `sizes`: operations in the size of an instruction of those before, and then of this one."""
     kernel, machine = unit.kernel, unit.machine
-    level = infer_level(kernel)
+    level = level_of(kernel)
     kernel.attributes.setdefault(LEVEL, StringAttr(level))
     if level == "workgroup":
         uses_tiles = any(op.name.startswith("xetile.") for op in kernel.walk())
@@ -390,7 +389,7 @@ def _lowered(
 
     def checked(name: str, module: ModuleOp) -> None:
         observe(name, module)
-        if infer_level(kernel) == "subgroup":
+        if level_of(kernel) == "subgroup":
             refuse_whole(kernel, machine)
         if name == "xegpu-blocking":
             sizes.append(sum(1 for _ in kernel.walk()))

@@ -31,7 +31,7 @@ from tilewright.passes.xegpu.blocks import ROW
 from tilewright.passes.xegpu.lane_addresses import CLAMPED
 from tilewright.targets.xe.moves import memory_of
 
-_MEETINGS = ("gpu.barrier", "xegpu.fence")
+_MEETINGS = (gpu.BarrierOp, xegpu.FenceOp)
 _MATRIX = (xegpu.LoadMatrixOp, xegpu.StoreMatrixOp)
 _MASKED = (xegpu.LoadGatherOp, xegpu.StoreScatterOp, xegpu.AtomicRMWOp)
 
@@ -107,7 +107,7 @@ def _is_harmless(block: Block, guarded: list[Operation], own: set[Operation] | N
     """Can the body run once more? `guarded` receives ops that must not, and can be kept from it. `own`: accesses of
     shared memory that harm nothing, where barriers do not either."""
     for op in block.ops:
-        if own is not None and (op in own or op.name in _MEETINGS):
+        if own is not None and (op in own or isinstance(op, _MEETINGS)):
             continue
         bounded = isinstance(op, xegpu.LoadNdOp) and op.tdesc.boundary_check
         if isinstance(op, scf.YieldOp | xegpu.CompileHintOp) or memory_objects.is_quiet(op):
