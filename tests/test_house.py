@@ -131,6 +131,24 @@ def test_no_file_is_too_long():
             )
 
 
+def test_no_chain_of_classes_is_deep():
+    """A class that needs the state of many others below it is an idea cut into files: functions share a state."""
+    bases: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                names = (ast.unparse(base).partition("[")[0] for base in node.bases)
+                bases.setdefault(node.name, []).extend(name.rpartition(".")[2] for name in names)
+
+    def depth(name: str, above: frozenset[str] = frozenset()) -> int:
+        if name not in bases or name in above:
+            return 0
+        return 1 + max((depth(base, above | {name}) for base in bases[name]), default=0)
+
+    deep = {name: n for name in bases if (n := depth(name)) > 4}
+    assert not deep, f"chains of more than 4 classes: {deep}"
+
+
 def test_every_file_says_what_it_is():
     for path in [*FILES, *sorted((ROOT / "tests").rglob("*.py"))]:
         text = path.read_text()

@@ -21,9 +21,11 @@ from xdsl.ir import Block, Operation, Region
 
 from tilewright import knobs
 from tilewright.diagnostics import CompileError, TilewrightError, location_of
+from tilewright.lang import calls as _calls  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
+from tilewright.lang import statements as _statements  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.lang.context import Emitter, activate, suggest_name
+from tilewright.lang.frame import Frame
 from tilewright.lang.source import Source, source_of
-from tilewright.lang.statements import Frame
 from tilewright.lang.values import Array, Value, describe_type
 from tilewright.runtime.key import ArrayType, Signature, mlir_facts
 

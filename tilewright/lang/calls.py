@@ -18,7 +18,7 @@ from tilewright.lang import carry, elementwise, elsewhere
 from tilewright.lang.arithmetic import truth
 from tilewright.lang.context import Emitter, OutsideKernelError, activate
 from tilewright.lang.convert import computed, to
-from tilewright.lang.frame import FrameBase, Unbound
+from tilewright.lang.frame import Frame, Unbound, expression
 from tilewright.lang.implementations import call_apart, implementations_of
 from tilewright.lang.kernel_type import KernelFunction
 from tilewright.lang.program import NamedBarrier, device_print
@@ -41,216 +41,222 @@ _VARYING = ("numpy.random", "random", "secrets", "time")
 _PURE_BUILTINS = (*_SEQUENCE_BUILTINS[:-1], isinstance, str, type)
 
 
-class Calls(FrameBase):
-    """Evaluates call expressions."""
+@expression(ast.Call)
+def _call(frame: Frame, node: ast.Call) -> Any:
+    function = frame.evaluate(node.func)
+    positional: list[Any] = []
+    for argument in node.args:
+        if isinstance(argument, ast.Starred):
+            raise frame.lacking(argument, *REFUSED[ast.Starred])
+        positional.append(frame.evaluate(argument))
+    named: dict[str, Any] = {}
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            raise frame.lacking(
+                node, "a starred expression (**kwargs)", "name the arguments one by one"
+            )
+        named[keyword.arg] = frame.evaluate(keyword.value)
+    return call(frame, node, function, positional, named)
 
-    def _Call(self, node: ast.Call) -> Any:
-        function = self.evaluate(node.func)
-        positional: list[Any] = []
-        for argument in node.args:
-            if isinstance(argument, ast.Starred):
-                raise self.lacking(argument, *REFUSED[ast.Starred])
-            positional.append(self.evaluate(argument))
-        named: dict[str, Any] = {}
-        for keyword in node.keywords:
-            if keyword.arg is None:
-                raise self.lacking(
-                    node, "a starred expression (**kwargs)", "name the arguments one by one"
-                )
-            named[keyword.arg] = self.evaluate(keyword.value)
-        return self.call(node, function, positional, named)
 
-    def call(self, node: ast.Call, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """The result of calling an object of compile time."""
-        if isinstance(function, KernelFunction):
-            return self.inline(node, function.function, args, kwargs)
-        if is_language(function):
-            return self._language_call(node, function, args, kwargs)
-        special = _special_builtin(function)
-        if special is not None:
-            with self.blame(node, node):
-                return special(self, node, *self._bind_builtin(node, function, args, kwargs))
-        if isinstance(function, MethodType) and isinstance(function.__self__, _RUNTIME_METHODS):
-            with self.blame(node, node):
-                return self._checked(node, function, args, kwargs)
-        if isinstance(function, _RUNTIME_OBJECTS):
-            raise self._refused_call(node, function)
-        self._once(node, function)
-        if function in _SEQUENCE_BUILTINS:
-            args = [self._sequence(node, function, argument) for argument in args]
-        constant = not any(map(_holds_runtime, (*args, *kwargs.values())))
-        if isinstance(function, FunctionType):
-            return self._helper(node, function, args, kwargs, constant)
-        groups_values = function in _PURE_BUILTINS or hasattr(function, "_fields")
-        if callable(function) and (constant or groups_values):
-            with activate(None):
-                return self._plain(self.python(node, lambda: function(*args, **kwargs)))
-        raise self._refused_call(node, function)
+def call(
+    frame: Frame, node: ast.Call, function: Any, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    """The result of calling an object of compile time."""
+    if isinstance(function, KernelFunction):
+        return inline(frame, node, function.function, args, kwargs)
+    if is_language(function):
+        return _language_call(frame, node, function, args, kwargs)
+    special = _special_builtin(function)
+    if special is not None:
+        with frame.blame(node, node):
+            return special(frame, node, *_bind_builtin(function, args, kwargs))
+    if isinstance(function, MethodType) and isinstance(function.__self__, _RUNTIME_METHODS):
+        with frame.blame(node, node):
+            return _checked(function, args, kwargs)
+    if isinstance(function, _RUNTIME_OBJECTS):
+        raise _refused_call(frame, node, function)
+    _once(frame, node, function)
+    if function in _SEQUENCE_BUILTINS:
+        args = [_sequence(frame, node, function, argument) for argument in args]
+    constant = not any(map(_holds_runtime, (*args, *kwargs.values())))
+    if isinstance(function, FunctionType):
+        return _helper(frame, node, function, args, kwargs, constant)
+    groups_values = function in _PURE_BUILTINS or hasattr(function, "_fields")
+    if callable(function) and (constant or groups_values):
+        with activate(None):
+            return _plain(frame.python(node, lambda: function(*args, **kwargs)))
+    raise _refused_call(frame, node, function)
 
-    def _language_call(
-        self, node: ast.Call, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
-    ) -> Any:
-        names = [
-            p.name
-            for p in signature_of(function).parameters.values()
-            if p.kind is p.POSITIONAL_OR_KEYWORD
-        ]
-        node.parameter_names = tuple(names)  # pyright: ignore[reportAttributeAccessIssue]
-        with self.blame(node, node):
-            try:
-                signature_of(function).bind(*args, **kwargs)
-            except TypeError as error:
-                raise CompileError(
-                    f"{function.__name__}: {error}", hint=describe_signature(function)
-                ) from None
-            return function(*args, **kwargs)
 
-    def _checked(
-        self, node: ast.AST, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
-    ) -> Any:
+def _language_call(
+    frame: Frame,
+    node: ast.Call,
+    function: Callable[..., Any],
+    args: list[Any],
+    kwargs: dict[str, Any],
+) -> Any:
+    names = [
+        p.name
+        for p in signature_of(function).parameters.values()
+        if p.kind is p.POSITIONAL_OR_KEYWORD
+    ]
+    node.parameter_names = tuple(names)  # pyright: ignore[reportAttributeAccessIssue]
+    with frame.blame(node, node):
         try:
-            inspect.signature(function).bind(*args, **kwargs)
+            signature_of(function).bind(*args, **kwargs)
         except TypeError as error:
-            raise CompileError(f"{getattr(function, '__name__', function)}: {error}") from None
+            raise CompileError(
+                f"{function.__name__}: {error}", hint=describe_signature(function)
+            ) from None
         return function(*args, **kwargs)
 
-    def _bind_builtin(
-        self, node: ast.Call, function: Any, args: list[Any], kwargs: dict[str, Any]
-    ) -> list[Any]:
-        if kwargs:
-            raise CompileError(f"{function.__name__} takes no keyword arguments in a kernel")
-        return args
 
-    def _helper(
-        self,
-        node: ast.Call,
-        function: FunctionType,
-        args: list[Any],
-        kwargs: dict[str, Any],
-        constant: bool,
-    ) -> Any:
-        """A function of the user. On objects of compile time it simply runs, if it can."""
-        if constant and function.__code__ not in self.stack:
-            try:
-                with activate(None):
-                    return self._plain(function(*args, **kwargs))
-            except OutsideKernelError:
-                pass  # it writes IR: inline it
-            except TilewrightError as error:
-                error.at(self.location(node))
-                raise
-            except Exception as error:
-                raise self.error(
-                    node, f"{function.__name__} raised {type(error).__name__}: {error}"
-                ) from None
-        return self.inline(node, function, args, kwargs)
+def _checked(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except TypeError as error:
+        raise CompileError(f"{getattr(function, '__name__', function)}: {error}") from None
+    return function(*args, **kwargs)
 
-    def inline(
-        self,
-        node: ast.Call,
-        function: FunctionType,
-        args: list[Any],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        """Compiles the body of a helper, or of another kernel, in place."""
-        name = function.__name__
-        with self.blame(node):
-            if function.__code__ in self.stack:
-                raise CompileError(
-                    f"{name} calls itself",
-                    rule="helpers are inlined, so that recursion would have no end",
-                    hint="write a loop",
-                )
-            try:
-                bound = inspect.signature(function).bind(*args, **kwargs)
-            except TypeError as error:
-                raise CompileError(f"{name}: {error}") from None
-            bound.apply_defaults()
-            source = source_of(function)
 
-        def body(emitter: Emitter, arguments: Mapping[str, Any]) -> Any:
-            caller = self.source.mlir_location(node, self.caller)
-            frame = type(self)(source, emitter, arguments, caller=caller, stack=self.stack)
-            try:
-                with activate(emitter):
-                    return frame.run()
-            except TilewrightError as error:
-                self.note_caller(error, node, name)
-                raise
+def _bind_builtin(function: Any, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
+    if kwargs:
+        raise CompileError(f"{function.__name__} takes no keyword arguments in a kernel")
+    return args
 
+
+def _helper(
+    frame: Frame,
+    node: ast.Call,
+    function: FunctionType,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    constant: bool,
+) -> Any:
+    """A function of the user. On objects of compile time it simply runs, if it can."""
+    if constant and function.__code__ not in frame.stack:
         try:
-            if implementations_of(function):
-                with self.blame(node):
-                    return call_apart(function, self.emitter, bound.arguments, body)
-            return body(self.emitter, bound.arguments)
-        finally:
-            self.at(node)
+            with activate(None):
+                return _plain(function(*args, **kwargs))
+        except OutsideKernelError:
+            pass  # it writes IR: inline it
+        except TilewrightError as error:
+            error.at(frame.location(node))
+            raise
+        except Exception as error:
+            raise frame.error(
+                node, f"{function.__name__} raised {type(error).__name__}: {error}"
+            ) from None
+    return inline(frame, node, function, args, kwargs)
 
-    def run(self) -> Any:
-        """Compiles the whole function; gives what it returns."""
-        raise NotImplementedError
 
-    def _sequence(self, node: ast.AST, function: Callable[..., Any], argument: Any) -> Any:
-        """A range of compile time as Python's own, for functions that go through sequences."""
-        if isinstance(argument, (Value, Tile, Array)):
-            raise self.error(
-                node,
-                f"{function.__name__} of {describe_type(argument)}",
-                rule="sequences are objects of compile time",
-                hint="its extents are x.shape; a part of an array is loaded as a tile",
+def inline(
+    frame: Frame,
+    node: ast.Call,
+    function: FunctionType,
+    args: list[Any],
+    kwargs: dict[str, Any],
+) -> Any:
+    """Compiles the body of a helper, or of another kernel, in place."""
+    name = function.__name__
+    with frame.blame(node):
+        if function.__code__ in frame.stack:
+            raise CompileError(
+                f"{name} calls itself",
+                rule="helpers are inlined, so that recursion would have no end",
+                hint="write a loop",
             )
-        if not isinstance(argument, LoopRange):
-            return argument
-        bounds = (argument.start, argument.stop, argument.step)
-        if all(isinstance(bound, int) for bound in bounds):
-            return range(*cast(tuple[int, int, int], bounds))
-        raise self.error(
+        try:
+            bound = inspect.signature(function).bind(*args, **kwargs)
+        except TypeError as error:
+            raise CompileError(f"{name}: {error}") from None
+        bound.apply_defaults()
+        source = source_of(function)
+
+    def body(emitter: Emitter, arguments: Mapping[str, Any]) -> Any:
+        caller = frame.source.mlir_location(node, frame.caller)
+        inner = Frame(source, emitter, arguments, caller=caller, stack=frame.stack)
+        try:
+            with activate(emitter):
+                return inner.run()
+        except TilewrightError as error:
+            frame.note_caller(error, node, name)
+            raise
+
+    try:
+        if implementations_of(function):
+            with frame.blame(node):
+                return call_apart(function, frame.emitter, bound.arguments, body)
+        return body(frame.emitter, bound.arguments)
+    finally:
+        frame.at(node)
+
+
+def _sequence(frame: Frame, node: ast.AST, function: Callable[..., Any], argument: Any) -> Any:
+    """A range of compile time as Python's own, for functions that go through sequences."""
+    if isinstance(argument, (Value, Tile, Array)):
+        raise frame.error(
             node,
-            "a range of run time is not a sequence",
-            rule="for ... in range(...) is the one use of a range whose bounds are values",
-            hint="count with a variable of your own in the loop",
+            f"{function.__name__} of {describe_type(argument)}",
+            rule="sequences are objects of compile time",
+            hint="its extents are x.shape; a part of an array is loaded as a tile",
+        )
+    if not isinstance(argument, LoopRange):
+        return argument
+    bounds = (argument.start, argument.stop, argument.step)
+    if all(isinstance(bound, int) for bound in bounds):
+        return range(*cast(tuple[int, int, int], bounds))
+    raise frame.error(
+        node,
+        "a range of run time is not a sequence",
+        rule="for ... in range(...) is the one use of a range whose bounds are values",
+        hint="count with a variable of your own in the loop",
+    )
+
+
+def _once(frame: Frame, node: ast.AST, function: Any) -> None:
+    """Refuses what would happen once, while compiling, where every program is meant to do it."""
+    owner = getattr(function, "__self__", None)
+    name = getattr(function, "__name__", "")
+    if isinstance(owner, (list, dict, set, bytearray)) and name in _CHANGING:
+        raise frame.error(
+            node,
+            f"{name} changes a {type(owner).__name__}",
+            rule="a kernel changes names, never objects: it is compiled once, for all programs",
+            hint="xs = xs + (x,) makes a longer tuple; arrays are written with tw.store_tile",
+        )
+    module = str(getattr(function, "__module__", None) or type(owner).__module__)
+    if module.startswith(_VARYING):
+        raise frame.error(
+            node,
+            f"{module}.{name} is called in a kernel",
+            rule="it would run once, while compiling, and leave the same number in every program",
+            hint="call it before the launch and pass the result as an argument",
         )
 
-    def _once(self, node: ast.AST, function: Any) -> None:
-        """Refuses what would happen once, while compiling, where every program is meant to do it."""
-        owner = getattr(function, "__self__", None)
-        name = getattr(function, "__name__", "")
-        if isinstance(owner, (list, dict, set, bytearray)) and name in _CHANGING:
-            raise self.error(
-                node,
-                f"{name} changes a {type(owner).__name__}",
-                rule="a kernel changes names, never objects: it is compiled once, for all programs",
-                hint="xs = xs + (x,) makes a longer tuple; arrays are written with tw.store_tile",
-            )
-        module = str(getattr(function, "__module__", None) or type(owner).__module__)
-        if module.startswith(_VARYING):
-            raise self.error(
-                node,
-                f"{module}.{name} is called in a kernel",
-                rule="it would run once, while compiling, and leave the same number in every program",
-                hint="call it before the launch and pass the result as an argument",
-            )
 
-    def _plain(self, value: Any) -> Any:
-        """Results of Python in the form that kernels handle: iterators become tuples."""
-        if isinstance(value, (zip, enumerate, reversed)):
-            return tuple(value)
-        return value
+def _plain(value: Any) -> Any:
+    """Results of Python in the form that kernels handle: iterators become tuples."""
+    if isinstance(value, (zip, enumerate, reversed)):
+        return tuple(value)
+    return value
 
-    def _refused_call(self, node: ast.Call, function: Any) -> CompileError:
-        if isinstance(function, DType):
-            return self.error(node, f"{function!r} is no function", hint=f"x.to({function!r})")
-        if not callable(function):
-            return self.error(node, f"{describe_type(function)} cannot be called")
-        module = getattr(function, "__module__", None) or type(function).__module__
-        name = getattr(function, "__name__", repr(function))
-        own = elsewhere.counterpart(name) if str(module).split(".")[0] in _NUMERIC else None
-        return self.error(
-            node,
-            f"{module}.{name} is called with a value of run time",
-            rule="functions of Python and its libraries compute at compile time",
-            hint=own or "use the functions of the tile language, tw.*",
-        )
+
+def _refused_call(frame: Frame, node: ast.Call, function: Any) -> CompileError:
+    if isinstance(function, DType):
+        return frame.error(node, f"{function!r} is no function", hint=f"x.to({function!r})")
+    if not callable(function):
+        return frame.error(node, f"{describe_type(function)} cannot be called")
+    module = getattr(function, "__module__", None) or type(function).__module__
+    name = getattr(function, "__name__", repr(function))
+    own = elsewhere.counterpart(name) if str(module).split(".")[0] in _NUMERIC else None
+    return frame.error(
+        node,
+        f"{module}.{name} is called with a value of run time",
+        rule="functions of Python and its libraries compute at compile time",
+        hint=own or "use the functions of the tile language, tw.*",
+    )
 
 
 def _holds_runtime(value: Any) -> bool:
@@ -260,7 +266,7 @@ def _holds_runtime(value: Any) -> bool:
 # --- Python's built-in functions that mean something special in a kernel ------------------------
 
 
-def _range(frame: Calls, node: ast.Call, *bounds: Any) -> LoopRange:
+def _range(frame: Frame, node: ast.Call, *bounds: Any) -> LoopRange:
     if not 1 <= len(bounds) <= 3:
         raise CompileError(f"range takes 1 to 3 arguments, not {len(bounds)}")
     for bound, argument in zip(bounds, node.args, strict=True):
@@ -282,7 +288,7 @@ def _extremum(symbol: str) -> Callable[..., Any]:
     function = elementwise.maximum if symbol == "max" else elementwise.minimum
     plain = builtins.max if symbol == "max" else builtins.min
 
-    def call(frame: Calls, node: ast.Call, *args: Any) -> Any:
+    def call(frame: Frame, node: ast.Call, *args: Any) -> Any:
         if not any(map(_holds_runtime, args)):
             return frame.python(node, lambda: plain(*args))
         items = list(args[0]) if len(args) == 1 and carry.is_sequence(args[0]) else list(args)
@@ -300,14 +306,14 @@ def _extremum(symbol: str) -> Callable[..., Any]:
     return call
 
 
-def _abs(frame: Calls, node: ast.Call, *args: Any) -> Any:
+def _abs(frame: Frame, node: ast.Call, *args: Any) -> Any:
     if len(args) == 1 and isinstance(args[0], Value):
         return elementwise.abs(args[0])
     return frame.python(node, lambda: abs(*args))
 
 
 def _number(kind: type, dtype: DType) -> Callable[..., Any]:
-    def call(frame: Calls, node: ast.Call, *args: Any) -> Any:
+    def call(frame: Frame, node: ast.Call, *args: Any) -> Any:
         if len(args) == 1 and isinstance(args[0], Value):
             if args[0].shape:
                 raise CompileError(
@@ -324,11 +330,11 @@ def _number(kind: type, dtype: DType) -> Callable[..., Any]:
     return call
 
 
-def _print(frame: Calls, node: ast.Call, *args: Any) -> None:
+def _print(frame: Frame, node: ast.Call, *args: Any) -> None:
     device_print(*args)
 
 
-def _breakpoint(frame: Calls, node: ast.Call, *args: Any) -> None:
+def _breakpoint(frame: Frame, node: ast.Call, *args: Any) -> None:
     names: list[str] = []
     values: list[Any] = []
     for name, binding in frame.names.items():

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import CodeType
 from typing import Any
 
@@ -13,9 +14,9 @@ from xdsl.dialects.builtin import LocationAttr
 
 from tilewright.diagnostics import CompileError, Location, Note, TilewrightError
 from tilewright.lang.context import ArgumentError, Emitter
-from tilewright.lang.liveness import Names
+from tilewright.lang.liveness import NONE, Names, live_after_each
 from tilewright.lang.source import Source
-from tilewright.lang.syntax import REFUSED
+from tilewright.lang.syntax import BREAK, REFUSED, RETURN_IN_LOOP
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,53 @@ class Continue:
     node: ast.AST
 
 
-Flow = Return | Break | Continue | None
+@dataclass(frozen=True)
+class End:
+    """Behind statements that have been compiled with what follows them."""
 
 
-class FrameBase:
-    """Names, locations and errors. The subclasses add expressions, control flow, statements."""
+Flow = Return | Break | Continue | End | None
+
+
+@dataclass(frozen=True)
+class After:
+    """What follows a statement: the others of its block, and the names that matter behind it and behind them."""
+
+    rest: list[ast.stmt]
+    live: Callable[[], Names]
+    live_at_end: Names
+
+
+Evaluate = Callable[["Frame", Any], Any]
+Compile = Callable[["Frame", Any, After], Flow]
+EXPRESSIONS: dict[type[ast.expr], Evaluate] = {}
+"""How each kind of expression is evaluated."""
+STATEMENTS: dict[type[ast.stmt], Compile] = {}
+"""How each kind of statement is compiled."""
+
+
+def expression(kind: type[ast.expr]) -> Callable[[Evaluate], Evaluate]:
+    """Decorator: the function evaluates expressions of this kind."""
+
+    def register(function: Evaluate) -> Evaluate:
+        EXPRESSIONS[kind] = function
+        return function
+
+    return register
+
+
+def statement(*kinds: type[ast.stmt]) -> Callable[[Compile], Compile]:
+    """Decorator: the function compiles statements of these kinds, and says how they end."""
+
+    def register(function: Compile) -> Compile:
+        STATEMENTS.update(dict.fromkeys(kinds, function))
+        return function
+
+    return register
+
+
+class Frame:
+    """One function that is being compiled: its names and places, and the way through its statements."""
 
     source: Source
     emitter: Emitter
@@ -177,16 +220,61 @@ class FrameBase:
         """Adds the place from which a helper was called to an error inside of it."""
         error.with_note(Note(f"{name} is called here", self.location(node)))
 
-    # Provided by the subclasses.
+    # Statements and expressions.
 
-    def evaluate(self, node: ast.expr) -> Any:
-        raise NotImplementedError
-
-    def python(self, node: ast.AST, compute: Callable[[], Any]) -> Any:
-        raise NotImplementedError
+    def run(self) -> Any:
+        """Compiles the whole function; gives what it returns."""
+        flow = self.block(self.source.body, NONE)
+        return flow.value if isinstance(flow, Return) else None
 
     def block(self, body: list[ast.stmt], live: Names) -> Flow:
-        raise NotImplementedError
+        """Compiles statements; ``live`` names matter after them. Gives how they end."""
+        known: list[Names] = []
+
+        def live_after(i: int) -> Names:
+            if not known:
+                known.extend(live_after_each(body, live))
+            return known[i]
+
+        for i, node in enumerate(body):
+            self.at(node)
+            handler = STATEMENTS.get(type(node))
+            if handler is None:
+                raise self.refuse(node)
+            flow = handler(self, node, After(body[i + 1 :], partial(live_after, i), live))
+            if flow is not None:
+                return None if isinstance(flow, End) else flow
+        return None
+
+    def settled(self, flow: Flow) -> Flow:
+        """How statements end, seen from outside of a branch or body: a break clears its flag."""
+        if isinstance(flow, Break):
+            flag = self.break_flags[-1] if self.break_flags else None
+            if flag is None:
+                raise self.lacking(flow.node, *BREAK)
+            self.bind(flag, False, flow.node)
+            return None
+        if isinstance(flow, Return) and (self.runtime_loops or self.unrolled_loops):
+            raise self.lacking(flow.node, *RETURN_IN_LOOP)
+        return flow
+
+    def evaluate(self, node: ast.expr) -> Any:
+        """What an expression stands for: a value of run time, or any object of compile time."""
+        handler = EXPRESSIONS.get(type(node))
+        if handler is None:
+            raise self.refuse(node)
+        return handler(self, node)
+
+    def python(self, node: ast.AST, compute: Callable[[], Any]) -> Any:
+        """The result of ordinary Python; its exceptions become errors at ``node``."""
+        self.at(node)
+        try:
+            return compute()
+        except CompileError as error:
+            error.at(self.location(node))
+            raise
+        except Exception as error:
+            raise self.error(node, f"{type(error).__name__}: {error}") from None
 
 
 def _argument(call: ast.Call, name: str, default: ast.AST) -> ast.AST:

@@ -23,11 +23,11 @@ from tilewright import dtypes
 from tilewright.diagnostics import CompileError, Note
 from tilewright.lang import carry
 from tilewright.lang.arithmetic import binary, truth
-from tilewright.lang.branches import Branches
 from tilewright.lang.carry import Leaf, Mismatch, leaf_of, meet_leaf
 from tilewright.lang.context import suggest_name
 from tilewright.lang.convert import as_value, constant_ssa, index_value, to
-from tilewright.lang.frame import Binding, Unbound
+from tilewright.lang.expressions import decidable, short_circuit
+from tilewright.lang.frame import Binding, Frame, Unbound
 from tilewright.lang.liveness import NONE, Names, binds, breaks, live_at_header
 from tilewright.lang.ranges import LoopRange
 from tilewright.lang.syntax import LOOP_ELSE
@@ -67,325 +67,336 @@ class _Retry(Exception):
     """The carried types were too narrow; they have been widened."""
 
 
-class Loops(Branches):
-    """Compiles loops whose number of iterations is known at run time."""
+def no_else(frame: Frame, node: ast.For | ast.While) -> None:
+    if node.orelse:
+        raise frame.lacking(node.orelse[0], *LOOP_ELSE)
 
-    def _loop_else(self, node: ast.For | ast.While) -> None:
-        if node.orelse:
-            raise self.lacking(node.orelse[0], *LOOP_ELSE)
 
-    def _for_at_run_time(self, node: ast.For, loop: LoopRange, live: Names) -> None:
-        if not isinstance(node.target, ast.Name):
-            raise self.error(node.target, "a range gives one number: bind it to one name")
-        target = node.target.id
-        flag = self._flag(node)
-        if flag is not None:
-            self._for_with_break(node, target, loop, flag, live)
-            return
-        bounds, induction = self._bounds(node, loop)
+def for_at_run_time(frame: Frame, node: ast.For, loop: LoopRange, live: Names) -> None:
+    if not isinstance(node.target, ast.Name):
+        raise frame.error(node.target, "a range gives one number: bind it to one name")
+    target = node.target.id
+    flag = _flag(frame, node)
+    if flag is not None:
+        _for_with_break(frame, node, target, loop, flag, live)
+        return
+    bounds, induction = _bounds(frame, node, loop)
 
-        def write(carried: list[_Carried]) -> tuple[Block, list[SSAValue]]:
-            types = [leaf.type for c in carried for _, leaf in c.entering()]
-            block = self._block(node, [IndexType(), *types], carried, first=1)
-            block.args[0].location = self._named(target, block.args[0].location)
-            suggest_name(block.args[0], target)
-            with self.emitter.inside(block):
-                self._enter(node, carried, iter(block.args[1:]))
-                self.bind(target, induction(block.args[0]), node.target)
-                return block, self._loop_body(node, carried)
+    def write(carried: list[_Carried]) -> tuple[Block, list[SSAValue]]:
+        types = [leaf.type for c in carried for _, leaf in c.entering()]
+        block = _block(frame, [IndexType(), *types], carried, first=1)
+        block.args[0].location = _named(target, block.args[0].location)
+        suggest_name(block.args[0], target)
+        with frame.emitter.inside(block):
+            _enter(frame, carried, iter(block.args[1:]))
+            frame.bind(target, induction(block.args[0]), node.target)
+            return block, _loop_body(frame, node, carried)
 
-        carried, block, yields = self._settle(node, live, binds([node.target]), write)
-        with self.emitter.inside(block):
-            self.at(node)
-            self.emitter.emit(scf.YieldOp(*yields))
-        initial = [carry.ssa_as(part, leaf) for c in carried for part, leaf in c.entering()]
-        op = self.emitter.emit(scf.ForOp(*bounds, initial, Region(block)))
-        self._leave(node, carried, iter(op.results), binds(node.body) | {target})
+    carried, block, yields = _settle(frame, node, live, binds([node.target]), write)
+    with frame.emitter.inside(block):
+        frame.at(node)
+        frame.emitter.emit(scf.YieldOp(*yields))
+    initial = [carry.ssa_as(part, leaf) for c in carried for part, leaf in c.entering()]
+    op = frame.emitter.emit(scf.ForOp(*bounds, initial, Region(block)))
+    _leave(frame, node, carried, iter(op.results), binds(node.body) | {target})
 
-    def _bounds(
-        self, node: ast.For, loop: LoopRange
-    ) -> tuple[tuple[SSAValue, SSAValue, SSAValue], Callable[[SSAValue], Value]]:
-        """Bounds of the scf.for, whose step is positive, and the variable in terms of its own."""
 
-        def as_is(ssa: SSAValue) -> Value:
-            return Value(ssa, dtypes.index, ())
+def _bounds(
+    frame: Frame, node: ast.For, loop: LoopRange
+) -> tuple[tuple[SSAValue, SSAValue, SSAValue], Callable[[SSAValue], Value]]:
+    """Bounds of the scf.for, whose step is positive, and the variable in terms of its own."""
 
-        with self.blame(node.iter):
-            step = loop.step
-            if isinstance(step, int) and step > 0:
-                names = ("the start", "the stop", "the step")
-                given = (loop.start, loop.stop, step)
-                low, high, by = (index_value(x, n) for x, n in zip(given, names, strict=True))
-                return (low, high, by), as_is
-            # A negative step, or one of unknown sign: count the iterations.
-            one = constant_ssa(1, dtypes.index)
-            zero = constant_ssa(0, dtypes.index)
-            trips = index_value(self._trip_count(loop), "the trip count")
+    def as_is(ssa: SSAValue) -> Value:
+        return Value(ssa, dtypes.index, ())
 
-            def counted(ssa: SSAValue) -> Value:
-                with self.blame(node.iter):
-                    moved = binary("*", as_is(ssa), _as_index(step))
-                    return binary("+", moved, _as_index(loop.start))
+    with frame.blame(node.iter):
+        step = loop.step
+        if isinstance(step, int) and step > 0:
+            names = ("the start", "the stop", "the step")
+            given = (loop.start, loop.stop, step)
+            low, high, by = (index_value(x, n) for x, n in zip(given, names, strict=True))
+            return (low, high, by), as_is
+        # A negative step, or one of unknown sign: count the iterations.
+        one = constant_ssa(1, dtypes.index)
+        zero = constant_ssa(0, dtypes.index)
+        trips = index_value(_trip_count(frame, loop), "the trip count")
 
-            return (zero, trips, one), counted
+        def counted(ssa: SSAValue) -> Value:
+            with frame.blame(node.iter):
+                moved = binary("*", as_is(ssa), _as_index(step))
+                return binary("+", moved, _as_index(loop.start))
 
-    def _trip_count(self, loop: LoopRange) -> int | Value:
-        start, stop = _as_index(loop.start), _as_index(loop.stop)
-        if isinstance(loop.step, int):
-            if isinstance(start, int) and isinstance(stop, int):
-                return len(range(start, stop, loop.step))
-            return binary("cdiv", binary("-", start, stop), -loop.step)
-        step = _as_index(loop.step)
-        assert isinstance(step, Value)
-        nonzero = binary("!=", step, 0)
-        self.emitter.emit(cf.AssertOp(nonzero.ssa, "the step of a range is 0"))
-        positive = binary(">", step, 0)
-        distance = binary("-", stop, start)
-        signed = arith.SelectOp(positive.ssa, distance.ssa, binary("-", 0, distance).ssa)
-        size = arith.SelectOp(positive.ssa, step.ssa, binary("-", 0, step).ssa)
-        results = [self.emitter.result(op) for op in (signed, size)]
-        return binary("cdiv", *(Value(r, dtypes.index, ()) for r in results))
+        return (zero, trips, one), counted
 
-    def _while_at_run_time(self, node: ast.While, live: Names) -> None:
-        if binds([node.test]):
-            raise self.lacking(
-                node.test,
-                ":= in the condition of a while",
-                "assign before the loop and in its body",
-            )
-        flag = self._flag(node)
 
-        def decide() -> Value:
-            going = None if flag is None else as_value(self.names[flag].value)
-            if going is None:
-                condition = self.evaluate(node.test)
-                self.decidable(node.test, condition)
-            else:
-                condition = self.short_circuit(node.test, going, node.test, True)
-            if isinstance(condition, Value):
-                with self.blame(node.test):
-                    return truth(condition, "the condition of a while")
-            raise self.error(
-                node.test,
-                f"the condition of this while is always {bool(condition)}",
-                rule="a while loop ends by a condition of run time, or by a break",
-                hint="use for ... in range(...), or test a value that the loop changes",
-            )
+def _trip_count(frame: Frame, loop: LoopRange) -> int | Value:
+    start, stop = _as_index(loop.start), _as_index(loop.stop)
+    if isinstance(loop.step, int):
+        if isinstance(start, int) and isinstance(stop, int):
+            return len(range(start, stop, loop.step))
+        return binary("cdiv", binary("-", start, stop), -loop.step)
+    step = _as_index(loop.step)
+    assert isinstance(step, Value)
+    nonzero = binary("!=", step, 0)
+    frame.emitter.emit(cf.AssertOp(nonzero.ssa, "the step of a range is 0"))
+    positive = binary(">", step, 0)
+    distance = binary("-", stop, start)
+    signed = arith.SelectOp(positive.ssa, distance.ssa, binary("-", 0, distance).ssa)
+    size = arith.SelectOp(positive.ssa, step.ssa, binary("-", 0, step).ssa)
+    results = [frame.emitter.result(op) for op in (signed, size)]
+    return binary("cdiv", *(Value(r, dtypes.index, ()) for r in results))
 
-        self._as_while(node, live, NONE, [flag] if flag else [], decide)
 
-    def _for_with_break(
-        self, node: ast.For, target: str, loop: LoopRange, flag: str, live: Names
-    ) -> None:
-        """Counts in a variable of its own, so that the loop can end early."""
-        (low, high, by), induction = self._bounds(node, loop)
-        counter = f"count of {flag}"
-        self.bind(counter, Value(low, dtypes.index, ()), node)
-
-        def decide() -> Value:
-            inside = binary("<", self.names[counter].value, Value(high, dtypes.index, ()))
-            return binary("&", as_value(self.names[flag].value), inside)
-
-        def enter() -> None:
-            self.bind(target, induction(self.names[counter].value.ssa), node.target)
-
-        def advance() -> None:
-            count = self.names[counter].value
-            self.bind(counter, binary("+", count, Value(by, dtypes.index, ())), node)
-
-        own = binds([node.target])
-        self._as_while(node, live, own, [flag, counter], decide, enter, advance)
-
-    def _flag(self, node: ast.For | ast.While) -> str | None:
-        """Binds the flag of a loop that may break; None for one that cannot."""
-        if not breaks(node.body):
-            return None
-        flag = f"loop at {node.lineno}:{node.col_offset}"  # no name of Python's
-        self.bind(flag, True, node)
-        return flag
-
-    def _as_while(
-        self,
-        node: ast.For | ast.While,
-        live: Names,
-        own: Names,
-        hidden: list[str],
-        decide: Callable[[], Value],
-        enter: Callable[[], None] = _nothing,
-        advance: Callable[[], None] = _nothing,
-    ) -> None:
-        """Makes an scf.while that carries ``hidden`` names beside those of the body."""
-
-        def write(carried: list[_Carried]) -> tuple[tuple[Block, Block], list[SSAValue]]:
-            types = [leaf.type for c in carried for _, leaf in c.entering()]
-            before = self._block(node, types, carried)
-            with self.emitter.inside(before):
-                self._enter(node, carried, iter(before.args))
-                decided = decide()
-                self.at(node)
-                self.emitter.emit(scf.ConditionOp(decided.ssa, *before.args))
-            after = self._block(node, types, carried)
-            with self.emitter.inside(after):
-                self._enter(node, carried, iter(after.args))
-                enter()
-                return (before, after), self._loop_body(node, carried, hidden, advance)
-
-        carried, blocks, yields = self._settle(node, live, own, write, hidden)
-        before, after = blocks
-        with self.emitter.inside(after):
-            self.at(node)
-            self.emitter.emit(scf.YieldOp(*yields))
-        pairs = [pair for c in carried for pair in c.entering()]
-        initial = [carry.ssa_as(part, leaf) for part, leaf in pairs]
-        types = [leaf.type for _, leaf in pairs]
-        op = self.emitter.emit(scf.WhileOp(initial, types, Region(before), Region(after)))
-        self._leave(node, carried, iter(op.results), binds(node.body) | own)
-        for name in hidden:
-            del self.names[name]
-
-    # What both kinds of loops do.
-
-    def _settle(
-        self,
-        node: ast.For | ast.While,
-        live: Names,
-        own: Names,
-        write: Callable[..., Any],
-        hidden: Sequence[str] = (),
-    ) -> tuple[list[_Carried], Any, list[SSAValue]]:
-        """Writes the body until the carried types are those that it starts and ends with."""
-        header = live_at_header(node, live)
-        carried: list[_Carried] = []
-        for name in (*sorted((binds(node.body) - own) & header), *hidden):
-            binding = self.names.get(name)
-            if binding is None or isinstance(binding.value, Unbound):
-                continue
-            parts = list(carry.parts(binding.value))
-            kinds = [leaf_of(p) if carry.is_part(p) else None for p in parts]  # pyright: ignore[reportArgumentType]
-            carried.append(_Carried(name, binding.value, kinds))
-        for _ in range(_MAX_TRIALS):
-            with self.scratch_names():
-                self.at(node)
-                try:
-                    written, yields = write(carried)
-                except _Retry:
-                    continue
-                return carried, written, yields
-        raise self.error(node, "the types of the values that this loop carries do not settle")
-
-    def _block(
-        self, node: ast.AST, types: list[Any], carried: list[_Carried], first: int = 0
-    ) -> Block:
-        block = self.emitter.new_block(types)
-        names = [c.name for c in carried for _ in c.entering()]
-        for name, argument in zip(names, block.args[first:], strict=True):
-            argument.location = self._named(name, argument.location)
-            suggest_name(argument, name)
-        return block
-
-    def _named(self, name: str, location: LocationAttr) -> LocationAttr:
-        return NameLoc(StringAttr(name), location)
-
-    def _enter(self, node: ast.AST, carried: list[_Carried], values: Iterator[SSAValue]) -> None:
-        for c in carried:
-            binding = self.names[c.name]
-            self.names[c.name] = Binding(c.wrapped(values), binding.node)
-
-    def _loop_body(
-        self,
-        node: ast.For | ast.While,
-        carried: list[_Carried],
-        hidden: Sequence[str] = (),
-        advance: Callable[[], None] = _nothing,
-    ) -> list[SSAValue]:
-        """Compiles the body; gives what it hands to the next iteration."""
-        self.runtime_loops += 1
-        self.break_flags.append(hidden[0] if hidden else None)
-        try:
-            self.settled(self.block(node.body, frozenset(c.name for c in carried)))
-        finally:
-            self.runtime_loops -= 1
-            self.break_flags.pop()
-        advance()
-        self.at(node)
-        widened = False
-        yields: list[SSAValue] = []
-        for c in carried:
-            binding = self.names[c.name]
-            if isinstance(binding.value, Unbound):
-                raise self.error(
-                    node,
-                    f"{c.name} {binding.value.why}",
-                    rule="a loop hands its values to the next iteration, so each needs one",
-                    hint=binding.value.hint,
-                )
-            if not carry.shapes_agree(c.initial, binding.value):
-                raise self._disagreement(node, c, binding, c.initial, binding.value)
-            triples = zip(carry.parts(c.initial), carry.parts(binding.value), c.leaves, strict=True)
-            for i, (start, end, leaf) in enumerate(triples):
-                if leaf is None:
-                    if not carry.same_object(start, end):
-                        raise self._disagreement(node, c, binding, start, end)
-                    continue
-                found = self._next_leaf(node, c, binding, start, end, leaf)
-                if found != leaf:
-                    c.leaves[i] = found
-                    widened = True
-                elif not widened:
-                    with self.blame(binding.node):
-                        yields.append(carry.ssa_as(end, leaf))  # pyright: ignore[reportArgumentType]
-        if widened:
-            raise _Retry
-        return yields
-
-    def _next_leaf(
-        self, node: ast.AST, c: _Carried, binding: Binding, start: Any, end: Any, leaf: Leaf
-    ) -> Leaf:
-        """The type that a part must be carried in, when it ends an iteration as ``end``."""
-        try:
-            if not carry.is_part(end):
-                raise Mismatch
-            if leaf_of(end) == leaf:
-                return leaf
-            if isinstance(start, (Value, Tile)):
-                found = meet_leaf(start, end)
-                if found.type != leaf_of(start).type:
-                    raise Mismatch
-                return found if found == leaf or found.weak != leaf.weak else leaf
-            # It started as a number: it follows the body.
-            met = meet_leaf(start, end)
-            return leaf if met == leaf_of(start) and leaf.dtype is not met.dtype else met
-        except Mismatch:
-            raise self._disagreement(node, c, binding, start, end) from None
-
-    def _disagreement(
-        self, node: ast.AST, c: _Carried, binding: Binding, start: Any, end: Any
-    ) -> CompileError:
-        before = self.outer_names[-1].get(c.name)
-        error = self.error(
-            node,
-            f"{c.name} changes its type in this loop: {describe_type(start)} before it,"
-            f" {describe_type(end)} after an iteration",
-            rule="what a loop carries has one type in every iteration",
-            hint=_disagreement_hint(c.name, start, end),
+def while_at_run_time(frame: Frame, node: ast.While, live: Names) -> None:
+    if binds([node.test]):
+        raise frame.lacking(
+            node.test,
+            ":= in the condition of a while",
+            "assign before the loop and in its body",
         )
-        if before is not None:
-            text = f"{c.name} is {describe_type(before.value)} here"
-            error.with_note(Note(text, self.location(before.node)))
-        text = f"{c.name} becomes {describe_type(binding.value)} here"
-        return error.with_note(Note(text, self.location(binding.node)))  # pyright: ignore[reportReturnType]
+    flag = _flag(frame, node)
 
-    def _leave(
-        self, node: ast.AST, carried: list[_Carried], values: Iterator[SSAValue], bound: Names
-    ) -> None:
-        """Binds what the loop carried; what it bound besides has no value after it."""
-        names = {c.name for c in carried}
-        for c in carried:
-            self.bind(c.name, c.wrapped(values), node)
-        line = getattr(node, "lineno", 0)
-        for name in bound - names:
-            why = f"is bound inside the loop of line {line} only, which may run no iteration"
-            self.names[name] = Binding(Unbound(why, f"give {name} a value before the loop"), node)
+    def decide() -> Value:
+        going = None if flag is None else as_value(frame.names[flag].value)
+        if going is None:
+            condition = frame.evaluate(node.test)
+            decidable(frame, node.test, condition)
+        else:
+            condition = short_circuit(frame, node.test, going, node.test, True)
+        if isinstance(condition, Value):
+            with frame.blame(node.test):
+                return truth(condition, "the condition of a while")
+        raise frame.error(
+            node.test,
+            f"the condition of this while is always {bool(condition)}",
+            rule="a while loop ends by a condition of run time, or by a break",
+            hint="use for ... in range(...), or test a value that the loop changes",
+        )
+
+    _as_while(frame, node, live, NONE, [flag] if flag else [], decide)
+
+
+def _for_with_break(
+    frame: Frame, node: ast.For, target: str, loop: LoopRange, flag: str, live: Names
+) -> None:
+    """Counts in a variable of its own, so that the loop can end early."""
+    (low, high, by), induction = _bounds(frame, node, loop)
+    counter = f"count of {flag}"
+    frame.bind(counter, Value(low, dtypes.index, ()), node)
+
+    def decide() -> Value:
+        inside = binary("<", frame.names[counter].value, Value(high, dtypes.index, ()))
+        return binary("&", as_value(frame.names[flag].value), inside)
+
+    def enter() -> None:
+        frame.bind(target, induction(frame.names[counter].value.ssa), node.target)
+
+    def advance() -> None:
+        count = frame.names[counter].value
+        frame.bind(counter, binary("+", count, Value(by, dtypes.index, ())), node)
+
+    own = binds([node.target])
+    _as_while(frame, node, live, own, [flag, counter], decide, enter, advance)
+
+
+def _flag(frame: Frame, node: ast.For | ast.While) -> str | None:
+    """Binds the flag of a loop that may break; None for one that cannot."""
+    if not breaks(node.body):
+        return None
+    flag = f"loop at {node.lineno}:{node.col_offset}"  # no name of Python's
+    frame.bind(flag, True, node)
+    return flag
+
+
+def _as_while(
+    frame: Frame,
+    node: ast.For | ast.While,
+    live: Names,
+    own: Names,
+    hidden: list[str],
+    decide: Callable[[], Value],
+    enter: Callable[[], None] = _nothing,
+    advance: Callable[[], None] = _nothing,
+) -> None:
+    """Makes an scf.while that carries ``hidden`` names beside those of the body."""
+
+    def write(carried: list[_Carried]) -> tuple[tuple[Block, Block], list[SSAValue]]:
+        types = [leaf.type for c in carried for _, leaf in c.entering()]
+        before = _block(frame, types, carried)
+        with frame.emitter.inside(before):
+            _enter(frame, carried, iter(before.args))
+            decided = decide()
+            frame.at(node)
+            frame.emitter.emit(scf.ConditionOp(decided.ssa, *before.args))
+        after = _block(frame, types, carried)
+        with frame.emitter.inside(after):
+            _enter(frame, carried, iter(after.args))
+            enter()
+            return (before, after), _loop_body(frame, node, carried, hidden, advance)
+
+    carried, blocks, yields = _settle(frame, node, live, own, write, hidden)
+    before, after = blocks
+    with frame.emitter.inside(after):
+        frame.at(node)
+        frame.emitter.emit(scf.YieldOp(*yields))
+    pairs = [pair for c in carried for pair in c.entering()]
+    initial = [carry.ssa_as(part, leaf) for part, leaf in pairs]
+    types = [leaf.type for _, leaf in pairs]
+    op = frame.emitter.emit(scf.WhileOp(initial, types, Region(before), Region(after)))
+    _leave(frame, node, carried, iter(op.results), binds(node.body) | own)
+    for name in hidden:
+        del frame.names[name]
+
+
+# What both kinds of loops do.
+
+
+def _settle(
+    frame: Frame,
+    node: ast.For | ast.While,
+    live: Names,
+    own: Names,
+    write: Callable[..., Any],
+    hidden: Sequence[str] = (),
+) -> tuple[list[_Carried], Any, list[SSAValue]]:
+    """Writes the body until the carried types are those that it starts and ends with."""
+    header = live_at_header(node, live)
+    carried: list[_Carried] = []
+    for name in (*sorted((binds(node.body) - own) & header), *hidden):
+        binding = frame.names.get(name)
+        if binding is None or isinstance(binding.value, Unbound):
+            continue
+        parts = list(carry.parts(binding.value))
+        kinds = [leaf_of(p) if carry.is_part(p) else None for p in parts]  # pyright: ignore[reportArgumentType]
+        carried.append(_Carried(name, binding.value, kinds))
+    for _ in range(_MAX_TRIALS):
+        with frame.scratch_names():
+            frame.at(node)
+            try:
+                written, yields = write(carried)
+            except _Retry:
+                continue
+            return carried, written, yields
+    raise frame.error(node, "the types of the values that this loop carries do not settle")
+
+
+def _block(frame: Frame, types: list[Any], carried: list[_Carried], first: int = 0) -> Block:
+    block = frame.emitter.new_block(types)
+    names = [c.name for c in carried for _ in c.entering()]
+    for name, argument in zip(names, block.args[first:], strict=True):
+        argument.location = _named(name, argument.location)
+        suggest_name(argument, name)
+    return block
+
+
+def _named(name: str, location: LocationAttr) -> LocationAttr:
+    return NameLoc(StringAttr(name), location)
+
+
+def _enter(frame: Frame, carried: list[_Carried], values: Iterator[SSAValue]) -> None:
+    for c in carried:
+        binding = frame.names[c.name]
+        frame.names[c.name] = Binding(c.wrapped(values), binding.node)
+
+
+def _loop_body(
+    frame: Frame,
+    node: ast.For | ast.While,
+    carried: list[_Carried],
+    hidden: Sequence[str] = (),
+    advance: Callable[[], None] = _nothing,
+) -> list[SSAValue]:
+    """Compiles the body; gives what it hands to the next iteration."""
+    frame.runtime_loops += 1
+    frame.break_flags.append(hidden[0] if hidden else None)
+    try:
+        frame.settled(frame.block(node.body, frozenset(c.name for c in carried)))
+    finally:
+        frame.runtime_loops -= 1
+        frame.break_flags.pop()
+    advance()
+    frame.at(node)
+    widened = False
+    yields: list[SSAValue] = []
+    for c in carried:
+        binding = frame.names[c.name]
+        if isinstance(binding.value, Unbound):
+            raise frame.error(
+                node,
+                f"{c.name} {binding.value.why}",
+                rule="a loop hands its values to the next iteration, so each needs one",
+                hint=binding.value.hint,
+            )
+        if not carry.shapes_agree(c.initial, binding.value):
+            raise _disagreement(frame, node, c, binding, c.initial, binding.value)
+        triples = zip(carry.parts(c.initial), carry.parts(binding.value), c.leaves, strict=True)
+        for i, (start, end, leaf) in enumerate(triples):
+            if leaf is None:
+                if not carry.same_object(start, end):
+                    raise _disagreement(frame, node, c, binding, start, end)
+                continue
+            found = _next_leaf(frame, node, c, binding, start, end, leaf)
+            if found != leaf:
+                c.leaves[i] = found
+                widened = True
+            elif not widened:
+                with frame.blame(binding.node):
+                    yields.append(carry.ssa_as(end, leaf))  # pyright: ignore[reportArgumentType]
+    if widened:
+        raise _Retry
+    return yields
+
+
+def _next_leaf(
+    frame: Frame, node: ast.AST, c: _Carried, binding: Binding, start: Any, end: Any, leaf: Leaf
+) -> Leaf:
+    """The type that a part must be carried in, when it ends an iteration as ``end``."""
+    try:
+        if not carry.is_part(end):
+            raise Mismatch
+        if leaf_of(end) == leaf:
+            return leaf
+        if isinstance(start, (Value, Tile)):
+            found = meet_leaf(start, end)
+            if found.type != leaf_of(start).type:
+                raise Mismatch
+            return found if found == leaf or found.weak != leaf.weak else leaf
+        # It started as a number: it follows the body.
+        met = meet_leaf(start, end)
+        return leaf if met == leaf_of(start) and leaf.dtype is not met.dtype else met
+    except Mismatch:
+        raise _disagreement(frame, node, c, binding, start, end) from None
+
+
+def _disagreement(
+    frame: Frame, node: ast.AST, c: _Carried, binding: Binding, start: Any, end: Any
+) -> CompileError:
+    before = frame.outer_names[-1].get(c.name)
+    error = frame.error(
+        node,
+        f"{c.name} changes its type in this loop: {describe_type(start)} before it,"
+        f" {describe_type(end)} after an iteration",
+        rule="what a loop carries has one type in every iteration",
+        hint=_disagreement_hint(c.name, start, end),
+    )
+    if before is not None:
+        text = f"{c.name} is {describe_type(before.value)} here"
+        error.with_note(Note(text, frame.location(before.node)))
+    text = f"{c.name} becomes {describe_type(binding.value)} here"
+    return error.with_note(Note(text, frame.location(binding.node)))  # pyright: ignore[reportReturnType]
+
+
+def _leave(
+    frame: Frame, node: ast.AST, carried: list[_Carried], values: Iterator[SSAValue], bound: Names
+) -> None:
+    """Binds what the loop carried; what it bound besides has no value after it."""
+    names = {c.name for c in carried}
+    for c in carried:
+        frame.bind(c.name, c.wrapped(values), node)
+    line = getattr(node, "lineno", 0)
+    for name in bound - names:
+        why = f"is bound inside the loop of line {line} only, which may run no iteration"
+        frame.names[name] = Binding(Unbound(why, f"give {name} a value before the loop"), node)
 
 
 def _as_index(bound: int | Value) -> int | Value:

@@ -1,20 +1,19 @@
-"""Statements, and the function that compiles a whole body."""
+"""Statements: what each kind of them does to names and ops."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
-from functools import partial
 from typing import Any, cast
 
 from tilewright.diagnostics import CompileError
 from tilewright.lang import carry
 from tilewright.lang.arithmetic import truth
+from tilewright.lang.branches import if_at_run_time
 from tilewright.lang.context import suggest_name
-from tilewright.lang.expressions import _BINARY as BINARY  # pyright: ignore[reportPrivateUsage]
-from tilewright.lang.frame import Break, Continue, Flow, Return
-from tilewright.lang.liveness import NONE, Names, leaves, live_after_each, live_at_header
-from tilewright.lang.loops import Loops
+from tilewright.lang.expressions import BINARY, decidable, operate
+from tilewright.lang.frame import After, Break, Continue, Flow, Frame, Return, statement
+from tilewright.lang.liveness import Names, live_at_header
+from tilewright.lang.loops import for_at_run_time, no_else, while_at_run_time
 from tilewright.lang.program import device_assert
 from tilewright.lang.ranges import LoopRange
 from tilewright.lang.syntax import ATTRIBUTE_ASSIGNMENT, ITEM_ASSIGNMENT, RETURN_IN_LOOP
@@ -24,181 +23,169 @@ MAX_UNROLLED = 4096
 """A loop of compile time with more iterations is refused: each one is compiled."""
 
 
-class Frame(Loops):
-    """Compiles one function."""
+@statement(ast.Expr)
+def _expression(frame: Frame, node: ast.Expr, after: After) -> None:
+    frame.evaluate(node.value)
 
-    def run(self) -> Any:
-        flow = self.block(self.source.body, NONE)
-        return flow.value if isinstance(flow, Return) else None
 
-    def block(self, body: list[ast.stmt], live: Names) -> Flow:
-        """Compiles statements; ``live`` names matter after them. Gives how they end."""
-        known: list[Names] = []
+@statement(ast.Return)
+def _return(frame: Frame, node: ast.Return, after: After) -> Flow:
+    value = None if node.value is None else frame.evaluate(node.value)
+    if frame.runtime_loops:
+        raise frame.lacking(node, *RETURN_IN_LOOP)
+    return Return(value, node)
 
-        def live_after(i: int) -> Names:
-            if not known:
-                known.extend(live_after_each(body, live))
-            return known[i]
 
-        for i, statement in enumerate(body):
-            self.at(statement)
-            if isinstance(statement, ast.If):
-                flow, done = self._if(statement, body[i + 1 :], live_after(i), live)
-                if flow is not None or done:
-                    return flow
-                continue
-            flow = self._statement(statement, partial(live_after, i))
-            if flow is not None:
+@statement(ast.Break)
+def _break(frame: Frame, node: ast.Break, after: After) -> Flow:
+    return Break(node)
+
+
+@statement(ast.Continue)
+def _continue(frame: Frame, node: ast.Continue, after: After) -> Flow:
+    return Continue(node)
+
+
+@statement(ast.Pass)
+def _pass(frame: Frame, node: ast.Pass, after: After) -> None:
+    pass
+
+
+# Assignments.
+
+
+@statement(ast.Assign)
+def _assignment(frame: Frame, node: ast.Assign, after: After) -> None:
+    value = frame.evaluate(node.value)
+    for target in node.targets:
+        _assign(frame, target, value, node)
+
+
+@statement(ast.AnnAssign)
+def _annotated(frame: Frame, node: ast.AnnAssign, after: After) -> None:
+    if node.value is not None:
+        _assign(frame, node.target, frame.evaluate(node.value), node)
+
+
+def _assign(frame: Frame, target: ast.expr, value: Any, node: ast.AST) -> None:
+    match target:
+        case ast.Name():
+            if isinstance(value, (Value, Tile)):
+                suggest_name(value.ssa, target.id)
+            frame.bind(target.id, value, node)
+        case ast.Tuple() | ast.List():
+            _unpack(frame, target, value, node)
+        case ast.Subscript():
+            raise frame.lacking(target, *ITEM_ASSIGNMENT)
+        case ast.Attribute():
+            raise frame.lacking(target, *ATTRIBUTE_ASSIGNMENT)
+        case _:
+            raise frame.refuse(target)
+
+
+def _unpack(frame: Frame, target: ast.Tuple | ast.List, value: Any, node: ast.AST) -> None:
+    for element in target.elts:
+        if isinstance(element, ast.Starred):
+            raise frame.refuse(element)
+    if not carry.is_sequence(value):
+        hint = None
+        if isinstance(value, Value) and value.shape:
+            hint = "values are not taken apart; their extents are x.shape"
+        raise frame.error(target, f"{describe_type(value)} cannot be unpacked", hint=hint)
+    elements = cast(tuple[Any, ...], value)
+    if len(elements) != len(target.elts):
+        raise frame.error(
+            target, f"{len(elements)} values are unpacked into {len(target.elts)} names"
+        )
+    for element, part in zip(target.elts, elements, strict=True):
+        _assign(frame, element, part, node)
+
+
+@statement(ast.AugAssign)
+def _augmented(frame: Frame, node: ast.AugAssign, after: After) -> None:
+    if not isinstance(node.target, ast.Name):
+        raise frame.lacking(node.target, *ITEM_ASSIGNMENT)
+    name = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
+    left, right = frame.evaluate(name), frame.evaluate(node.value)
+    if isinstance(left, list):
+        left = tuple(cast(list[Any], left))  # += would change the list that others hold
+        right = tuple(right) if isinstance(right, list) else right
+    _assign(frame, node.target, operate(frame, node, BINARY[type(node.op)], left, right), node)
+
+
+@statement(ast.Assert)
+def _assert(frame: Frame, node: ast.Assert, after: After) -> None:
+    condition = frame.evaluate(node.test)
+    message = "assertion failed" if node.msg is None else frame.evaluate(node.msg)
+    with frame.blame(node.test):
+        if isinstance(condition, (Value, Tile, Array)):
+            device_assert(condition, message)  # pyright: ignore[reportArgumentType]
+        elif not condition:
+            raise CompileError(
+                f"assertion failed: {message}" if node.msg is not None else "assertion failed",
+                hint="its condition is known at compile time, and false",
+            )
+
+
+# Decisions.
+
+
+@statement(ast.If)
+def _if(frame: Frame, node: ast.If, after: After) -> Flow:
+    live = after.live()
+    condition = frame.evaluate(node.test)
+    decidable(frame, node.test, condition)
+    if not isinstance(condition, Value):
+        chosen = node.body if condition else node.orelse
+        return frame.block(chosen, live)
+    with frame.blame(node.test):
+        decided = truth(condition)
+    return if_at_run_time(frame, node, decided, after)
+
+
+@statement(ast.For)
+def _for(frame: Frame, node: ast.For, after: After) -> Flow:
+    no_else(frame, node)
+    iterable = frame.evaluate(node.iter)
+    if isinstance(iterable, LoopRange):
+        for_at_run_time(frame, node, iterable, after.live())
+        return None
+    if not isinstance(iterable, (tuple, list, range)):
+        raise frame.error(
+            node.iter,
+            f"a loop over {describe_type(iterable)}",
+            rule="loops run over range(...), or over tuples of compile time, unrolled",
+        )
+    return _unrolled(frame, node, cast(tuple[Any, ...], iterable), after.live())
+
+
+def _unrolled(frame: Frame, node: ast.For, elements: Any, live: Names) -> Flow:
+    if len(elements) > MAX_UNROLLED:
+        raise frame.error(
+            node.iter,
+            f"{len(elements)} iterations to unroll, more than {MAX_UNROLLED}",
+            hint="use range(...) for a loop at run time",
+        )
+    live = live_at_header(node, live)
+    frame.unrolled_loops += 1
+    frame.break_flags.append(None)
+    try:
+        for element in elements:
+            _assign(frame, node.target, element, node.target)
+            flow = frame.block(node.body, live)
+            if isinstance(flow, Break):
+                break
+            if isinstance(flow, Return):
                 return flow
-        return None
+    finally:
+        frame.unrolled_loops -= 1
+        frame.break_flags.pop()
+    return None
 
-    def _statement(self, node: ast.stmt, live_after: Callable[[], Names]) -> Flow:
-        match node:
-            case ast.Expr():
-                self.evaluate(node.value)
-            case ast.Assign():
-                value = self.evaluate(node.value)
-                for target in node.targets:
-                    self._assign(target, value, node)
-            case ast.AnnAssign():
-                if node.value is not None:
-                    self._assign(node.target, self.evaluate(node.value), node)
-            case ast.AugAssign():
-                self._augmented(node)
-            case ast.For():
-                return self._for(node, live_after())
-            case ast.While():
-                return self._while(node, live_after())
-            case ast.Return():
-                value = None if node.value is None else self.evaluate(node.value)
-                if self.runtime_loops:
-                    raise self.lacking(node, *RETURN_IN_LOOP)
-                return Return(value, node)
-            case ast.Break():
-                return Break(node)
-            case ast.Continue():
-                return Continue(node)
-            case ast.Assert():
-                self._assert(node)
-            case ast.Pass():
-                pass
-            case _:
-                raise self.refuse(node)
-        return None
 
-    # Assignments.
-
-    def _assign(self, target: ast.expr, value: Any, node: ast.AST) -> None:
-        match target:
-            case ast.Name():
-                if isinstance(value, (Value, Tile)):
-                    suggest_name(value.ssa, target.id)
-                self.bind(target.id, value, node)
-            case ast.Tuple() | ast.List():
-                self._unpack(target, value, node)
-            case ast.Subscript():
-                raise self.lacking(target, *ITEM_ASSIGNMENT)
-            case ast.Attribute():
-                raise self.lacking(target, *ATTRIBUTE_ASSIGNMENT)
-            case _:
-                raise self.refuse(target)
-
-    def _unpack(self, target: ast.Tuple | ast.List, value: Any, node: ast.AST) -> None:
-        for element in target.elts:
-            if isinstance(element, ast.Starred):
-                raise self.refuse(element)
-        if not carry.is_sequence(value):
-            hint = None
-            if isinstance(value, Value) and value.shape:
-                hint = "values are not taken apart; their extents are x.shape"
-            raise self.error(target, f"{describe_type(value)} cannot be unpacked", hint=hint)
-        elements = cast(tuple[Any, ...], value)
-        if len(elements) != len(target.elts):
-            raise self.error(
-                target, f"{len(elements)} values are unpacked into {len(target.elts)} names"
-            )
-        for element, part in zip(target.elts, elements, strict=True):
-            self._assign(element, part, node)
-
-    def _augmented(self, node: ast.AugAssign) -> None:
-        if not isinstance(node.target, ast.Name):
-            raise self.lacking(node.target, *ITEM_ASSIGNMENT)
-        name = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
-        left, right = self.evaluate(name), self.evaluate(node.value)
-        if isinstance(left, list):
-            left = tuple(cast(list[Any], left))  # += would change the list that others hold
-            right = tuple(right) if isinstance(right, list) else right
-        self._assign(node.target, self.operate(node, BINARY[type(node.op)], left, right), node)
-
-    def _assert(self, node: ast.Assert) -> None:
-        condition = self.evaluate(node.test)
-        message = "assertion failed" if node.msg is None else self.evaluate(node.msg)
-        with self.blame(node.test):
-            if isinstance(condition, (Value, Tile, Array)):
-                device_assert(condition, message)  # pyright: ignore[reportArgumentType]
-            elif not condition:
-                raise CompileError(
-                    f"assertion failed: {message}" if node.msg is not None else "assertion failed",
-                    hint="its condition is known at compile time, and false",
-                )
-
-    # Decisions.
-
-    def _if(
-        self, node: ast.If, rest: list[ast.stmt], live_after: Names, live_at_end: Names
-    ) -> tuple[Flow, bool]:
-        condition = self.evaluate(node.test)
-        self.decidable(node.test, condition)
-        if not isinstance(condition, Value):
-            chosen = node.body if condition else node.orelse
-            return self.block(chosen, live_after), False
-        with self.blame(node.test):
-            decided = truth(condition)
-        # Where the branches contain what follows, what matters after them is what matters after it.
-        leaving = leaves(node.body) or leaves(node.orelse)
-        live = live_at_end if leaving else live_after
-        return self._if_at_run_time(node, decided, rest, live)
-
-    def _for(self, node: ast.For, live: Names) -> Flow:
-        self._loop_else(node)
-        iterable = self.evaluate(node.iter)
-        if isinstance(iterable, LoopRange):
-            self._for_at_run_time(node, iterable, live)
-            return None
-        if not isinstance(iterable, (tuple, list, range)):
-            raise self.error(
-                node.iter,
-                f"a loop over {describe_type(iterable)}",
-                rule="loops run over range(...), or over tuples of compile time, unrolled",
-            )
-        return self._unrolled(node, cast(tuple[Any, ...], iterable), live)
-
-    def _unrolled(self, node: ast.For, elements: Any, live: Names) -> Flow:
-        if len(elements) > MAX_UNROLLED:
-            raise self.error(
-                node.iter,
-                f"{len(elements)} iterations to unroll, more than {MAX_UNROLLED}",
-                hint="use range(...) for a loop at run time",
-            )
-        live = live_at_header(node, live)
-        self.unrolled_loops += 1
-        self.break_flags.append(None)
-        try:
-            for element in elements:
-                self._assign(node.target, element, node.target)
-                flow = self.block(node.body, live)
-                if isinstance(flow, Break):
-                    break
-                if isinstance(flow, Return):
-                    return flow
-        finally:
-            self.unrolled_loops -= 1
-            self.break_flags.pop()
-        return None
-
-    def _while(self, node: ast.While, live: Names) -> Flow:
-        self._loop_else(node)
-        if isinstance(node.test, ast.Constant) and not node.test.value:
-            return None
-        self._while_at_run_time(node, live)
-        return None
+@statement(ast.While)
+def _while(frame: Frame, node: ast.While, after: After) -> None:
+    no_else(frame, node)
+    if isinstance(node.test, ast.Constant) and not node.test.value:
+        return
+    while_at_run_time(frame, node, after.live())
