@@ -240,6 +240,22 @@ class Builder:
             return x
         return self.value(arith.AndIOp(x, y))
 
+    def either(self, x: SSAValue, y: SSAValue) -> SSAValue:
+        """Disjunction of two conditions."""
+        known = self.known_bool(x), self.known_bool(y)
+        if True in known or None not in known:
+            return self.constant(i1, int(True in known))
+        if False in known:
+            return y if known[0] is False else x
+        return self.value(arith.OrIOp(x, y))
+
+    def negated(self, x: SSAValue) -> SSAValue:
+        """The opposite of a condition."""
+        known = self.known_bool(x)
+        if known is not None:
+            return self.constant(i1, int(not known))
+        return self.value(arith.XOrIOp(x, self.constant(i1, 1)))
+
     # Control flow ---------------------------------------------------------------------------------------------
 
     @contextmanager

@@ -1,6 +1,6 @@
 """packing: operands of contractions that every workgroup would pack again are packed once per launch.
 
-    %c = stage.contract ... {                        %p = stage.pack %A[...] { extf } : ...
+    %c = stage.contract ... {                        %p = stage.pack %A, %used, %reads { extf } : ...
     ^bb0(%k : index):                                ...
       %t = xetile.init_tile %A[%m, %k]               %c = stage.contract ... {
       %x = xetile.load_tile %t                ->     ^bb0(%k : index):
@@ -11,7 +11,8 @@ Requires: contracts (see `contraction`).
 Guarantees: the same operands. A pack is made when nothing in the launch may write the array, the
 operand is one load seen through transposes, casts and elementwise ops that keep zero zero (so that
 padding stays zero), and the tile provably starts where a panel does. Otherwise a remark says why not,
-and each workgroup packs for itself.
+and each workgroup packs for itself. The pack says how often a launch reads each element: what is read
+only once or twice the target leaves where it is, and whoever reads it packs it in its cache.
 """
 
 from __future__ import annotations
@@ -46,6 +47,10 @@ ZERO_TO_ZERO = {
 }
 
 
+MANY = Expr.of(1 << 20)
+"""Reads of an element that nobody can count."""
+
+
 @dataclass(frozen=True)
 class Panels:
     """What the target wants of an operand: consecutive x per panel, consecutive k per group, the element type, and the
@@ -56,7 +61,7 @@ class Panels:
     element: Attribute
     depth: int
     align: int = 1
-    """Ranges of k start and end at multiples of this."""
+    """Ranges of k start at multiples of this."""
     biased: bool = False
     """Integers are stored with their top bit flipped."""
 
@@ -83,6 +88,7 @@ class Packing:
         self.remarks = remarks
         self.analysis = AccessAnalysis(function)
         self.bounds: dict[PackOp, Expr] = {}
+        self.reads: dict[PackOp, Expr] = {}
         self.made: dict[object, PackOp] = {}
 
     def run(self) -> None:
@@ -129,12 +135,8 @@ class Packing:
         x, k = starts
         if not all(c % wanted.lanes == 0 for c in x.terms.values()) or not x.is_nonnegative:
             return f"its tiles do not start at multiples of {wanted.lanes}"
-        extent = access.tile_type.get_shape()[k_axis]
-        aligned = (
-            all(c % wanted.align == 0 for c in k.terms.values()) and extent % wanted.align == 0
-        )
-        if not aligned or not k.is_nonnegative:
-            return f"its tiles do not start and end at multiples of {wanted.align} of k"
+        if any(c % wanted.align for c in k.terms.values()) or not k.is_nonnegative:
+            return f"its ranges of k do not start at multiples of {wanted.align}"
         if any(not e.is_nonnegative for e in access.offsets[:-2]):
             return "its leading offsets may be negative"
         pack = self.pack(access, chain, wanted, k_axis)
@@ -170,26 +172,56 @@ class Packing:
         )
         key = (access.base, wanted, k_axis, signature, constants)
         x_dim = len(access.offsets) - 1 - k_axis
-        bound = self.bound(access, x_dim)
+        bound, reads = self.bound(access, x_dim), self.times_read(access, x_dim)
         if key in self.made:
-            return self.shared(self.made[key], bound, access.extents[x_dim])
+            return self.shared(self.made[key], bound, access.extents[x_dim], reads)
         place = self.place()
         at = Materialiser(place)
         try:
             used = at.ssa(bound)
         except NoValue:
             return None
+        try:
+            times = at.ssa(reads)
+        except NoValue:
+            reads = MANY
+            times = at.ssa(reads)
         body = prologue(chain)
         panels = PanelsType(wanted.lanes, wanted.group, wanted.element, k_axis, wanted.biased)
-        pack = PackOp(access.base, used, body, panels, wanted.depth, IntegerAttr(0, 64))
+        pack = PackOp(access.base, used, times, body, panels, wanted.depth, IntegerAttr(0, 64))
         pack.location = chain.load.location  # pyright: ignore
         at.insert(pack)
         self.made[key] = pack
-        self.bounds[pack] = bound
+        self.bounds[pack], self.reads[pack] = bound, reads
         return pack
 
-    def shared(self, pack: PackOp, bound: Expr, extent: Expr) -> PackOp | None:
+    def times_read(self, access: Access, dim: int) -> Expr:
+        """How often a launch reads an element: the loads of all workgroups over the tiles that the array has."""
+        loads = Expr.of(1)
+        for axis in range(3):
+            loads = loads * Expr.symbol(self.analysis.grid_dim(axis))
+        for loop in access.loops:
+            if loop.trips is None:
+                return MANY
+            loads = loads * loop.trips
+        tile = access.tile_type.get_shape()[dim - len(access.offsets)]
+        symbols = self.analysis.scalars.symbols
+        tiles = symbols.ceildiv(access.extents[dim], Expr.of(tile))
+        for extent in access.extents[:-2]:
+            tiles = tiles * extent
+        return symbols.ceildiv(loads, symbols.maximum(tiles, Expr.of(1)))
+
+    def shared(self, pack: PackOp, bound: Expr, extent: Expr, reads: Expr) -> PackOp | None:
         """A pack that one more load reads: where the two end at different places, it covers the whole array."""
+        if self.reads[pack] != MANY:
+            at = Materialiser(InsertPoint.before(pack))
+            total = self.reads[pack] + reads
+            try:
+                pack.operands[2] = at.ssa(total)
+            except NoValue:
+                total = MANY
+                pack.operands[2] = at.ssa(total)
+            self.reads[pack] = total
         if bound != self.bounds[pack] and self.bounds[pack] != extent:
             try:
                 whole = Materialiser(InsertPoint.before(pack)).ssa(extent)

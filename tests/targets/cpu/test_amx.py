@@ -47,8 +47,11 @@ def test_no_tile_is_spilled_and_the_configuration_is_loaded_once(dtype, out, acc
     assert count(asm, "ldtilecfg") == 1
 
 
-def test_a_depth_that_is_no_whole_tile_uses_vectors():
-    assert count(assembly(BF16, BF16, tw.f32, 16), "tdpbf16ps") == 0
+def test_a_depth_that_is_no_whole_tile_uses_tiles_too():
+    """The last step is padded, and no tile is spilled for it."""
+    asm = assembly(I8, np.int32, tw.i32, 32)
+    assert count(asm, "tdpbssd") > 4
+    assert not re.search(r"\ttile(stored|loadd)\t.*%rsp", asm), "tiles are spilled"
 
 
 @pytest.mark.skipif(not amx_allowed(), reason="this machine has no AMX")

@@ -11,8 +11,9 @@ import pytest
 
 import tilewright as tw
 from tests.acceptance import kernels
+from tilewright import ops
 from tilewright.targets.base import CompileOptions
-from tilewright.targets.cpu.machine import machine
+from tilewright.targets.cpu.machine import host_level, machine
 from tilewright.targets.cpu.pipeline import PIPELINE
 from tilewright.targets.cpu.target import TARGET
 
@@ -206,3 +207,80 @@ def test_arrays_without_a_unit_stride_have_a_remark(rng: np.random.Generator) ->
     assert not any("unit stride" in r for r in plain.remarks)
     strided = kernels.gemm.compile(a[::2, ::2], b, c, **TILES, target="cpu")
     assert any("A has no unit stride" in r for r in strided.remarks)
+
+
+@tw.kernel
+def product_of_part(
+    A: Any, B: Any, C: Any, K: Any, ACC: tw.constexpr = tw.f32, BM: tw.constexpr = 64, BN: tw.constexpr = 48,
+    BK: tw.constexpr = 8,
+):  # fmt: skip
+    """C = A[:, :K] B[:K]."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    acc = tw.zeros((BM, BN), ACC)
+    for k in range(0, K, BK):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
+        b = tw.load_tile(tw.init_tile(B, [k, n], (BK, BN)))
+        acc = tw.tile_mma(a, b, acc)
+    tw.store_tile(acc, tw.init_tile(C, [m, n], (BM, BN)))
+
+
+LEVELS = ["x86-64", "avx2", "avx512", "vnni", "amx"]
+
+
+def levels_here() -> list[str]:
+    """The levels of machines whose code this one runs."""
+    return LEVELS[: LEVELS.index(host_level()) + 1]
+
+
+@pytest.mark.parametrize("level", levels_here())
+@pytest.mark.parametrize("dtype", ["bf16", "i8", "u8"])
+@pytest.mark.parametrize("size", [(60, 40), (300, 200)], ids=["one", "many"])
+def test_a_range_of_k_ends_within_a_group_while_the_arrays_go_on(
+    rng: np.random.Generator, level: str, dtype: str, size: tuple[int, int]
+) -> None:
+    m, n = size
+    k, end = 1200, 8 * int(rng.integers(1, 140)) + 8
+    element = getattr(tw, dtype).numpy
+    if dtype == "bf16":
+        a, b = (rng.standard_normal(s).astype(element) for s in ((m, k), (k, n)))
+        a[:, end:], b[end:] = np.nan, np.inf
+        c, acc = np.full((m, n), np.nan, np.float32), tw.f32
+    else:
+        info = np.iinfo(element)
+        a, b = (
+            rng.integers(info.min, info.max, s, element, endpoint=True) for s in ((m, k), (k, n))
+        )
+        c, acc = np.full((m, n), -1, np.int32), tw.i32
+    kernel = product_of_part.options(target="cpu", machine=level)
+    kernel[tw.cdiv(m, 64), tw.cdiv(n, 48)](a, b, c, end, ACC=acc)
+    exact = a[:, :end].astype(np.float64) @ b[:end].astype(np.float64)
+    error = np.linalg.norm(c - exact) / np.linalg.norm(exact)
+    assert error <= (1e-5 if dtype == "bf16" else 0)
+
+
+@pytest.mark.parametrize("form", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16], ids=["f32", "bf16"])
+@pytest.mark.parametrize(
+    "size", [(1, 300, 700), (300, 3, 700), (100, 100, 700), (600, 600, 40)], ids=str
+)
+def test_operands_read_once_or_often_from_any_layout(
+    rng: np.random.Generator, size: tuple[int, int, int], dtype: Any, form: str
+) -> None:
+    m, n, k = size
+    a, b = (rng.standard_normal(s).astype(dtype) for s in ((2, m, k), (2, k, n)))
+    if form[0] == "t":
+        a = np.ascontiguousarray(a.swapaxes(1, 2)).swapaxes(1, 2)
+    if form[1] == "t":
+        b = np.ascontiguousarray(b.swapaxes(1, 2)).swapaxes(1, 2)
+    c = np.full((2, m, n), np.nan, np.float32)
+    ops.matmul(a, b, out=c, target="cpu")
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    assert np.linalg.norm(c - exact) <= 1e-5 * np.linalg.norm(exact)
+
+
+def test_a_pack_says_how_often_it_is_read() -> None:
+    """As a number of the launch, which decides who packs: a phase of its own, or those who read."""
+    a, b, c = (np.zeros((512, 512), np.float32) for _ in range(3))
+    mach = kernels.gemm.compile(a, b, c, **TILES, target="cpu").ir
+    assert mach["stage"].count("gpu.grid_dim") == 3
+    assert mach["mach"].count("call @tw_pack") == 4  # by a phase of its own, or by who reads

@@ -34,7 +34,6 @@ from xdsl.ir import (
     TypeAttribute,
 )
 from xdsl.irdl import (
-    AttrSizedOperandSegments,
     IRDLOperation,
     irdl_attr_definition,
     irdl_op_definition,
@@ -215,39 +214,40 @@ class PackOp(IRDLOperation):
     """A packed copy of an array, made before the workgroups start.
 
     ```mlir
-    %p = "stage.pack"(%A, %used) <{depth = 256, padding = 0}> ({
+    %p = "stage.pack"(%A, %used, %reads) <{depth = 256, padding = 0}> ({
     ^bb0(%x : bf16):
       %y = arith.extf %x : bf16 to f32
       stage.yield %y : f32
-    }) : (memref<?x?xbf16, strided<[?, 1]>>, index) -> !stage.panels<8x1xf32, k = 1>
+    }) : (memref<?x?xbf16, strided<[?, 1]>>, index, index) -> !stage.panels<8x1xf32, k = 1>
     ```
     Only x < `used` (a bound of what any workgroup reads) is copied; the region applies to every element.
+    `reads`: how many times a launch reads each element. Where these are few, a target may leave the copy to
+    those who read; the values are the same.
     """
 
     name = "stage.pack"
     source = operand_def(MemRefType)
     used = operand_def(IndexType)
-    scalars = var_operand_def()
+    reads = operand_def(IndexType)
     body = region_def("single_block")
     depth = prop_def(IntegerAttr)
     """Rows of k per block: blocks of k follow one another, so that one block of all panels is close together."""
     padding = prop_def(Attribute)
     result = result_def(PanelsType)
     traits = traits_def(NoTerminator(), RecursiveMemoryEffect(), MemoryReadEffect())
-    irdl_options = (AttrSizedOperandSegments(as_property=True),)
 
     def __init__(
         self,
         source: SSAValue,
         used: SSAValue,
+        reads: SSAValue,
         body: Region,
         result_type: PanelsType,
         depth: int,
         padding: Attribute,
-        scalars: Sequence[SSAValue] = (),
     ):
         super().__init__(
-            operands=[source, used, scalars],
+            operands=[source, used, reads],
             regions=[body],
             properties={"depth": IntegerAttr(depth, i64), "padding": padding},
             result_types=[result_type],

@@ -36,8 +36,8 @@ AMX_ROWS: Final = 2 * TILE_ROWS
 
 
 def amx_instruction(m: Machine, a: VectorType, b: VectorType, c: Attribute) -> str | None:
-    """The tile product for these operands, or None where AMX has none, or the tile is no whole number of steps."""
-    if not m.amx or a.get_shape()[1] * itemsize(a.element_type) % TILE_BYTES:
+    """The tile product for these operands, or None where AMX has none."""
+    if not m.amx:
         return None
     match a.element_type, b.element_type, c:
         case BFloat16Type(), BFloat16Type(), Float32Type():

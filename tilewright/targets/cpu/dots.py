@@ -32,15 +32,11 @@ i8, i16 = IntegerType(8), IntegerType(16)
 
 
 def dot_family_of(m: Machine, a: VectorType, b: VectorType, c: Attribute) -> Family | None:
-    """The family for tiles A and B and the element type of C; None where no dot product serves them.
-
-    The depth of the tile is a multiple of the group: a sum over part of an array may end where the array goes on.
-    """
-    depth = a.get_shape()[1]
+    """The family for tiles A and B and the element type of C; None where no dot product serves them."""
     x, y = a.element_type, b.element_type
     nr = m.nr(4)
     if isinstance(c, Float32Type):
-        pairs = isinstance(x, BFloat16Type) and isinstance(y, BFloat16Type) and depth % 2 == 0
+        pairs = isinstance(x, BFloat16Type) and isinstance(y, BFloat16Type)
         if not (m.bf16_dots and pairs):
             return None
         left, right = PanelFormat(m.mr, 2, bf16), PanelFormat(nr, 2, bf16)
@@ -48,10 +44,10 @@ def dot_family_of(m: Machine, a: VectorType, b: VectorType, c: Attribute) -> Fam
     if not (isinstance(c, IntegerType) and c.width.data == 32):
         return None
     unsigned = is_unsigned(x), is_unsigned(y)
-    if itemsize(x) == itemsize(y) == 1 and depth % 4 == 0 and _multiplies_bytes(m):
+    if itemsize(x) == itemsize(y) == 1 and _multiplies_bytes(m):
         left = PanelFormat(m.mr, 4, i8, unsigned[0], biased=unsigned[0] == unsigned[1])
         return Family("dot4", i32, m.mr, nr, left, PanelFormat(nr, 4, i8, unsigned[1]), m.panels)
-    if _fits_i16(x) and _fits_i16(y) and depth % 2 == 0 and m.vector_bytes >= 32:
+    if _fits_i16(x) and _fits_i16(y) and m.vector_bytes >= 32:
         left = PanelFormat(m.mr, 2, i16, unsigned[0])
         return Family("dot2", i32, m.mr, nr, left, PanelFormat(nr, 2, i16, unsigned[1]), m.panels)
     return None

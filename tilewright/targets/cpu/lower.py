@@ -37,7 +37,7 @@ from tilewright.targets.cpu import inserts as _inserts  # noqa: F401  # pyright:
 from tilewright.targets.cpu import moves
 from tilewright.targets.cpu import rules as _rules  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.targets.cpu.arguments import ArgumentBlock, argument_block
-from tilewright.targets.cpu.contract import ContractEmitter, PackedArray
+from tilewright.targets.cpu.contract import ContractEmitter
 from tilewright.targets.cpu.control import ControlFlow
 from tilewright.targets.cpu.evaluate import Evaluator, Place, Values
 from tilewright.targets.cpu.machine import Machine
@@ -52,7 +52,13 @@ from tilewright.targets.cpu.memory import (
     rows_cols,
 )
 from tilewright.targets.cpu.memrefs import MemrefOps, Scratch
-from tilewright.targets.cpu.packing import emit_pack_task, packed_array
+from tilewright.targets.cpu.operands import PackedArray
+from tilewright.targets.cpu.packing import (
+    emit_pack_function,
+    emit_pack_task,
+    packed_array,
+    panels_function,
+)
 from tilewright.targets.cpu.scalars import ScalarOps
 from tilewright.targets.cpu.sizes import check_memory
 from tilewright.targets.cpu.storage import Storage, is_tile
@@ -110,11 +116,11 @@ def lower_kernel(
     run_op, run = function("tw_run", [mach.ptr])
     needed: Idx = 0
     for i, op in enumerate(packs):
-        task_op, used = emit_pack_task(
-            f"tw_pack{i}", FunctionContext, op, kernel, block, m, needed_before=packs[:i]
-        )
-        functions.append(task_op)
-        del used
+        name = f"tw_pack{i}"
+        functions += [
+            emit_pack_function(panels_function(name), FunctionContext, op, kernel, block, m),
+            emit_pack_task(name, FunctionContext, op, kernel, block, m, needed_before=packs[:i]),
+        ]
     main = FunctionContext("tw_workgroup", kernel, block, m)
     main.b.prefetches = prefetch
     main.subgroups = subgroups
@@ -125,14 +131,14 @@ def lower_kernel(
     # Memory of the packed arrays, one after the other.
     context = FunctionContext.over(plan_op, plan, kernel, block, m)
     for op in packs:
-        needed = plan.add(needed, packed_array(context, op, plan.ptr(context.argument, 0)).bytes)
+        needed = plan.add(needed, packed_array(context, op, context.argument, "").bytes)
     plan.store(plan.idx(needed), plan.ptr(context.argument, block.needed))
     plan.op(func.ReturnOp())
 
     context = FunctionContext.over(run_op, run, kernel, block, m)
     pool = run.load(run.ptr(context.argument, block.pool), mach.ptr)
     for i, op in enumerate(packs):
-        tasks = packed_array(context, op, context.argument).tasks
+        tasks = packed_array(context, op, context.argument, "").tasks
         context.launch(pool, f"tw_pack{i}", tasks)
     gx, gy, gz = (context.grid(i) for i in range(3))
     context.launch(pool, "tw_workgroup", run.mul(run.mul(gx, gy), gz))
@@ -260,10 +266,10 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
             b.nonnegative.add(value)
         at: Idx = 0
         workspace = b.load(b.ptr(self.argument, self.layout.workspace), mach.ptr) if packs else None
-        for op in packs:
+        for i, op in enumerate(packs):
             assert workspace is not None
             self.lower_scalars_of(op)
-            array = packed_array(self, op, b.ptr(workspace, at))
+            array = packed_array(self, op, b.ptr(workspace, at), panels_function(f"tw_pack{i}"))
             self.packed[op.result] = array.packed
             at = b.add(at, array.bytes)
         body = self.kernel.body.block

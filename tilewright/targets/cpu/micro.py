@@ -25,11 +25,7 @@ UNROLL = 2
 
 
 def family_of(m: Machine, a: VectorType, b: VectorType, c: Attribute) -> Family:
-    """The family for tiles A and B (unsigned integers as `ui8` and the like) and the element type of C.
-
-    Instructions that take several k at once serve tiles whose depth is a multiple of that: a sum over part of an
-    array may end where the array goes on.
-    """
+    """The family for tiles A and B (unsigned integers as `ui8` and the like) and the element type of C."""
     amx = amx_instruction(m, a, b, c)
     if amx is not None:
         group = TILE_BYTES // itemsize(a.element_type)

@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from xdsl.dialects import arith, func, gpu
+from xdsl.dialects import arith, func, gpu, scf
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, UnrealizedConversionCastOp
-from xdsl.ir import SSAValue
+from xdsl.ir import Block, SSAValue
 
-from tilewright.codegen.builder import Idx, lane_type
+from tilewright.codegen.builder import Idx, function, lane_type
+from tilewright.dialects import mach
 from tilewright.dialects.stage import PackOp, YieldOp
 from tilewright.dialects.upstream.arith import folded
-from tilewright.targets.cpu.contract import PackedArray
 from tilewright.targets.cpu.dots import is_unsigned
 from tilewright.targets.cpu.evaluate import Place
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.memory import Tile, itemsize, plain
+from tilewright.targets.cpu.operands import PACK_ARGUMENTS, PackedArray
 from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 PANELS_PER_TASK = 8
 K_PER_TASK = 256
+FEW_READS = 2
+"""What a launch reads no more often is packed by those who read it: a copy in memory costs more than packing twice."""
 
 
 @dataclass(frozen=True)
@@ -40,26 +43,24 @@ class Packing:
     batches: Idx
 
 
-def packed_array(c: FunctionContext, op: PackOp, pointer: SSAValue) -> Packing:
-    """Sizes of a packed array, computed where `c` stands. Each part starts on a cache line."""
+def packed_array(c: FunctionContext, op: PackOp, pointer: SSAValue, function: str) -> Packing:
+    """Sizes of a packed array, computed where `c` stands. Each part starts on a cache line.
+
+    `function` packs panels of it (see `emit_pack_function`). An array that is not packed ahead takes no tasks.
+    """
     b = c.b
     c.lower_scalars_of(op)
 
     matrix = c.matrices[op.source]
-    kind = op.result.type
-    element = kind.element_type
-    last = op.body.block.last_op
-    assert last is not None
-    unsigned = is_unsigned(last.operands[0].type)
-    biased = bool(kind.biased.data)
-    format = PanelFormat(kind.lanes.data, kind.group.data, plain(element), unsigned, biased)
+    format = format_of(op)
     sizes = list(matrix.sizes) if len(matrix.sizes) > 1 else [1, *matrix.sizes]
-    k_axis = kind.k.data
+    k_axis = op.result.type.k.data
     k, x = (sizes[-2], sizes[-1]) if k_axis == 0 else (sizes[-1], sizes[-2])
     used = folded(c.e.scalar(op.used))
     x = b.min(x, b.max(used, 0))
+    ahead = b.cmp("sgt", folded(c.e.scalar(op.reads)), FEW_READS)
     depth = op.depth.value.data
-    panels = b.ceildiv(x, format.lanes)
+    panels = b.select(ahead, b.ceildiv(x, format.lanes), 0)
     unit = depth or max(64 // itemsize(format.element), 16, format.group)
     rounded = b.round_up(k, unit)
     batches: Idx = 1
@@ -69,9 +70,28 @@ def packed_array(c: FunctionContext, op: PackOp, pointer: SSAValue) -> Packing:
     k_blocks = b.ceildiv(k, depth or K_PER_TASK)
     size = b.mul(b.mul(b.mul(batches, panels), rounded), format.lanes * itemsize(format.element))
     size = b.round_up(b.add(size, 4096), 4096)
-    packed = PackedArray(pointer, format, x, k, panels, depth, k_axis, tuple(sizes[:-2]), rounded)
+    packed = PackedArray(
+        pointer, format, x, k, panels, depth, k_axis, tuple(sizes[:-2]), tuple(matrix.strides[:-2]),
+        rounded, along_k(op, matrix.strides), ahead, function, c.argument,
+    )  # fmt: skip
     tasks = b.mul(b.mul(batches, groups), k_blocks)
     return Packing(packed, size, tasks, groups, k_blocks, batches)
+
+
+def format_of(op: PackOp) -> PanelFormat:
+    kind, last = op.result.type, op.body.block.last_op
+    assert last is not None
+    unsigned = is_unsigned(last.operands[0].type)
+    biased = bool(kind.biased.data)
+    return PanelFormat(kind.lanes.data, kind.group.data, plain(kind.element_type), unsigned, biased)
+
+
+def along_k(op: PackOp, strides: Sequence[Idx]) -> bool:
+    """Is k the dimension whose elements stand together?"""
+    k, x = strides[-1], strides[-2] if len(strides) > 1 else 0
+    if op.result.type.k.data == 0:
+        k, x = x, k
+    return k == 1 and x != 1
 
 
 def emit_pack_task(
@@ -83,17 +103,16 @@ def emit_pack_task(
     m: Machine,
     *,
     needed_before: Sequence[PackOp],
-) -> tuple[func.FuncOp, None]:
-    """The task function of one pack."""
+) -> func.FuncOp:
+    """The task function of one pack: some panels, for some block of k."""
     c: FunctionContext = context_class(name, kernel, block, m)
-    b, e = c.b, c.e
-    workspace = b.load(b.ptr(c.argument, block.workspace), _ptr())
+    b = c.b
+    workspace = b.load(b.ptr(c.argument, block.workspace), mach.ptr)
     at: Idx = 0
     for earlier in needed_before:
-        at = b.add(at, packed_array(c, earlier, workspace).bytes)
-    packing = packed_array(c, op, b.ptr(workspace, at))
+        at = b.add(at, packed_array(c, earlier, workspace, "").bytes)
+    packing = packed_array(c, op, b.ptr(workspace, at), panels_function(name))
     array = packing.packed
-    matrix = c.matrices[op.source]
 
     def split(value: SSAValue, by: Idx) -> tuple[SSAValue, SSAValue]:
         quotient = b.value(arith.DivSIOp(value, b.idx(by)))
@@ -102,15 +121,46 @@ def emit_pack_task(
         return quotient, rest
 
     rest, k_block = split(c.task, packing.k_blocks)
-    rest, group = split(rest, packing.panel_groups)
+    batch, group = split(rest, packing.panel_groups)
     offset: Idx = 0
-    if array.batch_sizes:
-        remaining = rest
-        for size, stride in zip(
-            reversed(array.batch_sizes), reversed(matrix.strides[:-2]), strict=True
-        ):
-            remaining, digit = split(remaining, size)
-            offset = b.add(offset, b.mul(digit, stride))
+    remaining = batch
+    for size, stride in zip(
+        reversed(array.batch_sizes), reversed(array.batch_strides), strict=True
+    ):
+        remaining, digit = split(remaining, size)
+        offset = b.add(offset, b.mul(digit, stride))
+    size = itemsize(array.format.element)
+    depth = array.depth or K_PER_TASK
+    k0 = b.mul(k_block, depth)
+    # Whole steps of the widest instruction: what lies beyond the array is packed as zeros.
+    k1 = b.min(b.add(k0, depth), b.round_up(array.k_extent, max(64 // size, 16)))
+    first = b.mul(group, PANELS_PER_TASK)
+    last = b.min(b.add(first, PANELS_PER_TASK), array.panels)
+    start, panel_bytes = array.place(b, batch, first, k0)
+    array.fill(b, offset, first, last, k0, k1, start, panel_bytes)
+    b.op(func.ReturnOp())
+    return c.op
+
+
+def panels_function(task: str) -> str:
+    """The name of the function that packs panels for a task function and for workgroups."""
+    return f"{task}_panels"
+
+
+def emit_pack_function(
+    name: str, context_class: Any, op: PackOp, kernel: gpu.FuncOp, block: ArgumentBlock, m: Machine
+) -> func.FuncOp:
+    """`name(block, offset, first, last, k0, k1, to, panel_bytes)`: panels [first, last) for k in [k0, k1).
+
+    The first goes to the address `to`, the others follow `panel_bytes` apart. `offset`: elements from the start of the
+    array to the batch entry's.
+    """
+    function_op, b = function(name, PACK_ARGUMENTS, private=True)
+    c: FunctionContext = context_class.over(function_op, b, kernel, block, m)
+    e = c.e
+    _, offset, first, last, k0, k1, to, panel_bytes = b.entry.args
+    b.nonnegative |= {first, last, k0, k1, panel_bytes}
+    matrix, format = c.matrices[op.source], format_of(op)
     pointer = b.ptr(matrix.pointer, b.mul(offset, itemsize(matrix.element)))
     sizes = list(matrix.sizes) if len(matrix.sizes) > 1 else [1, *matrix.sizes]
     strides = list(matrix.strides) if len(matrix.strides) > 1 else [0, *matrix.strides]
@@ -118,19 +168,9 @@ def emit_pack_task(
         pointer, matrix.element, (0, 0), (sizes[-2], sizes[-1]), (strides[-2], strides[-1]), (1, 1)
     )
     padding = op.padding.value.data if isinstance(op.padding, IntegerAttr | FloatAttr) else 0
-
-    format, size = array.format, itemsize(array.format.element)
-    k_axis, x_axis = array.k_axis, 1 - array.k_axis
-    along_k = tile.strides[k_axis] == 1 and tile.strides[x_axis] != 1
-    step = block_depth(format, along_k, m.vector_bytes)
-    plane = b.mul(b.mul(array.panels, array.rounded_k), format.lanes * size)
-    base = b.ptr(array.pointer, b.mul(rest, plane))
-    depth = array.depth or K_PER_TASK
-    k0 = b.mul(k_block, depth)
-    # Whole steps of the widest instruction: what lies beyond the array is packed as zeros.
-    k1 = b.min(b.add(k0, depth), b.round_up(array.k_extent, max(64 // size, 16)))
-    first = b.mul(group, PANELS_PER_TASK)
-    last = b.min(b.add(first, PANELS_PER_TASK), array.panels)
+    x_axis = 1 - op.result.type.k.data
+    runs = along_k(op, strides)
+    step = block_depth(format, runs, m.vector_bytes)
 
     def source(place: Place) -> SSAValue:
         """The region of the pack on the registers of a place."""
@@ -150,46 +190,28 @@ def emit_pack_task(
                 registers[inner.results[0]] = e.clone(inner, values, place.lanes)
         raise AssertionError("the region of a pack ends with a yield")
 
-    def block_at(panel: Idx, k: Idx) -> None:
+    def block_at(panel: SSAValue, k: SSAValue) -> None:
         x = b.mul(panel, format.lanes)
-        if array.depth:
-            start = b.ptr(base, b.mul(b.mul(k_block, array.panels), depth * format.lanes * size))
-            start = b.ptr(start, b.mul(panel, depth * format.lanes * size))
-            target = b.ptr(start, b.mul(b.sub(k, k0), format.lanes * size))
-        else:
-            start = b.ptr(base, b.mul(panel, b.mul(array.rounded_k, format.lanes * size)))
-            target = b.ptr(start, b.mul(k, format.lanes * size))
-        fits = b.cmp("sle", b.add(x, format.lanes), array.x_extent)
-        fits = b.both(fits, b.cmp("sle", b.add(k, step), array.k_extent))
+        target = b.ptr(to, b.mul(b.sub(panel, first), panel_bytes))
+        target = b.ptr(target, b.mul(b.sub(k, k0), format.lanes * itemsize(format.element)))
+        fits = b.cmp("sle", b.add(x, format.lanes), sizes[-2 + x_axis])
+        fits = b.both(fits, b.cmp("sle", b.add(k, step), sizes[-1 - x_axis]))
         assert fits is not None
-
-        def one(inside: bool) -> None:
-            pack_block(
-                b, format, source, target, x, k, step,
-                x_axis=x_axis, along_k=along_k, vector_bytes=m.vector_bytes, inside=inside,
-            )  # fmt: skip
-
-        from xdsl.dialects import scf
-        from xdsl.ir import Block
-
         fast, slow = Block(), Block()
         for target_block, inside in ((fast, True), (slow, False)):
             with b.inside(target_block), e.scope():
-                one(inside)
+                pack_block(
+                    b, format, source, target, x, k, step,
+                    x_axis=x_axis, along_k=runs, vector_bytes=m.vector_bytes, inside=inside,
+                )  # fmt: skip
                 b.op(scf.YieldOp())
         b.if_else(fits, fast, slow, [])
 
-    if along_k:
+    if runs:
         with b.loop(first, last) as p, b.loop(k0, k1, step) as k, e.scope():
             block_at(p.iv, k.iv)
     else:
         with b.loop(k0, k1, step) as k, b.loop(first, last) as p, e.scope():
             block_at(p.iv, k.iv)
     b.op(func.ReturnOp())
-    return c.op, None
-
-
-def _ptr() -> Any:
-    from tilewright.dialects import mach
-
-    return mach.ptr
+    return function_op

@@ -1,0 +1,316 @@
+"""Where a contraction finds its operands, block of k by block of k.
+
+An operand is, in this order of preference,
+  a packed array     made before the workgroups start, where a launch reads its elements often; where it reads them once
+                     or twice, a workgroup packs the block that it is about to use into memory of its own, by the same
+                     function: the operand then comes from its array once, and from the second cache after that
+  a buffer           of the workgroup, read where it was computed, if its rows are what a micro-kernel reads
+  packed here        computed, or loaded in a way that no pack can take over: packed block by block, too
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from xdsl.dialects import arith, func
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import OpResult, SSAValue
+
+from tilewright.codegen.builder import Builder, Idx, index
+from tilewright.dialects import mach
+from tilewright.dialects import xetile as xt
+from tilewright.dialects.stage import PanelOp
+from tilewright.dialects.upstream.arith import folded
+from tilewright.targets.cpu.evaluate import Evaluator
+from tilewright.targets.cpu.family import Family, Operand
+from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.memory import Buffer, Tile, itemsize, rows_cols
+from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
+
+PACK_ARGUMENTS = (mach.ptr, index, index, index, index, index, mach.ptr, index)
+"""Of a function that packs panels (`packing.emit_pack_function`)."""
+
+Finder = Callable[[Idx], Operand]
+"""Panel number -> operand, for one block of k."""
+
+
+@dataclass(frozen=True)
+class PackedArray:
+    """A packed array at run time (see `stage.pack`).
+
+    Element (x, k) of batch entry `e` lies in panel x / lanes; with `depth` = d > 0, blocks of d k follow one another,
+    each with all panels; with 0 each panel holds all k.
+    """
+
+    pointer: SSAValue
+    format: PanelFormat
+    x_extent: Idx
+    k_extent: Idx
+    panels: Idx
+    """In memory: none where it is not packed ahead."""
+    depth: int
+    k_axis: int
+    batch_sizes: tuple[Idx, ...]
+    batch_strides: tuple[Idx, ...]
+    rounded_k: Idx
+    along_k: bool
+    """Elements of its array stand together along k."""
+    ahead: SSAValue
+    """Is it packed before the workgroups start?"""
+    function: str
+    argument: SSAValue
+    """What the function needs besides: the launch's argument block."""
+
+    def place(self, b: Builder, batch: Idx, panel: Idx, k: Idx) -> tuple[SSAValue, Idx]:
+        """Address of a panel from k on, and bytes from there to the next panel."""
+        unit = self.format.lanes * itemsize(self.format.element)
+        plane = b.mul(b.mul(self.panels, self.rounded_k), unit)
+        base = b.ptr(self.pointer, b.mul(batch, plane))
+        if not self.depth:
+            panel_bytes = b.mul(self.rounded_k, unit)
+            return b.ptr(b.ptr(base, b.mul(k, unit)), b.mul(panel, panel_bytes)), panel_bytes
+        block, inner = b.div(k, self.depth), b.rem(k, self.depth)
+        start = b.ptr(base, b.mul(b.mul(block, self.panels), self.depth * unit))
+        start = b.ptr(start, b.mul(inner, unit))
+        panel_bytes = self.depth * unit
+        return b.ptr(start, b.mul(panel, panel_bytes)), panel_bytes
+
+    def fill(
+        self,
+        b: Builder,
+        offset: Idx,
+        first: Idx,
+        last: Idx,
+        k0: Idx,
+        k1: Idx,
+        to: SSAValue,
+        panel_bytes: Idx,
+    ) -> None:
+        """Pack panels [first, last) of the batch entry at `offset` for k in [k0, k1)."""
+        ranges = [b.idx(v) for v in (offset, first, last, k0, k1)]
+        b.op(func.CallOp(self.function, [self.argument, *ranges, to, b.idx(panel_bytes)], []))
+
+
+@dataclass
+class Side:
+    """One operand of the product being emitted: how far it reaches, and where its panels are for a block of k."""
+
+    format: PanelFormat
+    x_count: Idx
+    """x that may be other than zero, counted from the tile's start."""
+    k_count: Idx
+    """The same for k."""
+    locate: Callable[[Idx, Idx], Finder]
+    """Panels for (first k, end of k) of a block; packs them if need be. What lies beyond the end up to a whole group
+    is zero, unless the array goes on there."""
+    partial: Callable[[Idx, Idx], Finder]
+    """The same for a block of less than a group: beyond its end it is zero."""
+    block: tuple[Idx, int] | None = None
+    """(k of the tile's start in the packed array, depth of its blocks)."""
+
+
+class Operands:
+    """Operands of contractions of one function. `local(bytes)` gives scratch memory of the workgroup."""
+
+    def __init__(
+        self,
+        e: Evaluator,
+        m: Machine,
+        packed: dict[SSAValue, PackedArray],
+        local: Callable[[int], SSAValue],
+    ):
+        self.e = e
+        self.b: Builder = e.b
+        self.m = m
+        self.packed = packed
+        self.local = local
+
+    def side(self, value: SSAValue, family: Family, x_axis: int, count: int, length: Idx) -> Side:
+        """Operand `value`: A (x_axis 0) or B (1), `count` x by `length` k."""
+        format = family.a if x_axis == 0 else family.b
+        value = self.e.values.real(value)
+        if isinstance(value, OpResult) and isinstance(value.op, PanelOp):
+            return self.panel_side(value.op, x_axis, count, family.group)
+        buffer = self.e.values.buffers.get(value)
+        if buffer is not None and buffer.element == format.element:
+            if format.group == 1:
+                return self.buffer_side(buffer, format, x_axis, count, length)
+            # A tile of A is rows of a row-major buffer, as long as no row ends within it.
+            if (
+                x_axis == 0
+                and family.b.group < format.group
+                and buffer.shape[1] % format.group == 0
+            ):
+                return self.buffer_side(buffer, format, x_axis, count, length)
+        return self.packed_side(value, format, x_axis, count, length, family.group)
+
+    def panel_side(self, op: PanelOp, x_axis: int, count: int, unit: int) -> Side:
+        b = self.b
+        array = self.packed[self.e.values.real(op.panels)]
+        offsets = [folded(self.e.scalar(v)) for v in op.offsets]
+        if len(offsets) == 1:
+            offsets = [0, *offsets]
+        k0, x0 = offsets[-2:] if array.k_axis == 0 else reversed(offsets[-2:])
+        format = array.format
+        batch: Idx = 0
+        origin: Idx = 0
+        outside: SSAValue | None = None
+        for offset, extent, stride in zip(
+            offsets[:-2], array.batch_sizes, array.batch_strides, strict=True
+        ):
+            batch = b.add(b.mul(batch, extent), offset)
+            origin = b.add(origin, b.mul(offset, stride))
+            outside = b.both(outside, b.cmp("slt", offset, extent))
+        x_count = b.sub(array.x_extent, x0)
+        if outside is not None:
+            x_count = b.select(outside, x_count, 0)
+        first = b.div(x0, format.lanes)
+        panels = b.ceildiv(b.max(b.min(count, x_count), 0), format.lanes)
+
+        def locate(begin: Idx, end: Idx) -> Finder:
+            k = b.add(k0, begin)
+            pointer, panel_bytes = array.place(b, batch, first, k)
+            if b.known_bool(array.ahead) is None:
+                own, own_bytes = self.block_memory(format, count, unit, array.along_k)
+                with b.when(b.negated(array.ahead)):
+                    stop = b.add(k, b.round_up(b.sub(end, begin), unit))
+                    array.fill(b, origin, first, b.add(first, panels), k, stop, own, own_bytes)
+                pointer = b.value(arith.SelectOp(array.ahead, pointer, own))
+                panel_bytes = b.select(array.ahead, panel_bytes, own_bytes)
+            return self.finder(format, pointer, panel_bytes)
+
+        def partial(begin: Idx, end: Idx) -> Finder:
+            return self.cut(format, locate(begin, end), panels, count, b.sub(end, begin), unit)
+
+        block = (k0, array.depth) if array.depth else None
+        return Side(format, x_count, b.sub(array.k_extent, k0), locate, partial, block)
+
+    def finder(self, format: PanelFormat, start: SSAValue, panel_bytes: Idx) -> Finder:
+        """Panels `panel_bytes` apart."""
+        b, size = self.b, itemsize(format.element)
+
+        def panel(i: Idx) -> Operand:
+            pointer = b.ptr(start, b.mul(i, panel_bytes))
+            group = format.group
+            return Operand(pointer, group * size, group * format.lanes * size, panel_bytes)
+
+        return panel
+
+    def cut(
+        self, format: PanelFormat, find: Finder, panels: Idx, count: int, kept: Idx, unit: int
+    ) -> Finder:
+        """Copies of panels, one unit of k deep, with zeros from k = `kept` on."""
+        b = self.b
+        size, lanes, group = itemsize(format.element), format.lanes, format.group
+        vector = min(self.m.vector_bytes // size, lanes * group)
+        type: Any = VectorType(format.element, [vector])
+        within = b.dense(VectorType(index, [vector]), [i % group for i in range(vector)])
+        panel_bytes = unit * lanes * size
+        memory = self.local(-(-count // lanes) * panel_bytes)
+        with (
+            b.loop(0, panels) as p,
+            b.loop(0, unit, group) as k,
+            b.loop(0, lanes * group, vector) as at,
+        ):
+            offset = b.mul(b.add(b.mul(k.iv, lanes), at.iv), size)
+            source = b.load(b.ptr(find(p.iv).pointer, offset), type)
+            left = b.splat(b.idx(b.sub(kept, k.iv)), vector)
+            keep = b.value(arith.CmpiOp(within, left, "slt"))
+            source = b.value(arith.SelectOp(keep, source, b.constant(type, 0)))
+            b.store(source, b.ptr(b.ptr(memory, b.mul(p.iv, panel_bytes)), offset))
+        return self.finder(format, memory, panel_bytes)
+
+    def buffer_side(
+        self, buffer: Buffer, format: PanelFormat, x_axis: int, count: int, length: Idx
+    ) -> Side:
+        """An operand read from where it was computed; rows and columns are padded, what is there does not matter."""
+        b = self.b
+        size = itemsize(buffer.element)
+
+        def locate(begin: Idx, end: Idx) -> Finder:
+            def panel(i: Idx) -> Operand:
+                if x_axis == 0:
+                    start = buffer.address(b, b.mul(i, format.lanes), begin)
+                    return Operand(start, buffer.ld * size, format.group * size)
+                return Operand(
+                    buffer.address(b, begin, b.mul(i, format.lanes)), size, buffer.ld * size
+                )
+
+            return panel
+
+        return Side(format, count, length, locate, locate)
+
+    def packed_side(
+        self, value: SSAValue, format: PanelFormat, x_axis: int, count: int, length: Idx, unit: int
+    ) -> Side:
+        """An operand packed block by block into scratch memory of the workgroup, with zeros up to a multiple of
+        `unit` k."""
+        b, e, m = self.b, self.e, self.m
+        size = itemsize(format.element)
+        along_k = contiguous_axis(e, value) == 1 - x_axis
+        depth = block_depth(format, along_k, m.vector_bytes)
+        memory, panel_bytes = self.block_memory(format, count, unit, along_k, length)
+
+        def locate(begin: Idx, end: Idx) -> Finder:
+            with b.loop(0, -(-count // format.lanes), nonempty=True) as p:
+                x = b.mul(p.iv, format.lanes)
+                target = b.ptr(memory, b.mul(p.iv, panel_bytes))
+                filled = b.add(begin, b.round_up(b.sub(end, begin), unit))
+                with b.loop(begin, filled, depth) as k, e.scope():
+                    relative = b.sub(k.iv, begin)
+                    pack_block(
+                        b, format, lambda place: e.at(value, place),
+                        b.ptr(target, b.mul(relative, format.lanes * size)), x, k.iv, depth,
+                        x_axis=x_axis, along_k=along_k, vector_bytes=m.vector_bytes, inside=False,
+                        limit=end if max(depth, unit) > 1 else None,
+                    )  # fmt: skip
+
+            def panel(i: Idx) -> Operand:
+                pointer = b.ptr(memory, b.mul(i, panel_bytes))
+                return Operand(pointer, format.group * size, format.group * format.lanes * size)
+
+            return panel
+
+        return Side(format, count, length, locate, locate)
+
+    def block_memory(
+        self, format: PanelFormat, count: int, unit: int, along_k: bool, length: Idx | None = None
+    ) -> tuple[SSAValue, int]:
+        """Memory of the workgroup for panels of `count` x, as deep as a block of k: its address, bytes per panel."""
+        m = self.m
+        step = max(block_depth(format, along_k, m.vector_bytes), unit)
+        capacity = -(-m.depth(unit) // step) * step
+        if isinstance(length, int):
+            capacity = min(capacity, -(-length // step) * step)
+        panel_bytes = capacity * format.lanes * itemsize(format.element)
+        return self.local(-(-count // format.lanes) * panel_bytes), panel_bytes
+
+
+def contiguous_axis(e: Evaluator, value: SSAValue) -> int:
+    """The axis of `value` along which the memory that it comes from is contiguous; 1 when there is none."""
+    flipped = False
+    for _ in range(64):
+        value = e.values.real(value)
+        buffer = e.values.buffers.get(value)
+        if buffer is not None or not isinstance(value, OpResult):
+            return 0 if flipped else 1
+        op = value.op
+        if isinstance(op, xt.LoadTileOp):
+            tile = e.values.tiles.get(e.values.real(op.tile))
+            if isinstance(tile, Tile):
+                axis = 0 if tile.strides[0] == 1 and tile.strides[1] != 1 else 1
+                if op.permutation == (1, 0):
+                    axis = 1 - axis
+                return 1 - axis if flipped else axis
+            return 1
+        if isinstance(op, xt.TransposeOp) and op.permutation == (1, 0):
+            flipped = not flipped
+        wide = [v for v in op.operands if isinstance(v.type, VectorType)]
+        wide = [v for v in wide if rows_cols(v.type) not in ((1, 1),)]
+        wide.sort(key=lambda v: 1 in rows_cols(v.type))
+        if not wide:
+            return 1
+        value = wide[0]
+    return 1
