@@ -140,6 +140,24 @@ def test_every_malformed_alias_is_reported() -> None:
     assert "size 2 for wi_layout" in errors[0].message and "size 2 for order" in errors[1].message
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "vector<8 x 16 x index>",
+        "memref<? x 4 x f32, strided<[4, 1]>>",
+        "tensor<4 x? x f32>",
+        "!xegpu.tensor_desc<8 x 16x f32>",
+        "!xetile.tile<8 x16 xf32>",
+        "!xegpu.mem_desc<8 x 16 x i8>",
+    ],
+)
+def test_blanks_may_stand_in_shapes(kind: str) -> None:
+    def read(written: str) -> str:
+        return print_module(parse_module(f"func.func private @f({written})"))
+
+    assert read(kind) == read(kind.replace(" ", ""))
+
+
 def test_memory_space_zero_is_none() -> None:
     text = (
         "func.func @f(%a: memref<8xf32, 0>) {\n"

@@ -164,6 +164,20 @@ class LocatingParser(Parser):
             return MemRefType(kind.element_type, kind.shape, kind.layout)
         return kind
 
+    def parse_dimension_list(self) -> list[int]:
+        """As in MLIR, blanks may stand around the `x`: `16 x f32`."""
+        dims: list[int] = []
+        kinds = (MLIRTokenKind.INTEGER_LIT, MLIRTokenKind.QUESTION)
+        more = self._current_token.kind in kinds
+        while more:
+            dims.append(self.parse_shape_dimension())
+            delimiter = self.pos
+            more = self._parse_optional_shape_delimiter() is not None
+            if more and self._current_token.kind not in kinds:
+                self._resume_from(delimiter)  # the `x` in front of the element type is the caller's
+                more = False
+        return dims
+
     def _parse_extended_type_or_attribute(self, attr_or_dialect_name: str, is_type: Any) -> Any:
         """`#wg_map<...>` and `!tile<...>`, as the RFCs and slides write them."""
         short = attr_or_dialect_name in _RFC_ATTRIBUTES

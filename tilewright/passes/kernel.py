@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, ModuleOp, StringAttr
 from xdsl.ir import Operation
 
 from tilewright.diagnostics import UnsupportedError, error_at
@@ -18,19 +18,27 @@ BLOCK = "tilewright.block"
 """Attribute of a kernel: `array<i64: x, y, z>`, the threads of its launch."""
 PROGRAMS = "tilewright.split"
 """Attribute of a kernel: programs along x for each of the launch's."""
-IN_PASSES = "tilewright.passes"
-"""Attribute of a kernel: the parts that its tiles are computed in, one after the other."""
 
 
 def programs_of(kernel: Operation) -> int:
     """How many programs along x stand for one of the launch's."""
-    return integer(kernel, PROGRAMS, 1)
+    found = kernel.attributes.get(PROGRAMS)
+    return found.value.data if isinstance(found, IntegerAttr) else 1
 
 
-def integer(op: Operation, name: str, default: int) -> int:
-    """An integer attribute of a kernel."""
-    found = op.attributes.get(name)
-    return found.value.data if isinstance(found, IntegerAttr) else default
+def subgroups_of(kernel: Operation) -> int:
+    """How many subgroups a kernel says that its workgroups have; 1 where it says nothing."""
+    found = kernel.attributes.get(SUBGROUPS)
+    return found.value.data if isinstance(found, IntegerAttr) else 1
+
+
+def block_of(kernel: Operation) -> tuple[int, int, int] | None:
+    """The threads of the kernel's launch, where it says them."""
+    known = kernel.attributes.get(BLOCK)
+    if not isinstance(known, DenseArrayBase):
+        return None
+    x, y, z = (int(n) for n in known.get_values())  # pyright: ignore[reportUnknownArgumentType]
+    return x, y, z
 
 
 def level_of(kernel: Operation) -> str:

@@ -13,13 +13,23 @@ from math import prod
 from typing import Any, cast
 
 from xdsl.dialects import func, gpu, scf
-from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerAttr, VectorType
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    DenseArrayBase,
+    IntAttr,
+    IntegerAttr,
+    StringAttr,
+    SymbolRefAttr,
+    VectorType,
+    i64,
+)
 from xdsl.ir import Attribute, Operation, ParametrizedAttribute, Region
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
+from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.xetile.attrs import ints
-from tilewright.passes.kernel import SUBGROUPS
+from tilewright.passes.kernel import BLOCK, LEVEL, SUBGROUPS, level_of
 
 
 def infer_level(function: Operation) -> str:
@@ -209,6 +219,40 @@ def subgroups_of_launch(kernel: Operation, level: str, threads: int) -> int:
     if level == "subgroup" and _counts_subgroups(kernel):
         return threads
     return -(-threads // LANES)
+
+
+def state_launch(kernel: gpu.FuncOp) -> None:
+    """A subgroup's program that does not say how many subgroups run is told by its `known_block_size`, or by the
+    launches in its module, where these are numbers and agree."""
+    if level_of(kernel) != "subgroup" or SUBGROUPS in kernel.attributes:
+        return
+    block = _launched_block(kernel)
+    if block is None:
+        return
+    threads = threads_of_launch(block, kernel)
+    subgroups = subgroups_of_launch(kernel, "subgroup", threads)
+    kernel.attributes[LEVEL] = StringAttr("subgroup")
+    kernel.attributes[SUBGROUPS] = IntegerAttr(subgroups, i64)
+    kernel.attributes[BLOCK] = DenseArrayBase.from_list(i64, block)
+
+
+def _launched_block(kernel: gpu.FuncOp) -> tuple[int, int, int] | None:
+    stated = kernel.get_attr_or_prop("known_block_size")
+    if isinstance(stated, DenseArrayBase) and len(stated) == 3:
+        x, y, z = (int(n) for n in stated.get_values())
+        return x, y, z
+    table = kernel.parent_op()
+    module = None if table is None else table.parent_op()
+    if not isinstance(table, gpu.ModuleOp) or module is None:
+        return None
+    name = SymbolRefAttr(table.sym_name, [kernel.sym_name])
+    found = {
+        (constant(op.blockSizeX), constant(op.blockSizeY), constant(op.blockSizeZ))
+        for op in module.walk()
+        if isinstance(op, gpu.LaunchFuncOp) and op.kernel == name
+    }
+    x, y, z = found.pop() if len(found) == 1 else (None, None, None)
+    return None if x is None or y is None or z is None else (x, y, z)
 
 
 def _counts_subgroups(kernel: Operation) -> bool:

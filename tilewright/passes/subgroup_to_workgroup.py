@@ -20,17 +20,16 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import UnsupportedError, error_at
-from tilewright.passes.kernel import LEVEL
+from tilewright.passes.kernel import LEVEL, SUBGROUPS, subgroups_of
+from tilewright.passes.thread_ids import thread_ids_to_subgroup_ids
 
-Block = tuple[int, int, int]
 
-
-def subgroup_to_workgroup(kernel: gpu.FuncOp, subgroups: int, block: Block) -> None:
-    """Lift `kernel` in place; `block` is the launch's number of threads along x, y, z."""
+def subgroup_to_workgroup(kernel: gpu.FuncOp) -> None:
+    """Lift `kernel` in place."""
+    subgroups = subgroups_of(kernel)
     for op in kernel.walk():
         _refuse_sharing(op)
-    threads = block[0] * block[1] * block[2]
-    per_subgroup = max(1, threads // subgroups)
+    thread_ids_to_subgroup_ids(kernel)
     for op in list(kernel.walk()):
         if isinstance(op, gpu.BlockIdOp | gpu.GridDimOp) and str(op.dimension.data) == "x":
             if subgroups > 1:
@@ -39,15 +38,10 @@ def subgroup_to_workgroup(kernel: gpu.FuncOp, subgroups: int, block: Block) -> N
             _replace(op, lambda b, op=op: b.remainder(b.block_id(op), subgroups))
         elif isinstance(op, gpu.NumSubgroupsOp):
             _replace(op, lambda b: b.constant(subgroups))
-        elif isinstance(op, gpu.BlockDimOp):
-            axis = "xyz".index(str(op.dimension.data))
-            _replace(op, lambda b, axis=axis: b.constant(block[axis]))
-        elif isinstance(op, gpu.ThreadIdOp):
-            _replace_thread_id(op, subgroups, per_subgroup, block)
         elif isinstance(op, gpu.GlobalIdOp):
             raise _unsupported(op, "gpu.global_id counts threads, not subgroups")
     kernel.attributes[LEVEL] = StringAttr("workgroup")
-    kernel.attributes.pop("tilewright.subgroups", None)
+    kernel.attributes.pop(SUBGROUPS, None)
 
 
 def _refuse_sharing(op: Operation) -> None:
@@ -86,10 +80,6 @@ class _Builder:
         self.ops.append(arith.DivUIOp(value, self.constant(divisor)))
         return self.ops[-1].results[0]
 
-    def product(self, value: SSAValue, factor: int) -> SSAValue:
-        self.ops.append(arith.MuliOp(value, self.constant(factor)))
-        return self.ops[-1].results[0]
-
 
 def _replace(op: Operation, make: Callable[[_Builder], SSAValue]) -> None:
     builder = _Builder()
@@ -107,16 +97,3 @@ def _divide(op: gpu.BlockIdOp | gpu.GridDimOp, subgroups: int) -> None:
     block = op.parent_block()
     assert block is not None
     block.insert_ops_after(builder.ops, op)
-
-
-def _replace_thread_id(op: gpu.ThreadIdOp, subgroups: int, per_subgroup: int, block: Block) -> None:
-    """Along one axis, from the linear number of the subgroup's first thread, x fastest."""
-    axis = "xyz".index(str(op.dimension.data))
-
-    def make(b: _Builder) -> SSAValue:
-        linear = b.product(b.remainder(b.block_id(op), subgroups), per_subgroup)
-        if axis:
-            linear = b.quotient(linear, block[0] if axis == 1 else block[0] * block[1])
-        return b.remainder(linear, block[axis])
-
-    _replace(op, make)

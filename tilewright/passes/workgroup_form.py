@@ -21,7 +21,6 @@ from typing import Any
 
 from xdsl.dialects import arith, gpu, scf
 from xdsl.dialects.builtin import (
-    DenseArrayBase,
     IndexType,
     IntegerAttr,
     StringAttr,
@@ -34,7 +33,7 @@ from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
 from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.elements import ELEMENTS
-from tilewright.passes.kernel import BLOCK, LEVEL, PROGRAMS, SUBGROUPS, level_of
+from tilewright.passes.kernel import BLOCK, LEVEL, PROGRAMS, block_of, level_of, subgroups_of
 from tilewright.passes.pipeline import Pass, Unit
 from tilewright.passes.strided_memrefs import strided_memrefs
 
@@ -46,7 +45,7 @@ def settle(unit: Unit[Any]) -> None:
     subgroups of one another."""
     strided_memrefs(unit.module)
     kernel = unit.kernel
-    block = _block(kernel)
+    block = block_of(kernel)
     kernel.attributes[LEVEL] = StringAttr(level_of(kernel))
     if _level(unit) == "workgroup" and speaks_xegpu(kernel):
         _program_order(kernel)
@@ -73,11 +72,9 @@ def _lift(unit: Unit[Any]) -> None:
     from tilewright.passes.subgroup_to_workgroup import subgroup_to_workgroup
 
     kernel = unit.kernel
-    count = _number(kernel, SUBGROUPS, 1)
-    block = _block(kernel) or (count, 1, 1)
+    count = subgroups_of(kernel)
     remove_idle_barriers(kernel)
-    subgroup_to_workgroup(kernel, count, block)
-    kernel.attributes.pop(BLOCK, None)
+    subgroup_to_workgroup(kernel)
     if count > 1:
         kernel.attributes[PROGRAMS] = IntegerAttr(count, i64)
 
@@ -115,20 +112,6 @@ def speaks_xegpu(kernel: Operation) -> bool:
     return any(
         op.name.startswith("xegpu.") or "sg_id_range" in op.attributes for op in kernel.walk()
     )
-
-
-def _block(kernel: Operation) -> Block | None:
-    """The threads of the kernel's launch, where it says them."""
-    known = kernel.attributes.get(BLOCK)
-    if not isinstance(known, DenseArrayBase):
-        return None
-    x, y, z = (int(n) for n in known.get_values())  # pyright: ignore[reportUnknownArgumentType]
-    return x, y, z
-
-
-def _number(kernel: Operation, name: str, otherwise: int) -> int:
-    found = kernel.attributes.get(name)
-    return found.value.data if isinstance(found, IntegerAttr) else otherwise
 
 
 # Ids -----------------------------------------------------------------------------------------------------------

@@ -25,7 +25,8 @@ from tilewright.arguments import full_grid
 from tilewright.diagnostics import LaunchError, error_at
 from tilewright.dialects.stage.programs import cluster_size
 from tilewright.passes.kernel import BLOCK, LEVEL, level_of, programs_of
-from tilewright.passes.level import subgroups_of_launch, threads_of_launch
+from tilewright.passes.kernel_outlining import outline_launches
+from tilewright.passes.level import state_launch, subgroups_of_launch, threads_of_launch
 from tilewright.printed import Lines
 from tilewright.reference.batch import Batch
 from tilewright.reference.engine import Schedule
@@ -68,7 +69,10 @@ def run(
     Raises `LaunchError` when the arguments do not fit, `UnsupportedError` for an op without
     meaning, `CheckError` where the program is undefined and that cannot be passed over.
     """
+    outline_launches(module)
     function = find_entry(module, kernel)
+    if isinstance(function, gpu.FuncOp):
+        state_launch(function)
     program = lay_out(function)
     memory = Memory()
     context = RunContext(

@@ -24,6 +24,8 @@ from tilewright.passes.assume_alignment import assume_alignment
 from tilewright.passes.branches_to_loops import branches_to_loops
 from tilewright.passes.inline_calls import called_function
 from tilewright.passes.kernel import LEVEL, kernel_of, level_of
+from tilewright.passes.kernel_outlining import outline_launches
+from tilewright.passes.level import state_launch
 from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
 from tilewright.targets.base import CompileOptions, Executable, get_target
@@ -70,10 +72,13 @@ def enter(module: ModuleOp, target: str, observe: Observer = ignore) -> None:
     for kernel in _kernels(module):
         if len(kernel.body.blocks) == 1:
             kernel.attributes[LEVEL] = StringAttr(level_of(kernel))
+            state_launch(kernel)
 
 
 def outline(module: ModuleOp) -> None:
-    """Functions that work on tiles, as the RFCs write programs, become kernels and their launches, in place."""
+    """Launches of regions, and functions that work on tiles, as the RFCs write programs, become kernels and their
+    launches, in place."""
+    outline_launches(module)
     if not _kernels(module) and any(op.name.startswith("xegpu.") for op in module.walk()):
         # Independent outer loops are found in XeTile: the two say the same of a workgroup.
         from tilewright.passes.xegpu.to_xetile import xegpu_to_xetile

@@ -86,7 +86,7 @@ _BARE_TYPES: dict[str, type[TensorDescType] | type[MemDescType] | type[NbarrierT
 
 def parse_type(parser: Parser) -> Attribute:
     """A type, or the RFC's bare `tensor_desc<..>`, `nbarrier`, `uint64`, `vector<..xfloat>`."""
-    word = parser.parse_optional_keyword_in({*_BARE_TYPES, *RFC_ELEMENTS, "vector"})
+    word = parser.parse_optional_keyword_in({*_BARE_TYPES, *RFC_ELEMENTS, "vector", "Vector"})
     if word is None:
         return parser.parse_type()
     if word in _BARE_TYPES:

@@ -50,6 +50,7 @@ RFC_ELEMENTS: dict[str, Attribute] = {
     "uint16": IntegerType(16, Signedness.UNSIGNED),
     "uint32": IntegerType(32, Signedness.UNSIGNED),
     "uint64": IntegerType(64, Signedness.UNSIGNED),
+    "Uint8_t": IntegerType(8),
 }
 
 MAX_DIMENSION = 2**31 - 1

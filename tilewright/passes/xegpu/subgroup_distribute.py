@@ -28,6 +28,7 @@ from xdsl.ir import Operation
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.passes.kernel import LEVEL
+from tilewright.passes.thread_ids import thread_ids_to_subgroup_ids
 from tilewright.passes.xegpu.lane_rows import add_remarks
 from tilewright.passes.xegpu.lanes import Lanes, rule
 from tilewright.passes.xegpu.ownership import lanes_of
@@ -43,26 +44,12 @@ def subgroup_distribute(kernel: gpu.FuncOp, xe: XeMachine, *, hardware: bool = F
             hint="load them from memory, or from another op that has a layout",
             kind=UnsupportedError,
         )
+    thread_ids_to_subgroup_ids(kernel)
     rewriting = Lanes(kernel, xe, hardware)
     rewriting.kernel(kernel)
     add_remarks(kernel.attributes, rewriting.remarks)
     kernel.attributes[LEVEL] = StringAttr("lane")
     kernel.attributes["tilewright.lanes"] = IntegerAttr(lanes_of(xe), i64)
-
-
-@rule("gpu.thread_id")
-def thread_id(d: Lanes, op: gpu.ThreadIdOp) -> None:
-    """At subgroup level a thread is a subgroup; those of a workgroup are numbered along x."""
-    if str(op.dimension.data) != "x":
-        raise d.refuse("subgroups are numbered along x", "use gpu.subgroup_id")
-    d.env[op.result] = d.add(gpu.SubgroupIdOp())
-
-
-@rule("gpu.block_dim")
-def block_dim(d: Lanes, op: gpu.BlockDimOp) -> None:
-    if str(op.dimension.data) != "x":
-        raise d.refuse("subgroups are numbered along x", "use gpu.num_subgroups")
-    d.env[op.result] = d.add(gpu.NumSubgroupsOp())
 
 
 @rule("xegpu.update_nd_offset", "xegpu.create_tdesc", "xegpu.update_offset")

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
 from xdsl.ir import Operation
 
 from tilewright.diagnostics import UnsupportedError, error_at
-from tilewright.passes.kernel import BLOCK, LEVEL, SUBGROUPS, level_of
+from tilewright.passes.kernel import LEVEL, block_of, level_of, subgroups_of
 from tilewright.passes.level import LANES
 from tilewright.passes.observer import Observer
 from tilewright.passes.pipeline import Pass, Pipeline, Unit, run
@@ -77,8 +77,8 @@ def _lower(unit: EmuUnit) -> None:
     kernel = unit.kernel
     level = level_of(kernel)
     lanes = _number(kernel, "tilewright.lanes", LANES) if level == "lane" else 1
-    subgroups = _number(kernel, SUBGROUPS, 1)
-    block = _block(kernel, subgroups, lanes)
+    subgroups = subgroups_of(kernel)
+    block = block_of(kernel) or (subgroups * lanes, 1, 1)
     threads, rest = divmod(prod(block), subgroups)
     if rest or (level == "lane" and threads != lanes):
         raise error_at(
@@ -104,15 +104,6 @@ def _lower(unit: EmuUnit) -> None:
 def _number(kernel: gpu.FuncOp, name: str, default: int) -> int:
     found = kernel.attributes.get(name)
     return found.value.data if isinstance(found, IntegerAttr) else default
-
-
-def _block(kernel: gpu.FuncOp, subgroups: int, lanes: int) -> Threads:
-    """The threads of a launch: what the kernel says, else all along x."""
-    found = kernel.attributes.get(BLOCK)
-    if isinstance(found, DenseArrayBase):
-        x, y, z = (int(n) for n in found.get_values())  # pyright: ignore[reportUnknownArgumentType]
-        return x, y, z
-    return subgroups * lanes, 1, 1
 
 
 LEVELS = ("subgroup", "lane")

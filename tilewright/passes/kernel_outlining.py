@@ -1,0 +1,142 @@
+"""gpu-kernel-outlining: the region of a gpu.launch becomes a kernel of its own, as MLIR's pass of that name makes it.
+
+    func.func @f(%a: memref<64xf32>) {                     func.func @f(%a: memref<64xf32>) {
+      gpu.launch blocks(%i, ..) in (%gx = %c4, ..)           gpu.launch_func @f_kernel::@f_kernel
+                 threads(%t, ..) in (%bx = %c16, ..) {  ->     blocks in (%c4, ..) threads in (%c16, ..) args(%a)
+        .. %i .. %a ..                                     }
+        gpu.terminator                                     gpu.module @f_kernel { gpu.func @f_kernel(%a) kernel {
+      }                                                      %i = gpu.block_id x
+    }                                                        .. %i .. %a ..
+
+Requires: a verified module. Guarantees: same results; constants are the kernel's own, every other value from around
+the launch is an argument; numbers of threads that are constants are its `known_block_size`.
+Raises UnsupportedError for a launch of clusters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects import arith, gpu
+from xdsl.dialects.builtin import (
+    DenseArrayBase,
+    ModuleOp,
+    StringAttr,
+    SymbolRefAttr,
+    UnitAttr,
+    i32,
+)
+from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects.upstream.arith import constant
+
+_IDS = (gpu.BlockIdOp, gpu.ThreadIdOp, gpu.GridDimOp, gpu.BlockDimOp)
+"""What the arguments of a launch's region are, three of each."""
+
+
+def outline_launches(module: ModuleOp) -> None:
+    """Rewrites every gpu.launch of a module, in place."""
+    taken = {op.sym_name.data for op in module.walk() if isinstance(op, gpu.ModuleOp)}
+    for launch in [op for op in module.walk() if isinstance(op, gpu.LaunchOp)]:
+        if launch.clusterSizeX is not None:
+            raise error_at(launch, "gpu.launch of clusters is not outlined", kind=UnsupportedError)
+        stem = name = f"{_name_around(launch)}_kernel"
+        number = 0
+        while name in taken:
+            name, number = f"{stem}_{number}", number + 1
+        taken.add(name)
+        kernel, captured = _kernel(launch, name)
+        host = launch
+        while (outer := host.parent_op()) is not module:
+            assert outer is not None
+            host = outer
+        made = gpu.ModuleOp(StringAttr(name), Region(Block([kernel])))  # pyright: ignore
+        made.location = launch.location
+        Rewriter.insert_op(made, InsertPoint.before(host))
+        module.attributes["gpu.container_module"] = UnitAttr()
+        call = gpu.LaunchFuncOp(
+            SymbolRefAttr(name, [name]),
+            [launch.gridSizeX, launch.gridSizeY, launch.gridSizeZ],
+            _threads(launch),
+            kernelOperands=captured,
+            async_launch=launch.asyncToken is not None,
+            asyncDependencies=launch.asyncDependencies,
+            dynamicSharedMemorySize=launch.dynamicSharedMemorySize,
+        )
+        call.location = launch.location
+        Rewriter.replace_op(launch, call, call.results)
+
+
+def _name_around(launch: Operation) -> str:
+    scope = launch.parent_op()
+    while scope is not None:
+        name = scope.get_attr_or_prop("sym_name")
+        if isinstance(name, StringAttr):
+            return name.data
+        scope = scope.parent_op()
+    return "main"
+
+
+def _threads(launch: gpu.LaunchOp) -> list[SSAValue]:
+    return [launch.blockSizeX, launch.blockSizeY, launch.blockSizeZ]
+
+
+def _kernel(launch: gpu.LaunchOp, name: str) -> tuple[gpu.FuncOp, list[SSAValue]]:
+    """The kernel, and the values of the host that its arguments are."""
+    body = launch.detach_region(launch.body)
+    entry = body.blocks[0]
+    ids: list[Operation] = []
+    for place, argument in enumerate(list(entry.args)):
+        if argument.first_use is not None:
+            axis = gpu.DimensionAttr(gpu.DimensionEnum("xyz"[place % 3]))
+            ids.append(_IDS[place // 3](axis))
+            ids[-1].location = launch.location
+            ids[-1].results[0].name_hint = argument.name_hint
+            argument.replace_all_uses_with(ids[-1].results[0])
+        entry.erase_arg(argument)
+    _put_first(entry, ids)
+    captured = _captured(body)
+    for value in captured:
+        owner = value.owner
+        if isinstance(owner, arith.ConstantOp):
+            own = owner.clone()
+            _put_first(entry, [own])
+            inside = own.result
+        else:
+            inside = entry.insert_arg(value.type, len(entry.args))
+        inside.name_hint = value.name_hint
+        value.replace_uses_with_if(inside, lambda use: _is_inside(use.operation, body))
+    for end in [op for op in body.walk() if isinstance(op, gpu.TerminatorOp)]:
+        Rewriter.replace_op(end, gpu.ReturnOp([]), [])
+    kernel = gpu.FuncOp(name, (entry.arg_types, ()), body, kernel=True)
+    kernel.location = launch.location
+    sizes = [n for value in _threads(launch) if (n := constant(value)) is not None]
+    if len(sizes) == 3:
+        kernel.attributes["known_block_size"] = DenseArrayBase.from_list(i32, sizes)
+    return kernel, [v for v in captured if not isinstance(v.owner, arith.ConstantOp)]
+
+
+def _put_first(entry: Block, ops: Sequence[Operation]) -> None:
+    Rewriter.insert_op(ops, InsertPoint.at_start(entry))
+
+
+def _captured(body: Region) -> list[SSAValue]:
+    """Values from around a region that its ops use, in the order of their first use."""
+    found: dict[SSAValue, None] = {}
+    for op in body.walk():
+        for value in op.operands:
+            owner = value.owner
+            block = owner if isinstance(owner, Block) else owner.parent
+            if block is None or not _is_inside(block.parent_op() or block.parent, body):
+                found.setdefault(value)
+    return list(found)
+
+
+def _is_inside(op: Operation | Region | None, body: Region) -> bool:
+    """Whether an op stands in a region that is no op's, or is that region."""
+    while isinstance(op, Operation):
+        region = op.parent_region()
+        op = region if region is None or region is body else region.parent
+    return op is body

@@ -1,0 +1,53 @@
+"""Threads of a subgroup's program, by its number: a thread asked for is the first of its subgroup, x fastest.
+
+    gpu.func @k(..) {tilewright.block = array<i64: 4, 2, 1>, tilewright.subgroups = 8 : i64} {
+      %y = gpu.thread_id y         ->      %y = gpu.subgroup_id / 4
+      %n = gpu.block_dim x         ->      %n = 4
+
+Where nothing tells the threads of a launch, each subgroup is one, and they lie along x.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from xdsl.dialects import arith, gpu
+from xdsl.ir import SSAValue
+
+from tilewright.passes.emit import Before
+from tilewright.passes.kernel import BLOCK, block_of, subgroups_of
+
+
+def thread_ids_to_subgroup_ids(kernel: gpu.FuncOp) -> None:
+    """Rewrites gpu.thread_id and gpu.block_dim of a kernel, in place; it no longer says the threads of its launch."""
+    subgroups = subgroups_of(kernel)
+    block = block_of(kernel)
+    for op in list(kernel.walk()):
+        if isinstance(op, gpu.BlockDimOp):
+            at = Before(op)
+            axis = "xyz".index(str(op.dimension.data))
+            if block is not None:
+                at.replace(at.index(block[axis]))
+            else:
+                at.replace(at.add(gpu.NumSubgroupsOp()) if axis == 0 else at.index(1))
+        elif isinstance(op, gpu.ThreadIdOp):
+            at = Before(op)
+            axis = "xyz".index(str(op.dimension.data))
+            at.replace(_thread(at, axis, block, subgroups))
+    kernel.attributes.pop(BLOCK, None)
+
+
+def _thread(at: Before, axis: int, block: tuple[int, int, int] | None, subgroups: int) -> SSAValue:
+    if block is None:
+        return at.add(gpu.SubgroupIdOp()) if axis == 0 else at.index(0)
+    below, extent, above = prod(block[:axis]), block[axis], prod(block[axis + 1 :])
+    if extent == 1:
+        return at.index(0)
+    number = at.add(gpu.SubgroupIdOp())
+    if (threads := max(1, prod(block) // subgroups)) > 1:
+        number = at.add(arith.MuliOp(number, at.index(threads)))
+    if below > 1:
+        number = at.add(arith.DivUIOp(number, at.index(below)))
+    if above > 1:
+        number = at.add(arith.RemUIOp(number, at.index(extent)))
+    return number
