@@ -13,9 +13,11 @@ from typing import Any
 from generated import DOCS, filled, main
 
 from tilewright.passes.pipeline import CLEANUP, Pipeline
+from tilewright.passes.xegpu.pipeline import IMEX
 from tilewright.targets.base import pipelines
 
 START, END = "<!-- passes, from the target's list -->\n", "<!-- end of passes -->"
+BY_NAME, NAMED = DOCS / "xetile.md", "<!-- passes by their names in IMEX -->\n"
 PAGES = {
     "cpu": "cpu-target.md",
     "cuda": "cuda-target.md",
@@ -49,6 +51,10 @@ def pages() -> dict[Path, str]:
     for pipeline in pipelines():
         page = DOCS / PAGES[pipeline.target]
         found[page] = filled(page.read_text(), START, f"\n{table(pipeline)}\n\n", END)
+    rows = ["| pass | what it does | takes |", "|---|---|---|"]
+    rows += [f"| `{e.name}` | {e.story} | {' or '.join(e.requires)} level |" for e in IMEX]
+    text = "\n".join(rows)
+    found[BY_NAME] = filled(BY_NAME.read_text(), NAMED, f"\n{text}\n\n", END)
     return found
 
 

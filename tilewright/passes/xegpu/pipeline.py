@@ -233,12 +233,59 @@ SUBGROUP: Sequence[Pass[XeUnit]] = (
 )
 """From a subgroup's program to that of a lane."""
 
+
+def known_as(
+    name: str, story: str, passes: Sequence[Pass[XeUnit]], requires: Sequence[str] = BOTH
+) -> Pass[XeUnit]:
+    """Some passes under one name."""
+
+    def apply(unit: XeUnit) -> None:
+        for each in passes:
+            each.apply(unit)
+
+    return Pass(name, story, apply, requires=requires, machine=True)
+
+
+TO_XEGPU = (XETILE_TO_XEGPU, to_today())
+IMEX: Sequence[Pass[XeUnit]] = (
+    known_as(
+        "xetile-init-duplicate",
+        "nothing: a descriptor has no offsets, and serves loads, stores and prefetches alike",
+        (),
+    ),
+    known_as(
+        "xetile-canonicalization",
+        "tiles in column-major order become descriptors in row-major order and transposes",
+        (*TO_XEGPU, CLEANUP),
+    ),
+    known_as(
+        "xetile-wg-to-sg",
+        "one subgroup's program: what crosses subgroups goes through shared memory",
+        [each for each in WORKGROUP if each.stage != "xetile"],
+        W,
+    ),
+    known_as(
+        "xetile-blockop-fallback",
+        "block ops that no 2D block message reaches are found, for the blocking",
+        (*TO_XEGPU, BLOCKOP_FALLBACK),
+        S,
+    ),
+    known_as(
+        "xetile-blocking",
+        "every op has the size of an instruction",
+        (*TO_XEGPU, propagate_layout("inst"), BLOCKING, CLEANUP),
+        S,
+    ),
+    known_as("convert-xetile-to-xegpu", "XeTile becomes XeGPU, op by op", TO_XEGPU),
+)
+"""The passes of Intel's Extension for MLIR, by their names there. They take XeTile or XeGPU, and leave XeGPU."""
+
 PIPELINE = Pipeline[XeUnit](
     "xe",
     (*WORKGROUP, *SUBGROUP),
     lambda module, chip: Unit(module, xe_machine(chip)),
     "pvc",
-    (check_limits(),),
+    (check_limits(), *IMEX),
 )
 
 
