@@ -29,8 +29,10 @@ FROM_WORKGROUP = ROOT / "examples/rfc/xegpu_1_1_gemm_prefetch.mlir"
 TOO_LARGE = ROOT / "examples/rfc/xegpu_1_3_two_cache_levels.mlir"
 
 
-def compiled(path: Path | str, arguments: tuple[str, ...] = ()) -> Any:
-    return compile_source(parse_source(str(path)), list(arguments), [], {"target": "xe-pvc"})
+def compiled(path: Path | str, arguments: tuple[str, ...] = (), **options: Any) -> Any:
+    return compile_source(
+        parse_source(str(path)), list(arguments), [], {"target": "xe-pvc", **options}
+    )
 
 
 def inner_loop(llvm: str) -> list[str]:
@@ -68,7 +70,7 @@ def machine_code() -> Iterator[str]:
 
 def refusal() -> Iterator[str]:
     try:
-        compiled(TOO_LARGE)
+        compiled(TOO_LARGE, disable="retile")
     except TilewrightError as error:
         yield "```"
         yield str(error).replace(f"{ROOT}/", "")

@@ -427,6 +427,20 @@ def same_tile(a: Access, b: Access) -> bool:
     return same_matrix(a, b) and a.base is b.base and (a.offsets, a.shape) == (b.offsets, b.shape)
 
 
+def add_up(a: Access, b: Access) -> bool:
+    """Whether two accesses are atomics that may come in any order: of one commutative kind, and nobody
+    asks for the old values."""
+    x, y = a.op, b.op
+    return (
+        isinstance(x, xetile.AtomicRmwOp)
+        and isinstance(y, xetile.AtomicRmwOp)
+        and x.kind == y.kind
+        and x.kind != "assign"
+        and x.result.first_use is None
+        and y.result.first_use is None
+    )
+
+
 def _is_conditional(op: Operation) -> bool:
     parent = op.parent_op()
     while parent is not None and not isinstance(parent, gpu.FuncOp):

@@ -18,12 +18,19 @@ BLOCK = "tilewright.block"
 """Attribute of a kernel: `array<i64: x, y, z>`, the threads of its launch."""
 PROGRAMS = "tilewright.split"
 """Attribute of a kernel: programs along x for each of the launch's."""
+IN_PASSES = "tilewright.passes"
+"""Attribute of a kernel: the parts that its tiles are computed in, one after the other."""
 
 
 def programs_of(kernel: Operation) -> int:
     """How many programs along x stand for one of the launch's."""
-    found = kernel.attributes.get(PROGRAMS)
-    return found.value.data if isinstance(found, IntegerAttr) else 1
+    return integer(kernel, PROGRAMS, 1)
+
+
+def integer(op: Operation, name: str, default: int) -> int:
+    """An integer attribute of a kernel."""
+    found = op.attributes.get(name)
+    return found.value.data if isinstance(found, IntegerAttr) else default
 
 
 def subgroups_of(kernel: Operation) -> int:

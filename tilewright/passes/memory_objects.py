@@ -132,7 +132,7 @@ def arg_facts(source: SSAValue, align: int = 1) -> ArgFacts:
     """What is promised of an array; of text that promises no alignment, `align` is taken for granted."""
     entry = promised(source)
     if entry is None:
-        return ArgFacts(align)
+        return ArgFacts(align, noalias=_says_noalias(source))
     known, div = entry.data.get("align"), entry.data.get("div")
     given = div.data if isinstance(div, ArrayAttr) else ()
     if isinstance(div, DenseArrayBase):
@@ -142,8 +142,18 @@ def arg_facts(source: SSAValue, align: int = 1) -> ArgFacts:
     return ArgFacts(
         known.value.data if isinstance(known, IntegerAttr) else align,
         numbers,
-        isinstance(entry.data.get("noalias"), UnitAttr),
+        isinstance(entry.data.get("noalias"), UnitAttr) or _says_noalias(source),
     )
+
+
+def _says_noalias(source: SSAValue) -> bool:
+    """Whether text says of an argument that it overlaps no other one: `%a: memref<8xf32> {llvm.noalias}`."""
+    if not isinstance(source, BlockArgument):
+        return False
+    kernel = source.owner.parent_op()
+    said = kernel.attributes.get("arg_attrs") if isinstance(kernel, gpu.FuncOp) else None
+    own = said.data[source.index] if isinstance(said, ArrayAttr) else None
+    return isinstance(own, DictionaryAttr) and "llvm.noalias" in own.data
 
 
 def may_alias(a: object, b: object) -> bool:

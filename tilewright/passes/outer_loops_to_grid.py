@@ -39,7 +39,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.traits import is_side_effect_free
 
 from tilewright.dialects import xetile
-from tilewright.passes.access import Access, AccessAnalysis
+from tilewright.passes.access import AccessAnalysis, add_up
 from tilewright.passes.kernel import LEVEL, level_of
 from tilewright.passes.memory_objects import may_alias
 
@@ -173,25 +173,11 @@ def _independent(analysis: AccessAnalysis, loop: scf.ForOp) -> bool:
         if not write.writes or write.memory_space == 3:
             continue
         for other in analysis.accesses:
-            if _add_up(write, other) or not may_alias(write.root, other.root):
+            if add_up(write, other) or not may_alias(write.root, other.root):
                 continue
             if counter not in analysis.separated_by(write, other):
                 return False
     return True
-
-
-def _add_up(a: Access, b: Access) -> bool:
-    """Whether two accesses are atomics that may come in any order: of one commutative kind, and nobody
-    asks for the old values."""
-    x, y = a.op, b.op
-    return (
-        isinstance(x, xetile.AtomicRmwOp)
-        and isinstance(y, xetile.AtomicRmwOp)
-        and x.kind == y.kind
-        and x.kind != "assign"
-        and x.result.first_use is None
-        and y.result.first_use is None
-    )
 
 
 def _trip_count(loop: scf.ForOp, host: Block, copies: dict[SSAValue, SSAValue]) -> SSAValue:

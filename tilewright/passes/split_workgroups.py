@@ -9,35 +9,36 @@
 
 The user's tile is not the machine's tile. Dimensions of values that ops tie together (rows of A, C and
 of everything computed from C) are one axis of the program; an axis whose elements never meet is split
-evenly, its parts are programs of their own, next to one another along x.
+evenly. Its parts are programs of their own, next to one another along x (`split`), or one program computes
+them one after the other (`in_passes`), in a loop around its text:
+
+                                                        scf.for %s = 0 to 2 {
+                                                          %o = %m + %s * 128
+                                                          ..
 
 Requires: workgroup level. An axis can be split when no op combines or moves elements along it (a
 reduction, a reshape, an extracted element), every store and atomic covers it, the kernel shares no
-memory in the workgroup, and nothing that it stores is loaded again. Guarantees: the same results from a
-grid with `factor` times as many programs along x; no axis is split further than asked for.
+memory in the workgroup, and nothing that it stores is loaded or stored again. Guarantees: the same results,
+from `split` with `factor` times as many programs along x; no axis is split further than asked for; maps
+deal parts to the subgroups that had the whole, and are left out where none does (`is_dealt` asks).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from math import prod
 
-from xdsl.dialects import arith, gpu, vector
-from xdsl.dialects.builtin import (
-    ArrayAttr,
-    DenseIntOrFPElementsAttr,
-    IndexType,
-    IntAttr,
-    VectorType,
-)
-from xdsl.ir import Attribute, Operation, OpResult, SSAValue
+from xdsl.dialects import arith, gpu, scf, vector
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, VectorType
+from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 from xdsl.utils.disjoint_set import DisjointSet
 
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.movement import ELEMENTS, kept_dimensions
+from tilewright.dialects.xetile.maps import split_map, split_tile, stated_maps, without_maps
+from tilewright.passes.access import AccessAnalysis, add_up, same_tile
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
 from tilewright.passes.tile_origin import tile_accesses
 
@@ -142,14 +143,14 @@ class _Analysis:
                     self.axes.union_left((op.source, dim), (op.result, dim))
         elif op.name in ELEMENTS and len(values) == 2 and "sizes" not in op.properties:
             self.rearranged(op)
-        elif op.name == "vector.step":
-            pass  # its numbers move with the part
+        elif op.name in ("vector.step", "gpu.barrier"):
+            pass  # numbers move with the part; no barrier orders what nobody reads
         elif isinstance(op, LOOPS_AND_BRANCHES):
             for group in carried_together(op):
                 self.tie_all(group)
         elif op.name in ("scf.yield", "scf.condition"):
             pass
-        elif op.name.startswith(("memref.alloc", "gpu.barrier", "tw.", "stage.", "cf.")):
+        elif op.name.startswith(("memref.alloc", "tw.", "stage.", "cf.")):
             self.possible = False
         else:
             self.fix_all(v for v in values if shape_of(v) is not None)
@@ -189,6 +190,8 @@ def choices(
         return []
     if any(may_alias(a, b) for a in written for b in loaded if a is not None and b is not None):
         return []
+    if not _in_any_order(kernel):
+        return []
     fixed = {analysis.axes.find(axis) for axis in analysis.fixed}
     groups: dict[Axis, list[Axis]] = {}
     for value in analysis.values:
@@ -209,8 +212,39 @@ def choices(
     return found
 
 
+def _in_any_order(kernel: gpu.FuncOp) -> bool:
+    """Whether no element of memory is written by several parts, by one in a later op or turn of a loop than by another:
+    the last of them would be another one then."""
+    analysis = AccessAnalysis(kernel)
+    if analysis.hidden():
+        return False
+    writes = [access for access in analysis.accesses if access.writes]
+    for n, a in enumerate(writes):
+        moving = [loop.counter for loop in a.loops if a.depends_on(loop)]
+        if moving and not analysis.separated_by(a).issuperset(moving):
+            return False
+        for b in writes[:n]:
+            apart = not analysis.may_overlap(a, b, common=analysis.program_ids)
+            if not (apart or same_tile(a, b) or add_up(a, b)):
+                return False
+    return True
+
+
+def is_dealt(choice: Choice, factor: int) -> bool:
+    """Whether the parts of a split can be owned by the subgroups that the program's maps name."""
+    if choice.extent % factor:
+        return False
+    for value, dims in _inside(choice).items():
+        if isinstance(value.type, xt.TileType) and split_tile(value.type, [*dims], factor) is None:
+            return False
+        shape = shape_of(value) or ()
+        if any(split_map(map, shape, [*dims], factor) is None for _, _, map in _maps_of(value)):
+            return False
+    return True
+
+
 def split(kernel: gpu.FuncOp, choice: Choice, factor: int) -> None:
-    """Splits the workgroup along one axis into `factor` parts."""
+    """Splits the workgroup along one axis into `factor` programs."""
     body = kernel.body.block
     part = choice.extent // factor
     index = IndexType()
@@ -237,25 +271,70 @@ def split(kernel: gpu.FuncOp, choice: Choice, factor: int) -> None:
             assert op.parent is not None
             op.parent.insert_op_after(fewer, op)
             _replace_but_in(op.result, fewer.result, fewer)
-    inside: dict[SSAValue, set[int]] = {}
+    _narrow_all(choice, factor, start.result)
+
+
+def in_passes(kernel: gpu.FuncOp, choice: Choice, factor: int) -> None:
+    """Has the workgroup compute the `factor` parts of one axis one after the other."""
+    body = kernel.body.block
+    index = IndexType()
+    ops = list(body.ops)
+    last = ops.pop()
+    zero, one, count, size = (
+        arith.ConstantOp.from_int_and_width(n, index)
+        for n in (0, 1, factor, choice.extent // factor)
+    )
+    inside = Block(arg_types=(index,))
+    loop = scf.ForOp(zero.result, count.result, one.result, [], inside)
+    loop.location = last.location
+    body.insert_ops_before([zero, one, count, size, loop], last)
+    start = arith.MuliOp(inside.args[0], size.result)
+    inside.add_op(start)
+    for op in ops:
+        op.detach()
+        inside.add_op(op)
+    inside.add_op(scf.YieldOp())
+    _narrow_all(choice, factor, start.result)
+
+
+def _inside(choice: Choice) -> dict[SSAValue, set[int]]:
+    """The dimensions of each value that are members of an axis."""
+    found: dict[SSAValue, set[int]] = {}
     for value, dim in choice.members:
-        inside.setdefault(value, set()).add(dim)
-    for value, dims in inside.items():
-        _narrow(value, dims, part, start.result)
+        found.setdefault(value, set()).add(dim)
+    return found
 
 
-def _narrow(value: SSAValue, dims: set[int], part: int, start: SSAValue) -> None:
+def _narrow_all(choice: Choice, factor: int, start: SSAValue) -> None:
+    for value, dims in _inside(choice).items():
+        shape = shape_of(value) or ()
+        for table, name, map in list(_maps_of(value)):
+            del table[name]
+            if (new := split_map(map, shape, [*dims], factor)) is not None:
+                table[name] = new
+        _narrow(value, dims, factor, start)
+
+
+def _maps_of(value: SSAValue) -> Iterator[tuple[dict[str, Attribute], str, xt.WgMapAttr]]:
+    """Where the program says who owns a vector (the op that makes it, and those that take it), and the map there."""
+    ops = [use.operation for use in value.uses]
+    for op in dict.fromkeys([value.op, *ops] if isinstance(value, OpResult) else ops):
+        for table, name, of in stated_maps(op):
+            map = table[name]
+            if of is value and isinstance(map, xt.WgMapAttr):
+                yield table, name, map
+
+
+def _narrow(value: SSAValue, dims: set[int], factor: int, start: SSAValue) -> None:
     """A value's type with shorter dimensions; what makes it moves by the part's start."""
     type = value.type
     assert isinstance(type, VectorType | xt.TileType)
-    shape = [part if d in dims else n for d, n in enumerate(type.get_shape())]
+    shape = [n // factor if d in dims else n for d, n in enumerate(type.get_shape())]
     new_type: Attribute
     if isinstance(type, VectorType):
         new_type = VectorType(type.element_type, shape)
     else:
-        new_type = xt.TileType.new(
-            [ArrayAttr(IntAttr(n) for n in shape), type.element_type, type.encoding]
-        )
+        new_type = split_tile(type, [*dims], factor) or without_maps(type, shape)
     op = value.op if isinstance(value, OpResult) else None
     if isinstance(op, xt.InitTileOp) and op.offset_vector is None:
         offsets = list(op.mixed_offsets)
@@ -307,7 +386,3 @@ def _replace_but_in(old: SSAValue, new: SSAValue, op: Operation) -> None:
 def _before(op: Operation, new: Operation) -> None:
     assert op.parent is not None
     op.parent.insert_op_before(new, op)
-
-
-def elements(value: SSAValue) -> int:
-    return prod(shape_of(value) or (1,))

@@ -12,11 +12,13 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.diagnostics import UnsupportedError
+from tilewright.passes.kernel import IN_PASSES, integer
 from tilewright.passes.kernel_outlining import outline_launches
 from tilewright.passes.late_broadcasts import delay_broadcasts
 from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
 from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit
+from tilewright.passes.retile import compute_in_passes
 from tilewright.passes.views import FOLD_VIEWS
 from tilewright.passes.xegpu.blocking import block
 from tilewright.passes.xegpu.blockop_fallback import mark
@@ -34,6 +36,7 @@ from tilewright.passes.xegpu.propagate_layout import KINDS, check_kind
 from tilewright.passes.xegpu.propagate_layout import propagate_layout as give_layouts
 from tilewright.passes.xegpu.slm_layout import lay_out
 from tilewright.passes.xegpu.subgroup_distribute import subgroup_distribute
+from tilewright.passes.xegpu.to_xetile import xegpu_to_xetile
 from tilewright.passes.xegpu.wg_to_sg import distribute
 from tilewright.uarch.xe import XeMachine, xe_machine
 
@@ -54,6 +57,34 @@ OUTER_LOOPS_TO_GRID = Pass[Unit[Any]](
     requires=W,
     whole=True,
 )
+
+
+def compute_parts(passes: int = 0) -> Pass[Unit[Any]]:
+    """A kernel's tiles are computed in so many passes; as it says itself (`tilewright.passes`) without a number."""
+
+    def apply(unit: Unit[Any]) -> None:
+        count = passes or integer(unit.kernel, IN_PASSES, 1)
+        if count > 1 and not any(op.name.startswith("xetile.") for op in unit.kernel.walk()):
+            # Tiles are what is split: they say the same.
+            xegpu_to_xetile(unit.module)
+        compute_in_passes(unit.kernel, count)
+        unit.kernel.attributes.pop(IN_PASSES, None)
+        if count > 1:
+            unit.remarks.append(
+                f"a workgroup's tiles are computed in {count} passes, one after the other"
+            )
+
+    return Pass(
+        "retile",
+        "where a subgroup's tiles do not fit its registers: they are computed in passes",
+        apply,
+        requires=BOTH,
+        optional=True,
+        when=lambda u: IN_PASSES in u.kernel.attributes,
+        make=compute_parts,
+    )
+
+
 XETILE_TO_XEGPU = Pass[Unit[Any]](
     "xetile-to-xegpu",
     "XeTile becomes XeGPU, op by op",
@@ -205,6 +236,7 @@ WORKGROUP: Sequence[Pass[XeUnit]] = (
     KERNEL_OUTLINING.to("xetile"),
     OUTER_LOOPS_TO_GRID.to("xetile"),
     FOLD_VIEWS.to("xetile"),
+    compute_parts().to("xetile"),
     XETILE_TO_XEGPU.to("xegpu"),
     to_today().to("xegpu"),
     BYTES_OF_BOOLEANS.to("xegpu"),

@@ -36,7 +36,7 @@ from tilewright.diagnostics import UnsupportedError, error_at, location_of
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream import vector as more
 from tilewright.passes.cleanup import eliminate_dead
-from tilewright.passes.kernel import LEVEL
+from tilewright.passes.kernel import LEVEL, integer
 from tilewright.targets.xe import barriers, matrices, scattered
 from tilewright.targets.xe.blocks import Blocks, load_nd, prefetch_nd, store_nd
 from tilewright.targets.xe.building import (
@@ -69,12 +69,6 @@ class Lowered:
     slm_bytes: int
     named_barriers: int
     remarks: list[str] = field(default_factory=list[str])
-
-
-def integer(op: Operation, name: str, default: int) -> int:
-    """An integer attribute of a kernel."""
-    found = op.attributes.get(name)
-    return found.value.data if isinstance(found, IntegerAttr) else default
 
 
 def lower(kernel: gpu.FuncOp, machine: XeMachine) -> Lowered:

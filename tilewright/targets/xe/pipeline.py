@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import (
@@ -22,7 +23,8 @@ from xdsl.ir import Attribute
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.passes.budget import Budget, OutOfTime
 from tilewright.passes.inline_calls import INLINE_CALLS
-from tilewright.passes.kernel import LEVEL, SUBGROUPS, kernel_of, level_of
+from tilewright.passes.kernel import IN_PASSES, LEVEL, SUBGROUPS, integer, kernel_of, level_of
+from tilewright.passes.memory_objects import arg_facts, is_array_argument
 from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.pipeline import Pass, Pipeline, Unit
 from tilewright.passes.pipeline import run as run_passes
@@ -34,7 +36,7 @@ from tilewright.targets.xe.advice import fitting_tile, holders, out_of_time
 from tilewright.targets.xe.assembled import cut_assembled
 from tilewright.targets.xe.fold import fold
 from tilewright.targets.xe.forms import RISK
-from tilewright.targets.xe.lower import Lowered, integer, lower
+from tilewright.targets.xe.lower import Lowered, lower
 from tilewright.targets.xe.own_sums import own_sums
 from tilewright.targets.xe.registers import (
     Pressure,
@@ -61,6 +63,8 @@ PARTS = (16, 8)
 GROWS = 2
 """Times the operations of the attempt before: an attempt with more has no chance. Its subgroups have less to do each,
 but parts that no instruction has the size of."""
+HELPS = 0.8
+"""Of the times that registers were too few before: more passes are tried while they bring it below."""
 BUDGET = 20.0
 """Seconds of processor time that a compilation may take, with all its attempts."""
 
@@ -260,29 +264,41 @@ def run(
 
     `stage` sees the module at every stage, `observe` after every pass, by its name. Where registers do not suffice, a
     kernel that leaves the number of subgroups open gets more of them, then blocks that no 2D message moves come in
-    smaller parts. UnsupportedError where all that takes more than BUDGET seconds.
+    smaller parts, and then the tiles are computed in passes. UnsupportedError where all that takes more than BUDGET
+    seconds.
     """
     PIPELINE.check(off, machine.name)
     kernel = kernel_of(module)
     _refuse_parts_of_bytes(kernel)
     _refuse_prints(kernel)
-    given, whole, dealt = module.clone(), level_of(kernel) == "workgroup", _says_who_owns(kernel)
+    given, level, dealt = module.clone(), level_of(kernel), _says_who_owns(kernel)
+    splits = level != "lane" and "retile" not in off
     first: TooManyRegisters | None = None
     sizes: list[int] = []
+    passes, over = 1, 0.0
     with Budget(BUDGET) as budget:
         while True:
+            change: dict[str, Attribute] | None = None
+            unit = XeUnit(module, machine, off)
             try:
-                return _lowered(XeUnit(module, machine, off), stage, observe, budget, sizes)
+                return _lowered(unit, stage, observe, budget, sizes)
             except OutOfTime:
                 if first is None:
                     raise out_of_time(budget, kernel_of(module), kernel_of(given)) from None
-                change = None
             except TooManyRegisters as error:
-                first = first or error
-                change = None if dealt else _more_subgroups(kernel_of(module), machine)
-                change = change or _smaller_parts(kernel_of(module)) if whole else None
+                first, tried = first or error, kernel_of(module)
+                if passes == 1 and level == "workgroup":
+                    change = None if dealt else _more_subgroups(tried, machine)
+                    change = change or _smaller_parts(tried)
+                if change is None and splits and (passes == 1 or error.over < HELPS * over):
+                    # As many parts more as the registers are times too few.
+                    passes *= max(2, 1 << (ceil(error.over) - 1).bit_length())
+                    change, sizes, over = _in_passes(tried, passes), [], error.over
             except _NoSmaller:
-                change = None
+                pass
+            except UnsupportedError:
+                if first is None:
+                    raise
             if change is None:
                 assert first is not None
                 raise _advised(first, kernel_of(given), kernel_of(module), machine, dealt) from None
@@ -302,6 +318,11 @@ def _advised(
         )
     if level_of(given) == "workgroup":
         said.append(fitting_tile(given, machine, tried))
+    arrays = (a for a in given.body.block.args if is_array_argument(a))
+    if level_of(given) != "lane" and not all(arg_facts(a).noalias for a in arrays):
+        said.append(
+            "of arrays that do not overlap, and say so ({llvm.noalias}), a tile may be computed in passes"
+        )
     error.hint = "; ".join(each for each in said if each)
     return error
 
@@ -357,9 +378,18 @@ def _smaller_parts(kernel: gpu.FuncOp) -> dict[str, Attribute] | None:
     apart = any(ROW in op.attributes or op.name == "xegpu.load" for op in kernel.walk())
     if not apart or APART in kernel.attributes:
         return None
+    return {APART: IntegerAttr(APART_REGISTERS // 2, i64), **_as_before(kernel)}
+
+
+def _in_passes(kernel: gpu.FuncOp, passes: int) -> dict[str, Attribute]:
+    """The tiles in so many parts, and subgroups and rows as they were."""
+    return {IN_PASSES: IntegerAttr(passes, i64), **_as_before(kernel)}
+
+
+def _as_before(kernel: gpu.FuncOp) -> dict[str, Attribute]:
+    """The number of subgroups, and of what is reduced, that an attempt had."""
     kept = (SUBGROUPS, ROW_REGISTERS)
-    said = {name: kernel.attributes[name] for name in kept if name in kernel.attributes}
-    return {APART: IntegerAttr(APART_REGISTERS // 2, i64), **said}
+    return {name: kernel.attributes[name] for name in kept if name in kernel.attributes}
 
 
 def _says_who_owns(kernel: gpu.FuncOp) -> bool:
@@ -389,7 +419,7 @@ def _lowered(
 
     def checked(name: str, module: ModuleOp) -> None:
         observe(name, module)
-        if level_of(kernel) == "subgroup":
+        if level_of(kernel) == "subgroup" and IN_PASSES not in kernel.attributes:
             refuse_whole(kernel, machine)
         if name == "xegpu-blocking":
             sizes.append(sum(1 for _ in kernel.walk()))

@@ -21,10 +21,10 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects.upstream.vector import MultiReductionOp
+from tilewright.passes.kernel import integer
 from tilewright.targets.xe.building import bits_of
 from tilewright.targets.xe.forms import LARGE, SMALL
 from tilewright.targets.xe.liveness import Liveness
-from tilewright.targets.xe.lower import integer
 from tilewright.uarch.base import Limit
 from tilewright.uarch.xe import XeMachine
 
@@ -47,6 +47,8 @@ seen to spill though the count fits. Kernels of block loads and products in the 
 class TooManyRegisters(UnsupportedError):
     """A kernel whose subgroups hold more than the registers of a thread."""
 
+    over: float = 2.0
+    """How many times the registers are too few."""
     held: Sequence[tuple[Attribute, int]] = ()
     """Places of the program, and bytes of a subgroup that what is made there takes at the fullest point; most first."""
 
@@ -180,6 +182,7 @@ def refuse_whole(kernel: gpu.FuncOp, machine: XeMachine) -> None:
             kind=TooManyRegisters,
         )
         assert isinstance(error, TooManyRegisters)
+        error.over = (need + RESERVE) / most_registers
         error.held = Counter({_place(v): size for v, size in held}).most_common(3)
         raise error
 
@@ -288,5 +291,6 @@ def choose_mode(kernel: gpu.FuncOp, machine: XeMachine, before: int = 0) -> tupl
         kind=TooManyRegisters,
     )
     assert isinstance(error, TooManyRegisters)
+    error.over = need / mode
     error.held = found.held
     raise error

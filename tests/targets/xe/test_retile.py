@@ -1,0 +1,69 @@
+"""Tiles that do not fit a subgroup's registers are computed in passes; what cannot be is refused as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from xdsl.dialects.builtin import ModuleOp
+
+from tilewright.diagnostics import UnsupportedError
+from tilewright.dialects.text import parse_module
+from tilewright.targets.base import CompileOptions
+from tilewright.targets.entry import build_text
+
+RFC = Path(__file__).parents[3] / "examples" / "rfc"
+PRODUCT = """
+gpu.module @m { gpu.func @k(%a: memref<64x256xf16>ARG, %b: memref<256x64xf16>ARG, %c: memref<64x64xf32>ARG) kernel {
+  %c0 = arith.constant 0 : index
+  %c16 = arith.constant 16 : index
+  %c256 = arith.constant 256 : index
+  %zero = arith.constant dense<0.0> : vector<64x64xf32>
+  %sum = scf.for %k = %c0 to %c256 step %c16 iter_args(%acc = %zero) -> vector<64x64xf32> {
+    %ta = xetile.init_tile %a[0, %k] : memref<64x256xf16> -> !xetile.tile<64x16xf16>
+    %tb = xetile.init_tile %b[%k, 0] : memref<256x64xf16> -> !xetile.tile<16x64xf16>
+    %va = xetile.load_tile %ta : !xetile.tile<64x16xf16> -> vector<64x16xf16>
+    %vb = xetile.load_tile %tb : !xetile.tile<16x64xf16> -> vector<16x64xf16>
+    %d = xetile.tile_mma %va, %vb, %acc
+      : vector<64x16xf16>, vector<16x64xf16>, vector<64x64xf32> -> vector<64x64xf32>
+    scf.yield %d : vector<64x64xf32>
+  }
+  %tc = xetile.init_tile %c[0, 0] : memref<64x64xf32> -> !xetile.tile<64x64xf32>
+  xetile.store_tile %sum, %tc : vector<64x64xf32>, !xetile.tile<64x64xf32>
+  gpu.return } }
+"""
+"""The program of one subgroup."""
+
+
+def build(module: ModuleOp, machine: str = "xe-pvc", **options: Any) -> list[str]:
+    """The remarks of a kernel that compiles."""
+    return build_text(module, CompileOptions(target=machine, **options)).remarks
+
+
+def rfc(name: str) -> ModuleOp:
+    return parse_module((RFC / name).read_text(), name)
+
+
+@pytest.mark.parametrize("name", ["xetile_2_5_two_cache_levels", "xegpu_1_3_two_cache_levels"])
+@pytest.mark.parametrize("machine, passes", [("xe-pvc", 2), ("xe-bmg", 2), ("xe-dg2", 4)])
+def test_two_cache_levels_as_printed(name: str, machine: str, passes: int):
+    """64 x 64 of f32 are all registers of a subgroup of pvc, twice those of dg2."""
+    said = "\n".join(build(rfc(f"{name}.mlir"), machine))
+    assert f"a workgroup's tiles are computed in {passes} passes" in said
+
+
+def test_a_subgroups_own_tile():
+    remarks = build(parse_module(PRODUCT.replace("ARG", " {llvm.noalias}")))
+    assert any("are computed in 2 passes" in each for each in remarks)
+
+
+def test_what_may_not_be_cut_is_refused_as_it_was():
+    with pytest.raises(UnsupportedError, match="would carry 256 registers") as found:
+        build(parse_module(PRODUCT.replace("ARG", "")))
+    assert "{llvm.noalias}" in str(found.value.hint)
+
+
+def test_passes_can_be_left_out():
+    with pytest.raises(UnsupportedError, match="would carry 256 registers through this loop"):
+        build(rfc("xetile_2_5_two_cache_levels.mlir"), disable=frozenset({"retile"}))

@@ -1,0 +1,87 @@
+"""retile: a workgroup's tiles are halved until they suit the machine (see `split_workgroups`).
+
+A target says how far: cuda by the accumulators of its threads (`targets/cuda/retile.py`), its parts are more
+programs; xe by the registers that a compilation missed, its workgroups compute the parts in passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+from xdsl.dialects import arith, gpu
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import SSAValue
+
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects import xetile as xt
+from tilewright.passes.memory_objects import may_alias
+from tilewright.passes.split_workgroups import (
+    Choice,
+    choices,
+    in_passes,
+    is_dealt,
+    shape_of,
+    split,
+)
+from tilewright.passes.tile_origin import root_of
+
+Split = Callable[[gpu.FuncOp, Choice, int], None]
+
+
+def tile_size(value: SSAValue) -> int:
+    """Elements of a value."""
+    return prod(shape_of(value) or (1,))
+
+
+def computed(kernel: gpu.FuncOp) -> list[SSAValue]:
+    """The vectors of a kernel that are no constants."""
+    return [
+        r
+        for op in kernel.walk()
+        if not isinstance(op, arith.ConstantOp)
+        for r in op.results
+        if isinstance(r.type, VectorType)
+    ]
+
+
+def halve(kernel: gpu.FuncOp, values: Sequence[SSAValue], least: int, into: Split = split) -> bool:
+    """Splits the largest of some values, and all that goes with it, along its longest axis; False where none can be.
+
+    `least`: elements along an axis that is not split further; with 1 the outermost axis is taken, however long.
+    """
+    largest = max(values, key=tile_size)
+    best: tuple[tuple[int, int], Choice] | None = None
+    for choice in choices(kernel, root_of, may_alias):
+        dims = [d for v, d in choice.members if v is largest]
+        if not dims or choice.extent % 2 or choice.extent // 2 < least:
+            continue
+        if into is in_passes and not is_dealt(choice, 2):
+            continue
+        rank = (choice.extent if least > 1 else -dims[0], -dims[0])
+        if best is None or rank > best[0]:
+            best = rank, choice
+    if best is None:
+        return False
+    into(kernel, best[1], 2)
+    return True
+
+
+def compute_in_passes(kernel: gpu.FuncOp, passes: int) -> None:
+    """Has the workgroups of a kernel compute their tiles in so many passes, a power of two, one after the other.
+
+    UnsupportedError where its tiles cannot be halved so often.
+    """
+    done = 1
+    while done < passes:
+        products = [op.result for op in kernel.walk() if isinstance(op, xt.TileMmaOp)]
+        values = products or computed(kernel)
+        if not values or not halve(kernel, values, 2, in_passes):
+            raise error_at(
+                kernel,
+                f"its tiles cannot be computed in {passes} passes, only in {done}",
+                rule="parts of tiles are apart: nothing is reduced or moved across them, no memory is shared, and what "
+                "is stored is neither loaded nor stored again, so far as the arrays are known not to overlap",
+                kind=UnsupportedError,
+            )
+        done *= 2
