@@ -30,10 +30,39 @@ def _round_bits(o: Lanes, bits: str, drop: int) -> str:
 
 def _f32_to_bf16(o: Lanes, x: str) -> str:
     bits = o.bitcast(o.f32, x, o.i32)
-    rounded = o.op("lshr", o.i32, _round_bits(o, bits, 16), o.c32(16))
-    quiet = o.op("or", o.i32, o.op("lshr", o.i32, bits, o.c32(16)), o.c32(0x40))
+    quiet = o.op("or", o.i32, bits, o.c32(0x400000))
     nan = o.fcmp("uno", o.f32, x, x)
-    return o.cast("trunc", o.i32, o.select(nan, o.i32, quiet, rounded), o.i16)
+    return _upper_halves(o, o.select(nan, o.i32, quiet, _round_bits(o, bits, 16)))
+
+
+def _upper_halves(o: Lanes, x: str) -> str:
+    """The upper 16 bits of i32 lanes."""
+    if o.count >= 16 and o.p.target.has("avx512bw"):  # one shuffle of words for two registers
+        words = Lanes(o.p, 2 * o.count)
+        return words.picked(words.i16, o.bitcast(o.i32, x, words.i16), range(1, words.count, 2))
+    return o.cast("trunc", o.i32, o.op("lshr", o.i32, x, o.c32(16)), o.i16)
+
+
+def _packed_to_bf16(o: Lanes, x: str) -> str:
+    """AVX-512's conversion of 8, 16 or twice 16 components: denormals become zero."""
+    packed, name = f"<{o.count} x bfloat>", "llvm.x86.avx512bf16.cvtne"
+    if o.count == 32:
+        low, high = o.halves(o.f32, x)
+        half = "<16 x float>"
+        result = o.p.call(packed, f"{name}2ps2bf16.512", [(half, high), (half, low)])
+    else:
+        result = o.p.call(packed, f"{name}ps2bf16.{32 * o.count}", [(o.f32, x)])
+    return o.bitcast(packed, result, o.i16)
+
+
+def _packed_to_f16(o: Lanes, x: str) -> str:
+    """AVX-512's conversion of 16 components or twice 16, as integers: stores past the cache know no vectors of f16."""
+    if o.count == 32:
+        parts = [_packed_to_f16(Lanes(o.p, 16), half) for half in o.halves(o.f32, x)]
+        return o.joined("<16 x i16>", *parts)
+    result = "<16 x i16>"
+    arguments = [(o.f32, x), ("i32", "0"), (result, "zeroinitializer"), ("i16", "-1")]
+    return o.p.call(result, "llvm.x86.avx512.mask.vcvtps2ph.512", arguments)
 
 
 def _f32_to_tf32(o: Lanes, x: str) -> str:
@@ -187,16 +216,13 @@ def from_f32(p: Printer, o: Lanes, x: str, dst: Element, fast: bool = False) -> 
         case "tf32":
             return _f32_to_tf32(o, x)
         case "bf16":
-            if fast and p.target.has("avx512bf16") and o.count in (8, 16):
-                bits = 256 if o.count == 8 else 512
-                packed = p.call(
-                    f"<{o.count} x bfloat>",
-                    f"llvm.x86.avx512bf16.cvtneps2bf16.{bits}",
-                    [(o.f32, x)],
-                )
-                return o.bitcast(f"<{o.count} x bfloat>", packed, o.i16)
+            if fast and p.target.has("avx512bf16") and o.count in (8, 16, 32):
+                return _packed_to_bf16(o, x)
             return _f32_to_bf16(o, x)
         case "f16":
+            if o.count in (16, 32) and p.target.has("avx512f"):
+                bits = o.type("i16")
+                return o.bitcast(bits, _packed_to_f16(o, x), o.type(dst.llvm))
             if has_half_conversion(p):
                 return o.bitcast(o.f16, o.cast("fptrunc", o.f32, x, o.f16), o.type(dst.llvm))
             return _f32_to_f16_bits(o, x)

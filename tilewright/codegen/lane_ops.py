@@ -93,6 +93,20 @@ class Lanes:
     def fcmp(self, predicate: str, type: str, a: str, b: str) -> str:
         return self.p.emit(f"fcmp {predicate} {type} {a}, {b}")
 
+    def halves(self, type: str, a: str) -> tuple[str, str]:
+        """The first and the second half of a register's components."""
+        half = self.count // 2
+        return self.picked(type, a, range(half)), self.picked(type, a, range(half, self.count))
+
+    def joined(self, half_type: str, a: str, b: str) -> str:
+        """Two halves as one register."""
+        return self.picked(half_type, a, range(self.count), b)
+
+    def picked(self, type: str, a: str, picks: Sequence[int], b: str = "poison") -> str:
+        """The components of a, then b, with these numbers."""
+        mask = ", ".join(f"i32 {i}" for i in picks)
+        return self.p.emit(f"shufflevector {type} {a}, {type} {b}, <{len(picks)} x i32> <{mask}>")
+
     # f32
 
     def fop(self, name: str, type: str, a: str, b: str) -> str:

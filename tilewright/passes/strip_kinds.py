@@ -16,6 +16,8 @@ from tilewright.passes.sums import positionwise
 WRITES = (xt.StoreTileOp, xt.StoreScatterOp, xt.AtomicRmwOp)
 LOADS = (xt.LoadTileOp, xt.LoadGatherOp)
 FREE = (arith.ConstantOp, UnrealizedConversionCastOp, xt.ConvertLayoutOp)
+ONE_ROW = (arith.ExtFOp, arith.ExtSIOp, arith.ExtUIOp, arith.CmpiOp)
+"""Ops that cost no more than reading their results from memory, so that one row of them is made wherever it is used."""
 CASTS = ("vector.shape_cast", "vector.transpose")
 MOVERS = (*CASTS, "vector.extract", "vector.extract_strided_slice")
 """Ops that cost nothing where their results are used."""

@@ -13,8 +13,8 @@ an element depends on its own row only; memory is read and written in an order t
 
 Each op joins the earliest strip that has its number of rows, comes after what the op needs, and lets every memory
 access keep its place among those that may touch the same elements. *Floating* ops are cheap to repeat and belong to
-whoever uses them: constants, repetitions, index vectors, transposes, and loads, which move down to their users unless
-something may be written in between. Reductions down columns and atomics form strips of their own.
+whoever uses them: constants, repetitions, index vectors, transposes, one row of masks, and loads, which move down to
+their users unless something may be written in between. Reductions down columns and atomics form strips of their own.
 
 A strip reads an element just before it is needed, so a write shares a strip with a load of what it overwrites only
 *in place*: both name the same tile, and nothing in the strip reads that load at other elements than it computes. A
@@ -44,6 +44,7 @@ from tilewright.passes.strip_kinds import (
     FREE,
     LOADS,
     MOVERS,
+    ONE_ROW,
     WRITES,
     is_local_reduction,
     is_mover,
@@ -129,6 +130,8 @@ class Former:
             or op.name in MOVERS
         ):
             return True
+        if isinstance(op, ONE_ROW) and rows_of(op.results[0].type) == 1:
+            return all(self.floats(v) for v in op.operands)
         if isinstance(op, xt.LoadTileOp):
             return all(use.operation.parent is self.block for r in op.results for use in r.uses)
         return False
@@ -478,7 +481,7 @@ class Former:
                         out.append(r)
             new = StripOp(Region(Block()), [v.type for v in out])
             for value, result in zip(out, new.values, strict=True):
-                _replace_outside(value, result, body)
+                value.replace_uses_with_if(result, lambda u: not body.is_ancestor(u.operation))  # noqa: B023
             body.add_op(YieldOp(out))
             region = op.body
             new.body.detach_block(new.body.block)
@@ -490,10 +493,6 @@ class Former:
             parent.insert_op_before(new, op)
             op.detach()
             op.erase()
-
-
-def _replace_outside(value: SSAValue, result: SSAValue, body: Block) -> None:
-    value.replace_uses_with_if(result, lambda use: not body.is_ancestor(use.operation))
 
 
 def _is_terminator(op: Operation) -> bool:

@@ -35,6 +35,7 @@ from tilewright.passes.memory_objects import may_write
 from tilewright.passes.neutral import splat
 from tilewright.targets.cpu import inserts as _inserts  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.targets.cpu import moves
+from tilewright.targets.cpu import positions as _positions  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.targets.cpu import rules as _rules  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.targets.cpu.arguments import ArgumentBlock, argument_block
 from tilewright.targets.cpu.contract import ContractEmitter

@@ -22,11 +22,16 @@ from tilewright.targets.cpu.memory import Buffer, element_of, itemsize, rows_col
 
 
 class Accumulator:
-    """A reduction in registers. NaN of maximumf and minimumf is kept in a mask beside plain compare-and-select."""
+    """A reduction in registers. NaN of maximumf and minimumf is kept in a mask beside plain compare-and-select.
 
-    def __init__(self, b: Builder, kind: str, start: SSAValue):
+    `paired`: values take two registers each; one comparison of the two then finds NaN in either, and the mask has half
+    the lanes.
+    """
+
+    def __init__(self, b: Builder, kind: str, start: SSAValue, paired: bool = False):
         self.b = b
         self.kind = kind
+        self.paired = paired
         element = element_of(start.type)
         self.plain = (
             kind
@@ -36,11 +41,12 @@ class Accumulator:
         self.values = [start]
         if self.plain != kind:
             lanes = start.type.get_shape()[0] if isinstance(start.type, VectorType) else 1
-            self.values.append(b.constant(lane_type(i1, lanes), 0))
+            self.values.append(b.constant(lane_type(i1, lanes // 2 if paired else lanes), 0))
 
     def copy(self) -> Accumulator:
         new = object.__new__(Accumulator)
         new.b, new.kind, new.plain, new.values = self.b, self.kind, self.plain, list(self.values)
+        new.paired = self.paired
         return new
 
     def take(self, values: list[SSAValue]) -> None:
@@ -53,7 +59,11 @@ class Accumulator:
         if self.plain == self.kind:
             self.values[0] = combine(b, self.kind, self.values[0], value)
             return
-        unordered = b.value(arith.CmpfOp(value, value, "uno"))
+        low, high = value, value
+        if self.paired:
+            lanes = value.type.get_shape()[0]  # pyright: ignore
+            low, high = (b.shuffle(value, value, range(i, i + lanes // 2)) for i in (0, lanes // 2))
+        unordered = b.value(arith.CmpfOp(low, high, "uno"))
         self.values[1] = b.value(arith.OrIOp(self.values[1], unordered))
         self._select(value)
 
@@ -75,8 +85,12 @@ class Accumulator:
         if self.plain == self.kind:
             return self.values[0]
         b = self.b
-        nan = b.constant(self.values[0].type, float("nan"))
-        return b.value(arith.SelectOp(self.values[1], nan, self.values[0]))
+        value, unordered = self.values
+        if self.paired:
+            lanes = value.type.get_shape()[0]  # pyright: ignore
+            unordered = b.shuffle(unordered, unordered, range(lanes))
+        nan = b.constant(value.type, float("nan"))
+        return b.value(arith.SelectOp(unordered, nan, value))
 
 
 def power_of_two(n: int) -> int:

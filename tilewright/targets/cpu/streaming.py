@@ -13,10 +13,11 @@ Only rows of at least `MIN_WIDTH` elements take part, in levels that do nothing 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from xdsl.dialects import scf
-from xdsl.dialects.builtin import MemRefType
+from xdsl.dialects import scf, vector
+from xdsl.dialects.builtin import IntegerType, MemRefType, VectorType
 from xdsl.ir import Block, BlockArgument
 
 from tilewright.codegen.builder import Idx, index
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 STREAM_BYTES = 16 << 20
 """Results of this size and more do not stay in a core's share of the caches."""
 MIN_WIDTH = 512
+READ_AHEAD = 2048
+"""Bytes. Stores past the cache hold buffers between core and memory: too few loads are under way by themselves."""
 LINE = 64
 
 
@@ -48,7 +51,7 @@ def streamed_tile(s: StripEmitter, roots: list[Root], width: int, lanes: int) ->
     base = tile.base
     if not isinstance(base, BlockArgument) or not isinstance(base.type, MemRefType):
         return None
-    if lanes * itemsize(tile.element) != LINE or base in s.loaded:
+    if lanes * itemsize(tile.element) % LINE or base in s.loaded:
         return None
     return tile if element_of(roots[0].value.type) == tile.element else None
 
@@ -96,14 +99,20 @@ def _past_cache(
     end = s.main_end([root], row, width)
     with e.scope():
         s.finish(root, Place(row, 0, 1, lanes), b.mask_first(head, lanes))
-    unroll = 2
+    unroll = max(1, 2 * s.vector_bytes // (4 * lanes))
     step = lanes * unroll
+    reads = [t for t in s.tiles_read([root]) if t.strides[1] == 1]
     main = b.add(head, b.mul(b.div(b.max(b.sub(end, head), 0), step), step))
     with b.loop(head, main, step) as loop, e.scope():
         for u in range(unroll):
             place = Place(row, b.add(loop.iv, u * lanes), 1, lanes, True)
             s.prefetch(ahead, place)
+            for source in reads:
+                later = replace(place, col=b.add(place.col, READ_AHEAD // itemsize(source.element)))
+                b.prefetch(e.address(source, later))
             value = e.at(root.value, place)
+            if size == 2:  # LLVM forgets the hint on vectors of f16
+                value = b.value(vector.BitcastOp(value, VectorType(IntegerType(16), [lanes])))
             target = e.address(tile, place)
             b.op(mach.StoreOp(value, target, alignment=LINE, nontemporal=True))
     with b.loop(main, width, lanes) as loop, e.scope():

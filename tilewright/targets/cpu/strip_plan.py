@@ -257,16 +257,25 @@ class StripPlanner:
         return found
 
     def lanes(self, roots: Sequence[Root]) -> int:
-        """Elements per vector: as many as fit a register of the widest type that matters."""
-        sizes = [1]
+        """Elements per step: as many as fit a register of the widest type that matters, and twice as many where what is
+        loaded or stored is half as wide, so that memory is read and written by whole registers."""
+        sizes, accessed = [1], [8]
         for value in self.reached(roots):
             element = element_of(value.type)
             if not isinstance(element, IndexType):
                 size = itemsize(element)
                 narrow_float = isinstance(element, AnyFloat) and size < 4
                 sizes.append(4 if narrow_float else size)
+                if (
+                    narrow_float
+                    and isinstance(value, OpResult)
+                    and isinstance(value.op, xt.LoadTileOp)
+                ):
+                    accessed.append(size)
+        accessed += [itemsize(element_of(r.value.type)) for r in roots if isinstance(r.op, STORES)]
         widest = max(sizes)
-        return max(1, self.vector_bytes // max(widest, 4 if widest > 2 else widest))
+        lanes = max(1, self.vector_bytes // max(widest, 4 if widest > 2 else widest))
+        return 2 * lanes if lanes * min(accessed) < self.vector_bytes else lanes
 
     def reached(self, roots: Sequence[Root]) -> list[SSAValue]:
         """All tile-shaped values that the roots are computed from, up to buffers."""

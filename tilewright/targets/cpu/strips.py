@@ -256,9 +256,13 @@ class StripEmitter(StripPlanner):
         b, e = self.b, self.e
         reductions = [r for r in roots if r.kind == "reduce"]
         others = [r for r in roots if r.kind != "reduce"]
-        unroll = 4 if reductions else 2
+        registers = max(1, lanes * 4 // self.vector_bytes)
+        unroll = max(1, (4 if reductions else 2) // registers)
         start: Idx = 0
-        accumulators = [Accumulator(b, self.kind(r), self.identity(r, lanes)) for r in reductions]
+        accumulators = [
+            Accumulator(b, self.kind(r), self.identity(r, lanes), paired=registers == 2)
+            for r in reductions
+        ]
         if width > 2 * lanes:
             end = self.main_end(roots, row, width)
             step = lanes * unroll

@@ -1,0 +1,131 @@
+"""Rows of two-byte floats: whole registers, conversions of every value, stores past the cache, masks by position."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.targets.cpu.test_structure import levels_here
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+NARROW = pytest.mark.parametrize("dtype", [BF16, np.dtype(np.float16)], ids=["bf16", "f16"])
+
+
+@tw.kernel
+def convert(X: Any, Y: Any, BM: tw.constexpr = 2, BN: tw.constexpr = 1024):
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    x = tw.load_tile(tw.init_tile(X, [m, n], (BM, BN)))
+    tw.store_tile(x.to(tw.f32).to(Y.dtype), tw.init_tile(Y, [m, n], (BM, BN)))
+
+
+@tw.kernel
+def maxima(X: Any, Y: Any, BM: tw.constexpr = 4, BN: tw.constexpr = 256):
+    m = tw.program_id(0) * BM
+    x = tw.load_tile(tw.init_tile(X, [m, 0], (BM, BN)), padding=float("-inf")).to(tw.f32)
+    tw.store_tile(tw.max(x, 1), tw.init_tile(Y, [m, 0], (BM, 1)))
+
+
+def same(a: Any, b: Any) -> None:
+    """The same bits, but for those of NaN."""
+    bits = np.uint16
+    nan = np.isnan(a.astype(np.float32))
+    np.testing.assert_array_equal(nan, np.isnan(b.astype(np.float32)))
+    np.testing.assert_array_equal(a.view(bits)[~nan], b.view(bits)[~nan])
+
+
+@pytest.mark.parametrize("level", levels_here())
+@NARROW
+def test_every_value_goes_to_f32_and_back(dtype: Any, level: str) -> None:
+    x = np.arange(1 << 16, dtype=np.uint16).view(dtype).reshape(16, -1)
+    y = np.zeros_like(x)
+    convert.options(target="cpu", machine=level)[8, 4](x, y)
+    same(y, x)
+
+
+@pytest.mark.parametrize("level", levels_here())
+@NARROW
+def test_f32_is_rounded_to_nearest_even(rng: np.random.Generator, dtype: Any, level: str) -> None:
+    """Ties, what is next to them, denormals, overflow and NaN among random bits."""
+    bits = rng.integers(0, 1 << 32, (64, 1000), np.uint32, endpoint=False)
+    bits[:8] = (bits[:8] & 0xFFFF0000) | rng.choice([0x7FFF, 0x8000, 0x8001], bits[:8].shape)
+    bits[8:16] = (bits[8:16] & 0xFFFFE000) | rng.choice([0xFFF, 0x1000, 0x1001], bits[8:16].shape)
+    bits[16:20] &= 0x807FFFFF
+    bits[20:24] |= 0x7F800000
+    x = bits.view(np.float32)
+    y = np.zeros(x.shape, dtype)
+    convert.options(target="cpu", machine=level)[32, 1](x, y)
+    with np.errstate(over="ignore", invalid="ignore"):
+        same(y, x.astype(dtype))
+
+
+@NARROW
+def test_large_results_pass_the_cache_and_are_right_up_to_their_edges(
+    rng: np.random.Generator, dtype: Any
+) -> None:
+    whole = np.zeros((1030, 8300), dtype)
+    y = whole[1:-1, 3:-2]
+    x = rng.standard_normal(y.shape, np.float32)
+    k = convert.options(target="cpu")
+    k[tw.cdiv(y.shape[0], 2), tw.cdiv(y.shape[1], 1024)](x, y)
+    same(y, x.astype(dtype))
+    whole[1:-1, 3:-2] = 0
+    assert not whole.view(np.uint16).any(), "stores beyond the array"
+    assert "vmovnt" in k.compile(x, y).asm["asm"] or levels_here()[-1] in ("x86-64", "avx2")
+
+
+@NARROW
+def test_maxima_of_rows_keep_nan_wherever_it_stands(rng: np.random.Generator, dtype: Any) -> None:
+    x = rng.standard_normal((200, 250)).astype(dtype)
+    x[np.arange(1, 200, 2), rng.integers(0, 250, 100)] = np.nan
+    y = np.zeros((200, 1), np.float32)
+    maxima.options(target="cpu")[50](x, y)
+    np.testing.assert_array_equal(y[:, 0], np.max(x.astype(np.float32), 1))
+
+
+@tw.kernel
+def masked(
+    X: Any, Y: Any, N: Any, M: Any, HOW: tw.constexpr, BM: tw.constexpr = 8, BN: tw.constexpr = 96
+):
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    row = tw.arange(0, BM, axis=0, shape=(BM, 1)) + m
+    column = tw.arange(0, BN, axis=1, shape=(1, BN)) + n
+    if HOW == 0:
+        keep = (column < N) & (column >= M)
+    elif HOW == 1:
+        keep = row >= column - M
+    elif HOW == 2:
+        keep = row + N > column
+    else:
+        below, above = M, N
+        keep = (above <= column) | (below > column)
+    x = tw.load_tile(tw.init_tile(X, [m, n], (BM, BN)))
+    tw.store_tile(tw.where(keep, x, 0.0), tw.init_tile(Y, [m, n], (BM, BN)))
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(np.float32), BF16], ids=["f32", "bf16"])
+@pytest.mark.parametrize("how", range(4))
+def test_masks_by_position(rng: np.random.Generator, dtype: Any, how: int) -> None:
+    x = rng.standard_normal((50, 300)).astype(dtype)
+    y = np.full_like(x, np.nan)
+    n, m = (int(v) for v in rng.integers(-20, 320, 2))
+    masked.options(target="cpu")[7, 4](x, y, n, m, HOW=how)
+    row, column = np.arange(50)[:, None], np.arange(300)[None]
+    keep = [
+        (column < n) & (column >= m), row >= column - m, row + n > column, (n <= column) | (m > column),
+    ][how]  # fmt: skip
+    np.testing.assert_array_equal(y.astype(np.float32), np.where(keep, x, 0).astype(np.float32))
+
+
+def test_a_row_is_one_pass_with_what_it_is_scaled_by() -> None:
+    """Weights that are widened and masks of columns are made where they are used: no pass of their own."""
+    norm = import_module("tilewright.ops.norm").norm_rows
+    x, w = np.zeros((64, 1000), BF16), np.zeros(1000, BF16)
+    compiled = norm.options(target="cpu").compile(
+        x, w, w, x.copy(), 1e-5, CENTER=True, BM=4, BN=1024
+    )
+    assert compiled.ir["stage"].count("stage.strip") == 1

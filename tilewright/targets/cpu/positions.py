@@ -1,0 +1,96 @@
+"""Masks by position: `arange < n`, `row >= column` and the like without a vector of positions.
+
+Along a row, a value that grows by one per column (an index vector, what one number is added to, repetitions down the
+rows) compared with what is one number on that row is true for the first lanes or for the last ones: a mask made of a
+count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from xdsl.dialects import arith, vector
+from xdsl.dialects.builtin import IndexType, VectorType, i1
+from xdsl.ir import Operation, OpResult, SSAValue
+
+from tilewright.codegen.builder import Idx, lane_type
+from tilewright.dialects import xetile as xt
+from tilewright.dialects.upstream import vector as more
+from tilewright.dialects.upstream.arith import folded
+from tilewright.passes.neutral import splat
+from tilewright.targets.cpu.evaluate import Evaluator, Place, evaluates, same_along_row
+from tilewright.targets.cpu.memory import element_of, rows_cols
+
+SWAPPED = {"slt": "sgt", "sle": "sge", "sgt": "slt", "sge": "sle"}
+"""Of a signed predicate: the one for the operands the other way round."""
+
+
+@evaluates(arith.CmpiOp)
+def compare(e: Evaluator, op: Operation, place: Place, result: int) -> SSAValue:
+    """A mask of the first or last lanes where that is what the op is, else the op itself."""
+    assert isinstance(op, arith.CmpiOp)
+    predicate = PREDICATES[op.predicate.value.data]
+    if place.axis == 1 and place.lanes > 1 and predicate in SWAPPED:
+        for x, y, how in ((op.lhs, op.rhs, predicate), (op.rhs, op.lhs, SWAPPED[predicate])):
+            first, limit = ramp(e, x, place), one_number(e, y, place)
+            if first is not None and limit is not None:
+                return first_lanes(e, how, e.b.sub(limit, first), place.lanes)
+    return e.elementwise(op, place, result)
+
+
+PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
+
+
+def first_lanes(e: Evaluator, how: str, count: Idx, lanes: int) -> SSAValue:
+    """Lanes i with `i how count`."""
+    b = e.b
+    all_on = b.constant(lane_type(i1, lanes), 1)
+    mask = b.mask_first(b.add(count, 1) if how in ("sle", "sgt") else count, lanes)
+    below = all_on if mask is None else mask
+    return below if how in ("slt", "sle") else b.value(arith.XOrIOp(below, all_on))
+
+
+def ramp(e: Evaluator, value: SSAValue, place: Place) -> Idx | None:
+    """The first element of an index value that grows by one per lane; None if it does not, or nobody knows."""
+    value = e.values.real(value)
+    if not isinstance(value, OpResult) or value in e.values.buffers:
+        return None
+    if not isinstance(value.type, VectorType) or element_of(value.type) != IndexType():
+        return None
+    op, columns = value.op, rows_cols(value.type)[1]
+    if columns == 1:
+        return None
+    if isinstance(op, more.StepOp):
+        return place.col
+    if op.name == "vector.shape_cast" and rows_cols(value.type)[0] == 1:
+        return ramp(e, op.operands[0], place)
+    if isinstance(op, vector.BroadcastOp | xt.BroadcastOp) and isinstance(
+        op.operands[0].type, VectorType
+    ):
+        if isinstance(op, xt.BroadcastOp) and op.broadcast_size is not None:
+            return None
+        return ramp(e, op.operands[0], Place(0, place.col, 1, place.lanes))
+    if isinstance(op, arith.AddiOp | arith.SubiOp):
+        combine: Callable[[Idx, Idx], Idx] = e.b.add if isinstance(op, arith.AddiOp) else e.b.sub
+        pairs = [(op.lhs, op.rhs)] + ([(op.rhs, op.lhs)] if isinstance(op, arith.AddiOp) else [])
+        for x, y in pairs:
+            first, more_ = ramp(e, x, place), one_number(e, y, place)
+            if first is not None and more_ is not None:
+                return combine(first, more_)
+    return None
+
+
+def one_number(e: Evaluator, value: SSAValue, place: Place) -> Idx | None:
+    """The number that an index value is everywhere on a row; None if it is several, or nobody knows."""
+    value = e.values.real(value)
+    if not isinstance(value.type, VectorType) or element_of(value.type) != IndexType():
+        return None
+    known = splat(value)
+    if isinstance(known, int):
+        return known
+    op = value.owner
+    if isinstance(op, vector.BroadcastOp) and not isinstance(op.operands[0].type, VectorType):
+        return folded(e.scalar(op.operands[0]))
+    if rows_cols(value.type)[1] == 1 or same_along_row(value):
+        return folded(e.at(value, Place(place.row, 0)))
+    return None
