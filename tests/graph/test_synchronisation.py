@@ -1,8 +1,8 @@
 """Synchronisation is the compiler's, and no more than is needed: without any one barrier there is a race.
 
-The code of every worked example for an NVIDIA GPU runs in numpy, thread by thread (`tests/targets/cuda/threads.py`):
-as it is, and with each barrier taken out in turn. For an Intel GPU the program of its subgroups runs in the reference
-executor's checking mode, where a barrier orders the workgroup's memory, as MLIR says, and a fence adds nothing to it.
+The code of every worked example for an NVIDIA GPU runs in the reference executor's checking mode, thread by thread: as
+it is, and with each barrier taken out in turn. For an Intel GPU the program of its subgroups runs there, where a
+barrier orders the workgroup's memory, as MLIR says, and a fence adds nothing to it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import tilewright as tw
 from tests.draws import fresh_rng
 from tests.targets.cuda.conftest import threads
 from tests.targets.cuda.threads import ThreadsExecutable, ThreadsTarget, run_threads
-from tests.targets.cuda.threads_memory import Race
 from tilewright import reference
 from tilewright.arguments import numpy_view
+from tilewright.diagnostics import CheckError
 from tilewright.dialects.text import parse_module
 from tilewright.graph.compiled import _viewed
 
@@ -57,7 +57,7 @@ def test_every_barrier_is_needed(name, threads: ThreadsTarget, monkeypatch):
         left_out.erase()
         for array, start in zip(args, before, strict=True):
             numpy_view(array)[...] = start
-        with pytest.raises(Race, match="in the same interval"):
+        with pytest.raises(CheckError, match="race"):
             run_threads(replace(lowered, module=module), args, grid)
 
 

@@ -189,8 +189,7 @@ def scatter(site: Site, address: Index, wanted: Array, value: Array) -> None:
     address, wanted, value = np.broadcast_arrays(address, wanted, value)
     wanted = site.accessible(wanted, address, address + value.itemsize, writes=True)
     if site.checking:
-        site.note_elements(address, wanted, value.itemsize, "write")
-        site.check_lanes_agree(address, wanted, value)
+        site.note_writes(address, wanted, value)
     for places, view, index in _in_step(address, wanted, value.dtype):
         view[index] = value[places]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from tilewright.passes.kernel import level_of
 from tilewright.passes.level import subgroups_at
 from tilewright.reference.program import Builder, Segment, Ways
 from tilewright.reference.report import finding_at
-from tilewright.reference.values import Index, Record
+from tilewright.reference.values import Index, Record, one_by_one
 
 if TYPE_CHECKING:
     from tilewright.reference.machine import Group, Machine
@@ -31,9 +32,11 @@ class NamedBarrier(Record):
     participants: Index
 
 
-@dataclass
+@dataclass(eq=False)
 class _Waiting:
-    instance: int
+    """Instances of one workgroup."""
+
+    index: Index
     op: Operation
     then: Segment
 
@@ -44,13 +47,13 @@ class _Named:
 
     participants: int
     """Instances that take part: lanes of subgroups at lane level."""
+    passed: Index
+    """The generation that each instance of the batch waits for next."""
     lanes: int = 1
     """Instances of one subgroup."""
     generation: int = 0
-    arrived: list[int] = field(default_factory=list[int])
+    arrived: list[Index] = field(default_factory=list[Index])
     """Instances that arrived in this generation."""
-    passed: dict[int, int] = field(default_factory=dict[int, int])
-    """The generation that each instance waits for next."""
     waiting: list[_Waiting] = field(default_factory=list[_Waiting])
 
 
@@ -69,11 +72,10 @@ class Barriers:
         if batch.subgroups == 1:
             return [(then, group.index)]
         ways: list[tuple[Segment, Index]] = []
-        for instance in group.index.tolist():
-            slot = int(batch.slots[instance])
+        for slot, index in one_by_one(group.index, batch.slots[group.index]):
             waiting = self._waiting.setdefault(slot, [])
-            waiting.append(_Waiting(instance, op, then))
-            if len(waiting) == batch.subgroups:
+            waiting.append(_Waiting(index, op, then))
+            if _count(w.index for w in waiting) == batch.subgroups:
                 del self._waiting[slot]
                 ways += self._release(waiting)
         return ways
@@ -88,63 +90,71 @@ class Barriers:
                     other.op,
                     "error",
                     "divergent barrier",
-                    f"divergent barrier: {self._name(other.instance)} waits here while "
-                    f"{self._name(first.instance)} waits at another gpu.barrier",
+                    f"divergent barrier: {self._name(other.index)} waits here while "
+                    f"{self._name(first.index)} waits at another gpu.barrier",
                 )
             )
         # The lanes of a subgroup are one party, which knows what it did itself.
-        parties = dict.fromkeys(self._party(w.instance) for w in waiting)
-        self.machine.shadow.synchronise(list(parties))
+        here = np.concatenate([w.index for w in waiting])
+        self.machine.shadow.clocks.synchronise(np.unique(self.machine.batch.parties[here]))
         return _grouped(waiting)
 
     # Named barriers
     def arrive(self, group: Group, op: Operation, barrier: NamedBarrier) -> Ways:
         """Counts the group's arrivals; gives those whom they release."""
         ways: list[tuple[Segment, Index]] = []
-        for instance, state in self._states(group, barrier):
-            state.passed[instance] = state.generation
-            state.arrived.append(instance)
-            self.machine.shadow.publish(self._party(instance), self._token(state))
-            if len(state.arrived) == state.participants:
-                state.arrived = []
-                state.generation += 1
-                ways += self._advance(state)
+        for index, state in self._states(group, barrier):
+            while index.size:
+                room = state.participants - _count(state.arrived)
+                mine, index = index[:room], index[room:]
+                state.passed[mine] = state.generation
+                state.arrived.append(mine)
+                self.machine.shadow.clocks.publish(self._parties(mine), self._token(state))
+                if mine.size == room:
+                    state.arrived = []
+                    state.generation += 1
+                    ways += self._advance(state)
         return ways
 
     def wait(self, group: Group, op: Operation, barrier: NamedBarrier, then: Segment) -> Ways:
         """Parks the group until the generation that each waits for is complete."""
         ways: list[tuple[Segment, Index]] = []
-        for instance, state in self._states(group, barrier):
-            state.passed.setdefault(instance, 0)
-            state.waiting.append(_Waiting(instance, op, then))
+        for index, state in self._states(group, barrier):
+            state.waiting.append(_Waiting(index, op, then))
             ways += self._advance(state)
         return ways
 
     def _states(self, group: Group, barrier: NamedBarrier):
-        """Each instance of the group and its barrier; participants are subgroups, whose lanes each arrive."""
-        numbers = np.broadcast_to(barrier.number, group.index.shape)
+        """The instances of the group at each barrier; participants are subgroups, whose lanes each arrive."""
         from tilewright.reference.lanes import width_of
 
         lanes = width_of(group.site.op)
+        numbers = np.broadcast_to(barrier.number, group.index.shape)
         counts = np.broadcast_to(barrier.participants * lanes, group.index.shape)
         if self._whole:
             self._whole_workgroup(group.site.op, int(counts[0]))
             counts = np.ones_like(counts)
-        rows = zip(group.index.tolist(), numbers.tolist(), counts.tolist(), strict=True)
-        for instance, number, count in rows:
-            key = (int(self.machine.batch.slots[instance]), number)
-            state = self._named.setdefault(key, _Named(count, lanes))
-            if state.participants != count:
-                self.machine.found(
-                    finding_at(
-                        group.site.op,
-                        "error",
-                        "barrier misuse",
-                        f"named barrier {number} has {state.participants // lanes} participants for "
-                        f"one subgroup and {count // lanes} for another",
-                    )
+        rows = np.arange(group.index.size)
+        for slot, of_slot in one_by_one(rows, self.machine.batch.slots[group.index]):
+            for number, mine in one_by_one(of_slot, numbers[of_slot]):
+                count, key = int(counts[mine[0]]), (slot, number)
+                fresh = np.zeros(self.machine.batch.count, np.int64)
+                state = self._named.setdefault(key, _Named(count, fresh, lanes))
+                for other in np.unique(counts[mine]).tolist():
+                    self._agrees(group.site.op, state, number, other)
+                yield group.index[mine], state
+
+    def _agrees(self, op: Operation, state: _Named, number: int, count: int) -> None:
+        if state.participants != count:
+            self.machine.found(
+                finding_at(
+                    op,
+                    "error",
+                    "barrier misuse",
+                    f"named barrier {number} has {state.participants // state.lanes} participants for "
+                    f"one subgroup and {count // state.lanes} for another",
                 )
-            yield instance, state
+            )
 
     @cached_property
     def _whole(self) -> bool:
@@ -164,12 +174,18 @@ class Barriers:
             )
 
     def _advance(self, state: _Named) -> Ways:
-        free = [w for w in state.waiting if state.passed[w.instance] < state.generation]
-        state.waiting = [w for w in state.waiting if w not in free]
+        free: list[_Waiting] = []
+        stay: list[_Waiting] = []
+        for w in state.waiting:
+            goes = state.passed[w.index] < state.generation
+            free += [_Waiting(w.index[goes], w.op, w.then)] if goes.any() else []
+            stay += [_Waiting(w.index[~goes], w.op, w.then)] if not goes.all() else []
+        state.waiting = stay
         for w in free:
-            token = self._token(state, state.passed[w.instance])
-            self.machine.shadow.acquire(self._party(w.instance), token)
-            state.passed[w.instance] += 1
+            for passed, index in one_by_one(w.index, state.passed[w.index]):
+                token = self._token(state, passed)
+                self.machine.shadow.clocks.acquire(self._parties(index), token)
+            state.passed[w.index] += 1
         return _grouped(free)
 
     def _token(self, state: _Named, generation: int | None = None) -> tuple[str, int, int]:
@@ -183,50 +199,61 @@ class Barriers:
         stuck += [w for state in self._named.values() for w in state.waiting]
         if not stuck:
             return
-        lines = [f"deadlock: {self._name(stuck[0].instance)} waits here and nobody can go on"]
+        lines = [f"deadlock: {self._name(stuck[0].index)} waits here and nobody can go on"]
         head = len(lines)
         for slot, waiting in sorted(self._waiting.items()):
-            who = ", ".join(str(self._subgroup(w.instance)) for w in waiting)
             lines.append(
-                f"  workgroup {self._workgroup(slot)}: gpu.barrier reached by {len(waiting)} of "
-                f"{self.machine.batch.subgroups} subgroups ({who})"
+                f"  workgroup {self._workgroup(slot)}: gpu.barrier reached by "
+                f"{_count(w.index for w in waiting)} of {self.machine.batch.subgroups} "
+                f"{self.machine.batch.kind}s ({self._list([w.index for w in waiting], 1)})"
             )
         for (slot, number), state in sorted(self._named.items()):
             arrived = self._list(state.arrived, state.lanes)
-            waits = self._list([w.instance for w in state.waiting], state.lanes)
+            waits = self._list([w.index for w in state.waiting], state.lanes)
             lines.append(
                 f"  workgroup {self._workgroup(slot)}: named barrier {number}, generation "
-                f"{state.generation}: arrived {len(state.arrived) // state.lanes} of "
+                f"{state.generation}: arrived {_count(state.arrived) // state.lanes} of "
                 f"{state.participants // state.lanes} ({arrived}), waiting: {waits}"
             )
         if len(lines) > head + MOST_TOLD:
             lines[head + MOST_TOLD :] = [f"  and {len(lines) - head - MOST_TOLD} more"]
         self.machine.found(finding_at(stuck[0].op, "error", "deadlock", "\n".join(lines)))
 
-    def _list(self, instances: list[int], lanes: int) -> str:
-        """The subgroups of instances, in order."""
-        numbers = dict.fromkeys(self._subgroup(i) // lanes for i in instances)
-        return ", ".join(map(str, numbers)) or "none"
+    def _list(self, parts: list[Index], lanes: int) -> str:
+        """The subgroups of instances, as they came; many in order, by their runs."""
+        here = np.concatenate([*parts, np.zeros(0, np.int64)])
+        numbers = dict.fromkeys((self.machine.batch.subgroup[here] // lanes).tolist())
+        return runs(list(numbers)) or "none"
 
-    def _party(self, instance: int) -> int:
-        return int(self.machine.batch.parties[instance])
-
-    def _subgroup(self, instance: int) -> int:
-        return int(self.machine.batch.subgroup[instance])
+    def _parties(self, index: Index) -> Index:
+        return np.unique(self.machine.batch.parties[index])
 
     def _workgroup(self, slot: int) -> str:
         return self.machine.name_of_workgroup(slot + int(self.machine.batch.workgroup[0]))
 
-    def _name(self, instance: int) -> str:
-        return self.machine.name_of_instance(instance)
+    def _name(self, index: Index) -> str:
+        return self.machine.name_of_instance(int(index[0]))
+
+
+def _count(parts: Iterable[Index]) -> int:
+    return sum(part.size for part in parts)
+
+
+def runs(numbers: list[int]) -> str:
+    """Numbers with commas; of many those that follow each other as `first to last`."""
+    if len(numbers) <= MOST_TOLD:
+        return ", ".join(map(str, numbers))
+    ordered = np.array(sorted(numbers))
+    parts = np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1)
+    return ", ".join(str(p[0]) if p.size == 1 else f"{p[0]} to {p[-1]}" for p in parts)
 
 
 def _grouped(waiting: list[_Waiting]) -> list[tuple[Segment, Index]]:
     """Instances that go on at the same segment, together."""
-    by_segment: dict[Segment, list[int]] = {}
+    by_segment: dict[Segment, list[Index]] = {}
     for w in waiting:
-        by_segment.setdefault(w.then, []).append(w.instance)
-    return [(s, np.array(sorted(i), np.int64)) for s, i in by_segment.items()]
+        by_segment.setdefault(w.then, []).append(w.index)
+    return [(s, np.sort(np.concatenate(parts))) for s, parts in by_segment.items()]
 
 
 def rendezvous(builder: Builder, op: Operation) -> None:

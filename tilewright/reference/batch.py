@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilewright.reference.values import Index
+
+WARP, WARPGROUP = 32, 128
+"""Threads that do collective instructions together."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +29,16 @@ class Batch:
     """How launch threads (subgroups) are arranged along x, y, z."""
     lanes: int = 1
     """Instances that run in program order together: the lanes of a subgroup at lane level."""
+    agents: int = 0
+    """Parties of a workgroup besides its instances: what runs beside threads, in numbers behind theirs."""
+    threads: bool = False
+    """Whether instances are threads of a machine's program: each a party, whatever warp it is of."""
 
     @property
     def count(self) -> int:
         return self.workgroup.shape[0]
 
-    @property
+    @cached_property
     def parties(self) -> Index:
         """Who is ordered by the program alone, per instance: a number that is unique in the launch.
 
@@ -38,10 +47,24 @@ class Batch:
         return self.workgroup * self.parties_per_workgroup + self.subgroup // self.lanes
 
     @property
-    def parties_per_workgroup(self) -> int:
+    def kind(self) -> str:
+        """What an instance is called, where it is not a whole workgroup."""
+        return "thread" if self.threads else "subgroup"
+
+    @property
+    def programs(self) -> int:
+        """Parties of a workgroup that are instances."""
         return -(-self.subgroups // self.lanes)
 
     @property
+    def parties_per_workgroup(self) -> int:
+        return self.programs + self.agents
+
+    def is_agent(self, parties: Index) -> NDArray[np.bool_]:
+        """Which parties are work that runs beside the program's instances."""
+        return parties % self.parties_per_workgroup >= self.programs
+
+    @cached_property
     def slots(self) -> Index:
         """The workgroup's position in this batch."""
         return self.workgroup - (self.workgroup[0] if self.count else 0)
@@ -61,8 +84,10 @@ class Batch:
         last: int,
         block: tuple[int, int, int],
         lanes: int = 1,
+        agents: int = 0,
+        threads: bool = False,
     ) -> Batch:
-        """Workgroups `first` .. `last` (exclusive) with all their subgroups, or all their lanes."""
+        """Workgroups `first` .. `last` (exclusive) with all their subgroups, lanes or threads."""
         subgroups = block[0] * block[1] * block[2]
         numbers = np.arange(first, last, dtype=np.int64)
         return Batch(
@@ -72,4 +97,6 @@ class Batch:
             subgroups,
             block,
             lanes,
+            agents,
+            threads,
         )

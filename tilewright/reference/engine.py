@@ -1,4 +1,4 @@
-"""Asynchronous work of the stage dialect: copies into rings and queued products, under a schedule.
+"""Asynchronous work: copies into rings and queued products of the stage dialect, copies of threads, under a schedule.
 
 The copy engine and the queue of products run beside the program. A schedule says when they do their work:
 
@@ -116,7 +116,8 @@ class Engine:
     def __init__(self, machine: Machine, schedule: Schedule):
         self.machine = machine
         self.schedule: Schedule = schedule
-        self.copies: list[Copy] = []
+        self.copies: list[Callable[[], None]] = []
+        """What the copy engine has yet to do."""
         self.parked: list[Parked] = []
         self.products: list[Product] = []
         self.holds: dict[tuple[SSAValue, int], int] = {}
@@ -138,13 +139,20 @@ class Engine:
         if not self.copies:
             return False
         pick = int(self.machine.context.rng.integers(len(self.copies)))
-        self.complete(self.copies.pop(pick if self.schedule == "random" else 0))
+        self.copies.pop(pick if self.schedule == "random" else 0)()
         return True
 
     def stir(self) -> None:
         """A moment passes."""
         while self.copies and self.schedule == "random" and self.now():
-            self.complete(self.copies.pop(int(self.machine.context.rng.integers(len(self.copies)))))
+            self.copies.pop(int(self.machine.context.rng.integers(len(self.copies))))()
+
+    def begin(self, work: Callable[[], None]) -> None:
+        """Something for the copy engine, done when the schedule says."""
+        if self.now():
+            work()
+        else:
+            self.copies.append(work)
 
     # Copies.
     def issue(self, copy: Copy) -> None:
@@ -152,10 +160,7 @@ class Engine:
         slot.state, slot.fill = FILLING, copy.fill
         for data in copy.rings.data:
             data[copy.instance, number] = poison((), data.dtype)
-        if self.now():
-            self.complete(copy)
-        else:
-            self.copies.append(copy)
+        self.begin(lambda: self.complete(copy))
 
     def complete(self, copy: Copy) -> None:
         number, slot = copy.rings.slot(copy.instance, copy.fill)

@@ -19,6 +19,7 @@ from xdsl.dialects.builtin import (
     VectorType,
     i64,
 )
+from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute, Operation
 
 from tilewright.arguments import full_grid
@@ -28,6 +29,7 @@ from tilewright.passes.kernel import BLOCK, LEVEL, level_of, programs_of
 from tilewright.passes.kernel_outlining import outline_launches
 from tilewright.passes.level import state_launch, subgroups_of_launch, threads_of_launch
 from tilewright.printed import Lines
+from tilewright.reference.agents import agents_of
 from tilewright.reference.batch import Batch
 from tilewright.reference.engine import Schedule
 from tilewright.reference.lanes import DEFAULT_WIDTH, width_of
@@ -35,6 +37,7 @@ from tilewright.reference.machine import Machine
 from tilewright.reference.memory import Memory
 from tilewright.reference.mlir_runner import Runner, RunnerFunction
 from tilewright.reference.numerics import numpy_type, round_to, shape_of
+from tilewright.reference.pointers import TensorMap, is_of_threads
 from tilewright.reference.program import Program, lay_out
 from tilewright.reference.report import Report
 from tilewright.reference.shadow import Shadow
@@ -58,11 +61,11 @@ def run(
 ) -> Report:
     """Runs a kernel, or a host-like function, as the meaning of its ops says.
 
-    `args` are numpy arrays and numbers in the order of the kernel's arguments; arrays are used in
-    place, whatever their strides, and written to. `grid` counts workgroups along x, y, z and is
-    (1, 1, 1) for a `func.func`. `kernel` names the function where a module has several.
-    `subgroups` overrides the kernel's attribute `tilewright.subgroups`. With `check` the run goes
-    on after an error and the report holds all findings; without it an error raises `CheckError`.
+    `args` are numpy arrays and numbers in the order of the kernel's arguments; arrays are used in place, whatever
+    their strides, and written to; a pointer takes an array too, a tensor map a `pointers.TensorMap`. `grid` counts
+    workgroups along x, y, z and is (1, 1, 1) for a `func.func`. `kernel` names the function where a module has
+    several. `subgroups` overrides the kernel's attribute `tilewright.subgroups`. With `check` the run goes on after
+    an error and the report holds all findings; without it an error raises `CheckError`.
     `seed` is for ops that draw random numbers. `schedule` says when asynchronous work of the stage
     dialect is done (`tilewright.reference.engine`).
 
@@ -84,7 +87,7 @@ def run(
         seed=seed,
         schedule=schedule,
     )
-    bound, write_back = bind_arguments(function, program, args, memory)
+    bound, write_back = bind_arguments(function, program, args, memory, context.maps)
     block = _block(function, subgroups)
     x, y, z = full_grid(grid)
     workgroups = (x * programs_of(function), y, z)
@@ -117,6 +120,8 @@ class RunContext:
     """What has been printed by tw.print."""
     grid: tuple[int, int, int] = (1, 1, 1)
     """The grid that was asked for; clusters of workgroups may round it up."""
+    maps: list[TensorMap] = field(default_factory=list[TensorMap])
+    """The tensor maps that were passed, each of which a pointer names by its number."""
 
     @cached_property
     def library(self) -> dict[str, RunnerFunction]:
@@ -136,15 +141,19 @@ class RunContext:
         grid = (-(-grid[0] // cluster) * cluster, *grid[1:])
         workgroups = prod(grid)
         results: list[Any] = []
-        self.shadow.order_all()
         size = batch_size(program, int(np.prod(block)))
         size = -(-size // cluster) * cluster
-        lanes = width_of(program.function)
+        threads = is_of_threads(program.function)
+        lanes = 1 if threads else width_of(program.function)
+        agents = agents_of(program.function, int(np.prod(block)))
         for first in range(0, workgroups, size):
             last = min(first + size, workgroups)
-            batch = Batch.of_workgroups(grid, first, last, block, lanes)
+            batch = Batch.of_workgroups(grid, first, last, block, lanes, agents, threads)
+            if first == 0:
+                self.shadow.order_all(batch.parties_per_workgroup * cluster)
             machine = Machine(program, batch, self)
             results = machine.run(arguments)
+            self.shadow.clocks.forget(first // cluster, last // cluster)
         self.shadow.order_all()
         return results
 
@@ -244,7 +253,11 @@ def batch_size(program: Program, subgroups: int) -> int:
 
 
 def bind_arguments(
-    function: Operation, program: Program, args: Sequence[Any], memory: Memory
+    function: Operation,
+    program: Program,
+    args: Sequence[Any],
+    memory: Memory,
+    maps: list[TensorMap],
 ) -> tuple[list[Any], list[tuple[Any, Any]]]:
     """Row values of the arguments, and arrays that must be copied back after the run."""
     name = _name(function)
@@ -269,6 +282,14 @@ def bind_arguments(
                     array.flags.writeable = False
             memory.add_array(array, what)
             bound.append(memref_of(array))
+        elif isinstance(given, TensorMap):
+            memory.add_array(given.array, what)
+            bound.append(scalar(len(maps)))
+            maps.append(given)
+        elif isinstance(argument.type, LLVMPointerType) and isinstance(given, np.ndarray):
+            array = cast(np.ndarray[Any, Any], given)
+            memory.add_array(array, what)
+            bound.append(scalar(array.__array_interface__["data"][0]))
         else:
             bound.append(_number(given, argument.type, what))
     return bound, write_back

@@ -11,23 +11,29 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at, location_of
+from tilewright.dialects.mach import InstrOp
+from tilewright.reference.agents import Agents
 from tilewright.reference.barriers import Barriers
-from tilewright.reference.batch import Batch
+from tilewright.reference.batch import WARP, WARPGROUP, Batch
 from tilewright.reference.engine import Engine
+from tilewright.reference.flight import Products
 from tilewright.reference.program import Program, Segment
 from tilewright.reference.report import Finding, check_error
 from tilewright.reference.site import Site
 from tilewright.reference.values import Array, Index, blank, put, scalar, spread, take
+from tilewright.reference.waits import Waits
 
 if TYPE_CHECKING:
     from tilewright.reference.launch import RunContext
 
+T = TypeVar("T")
 _FAIRNESS = 1024
 """Every so many segments the highest runs instead of the lowest, so that a loop that waits for a
 value in memory cannot keep those from running who would write it."""
@@ -55,9 +61,14 @@ class Group:
         """The rows of an index that may be a constant."""
         return scalar(value) if isinstance(value, int) else self.get(value)
 
-    def set(self, value: SSAValue, rows: Any) -> None:
-        """Gives an SSA value its rows; those of other instances stay."""
+    def flight(self, value: SSAValue) -> Index | None:
+        """The numbers of the products that will fill an SSA value (`flight.py`); None where there are none."""
+        return self.machine.products.of(value, self.index)
+
+    def set(self, value: SSAValue, rows: Any, flight: Index | None = None) -> None:
+        """Gives an SSA value its rows; those of other instances stay. `flight`: the products that will fill them."""
         machine = self.machine
+        machine.products.enter(value, self.index, flight)
         if self.everyone:
             machine.values[value] = rows
             machine.owned.discard(value)
@@ -72,6 +83,10 @@ class Group:
     def execute(self, op: Operation, meaning: Callable[..., Any]) -> None:
         """Runs one op for the group."""
         self.site.op = op
+        flight: Index | None = None
+        if self.machine.products.flying:
+            run = partial(meaning, self.site, op)
+            flight = self.machine.products.rearranged(self, op, run)
         try:
             results = meaning(self.site, op, *[self.get(operand) for operand in op.operands])
         except TilewrightError as error:
@@ -84,7 +99,7 @@ class Group:
                 kind=UnsupportedError,
             ) from error
         if len(op.results) == 1:
-            self.set(op.results[0], results)
+            self.set(op.results[0], results, flight)
         else:
             for result, rows in zip(op.results, results or (), strict=True):
                 self.set(result, rows)
@@ -106,6 +121,8 @@ class Machine:
     constants: dict[Operation, Array] = field(default_factory=dict[Operation, Array])
     unfinished: dict[int, str] = field(default_factory=dict[int, str])
     """What instances printed without a line break yet, by instance."""
+    states: dict[type, Any] = field(default_factory=dict[type, Any])
+    """What instructions keep between each other (`state`)."""
 
     def __post_init__(self) -> None:
         self.memory = self.context.memory
@@ -113,6 +130,17 @@ class Machine:
         self.checking = self.context.checking
         self.barriers = Barriers(self)
         self.engine = Engine(self, self.context.schedule)
+        self.agents = Agents(self)
+        self.waits = Waits(self)
+        self.products = Products(self.batch.count)
+        self.ended = np.zeros(self.batch.count, bool)
+        """Which instances are done."""
+
+    def state(self, kind: type[T]) -> T:
+        """What the instructions of a kind keep: made by `kind(machine)` when it is first asked for."""
+        if kind not in self.states:
+            self.states[kind] = cast(Any, kind)(self)
+        return self.states[kind]
 
     def run(self, arguments: Sequence[Any]) -> list[Any]:
         """Runs the program to its end; gives the rows of what it returns."""
@@ -120,18 +148,51 @@ class Machine:
             self.values[argument] = value
         self.ready[0] = [np.arange(self.batch.count, dtype=np.int64)]
         ticks = 0
-        while self.ready or self.engine.advance():
+        ahead = self._ahead()
+        while self.ready or self.waits.wake() or self.engine.advance():
             if not self.ready:
                 continue  # a copy is done that nobody waits for yet
             ticks += 1
-            number = max(self.ready) if ticks % _FAIRNESS == 0 else min(self.ready)
-            self._run_segment(self.program.segments[number], self.ready.pop(number))
+            if ticks % _FAIRNESS == 0:
+                number = max(self.ready)
+                self._run_segment(self.program.segments[number], self.ready.pop(number))
+            elif ahead is None or not self._run_ahead(ahead):
+                number = min(self.ready)
+                self._run_segment(self.program.segments[number], self.ready.pop(number))
+        self.waits.finish()
         self.barriers.finish()
         self.engine.finish()
         sys.stdout.write("".join(text for _, text in sorted(self.unfinished.items())))
         for address in np.concatenate([*self.shared.values(), np.zeros(0, np.int64)]).tolist():
             self.memory.release(address)
         return [self.values.get(result) for result in self.program.results]
+
+    def _ahead(self) -> Array | None:
+        """Under a random schedule the threads that go as far as they can before others go on; else None.
+
+        They are a warp, or a warpgroup where those do something together, of any workgroup.
+        """
+        if not self.batch.threads or self.context.schedule != "random":
+            return None
+        names = (
+            op.instruction.data for op in self.program.function.walk() if isinstance(op, InstrOp)
+        )
+        size = WARPGROUP if any("wgmma" in name for name in names) else WARP
+        return np.arange(self.batch.count) // size == self.context.rng.integers(
+            -(-self.batch.count // size)
+        )
+
+    def _run_ahead(self, ahead: Array) -> bool:
+        """Runs those who are ahead, where they are ready; whether they were."""
+        for number, parts in self.ready.items():
+            index = np.concatenate(parts)
+            if (mine := ahead[index]).any():
+                self.ready[number] = [index[~mine]]
+                if mine.all():
+                    del self.ready[number]
+                self._run_segment(self.program.segments[number], [np.sort(index[mine])])
+                return True
+        return False
 
     def _run_segment(self, segment: Segment, parts: list[Index]) -> None:
         index = parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
@@ -141,6 +202,8 @@ class Machine:
         if segment.end is not None:
             for target, instances in segment.end(group):
                 self.resume(target, instances)
+        else:
+            self.ended[index] = True
 
     def resume(self, segment: Segment, instances: Index) -> None:
         """Lets instances go on at a segment."""
@@ -165,7 +228,9 @@ class Machine:
     def name_of_party(self, party: int) -> str:
         workgroup, subgroup = divmod(party, self.batch.parties_per_workgroup)
         name = f"workgroup {self.name_of_workgroup(workgroup)}"
-        return name if self.batch.subgroups == 1 else f"{name} subgroup {subgroup}"
+        if subgroup >= self.batch.programs:
+            return f"{self.agents.names[party]} of {name}"
+        return name if self.batch.subgroups == 1 else f"{name} {self.batch.kind} {subgroup}"
 
     def name_of_instance(self, instance: int) -> str:
         """The party of an instance of the batch, and which of its lanes it is."""

@@ -132,6 +132,25 @@ class Memory:
         inside = (number >= 0) & (high <= self._ends[number])
         return np.where(inside, number, -1)
 
+    def read(self, address: Index, dtype: np.dtype[Any]) -> Array:
+        """Elements at addresses that belong to allocations, one by one, however they are aligned."""
+        if not address.size:
+            return np.zeros(0, dtype)
+        first = int(address.min())
+        span = int(address.max()) - first + dtype.itemsize
+        raw = array_at(first, (span,), (1,), np.dtype(np.uint8))
+        places = (address - first)[:, None] + np.arange(dtype.itemsize)
+        return np.ascontiguousarray(raw[places]).view(dtype)[:, 0]
+
+    def write(self, address: Index, value: Array) -> None:
+        """Elements to addresses that belong to allocations, one by one, however they are aligned."""
+        if address.size:
+            first = int(address.min())
+            span = int(address.max()) - first + value.itemsize
+            raw = array_at(first, (span,), (1,), np.dtype(np.uint8))
+            places = (address - first)[:, None] + np.arange(value.itemsize)
+            raw[places] = np.ascontiguousarray(value)[:, None].view(np.uint8)
+
     def writable(self, numbers: Index) -> Array:
         """Whether each allocation may be written to."""
         return ~self._readonly[numbers]

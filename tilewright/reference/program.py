@@ -121,9 +121,9 @@ class Builder:
             pairs = list(zip(sources, targets, strict=True))
 
             def copy(group: Group) -> None:
-                values = [group.get(source) for source, _ in pairs]
-                for (_, target), value in zip(pairs, values, strict=True):
-                    group.set(target, value)
+                values = [(group.get(source), group.flight(source)) for source, _ in pairs]
+                for (_, target), (value, flight) in zip(pairs, values, strict=True):
+                    group.set(target, value, flight)
 
             self.step(copy)
 

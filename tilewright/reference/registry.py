@@ -36,6 +36,8 @@ Control = Callable[["Builder", Any], None]
 
 MEANINGS: dict[str, Meaning] = {}
 CONTROLS: dict[str, Control] = {}
+INSTRUCTIONS: list[Callable[[str], Any]] = []
+"""Tables of machine instructions: by name the entry that has the meaning, or None."""
 
 # Files that fill the tables, imported when the first program is laid out.
 MEANING_MODULES: list[str] = [
@@ -44,6 +46,7 @@ MEANING_MODULES: list[str] = [
         *("arith", "math", "index", "vector", "reductions", "scf", "cf", "func"),
         *("memref", "gpu", "xetile", "stage", "asynchronous", "clusters", "builtin"),
         *("debug", "printing", "affine"),
+        *("mach", "instructions", "mbarriers", "copies", "wgmma"),
     )
 ] + [
     "tilewright.reference.lanes",

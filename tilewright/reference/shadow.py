@@ -5,12 +5,15 @@ level and at lane level, where the lanes of a subgroup run in lockstep as one ha
 collective block access is one access of the subgroup, and what a lane wrote another may read later on.
 (Lanes that went separate ways are taken as ordered too; that lanes write different values to an
 element in one op is seen by `Site.check_lanes_agree`.) Parties are unordered unless a barrier or an
-atomic orders them; that is kept as a vector clock per party. Two accesses to an element race when they
+atomic orders them; `clocks.py` keeps what each party knows of the others. Two accesses to an element race when they
 are by different parties, one of them writes, not both are atomic, and neither party knows of the
 other's access.
 
 Of the parties that read an element at once two are kept, which is exact as long as nothing orders
 some of them and not others.
+
+At thread level every thread is a party, and so is each piece of work that runs beside them (a copy, a product: an
+*agent*). What an agent reads of what a thread wrote, a fence of that thread must have made visible to it.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import numpy as np
 from xdsl.ir import Operation
 
 from tilewright.diagnostics import location_of
+from tilewright.reference.clocks import Clocks
 from tilewright.reference.memory import Allocation, Memory
 from tilewright.reference.values import Array, Index
 
@@ -92,18 +96,19 @@ class Shadow:
 
     def __init__(self, memory: Memory):
         self.memory = memory
+        self.clocks = Clocks()
         self._books: dict[int, _Book] = {}
-        self._clocks: dict[int, dict[int, int]] = {}
-        self._signals: dict[Any, dict[int, int]] = {}
         self._ops: list[Operation] = []
         self._op_numbers: dict[Operation, int] = {}
 
-    def order_all(self) -> None:
-        """A kernel starts or ends: everything before is ordered before everything after."""
+    def order_all(self, team: int = 1) -> None:
+        """A kernel starts or ends: everything before is ordered before everything after.
+
+        `team`: parties that may meet at its barriers.
+        """
         for book in self._books.values():
             book.histories.clear()
-        self._clocks.clear()
-        self._signals.clear()
+        self.clocks = Clocks(team)
 
     def traffic(self) -> tuple[int, int]:
         """Bytes loaded and stored in memory that all workgroups see: all, and each once for either."""
@@ -112,31 +117,61 @@ class Shadow:
         return sum(b.moved for b in books), sum(once)
 
     # Accesses.
-    def note(self, site: Site, address: Index, party: int, itemsize: int, kind: Kind) -> None:
-        """One party is about to access elements; races and uninitialised reads are reported."""
-        for allocation, mine in self._by_allocation(address, itemsize):
+    def note(
+        self,
+        site: Site,
+        address: Index,
+        parties: Index,
+        itemsize: int,
+        kind: Kind,
+        agent: bool = False,
+    ) -> None:
+        """Parties are about to access elements, each its own; races and uninitialised reads are reported.
+
+        `agent`: the parties are work that runs beside the program's threads.
+        """
+        for allocation, mine, who in self._by_allocation(address, parties, itemsize):
             book = self._book(allocation)
             places = self._granules(book, mine, itemsize)
+            who = np.repeat(who, places.size // who.size)
             if not allocation.shared:
                 book.count_access(kind, places, mine.size * itemsize)
             if book.written is not None:
                 self._initialised(site, book, places, kind)
-            self._race(site, book, places, party, kind)
-            self._record(book, places, party, kind, self._number(site.op))
-            if kind == "atomic" and places.size <= _FLAG_ELEMENTS:
-                for place in places.tolist():
-                    self.publish(party, (book.allocation.start, place))
-                    self.acquire(party, (book.allocation.start, place))
+            for _, rows in self.clocks.by_team(who):
+                self._race(site, book, places[rows], who[rows], kind, agent)
+                self._record(site, book, places[rows], who[rows], kind)
+            if kind == "atomic" and not agent:
+                self._signal(book, places, who)
 
-    def _by_allocation(self, address: Index, itemsize: int) -> Iterator[tuple[Allocation, Index]]:
-        """The addresses that lie in each allocation; mostly all lie in one."""
+    def written(self, address: Index, itemsize: int) -> None:
+        """Elements have what they would be given."""
+        if address.size:
+            for allocation, mine, _ in self._by_allocation(address, address, itemsize):
+                if (known := self._book(allocation).written) is not None:
+                    known[self._granules(self._book(allocation), mine, itemsize)] = True
+
+    def _signal(self, book: _Book, places: Index, who: Index) -> None:
+        """An atomic tells others what its party did before, unless it is one of many that add up data."""
+        _, inverse, counts = np.unique(who, return_inverse=True, return_counts=True)
+        few = counts[inverse.reshape(-1)] <= _FLAG_ELEMENTS
+        for place, party in zip(places[few].tolist(), who[few], strict=True):
+            token = (book.allocation.start, place)
+            self.clocks.publish(party[None], token)
+            self.clocks.acquire(party[None], token)
+
+    def _by_allocation(
+        self, address: Index, parties: Index, itemsize: int
+    ) -> Iterator[tuple[Allocation, Index, Index]]:
+        """The addresses that lie in each allocation, and whose they are; mostly all lie in one."""
         ends = address.min(keepdims=True), address.max(keepdims=True) + itemsize
         if (number := int(self.memory.locate(*ends)[0])) >= 0:
-            yield self.memory.allocations[number], address
+            yield self.memory.allocations[number], address, parties
             return
         numbers = self.memory.locate(address, address + itemsize)
         for number in np.unique(numbers[numbers >= 0]).tolist():
-            yield self.memory.allocations[number], address[numbers == number]
+            mine = numbers == number
+            yield self.memory.allocations[number], address[mine], parties[mine]
 
     def _book(self, allocation: Allocation) -> _Book:
         book = self._books.get(allocation.start)
@@ -178,22 +213,31 @@ class Shadow:
         if kind != "read":
             book.written[places] = True
 
-    def _race(self, site: Site, book: _Book, places: Index, party: int, kind: Kind) -> None:
+    def _race(
+        self, site: Site, book: _Book, places: Index, who: Index, kind: Kind, agent: bool
+    ) -> None:
+        """Reports an access to the same elements that is not ordered with this one; `who` is of one team."""
         for earlier in _CONFLICTS[kind]:
             if earlier not in book.histories:
                 continue
             history = book.history(earlier)
             for slot in range(history.party.shape[0]):
-                others = history.party[slot, places]
-                open = (others >= 0) & (others != party)
-                if open.any():
-                    open &= ~self._known(party, others, history.clock[slot, places])
-                if open.any():
-                    at = int(np.flatnonzero(open)[0])
+                others, clocks = history.party[slot, places], history.clock[slot, places]
+                open = (others >= 0) & (others != who)
+                if not open.any():
+                    continue
+                seen = self.clocks.known(who, others, clocks)
+                hidden = np.zeros_like(open)
+                if agent and kind == "read" and earlier == "write":
+                    by_threads = open & seen & ~site.batch.is_agent(others)
+                    hidden = by_threads & ~self.clocks.fenced(others, clocks)
+                open &= ~seen
+                if (wrong := open | hidden).any():
+                    at = int(np.flatnonzero(wrong)[0])
                     before = self._ops[int(history.op[slot, places[at]])]
-                    self._report_race(
-                        site, book, int(places[at]), party, kind, int(others[at]), earlier, before
-                    )
+                    why = "no fence made it visible" if hidden[at] else "nothing orders the two"
+                    pair = int(who[at]), int(others[at])
+                    self._report_race(site, book, int(places[at]), pair, kind, earlier, before, why)
                     return
 
     @staticmethod
@@ -201,71 +245,43 @@ class Shadow:
         site: Site,
         book: _Book,
         place: int,
-        party: int,
+        pair: tuple[int, int],
         kind: Kind,
-        other: int,
         earlier: Kind,
         before: Operation,
+        why: str = "nothing orders the two",
     ) -> None:
-        name = site.machine.name_of_party
+        party, other = map(site.machine.name_of_party, pair)
         where = location_of(before)
         by = f" ({before.name} at {where})" if where is not None else f" ({before.name})"
         site.report(
             "error",
             "race",
-            f"race: {name(party)} {_DOES[kind]} element {place} of {book.allocation.name}, which "
-            f"{name(other)} {_DONE[earlier]}{by}, and nothing orders the two",
+            f"race: {party} {_DOES[kind]} element {place} of {book.allocation.name}, which "
+            f"{other} {_DONE[earlier]}{by}, and {why}",
         )
 
-    def _record(self, book: _Book, places: Index, party: int, kind: Kind, op: int) -> None:
-        history = book.history(kind)
-        slot: Any = 0
-        if history.party.shape[0] == 2:
-            # The first slot is replaced when it is empty, one's own, or known; else the second.
-            others = history.party[0, places]
-            free = (others < 0) | (others == party)
-            if not free.all():
-                free |= self._known(party, others, history.clock[0, places])
-            slot = np.where(free, 0, 1)
-        history.party[slot, places] = party
-        history.clock[slot, places] = self._own(party)
-        history.op[slot, places] = op
+    def _record(self, site: Site, book: _Book, places: Index, who: Index, kind: Kind) -> None:
+        history, clocks, op = book.history(kind), self.clocks.own(who), self._number(site.op)
 
-    # Order. A party's clock counts its releases; a missing entry means "knows nothing".
-    def _own(self, party: int) -> int:
-        return self._clocks.get(party, {}).get(party, 1)
+        def enter(slot: int, mine: Any) -> None:
+            history.party[slot, places[mine]] = who[mine]
+            history.clock[slot, places[mine]] = clocks[mine]
+            history.op[slot, places[mine]] = op
 
-    def _known(self, party: int, others: Index, clocks: Index) -> Array:
-        """Which accesses by others, made at their clocks, happened before what `party` does now."""
-        mine = self._clocks.get(party)
-        if not mine:
-            return np.zeros(others.shape, bool)
-        known = np.zeros(max(int(others.max(initial=0)), max(mine)) + 1, np.int64)
-        known[list(mine)] = list(mine.values())
-        return clocks <= np.where(others >= 0, known[others], 0)
-
-    def synchronise(self, parties: list[int]) -> None:
-        """A barrier: everybody knows what everybody did."""
-        if len(parties) < 2:
+        if history.party.shape[0] == 1:
+            enter(0, slice(None))
+            twice = np.flatnonzero(history.party[0, places] != who)
+            if twice.size:
+                at = int(twice[0])
+                pair = int(history.party[0, places[at]]), int(who[at])
+                self._report_race(site, book, int(places[at]), pair, kind, kind, site.op)
             return
-        token = ("barrier", *parties)
-        self._signals.pop(token, None)
-        for party in parties:
-            self.publish(party, token)
-        for party in parties:
-            self.acquire(party, token)
-
-    def publish(self, party: int, token: Any) -> None:
-        """Whoever acquires the token later knows what the party did until now."""
-        clock = self._clocks.setdefault(party, {party: 1})
-        _join(self._signals.setdefault(token, {}), clock)
-        self._clocks[party] = {**clock, party: clock[party] + 1}
-
-    def acquire(self, party: int, token: Any) -> None:
-        """The party knows what was published under the token."""
-        _join(self._clocks.setdefault(party, {party: 1}), self._signals.get(token, {}))
-
-
-def _join(into: dict[int, int], other: dict[int, int]) -> None:
-    for party, clock in other.items():
-        into[party] = max(into.get(party, 0), clock)
+        # The first slot is replaced when it is empty, one's own, or known; else the second.
+        others = history.party[0, places]
+        free = (others < 0) | (others == who)
+        if not free.all():
+            free |= self.clocks.known(who, others, history.clock[0, places])
+        enter(0, free)
+        # Of several at once the first slot has the last.
+        enter(1, history.party[0, places] != who)

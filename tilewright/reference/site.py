@@ -126,17 +126,38 @@ class Site:
                 elements = (elements[:, None] + stride * np.arange(extent)).ravel()
             shared = address.shape[0] == 1
             for party in everybody if shared else [int(parties[row])]:
-                self.machine.shadow.note(self, elements, party, itemsize, kind)
+                who = np.full(elements.shape, party)
+                self.machine.shadow.note(self, elements, who, itemsize, kind)
 
     def note_elements(self, address: Index, wanted: Array, itemsize: int, kind: Kind) -> None:
         """Checking mode: elements at addresses, `(rows, ...)`, are about to be accessed."""
-        # Instances stand in order, so that the rows of a party (of a subgroup's lanes) are neighbours.
-        parties, starts = np.unique(self.batch.parties[self.instances], return_index=True)
-        for party, start, end in zip(parties, starts, [*starts[1:], self.count], strict=True):
-            rows = slice(start, end) if address.shape[0] > 1 else slice(0, 1)
-            chosen = address[rows][wanted[rows]]
-            if chosen.size:
-                self.machine.shadow.note(self, chosen, int(party), itemsize, kind)
+        parties = self.batch.parties[self.instances]
+        if address.shape[0] == 1:
+            parties = np.unique(parties)  # what is shared by all, each party accesses once
+        shape = (parties.shape[0], *address.shape[1:])
+        wanted = np.broadcast_to(wanted, shape)
+        if wanted.any():
+            who = np.broadcast_to(parties.reshape(-1, *[1] * (len(shape) - 1)), shape)[wanted]
+            chosen = np.broadcast_to(address, shape)[wanted]
+            self.machine.shadow.note(self, chosen, who, itemsize, kind)
+
+    def note_writes(self, address: Index, wanted: Array, value: Array) -> None:
+        """Checking mode: elements, `(rows, ...)`, are about to be written.
+
+        Threads may hold copies, and store them in one place: what is there already is no write.
+        """
+        if not self.batch.threads:
+            self.note_elements(address, wanted, value.itemsize, "write")
+            self.check_lanes_agree(address, wanted, value)
+            return
+        held = self.machine.memory.read(address[wanted], value.dtype)
+        bits = np.dtype(f"u{value.itemsize}")
+        new = np.ascontiguousarray(value[wanted])
+        writes = np.array(wanted)
+        writes[wanted] = held.view(bits) != new.view(bits)
+        self.machine.shadow.written(address[wanted & ~writes], value.itemsize)
+        writes[writes] = first_of_equal(address[writes], value[writes])
+        self.note_elements(address, writes, value.itemsize, "write")
 
     def check_lanes_agree(self, address: Index, wanted: Array, value: Array) -> None:
         """Checking mode: lanes of a subgroup that write one element at once write the same value.
@@ -166,3 +187,12 @@ class Site:
                 f"write different values to address {int(chosen[at]):#x} at once, and nothing says "
                 "which of them stays",
             )
+
+
+def first_of_equal(address: Index, value: Array) -> Array:
+    """Of elements that are written at once, which to count: of several with one value in one place the first."""
+    _, first, inverse = np.unique(address, return_index=True, return_inverse=True)
+    bits = np.ascontiguousarray(value).view(f"u{value.itemsize}")
+    counts = bits != bits[first[inverse.reshape(-1)]]
+    counts[first] = True
+    return counts

@@ -134,3 +134,11 @@ def put(target: Any, index: Index, value: Any) -> Any:
 
         return target.mapped(value, by=write)
     return value
+
+
+def one_by_one(index: Index, keys: Index) -> list[tuple[int, Index]]:
+    """Instances apart by a number that each has, or one for all."""
+    keys = np.broadcast_to(keys, index.shape)
+    if index.size and (keys == keys[0]).all():
+        return [(int(keys[0]), index)]
+    return [(int(key), index[keys == key]) for key in np.unique(keys)]

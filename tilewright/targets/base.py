@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from tilewright.passes.pipeline import Pipeline
     from tilewright.passes.planner import Request
+    from tilewright.reference import Report
+    from tilewright.reference.engine import Schedule
     from tilewright.uarch import Machine, Rates
 
 
@@ -118,6 +120,20 @@ class Advising(Protocol):
 
     def advise(self) -> None:
         """Puts into `remarks` what a look at the finished code gives, in seconds at most."""
+        ...
+
+
+@runtime_checkable
+class Interpretable(Protocol):
+    """An executable whose last stage the reference executor runs, as a launch would."""
+
+    def interpret(
+        self, module: ModuleOp, grid: Grid, args: Sequence[Argument], schedule: Schedule, seed: int
+    ) -> Report:
+        """What checking mode finds in `module`, the last stage that its build showed, run on arrays in place.
+
+        `schedule` and `seed` say when work beside the program is done.
+        """
         ...
 
 

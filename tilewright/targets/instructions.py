@@ -1,4 +1,4 @@
-"""The meaning of `mach.each` in the reference executor: that of the entry in the table of instructions."""
+"""The table of instructions, whose entries are the meaning of `mach.instr` and `mach.each` in the executor."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from tilewright.codegen.instructions import find
 from tilewright.codegen.instructions.table import check_each
 from tilewright.codegen.printer import unsupported
 from tilewright.dialects.mach import EachOp
-from tilewright.reference.registry import meaning
+from tilewright.reference.registry import INSTRUCTIONS, meaning
 from tilewright.reference.site import Site
 from tilewright.reference.values import Array
+
+INSTRUCTIONS.append(find)
 
 
 @meaning("mach.each")

@@ -2,7 +2,8 @@
 
 The program as it was written runs in the reference executor's checking mode first: races, reads of
 uninitialised memory and undefined accesses are errors. Then every pass of the target runs, and the
-program that it left is executed too; at the end the compiled code. Results are compared with those
+program that it left is executed too; at the end the compiled code. Of the last stage, a thread's program for the
+machine, checking mode finds races and reads of what has not arrived too. Results are compared with those
 of the program as written: floats by relative Frobenius norm, integers exactly; NaN stands where NaN
 stood, and what was not written stays as it was.
 """
@@ -24,8 +25,9 @@ from tilewright.arguments import ArrayArg
 from tilewright.diagnostics import CheckError, TilewrightError, UnsupportedError, error_at
 from tilewright.passes.affine_to_scf import affine_to_scf
 from tilewright.passes.kernel import level_of
+from tilewright.reference.engine import Schedule
 from tilewright.runtime.arrays import describe
-from tilewright.targets.base import CompileOptions, get_target, with_options
+from tilewright.targets.base import CompileOptions, Interpretable, get_target, with_options
 from tilewright.targets.entry import build_text
 from tilewright.tools.check_inputs import Inputs, grid_of, make_args, poisoned, specs_of
 from tilewright.tools.check_kernels import (
@@ -194,16 +196,24 @@ def _first(
     )
 
 
-def stages_of_target(module: ModuleOp, options: CompileOptions) -> list[Stage]:
-    """The program as written, after every pass of the target that changed it, and as code."""
+def stages_of_target(
+    module: ModuleOp, options: CompileOptions, schedules: int = 0, seed: int = 0
+) -> list[Stage]:
+    """The program as written, after every pass of the target that changed it, and as code.
+
+    `schedules`: how often the last stage runs once more, in another order each time, drawn from `seed`.
+    """
     stages = [Stage("the program as written", _interpreter(module.clone()))]
     seen = str(module)
 
     lane: ModuleOp | None = None
+    last: tuple[str, ModuleOp] | None = None
 
     def observe(name: str, changed: ModuleOp) -> None:
-        nonlocal seen, lane
-        if (text := str(changed)) != seen and is_executable(changed):
+        nonlocal seen, lane, last
+        if kernel_in(changed) is None:
+            last = name, changed
+        elif (text := str(changed)) != seen and is_executable(changed):
             seen = text
             lane = changed.clone()
             stages.append(Stage(f"pass {name}", _interpreter(lane)))
@@ -213,6 +223,12 @@ def stages_of_target(module: ModuleOp, options: CompileOptions) -> list[Stage]:
     if lane is not None and target.emulator is not None and _level(lane) != "workgroup":
         emulated = build_text(lane.clone(), with_options(options, {"target": target.emulator}))
         stages.append(Stage("the lanes' program, compiled for this CPU", _launcher(emulated)))
+    if last is not None and isinstance(executable, Interpretable):
+        name = f"pass {last[0]}"
+        stages.append(Stage(name, _threads(executable, last[1], "late", seed)))
+        for n in range(schedules):
+            run = _threads(executable, last[1], "random", seed + n)
+            stages.append(Stage(f"{name}, schedule {n + 1}", run))
     if target.compiles:
         missing, name = target.missing(), f"code generation for {options.target}"
         run = _not_run(missing) if missing else _launcher(executable, target.mirrored)
@@ -235,6 +251,20 @@ def _not_run(reason: str) -> Runner:
 
 def _interpreter(module: ModuleOp) -> Runner:
     return lambda grid, args: reference.run(module, grid, args)
+
+
+def _threads(executable: Interpretable, module: ModuleOp, schedule: Schedule, seed: int) -> Runner:
+    """The last stage in checking mode: what is undefined there is the compiler's mistake."""
+
+    def run(grid: tuple[int, int, int], args: Sequence[Any]) -> None:
+        given = [describe(a) if isinstance(a, np.ndarray) else a for a in args]
+        try:
+            report = executable.interpret(module, grid, given, schedule, seed)
+        except UnsupportedError as error:
+            raise NotRun(error.message) from error
+        report.raise_on_error()
+
+    return run
 
 
 def _launcher(
@@ -269,6 +299,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--all", action="store_true", help=f"long loops too: not only {ITERATIONS} iterations"
+    )
+    parser.add_argument(
+        "--schedules",
+        type=int,
+        default=0,
+        metavar="N",
+        help="run the last stage N times more: copies, products and warps in another order each time",
     )
     parser.add_argument("--seed", type=int, help="of the random inputs; printed when not given")
     parser.add_argument(
@@ -344,7 +381,7 @@ def _check(
         out().print(f"the first {ITERATIONS} iterations of {cut} long loops; --all runs every one")
     if status := _report(report):
         return status
-    stages = stages_of_target(module, options)
+    stages = stages_of_target(module, options, args.schedules, seed)
     found = check_stages(stages, inputs, lambda stage: out().print(f"  right: {stage.name}"))
     if found is not None:
         raise CheckError(str(found), hint=f"--seed {seed} gives the same inputs again")

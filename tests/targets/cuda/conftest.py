@@ -1,4 +1,4 @@
-"""The cuda target's passes without a GPU: threads run in numpy (`threads.py`)."""
+"""The cuda target's passes without a GPU: threads run in the reference executor (`threads.py`)."""
 
 from __future__ import annotations
 

@@ -28,9 +28,10 @@ from tilewright.targets.cuda.lowered import (
     Scalar,
     Stride,
     TensorMapOf,
+    annotate,
     plan_of,
 )
-from tilewright.targets.cuda.target import annotate, check_resources, llvm_target, machine_name
+from tilewright.targets.cuda.target import check_resources, llvm_target, machine_name
 from tilewright.targets.stages import StageTexts
 
 # y[i, 0] = a * x[i, 0] for i < extent, one thread per i; y's second argument gets the grid.

@@ -24,8 +24,10 @@ def test_lines(
         limited = prints.options(target="cuda", fastmath=False, num_stages=2)
         limited[5](*args)
     lines = capfd.readouterr().out.splitlines()
-    assert lines[:3] == expected(args)
-    assert lines[3:] == ["... the other programs print nothing (TILEWRIGHT_PRINT_LINES is 2)"]
+    # Programs run beside each other: when the third says that it prints nothing is not told.
+    others = "... the other programs print nothing (TILEWRIGHT_PRINT_LINES is 2)"
+    lines.remove(others)
+    assert lines == expected(args)
 
 
 @pytest.mark.parametrize("machine", ["sm_80", "sm_90a"])

@@ -1,4 +1,4 @@
-"""Kernels as threads: every rule of the distributor against numpy, with races found (`threads.py`)."""
+"""Kernels as threads: every rule of the distributor against numpy, with races found."""
 
 # Kernels are not typed Python, and fixtures give what they say.
 # pyright: reportMissingParameterType=false, reportMissingTypeArgument=false
@@ -195,7 +195,7 @@ def test_a_failed_assertion_stops_the_launch(threads: ThreadsTarget):
     x = np.ones((1, 4), "f4")
     checked.options(target="cuda")[1](x, 2)
     assert not x.any()
-    with pytest.raises(AssertionError, match="trap"):
+    with pytest.raises(tw.CheckError, match="trap"):
         checked.options(target="cuda")[1](x, 3)
 
 

@@ -48,11 +48,9 @@ def elements(words: Any, kind: str) -> Any:
 def place_a(lanes: Any, m: int, k: int, pack: int) -> Any:
     """A [m, k] from what each of 32 lanes holds, [32, m * k / 32]: quads own rows, 8 apart."""
     out = np.zeros((m, k), lanes.dtype)
-    for lane in range(32):
-        for i in range(lanes.shape[1]):
-            word, part = divmod(i, pack)
-            row = lane // 4 + 8 * (word % (m // 8))
-            out[row, (lane % 4) * pack + part + 4 * pack * (word // (m // 8))] = lanes[lane, i]
+    lane, (word, part) = np.arange(32)[:, None], np.divmod(np.arange(lanes.shape[1]), pack)
+    column = (lane % 4) * pack + part + 4 * pack * (word // (m // 8))
+    out[lane // 4 + 8 * (word % (m // 8)), column] = lanes
     return out
 
 

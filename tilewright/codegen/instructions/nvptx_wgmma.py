@@ -56,9 +56,9 @@ def descriptor(address: int, leading: int, stride: int, swizzle: int) -> int:
     return fields | (stride & 0x3FFFF) >> 4 << 32 | code << 62
 
 
-def read_matrix(shared: Any, value: int, rows: int, k: int, kind: str, transposed: bool) -> Any:
-    """The operand [rows, k] (K-major) or, `transposed`, [k, rows] read as [rows, k] (MN-major) that
-    a descriptor names in shared memory.
+def matrix_bytes(value: int, rows: int, k: int, kind: str, transposed: bool) -> Any:
+    """The addresses in shared memory of the bytes of the operand that a descriptor names: of [rows, k] (K-major) or,
+    `transposed`, of [k, rows] (MN-major).
 
     Core matrices are 8 rows of 16 bytes. K-major: chunk c of row r of row group g stands at
     g * stride + r * span + c * 16 inside one swizzle span, chunks beyond it `leading` bytes on.
@@ -69,22 +69,18 @@ def read_matrix(shared: Any, value: int, rows: int, k: int, kind: str, transpose
     stride, code = (value >> 32 & 0x3FFF) << 4, value >> 62
     span = _SPAN[code]
     itemsize = np.dtype(NUMPY[kind]).itemsize
-    out = np.zeros((rows, k), NUMPY[kind])
     major, minor = (k, rows) if transposed else (rows, k)
-    per_chunk, per_span = 16 // itemsize, span // itemsize
-    for i in range(major):
-        group8, r = divmod(i, 8)
-        for chunk in range(minor // per_chunk):
-            panel, inner = divmod(chunk * per_chunk, per_span)
-            at = address + group8 * stride + r * span + panel * leading + inner * itemsize
-            at ^= ((at >> 7) & (span // 16 - 1)) << 4
-            data = np.ascontiguousarray(shared[at : at + 16]).view(NUMPY[kind])
-            columns = slice(chunk * per_chunk, (chunk + 1) * per_chunk)
-            if transposed:
-                out[columns, i] = data
-            else:
-                out[i, columns] = data
-    return out
+    group8, r = np.divmod(np.arange(major)[:, None], 8)
+    panel, inner = np.divmod(np.arange(minor * itemsize)[None, :], span)
+    at = address + group8 * stride + r * span + panel * leading + inner
+    return at ^ ((at >> 7) & (span // 16 - 1)) << 4
+
+
+def read_matrix(shared: Any, value: int, rows: int, k: int, kind: str, transposed: bool) -> Any:
+    """The operand that a descriptor names in shared memory, as [rows, k]."""
+    out = np.ascontiguousarray(shared[matrix_bytes(value, rows, k, kind, transposed)])
+    matrix = out.view(NUMPY[kind])
+    return matrix.T if transposed else matrix
 
 
 def _meaning(n: int, k: int, d: str, a: str, b: str, registers: bool) -> Meaning:
@@ -131,6 +127,15 @@ def _meaning(n: int, k: int, d: str, a: str, b: str, registers: bool) -> Meaning
         return [out.astype(start.dtype).view(held_c.dtype)]
 
     return wgmma
+
+
+def _bytes_read(n: int, k: int, a: str, b: str, registers: bool) -> Meaning:
+    def read(left: Any, right: Any, *_: Any, trans_a: int = 0, trans_b: int = 0) -> Sequence[Any]:
+        """The bytes of B, and of A where it lies in shared memory."""
+        found = [matrix_bytes(right[0], n, k, b, bool(trans_b))]
+        return found if registers else [*found, matrix_bytes(left[0], 64, k, a, bool(trans_a))]
+
+    return read
 
 
 _LLVM = {"f32": "float", "f16": "i32", "s32": "i32"}
@@ -200,7 +205,7 @@ def _make(name: str) -> Instruction | None:
         exact=d == "s32",
         scope="warpgroup",
         timed=True,
-        shared=True,
+        shared=_bytes_read(n, k, a, b, registers),
     )
 
 

@@ -66,8 +66,9 @@ class Instruction:
     """Is its effect order in time, so that `meaning` alone does not say it?"""
     elementwise: bool = False
     """Does it the same to every element, so that `mach.each` may name it? `meaning` then takes arrays of any shape."""
-    shared: bool = False
-    """Does `meaning` take the workgroup's shared memory, as the keyword `shared`?"""
+    shared: Meaning | None = field(default=None, repr=False)
+    """The bytes of the workgroup's shared memory that `meaning` reads, by their addresses, of the same operands and
+    immediates; `meaning` then takes that memory as the keyword `shared`."""
 
     def missing(self, target: LLVMTarget) -> list[str]:
         """What `target` lacks to execute it."""

@@ -37,6 +37,9 @@ def print_(site: Site, op: Operation, *values: Any) -> None:
     inside = site.batch.count > 1 or in_kernel(op)
     for position in range(site.count):
         words = text.data.format(*(show(row_of(value, position)) for value in values))
+        if site.batch.threads:
+            print(words)  # as the driver's printf: the program itself says who it is, and counts
+            continue
         if inside:
             who = site.machine.name_of_instance(int(site.instances[position]))
             words = f"[{who}] {words}"

@@ -15,7 +15,7 @@ import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.arguments import Argument, ArrayArg, Grid
 from tilewright.diagnostics import LaunchError, UnsupportedError
@@ -37,6 +37,12 @@ from tilewright.targets.cuda.reach import unreachable
 from tilewright.targets.cuda.sharing import ALONE, Share, Work, choose
 from tilewright.targets.stages import StageTexts
 from tilewright.uarch.nvidia import COMMON_LIMITS
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+    from tilewright.reference import Report
+    from tilewright.reference.engine import Schedule
 
 _MAX_BLOCKS = 512
 """Parameter blocks kept per kernel and look of arguments; with more, they are made anew."""
@@ -162,6 +168,16 @@ class CudaExecutable:
     def prepare(self, args: Sequence[Argument]) -> PreparedLaunch:
         reason = unreachable(self.plan, args)
         return _Call(self if reason is None else self.by_threads(reason), args)
+
+    def interpret(
+        self, module: ModuleOp, grid: Grid, args: Sequence[Argument], schedule: Schedule, seed: int
+    ) -> Report:
+        """See `tilewright.targets.base.Interpretable`. UnsupportedError where threads would load and store instead."""
+        from tilewright.targets.cuda.interpret import interpret
+
+        if (reason := unreachable(self.plan, args)) is not None:
+            raise UnsupportedError(f"a launch would use the code without the copy engine: {reason}")
+        return interpret(module, self.plan, grid, args, check=True, schedule=schedule, seed=seed)
 
     def by_threads(self, reason: str) -> CudaExecutable:
         """The same kernel without the copy engine, made on first use, for arrays that it cannot address."""

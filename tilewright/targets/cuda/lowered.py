@@ -11,8 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 
+from tilewright.dialects.stage import CLUSTER
+from tilewright.passes.kernel import LEVEL, SUBGROUPS
+from tilewright.reference.batch import WARP
+from tilewright.reference.pointers import SHARED_BYTES, THREADS
 from tilewright.targets.cuda.sharing import Work
 
 
@@ -152,6 +156,23 @@ class LaunchPlan:
             data["split"],
             Work(**data["work"]) if data["work"] else None,
         )
+
+
+def annotate(lowered: Lowered) -> None:
+    """The kernel function says what the assembler needs of its launch, and what the reference executor does."""
+    for op in lowered.module.body.block.ops:
+        if THREADS not in op.attributes:
+            continue
+        op.attributes[LEVEL] = StringAttr("lane")
+        op.attributes["tilewright.lanes"] = IntegerAttr(WARP, i64)
+        op.attributes[SUBGROUPS] = IntegerAttr(lowered.threads // WARP, i64)
+        op.attributes[SHARED_BYTES] = IntegerAttr(lowered.shared_bytes, i64)
+        op.attributes["nvvm.reqntid"] = StringAttr(f"{lowered.threads},1,1")
+        least = lowered.minimum_per_multiprocessor
+        op.attributes["nvvm.minctasm"] = StringAttr(str(least))
+        if lowered.cluster != (1, 1, 1):
+            op.attributes[CLUSTER] = IntegerAttr(lowered.cluster[0], i64)
+            op.attributes["nvvm.cluster_dim"] = StringAttr(",".join(map(str, lowered.cluster)))
 
 
 def plan_of(lowered: Lowered) -> LaunchPlan:

@@ -25,7 +25,7 @@ from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit, run
 from tilewright.passes.scaled_maxima import scale_maxima
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda.lower import lower_kernel
-from tilewright.targets.cuda.lowered import Lowered
+from tilewright.targets.cuda.lowered import Lowered, annotate
 from tilewright.targets.cuda.ownership import Ownership, plan_ownership
 from tilewright.targets.cuda.passes.clusters import form_clusters
 from tilewright.targets.cuda.passes.masks import split_masked
@@ -359,6 +359,7 @@ def _lower(unit: CudaUnit) -> None:
             hint="tiles whose extents are powers of two can",
         ) from error
     lowered.split, lowered.work = programs_of(unit.kernel), unit.work
+    annotate(lowered)
     unit.lowered, unit.module = lowered, lowered.module
 
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import FixedBitwidthType, MemRefType, ModuleOp, StringAttr
+from xdsl.dialects.builtin import FixedBitwidthType, MemRefType, ModuleOp
 
 from tilewright import knobs, uarch
 from tilewright.arguments import DEVICE_ALIGNMENT, ArrayArg
@@ -90,18 +90,6 @@ def check_alignment(kernel: gpu.FuncOp) -> None:
             )
 
 
-def annotate(lowered: Lowered) -> None:
-    """Give the kernel function the launch bounds that the assembler needs."""
-    for op in lowered.module.body.block.ops:
-        if "mach.kernel" not in op.attributes:
-            continue
-        op.attributes["nvvm.reqntid"] = StringAttr(f"{lowered.threads},1,1")
-        least = lowered.minimum_per_multiprocessor
-        op.attributes["nvvm.minctasm"] = StringAttr(str(least))
-        if lowered.cluster != (1, 1, 1):
-            op.attributes["nvvm.cluster_dim"] = StringAttr(",".join(map(str, lowered.cluster)))
-
-
 def llvm_target(machine: str, ptx: int = 80) -> LLVMTarget:
     return nvptx(machine, ptx)
 
@@ -134,7 +122,6 @@ class CudaTarget(Target):
         remarks: list[str] = []
         lowered = run_pipeline(module, machine, options, remarks, observe=observe, share=share)
         check_resources(lowered, machine)
-        annotate(lowered)
         target = llvm_target(name, lowered.ptx)
         llvm = emit_module(lowered.module, target)
         ptx = generate_ptx(llvm, target)
@@ -208,7 +195,6 @@ def stages(source: str, options: CompileOptions, share: Share = ALONE) -> StageT
 
         machine = uarch.machine(machine_name(options))
         lowered = run_pipeline(module, machine, options, [], stage, share=share)
-        annotate(lowered)
         stage("mach", lowered.module)
 
     return StageTexts(source, lower)

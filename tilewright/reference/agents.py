@@ -1,0 +1,64 @@
+"""Work that runs beside threads (copies, products), as parties of the books of checking mode.
+
+An agent knows what the thread knew that started it, and no more: nothing that the thread, or another, does later is
+ordered with it until somebody waits for it. What an agent will have done is published when it starts, under a token
+that only those acquire who have waited. There are a few for every workgroup, used in turn, and one of each thread for
+copies that only that thread waits for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from xdsl.ir import Operation
+
+from tilewright.dialects.mach import InstrOp
+from tilewright.reference.values import Index
+
+if TYPE_CHECKING:
+    from tilewright.reference.machine import Machine
+
+POOL = 16
+"""Agents that a workgroup's copies and products take in turn."""
+
+
+def agents_of(function: Operation, threads: int) -> int:
+    """Agents of a workgroup: none where nothing runs beside its threads."""
+    names = {op.instruction.data for op in function.walk() if isinstance(op, InstrOp)}
+    own = threads if any(".cp.async." in name for name in names) else 0
+    beside = any(name.startswith(("nvptx.tma", "nvptx.bulk", "nvptx.wgmma")) for name in names)
+    return own + POOL * beside
+
+
+class Agents:
+    """The agents of one batch."""
+
+    def __init__(self, machine: Machine):
+        self.machine = machine
+        self.names: dict[int, str] = {}
+        self._next = 0
+
+    def start(self, instance: int, name: str) -> int:
+        """The party of work that a thread starts now."""
+        batch = self.machine.batch
+        first = int(batch.workgroup[instance] + 1) * batch.parties_per_workgroup - POOL
+        self._next = (self._next + 1) % POOL
+        party = first + self._next
+        self.names[party] = name
+        if self.machine.checking:
+            self.machine.shadow.clocks.begin(party, int(batch.parties[instance]))
+        return party
+
+    def publish(self, party: int, token: Any) -> None:
+        """All that it accesses has been noted: who waits for it knows of it."""
+        if self.machine.checking:
+            self.machine.shadow.clocks.publish(np.array([party]), token)
+
+    def own(self, instances: Index) -> Index:
+        """The parties of copies that only the thread waits for who asked for them."""
+        batch = self.machine.batch
+        parties = batch.parties[instances] + batch.programs
+        for party in parties.tolist():
+            self.names.setdefault(party, "a copy")
+        return parties

@@ -1,0 +1,288 @@
+"""Meaning of the instructions by which threads wait for each other: mbarriers, named barriers, clusters, fences.
+
+A phase of an mbarrier ends when all arrivals that it expects have come, and all bytes of copies. Who arrives releases
+what it did to those who wait for the phase. Every access of an mbarrier also reads its bytes, so that one that was not
+initialised before, as far as the thread knows, is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.dialects.mach import InstrOp
+from tilewright.dialects.stage.programs import cluster_size
+from tilewright.reference.barriers import NamedBarrier
+from tilewright.reference.batch import WARP
+from tilewright.reference.machine import Group, Machine
+from tilewright.reference.pointers import RANK, addresses
+from tilewright.reference.program import Builder, Segment, Ways
+from tilewright.reference.registry import control, meaning
+from tilewright.reference.site import Site
+from tilewright.reference.values import Index, one_by_one
+from tilewright.reference.waits import Wait
+
+SIZE = np.dtype(np.int64)
+"""An mbarrier's bytes."""
+
+
+@dataclass(eq=False)
+class MBarrier:
+    """One mbarrier: phases completed, arrivals that a phase takes, and what the present one still lacks."""
+
+    address: int
+    count: int
+    pending: int
+    bytes: int = 0
+    phase: int = 0
+
+    @property
+    def token(self) -> tuple[str, int, int]:
+        """What the books call the present phase."""
+        return "mbarrier", self.address, self.phase
+
+    def settle(self) -> None:
+        """The phase ends if it lacks nothing."""
+        if self.pending == 0 and self.bytes == 0:
+            self.phase, self.pending = self.phase + 1, self.count
+
+    def __str__(self) -> str:
+        return f"phase {self.phase}, {self.pending} of {self.count} arrivals and {self.bytes} bytes missing"
+
+
+class MBarriers:
+    """The mbarriers of a batch, by address."""
+
+    def __init__(self, machine: Machine):
+        self.machine = machine
+        self.known: dict[int, MBarrier] = {}
+
+    def each(self, site: Site, pointer: SSAValue) -> list[tuple[MBarrier, Index]]:
+        """The mbarriers that threads name, with the positions of the threads in the group."""
+        rows = site.group.get(pointer)
+        where = np.broadcast_to(addresses(site, pointer.type, rows), (site.count,))
+        wanted = site.accessible(
+            np.ones(site.count, bool), where, where + SIZE.itemsize, writes=True
+        )
+        if site.checking:
+            site.note_elements(where, wanted, SIZE.itemsize, "read")
+        found: list[tuple[MBarrier, Index]] = []
+        for address, rows in one_by_one(np.flatnonzero(wanted), where[wanted]):
+            if (barrier := self.known.get(address)) is not None:
+                found.append((barrier, rows))
+                continue
+            site.report(
+                "error", "barrier misuse", "there is no mbarrier here: nobody initialised it"
+            )
+        return found
+
+
+@meaning("nvptx.mbarrier.init")
+def init(site: Site, op: InstrOp, pointer: Index, count: Index) -> None:
+    where = np.broadcast_to(addresses(site, op.operands[0].type, pointer), (site.count,))
+    wanted = site.accessible(np.ones(site.count, bool), where, where + SIZE.itemsize, writes=True)
+    if site.checking:
+        site.note_elements(where, wanted, SIZE.itemsize, "write")
+    counts = np.broadcast_to(count, where.shape)
+    for address, number in zip(where[wanted].tolist(), counts[wanted].tolist(), strict=True):
+        site.machine.state(MBarriers).known[address] = MBarrier(address, number, number)
+
+
+@meaning(*(f"nvptx.mbarrier.{name}" for name in ("arrive", "arrive.expect_tx", "expect_tx")))
+def arrive(site: Site, op: InstrOp, pointer: Index, number: Index) -> None:
+    """`arrive.remote` too, whose pointer names any workgroup of the cluster."""
+    words = op.instruction.data.split(".")
+    site.machine.engine.stir()
+    numbers = np.broadcast_to(number, (site.count,))
+    for barrier, rows in site.machine.state(MBarriers).each(site, op.operands[0]):
+        if "expect_tx" in words:
+            barrier.bytes += int(numbers[rows].sum())
+        if "arrive" in words:
+            barrier.pending -= rows.size if "expect_tx" in words else int(numbers[rows].sum())
+            if site.checking:
+                parties = site.batch.parties[site.instances[rows]]
+                site.machine.shadow.clocks.publish(parties, barrier.token)
+        if barrier.pending < 0:
+            what = f"more arrivals than a phase of the mbarrier takes, which is {barrier.count}"
+            site.report("error", "barrier misuse", what)
+            barrier.pending = 0
+        barrier.settle()
+
+
+@control("nvptx.mbarrier.wait.parity", "nvptx.mbarrier.try_wait.parity")
+def wait(builder: Builder, op: InstrOp) -> None:
+    """A thread that tries waits too: it would try again."""
+    then = Segment()
+
+    def ways(group: Group) -> Ways:
+        site, machine = group.site, group.machine
+        site.op = op
+        machine.engine.stir()
+        parities = np.broadcast_to(group.get(op.operands[1]), group.index.shape)
+        for barrier, rows in machine.state(MBarriers).each(site, op.operands[0]):
+            for odd, mine in one_by_one(rows, parities[rows]):
+                _park(group, op, barrier, odd, group.index[mine], then)
+        for result in op.results:
+            group.set(result, np.ones(1, bool))
+        return []
+
+    builder.end(ways)
+    builder.start(then)
+
+
+def _park(
+    group: Group, op: InstrOp, barrier: MBarrier, parity: int, index: Index, then: Segment
+) -> None:
+    machine = group.machine
+
+    def woken(index: Index) -> None:
+        if machine.checking:
+            token = ("mbarrier", barrier.address, barrier.phase - 1)
+            machine.shadow.clocks.acquire(machine.batch.parties[index], token)
+
+    def why() -> str:
+        return f"waits for the end of a phase of parity {parity}: {barrier}"
+
+    machine.waits.add(Wait(index, op, lambda: barrier.phase & 1 != parity, then, why, woken))
+
+
+@meaning("nvptx.mapa")
+def mapa(site: Site, op: InstrOp, pointer: Index, rank: Index) -> Index:
+    """The rank stands above the bytes of the window."""
+    return pointer + (rank.astype(np.int64) + 1 << RANK)
+
+
+# Named barriers -----------------------------------------------------------------------------------
+
+
+def _named(group: Group, op: InstrOp) -> NamedBarrier:
+    """PTX counts threads, the barrier warps."""
+    group.site.op = op
+    number, count = (group.get(v).astype(np.int64) for v in op.operands)
+    return NamedBarrier(number, count // WARP)
+
+
+@control("nvptx.bar.arrive")
+def bar_arrive(builder: Builder, op: InstrOp) -> None:
+    then = Segment()
+
+    def ways(group: Group) -> Ways:
+        released = group.machine.barriers.arrive(group, op, _named(group, op))
+        return [(then, group.index), *released]
+
+    builder.end(ways)
+    builder.start(then)
+
+
+@control("nvptx.bar.sync")
+def bar_sync(builder: Builder, op: InstrOp) -> None:
+    _meet(builder, op, _named)
+
+
+@control("nvptx.warp.sync")
+def warp_sync(builder: Builder, op: InstrOp) -> None:
+    """The threads of a warp meet as at a named barrier of their own."""
+
+    def named(group: Group, op: InstrOp) -> NamedBarrier:
+        group.site.op = op
+        warps = group.site.subgroup // WARP
+        return NamedBarrier(-1 - warps, np.ones_like(warps))
+
+    _meet(builder, op, named)
+
+
+def _meet(builder: Builder, op: InstrOp, which: Callable[[Group, InstrOp], NamedBarrier]) -> None:
+    then = Segment()
+
+    def ways(group: Group) -> Ways:
+        barrier, barriers = which(group, op), group.machine.barriers
+        released = barriers.arrive(group, op, barrier)
+        return [*released, *barriers.wait(group, op, barrier, then)]
+
+    builder.end(ways)
+    builder.start(then)
+
+
+# Clusters -----------------------------------------------------------------------------------------
+
+
+class Clusters:
+    """The barrier of every cluster of a batch: all threads that have not ended."""
+
+    def __init__(self, machine: Machine):
+        self.machine = machine
+        size = cluster_size(machine.program.function)
+        self.of = machine.batch.workgroup // size
+        self.arrived = np.zeros(machine.batch.count, bool)
+        self.entered = np.zeros(machine.batch.count, np.int64)
+        """The phase in which each thread arrived last."""
+        self.phase = dict.fromkeys(np.unique(self.of).tolist(), 0)
+
+    def settle(self, cluster: int) -> int:
+        """The phase of a cluster, which ends when nobody is missing."""
+        members = self.of == cluster
+        if (self.arrived | self.machine.ended)[members].all():
+            self.arrived[members] = False
+            self.phase[cluster] += 1
+        return self.phase[cluster]
+
+
+@meaning("nvptx.cluster.arrive")
+def cluster_arrive(site: Site, op: InstrOp) -> None:
+    clusters = site.machine.state(Clusters)
+    clusters.arrived[site.instances] = True
+    for cluster, index in one_by_one(site.instances, clusters.of[site.instances]):
+        phase = clusters.entered[index] = clusters.phase[cluster]
+        if site.checking and "relaxed" not in op.instruction.data:
+            token = ("cluster", cluster, phase)
+            site.machine.shadow.clocks.publish(site.batch.parties[index], token)
+
+
+@control("nvptx.cluster.wait")
+def cluster_wait(builder: Builder, op: InstrOp) -> None:
+    then = Segment()
+
+    def ways(group: Group) -> Ways:
+        group.site.op = op
+        clusters = group.machine.state(Clusters)
+        for cluster, index in one_by_one(group.index, clusters.of[group.index]):
+            for phase, mine in one_by_one(index, clusters.entered[index]):
+                _park_cluster(group.machine, op, cluster, phase, mine, then)
+        return []
+
+    builder.end(ways)
+    builder.start(then)
+
+
+def _park_cluster(
+    machine: Machine, op: InstrOp, cluster: int, phase: int, index: Index, then: Segment
+) -> None:
+    clusters = machine.state(Clusters)
+
+    def woken(index: Index) -> None:
+        if machine.checking:
+            machine.shadow.clocks.acquire(machine.batch.parties[index], ("cluster", cluster, phase))
+
+    def why() -> str:
+        missing = (clusters.of == cluster) & ~clusters.arrived & ~machine.ended
+        return f"waits for {int(missing.sum())} threads of cluster {cluster}"
+
+    machine.waits.add(Wait(index, op, lambda: clusters.settle(cluster) > phase, then, why, woken))
+
+
+# Fences -------------------------------------------------------------------------------------------
+
+
+@meaning("nvptx.fence.proxy.async")
+def fence(site: Site, op: Operation) -> None:
+    """What the threads wrote is seen by copies and products."""
+    if site.checking:
+        site.machine.shadow.clocks.fence(site.batch.parties[site.instances])
+
+
+@meaning("nvptx.fence.mbarrier_init", "nvptx.wgmma.fence")
+def order(site: Site, op: Operation) -> None:
+    """Says of registers and mbarriers what holds here anyway."""
