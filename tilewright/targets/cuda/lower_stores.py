@@ -21,7 +21,7 @@ from tilewright.targets.cuda.distribute import Distributor, rule
 from tilewright.targets.cuda.lower_products import accumulator
 from tilewright.targets.cuda.lower_rings import tensor_map
 from tilewright.targets.cuda.narrow import Narrow
-from tilewright.uarch.nvidia import LANES, WARPGROUP, WGMMA_ROWS
+from tilewright.uarch.nvidia import LANES, LINE, WARPGROUP, WGMMA_ROWS
 
 FIRST_BARRIER = 8
 """Named barriers from here on belong to the warpgroups that store."""
@@ -90,15 +90,20 @@ def _write(d: Distributor, value: SSAValue, panel: Idx, columns: int) -> None:
     b = d.b
     assert isinstance(value.type, VectorType)
     size = itemsize(value.type.element_type)
+    line = columns * size
     lane, warp = d.lane, b.rem(d.warp, WARPGROUP)
+
+    def chunk_at(row: Idx, chunk: Idx) -> Idx:
+        """The address of 16 bytes of one of the warp's 16 rows: they are mixed over 128 bytes, whatever a line has."""
+        start = b.add(b.mul(b.add(b.mul(warp, 16), row), line), panel)
+        key = b.div(b.rem(row, 8), LINE // line)
+        return b.add(start, b.mul(b.value(arith.XOrIOp(b.idx(chunk), b.idx(key))), 16))
+
     if size == 2:
         words = b.value(vector.BitcastOp(value, VectorType(i32, [columns // 4])))
         row = b.rem(lane, 16)
-        start = b.add(b.mul(warp, 16 * 128), b.add(b.mul(row, 128), panel))
         for block in range(columns // 16):
-            chunk = b.add(b.div(lane, 16), 2 * block)
-            mixed = b.value(arith.XOrIOp(b.idx(chunk), b.idx(b.rem(lane, 8))))
-            where = d.shared_pointer(b.add(start, b.mul(mixed, 16)))
+            where = d.shared_pointer(chunk_at(row, b.add(b.div(lane, 16), 2 * block)))
             four = d.pick(words, range(4 * block, 4 * block + 4))
             b.op(mach.InstrOp("nvptx.stmatrix.x4", [four, where]))
         return
@@ -106,12 +111,9 @@ def _write(d: Distributor, value: SSAValue, panel: Idx, columns: int) -> None:
     for group in range(columns // 8):
         for half in range(2):
             row = b.add(b.div(lane, 4), 8 * half)
-            chunk = b.add(b.div(b.rem(lane, 4), 2), 2 * group)
-            mixed = b.value(arith.XOrIOp(b.idx(chunk), b.idx(b.rem(row, 8))))
-            start = b.add(b.mul(b.add(b.mul(warp, 16), row), 128), panel)
-            inside = b.add(b.mul(mixed, 16), b.mul(b.rem(lane, 2), 8))
+            at = chunk_at(row, b.add(b.div(b.rem(lane, 4), 2), 2 * group))
             two = d.pick(value, range(4 * group + 2 * half, 4 * group + 2 * half + 2))
-            b.store(two, d.shared_pointer(b.add(start, inside)), align=8)
+            b.store(two, d.shared_pointer(b.add(at, b.mul(b.rem(lane, 2), 8))), align=8)
 
 
 def finish_stores(d: Distributor) -> None:

@@ -45,6 +45,7 @@ from tilewright.targets.cuda.passes.slices import slice_products
 from tilewright.targets.cuda.passes.steps import merge_steps, narrow_steps
 from tilewright.targets.cuda.passes.stores import engine_stores, panel_bytes
 from tilewright.targets.cuda.passes.suits import warpgroups
+from tilewright.targets.cuda.passes.swap_operands import swap_operands
 from tilewright.targets.cuda.passes.turns import take_turns
 from tilewright.targets.cuda.retile import retile
 from tilewright.targets.cuda.rules_pipeline import MOST_STAGES
@@ -201,6 +202,14 @@ def _rings(unit: CudaUnit) -> None:
 
 PLACED: Sequence[Pass[CudaUnit]] = (
     POSITIONS,
+    Pass(
+        "swap-operands",
+        "products with few rows are computed transposed, so that columns fill a warpgroup's rows",
+        lambda u: swap_operands(u.kernel, u.machine),
+        requires=W,
+        optional=True,
+        machine=True,
+    ),
     Pass(
         "rounding",
         "f32 becomes tf32 where it is loaded",

@@ -6,7 +6,7 @@ Requires: products issued. Guarantees: the same memory when the kernel ends.
 
 Takes part: a store of a value with the rows of a product (whole blocks of 64 for every warpgroup) to an array that the
 copy engine can address and that nothing else in the kernel touches. The panels are two per warpgroup, 64 rows of 128
-bytes: one is written while the engine takes the other.
+bytes (of 64 or 32 where the tile's rows are no multiple of that): one is written while the engine takes the other.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from xdsl.ir import Operation
 
 from tilewright import dtypes
 from tilewright.dialects import stage, xetile
+from tilewright.dialects.stage.rings import SWIZZLES
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.memory_objects import may_alias, memory_root
 from tilewright.targets.cuda.passes.rings import unaddressable
@@ -26,8 +27,13 @@ BUFFERS = 2
 
 
 def panel_bytes(groups: int) -> int:
-    """Shared memory of the panels of a team of warpgroups."""
+    """Shared memory of the panels of a team of warpgroups, at most."""
     return groups * BUFFERS * WGMMA_ROWS * LINE
+
+
+def panel_line(row: int) -> int | None:
+    """Bytes of a panel's lines for rows of so many bytes; None where no swizzle fits them."""
+    return next((n for n in reversed(SWIZZLES) if n and row % n == 0), None)
 
 
 def engine_stores(function: gpu.FuncOp, groups: int, remarks: list[str]) -> int:
@@ -50,8 +56,9 @@ def _obstacle(op: xetile.StoreTileOp, analysis: AccessAnalysis, groups: int) -> 
     assert isinstance(type, VectorType)
     rows, columns = type.get_shape()
     itemsize = dtypes.from_mlir(type.element_type).itemsize
-    if itemsize not in (2, 4) or columns * itemsize % LINE or rows % (WGMMA_ROWS * groups):
-        return f"{rows}x{columns} is not cut into panels of {WGMMA_ROWS} rows of {LINE} bytes"
+    line = panel_line(columns * itemsize)
+    if itemsize not in (2, 4) or line is None or rows % (WGMMA_ROWS * groups):
+        return f"{rows}x{columns} is not cut into panels of {WGMMA_ROWS} rows of whole swizzles"
     if op.mask is not None:
         return "a mask says which of its elements are written"
     if not _from_product(op):
@@ -98,8 +105,10 @@ def _from_product(op: xetile.StoreTileOp) -> bool:
 def _rewrite(function: gpu.FuncOp, op: xetile.StoreTileOp, groups: int) -> None:
     type = op.value.type
     assert isinstance(type, VectorType) and op.parent is not None
-    columns = LINE // dtypes.from_mlir(type.element_type).itemsize
-    part = stage.PartAttr((WGMMA_ROWS, columns), type.element_type, (1, 0), LINE)
+    itemsize = dtypes.from_mlir(type.element_type).itemsize
+    line = panel_line(type.get_shape()[1] * itemsize)
+    assert line is not None
+    part = stage.PartAttr((WGMMA_ROWS, line // itemsize), type.element_type, (1, 0), line)
     kind = stage.RingType(BUFFERS * groups, [part])
     ring = next(
         (

@@ -1,0 +1,196 @@
+"""swap-operands: a product with few rows is computed transposed, so that its columns fill a warpgroup's 64 rows.
+
+    %s = scf.for .. iter_args(%acc = 0 : 16x128) {        %s = scf.for .. iter_args(%acc = 0 : 128x16) {
+      %d = tile_mma %a, %b, %acc                            %d = tile_mma T(%b), T(%a), %acc
+      scf.yield %d }                                  ->    scf.yield %d }
+    %y = gelu(%s) : 16x128                                %y = gelu(%s) : 128x16
+    store_tile %y, %t                                     store_tile T(%y), %t
+
+Requires: XeTile at workgroup level. Guarantees: the same sums in the same order.
+
+Takes part: a kernel all of whose products have rows that no warpgroup instruction takes and columns that one does as
+rows, none of which feeds another, and whose sums go through `for` and `if` alone. All values that sums meet element by
+element are transposed with them; what comes in (a bias, a residual) and goes out (a store, a reduction) is transposed
+there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from xdsl.dialects import arith, gpu, scf, vector
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import Block, Operation, OpResult, SSAValue, Use
+from xdsl.rewriter import Rewriter
+
+from tilewright.dialects import xetile
+from tilewright.dialects.movement import shape_of
+from tilewright.dialects.upstream.vector import TransposeOp
+from tilewright.passes.emit import dense, with_shape
+from tilewright.passes.neutral import splat
+from tilewright.targets.cuda.ownership import is_elementwise
+from tilewright.targets.cuda.passes.suits import instruction_for
+from tilewright.uarch.base import Machine
+
+
+def swap_operands(function: gpu.FuncOp, machine: Machine) -> bool:
+    """Rewrites one kernel; whether its products are transposed now."""
+    products = [op for op in function.walk() if isinstance(op, xetile.TileMmaOp)]
+    if not products or not all(_gains(op, machine) for op in products):
+        return False
+    values = _connected(products)
+    if values is None:
+        return False
+    outside = [value for value in values if _comes_in(value)]
+    inside = [value for value in values if not _comes_in(value)]
+    for value in outside:
+        _enter(value, set(inside))
+    for op in products:
+        a, b = (_transposed(v, op) for v in (op.a, op.b))
+        op.operands[0], op.operands[1] = b, a
+    turned = [Rewriter.replace_value_with_new_type(value, _turned(value)) for value in inside]
+    for value in turned:
+        _leave(value, set(turned))
+    return True
+
+
+def _gains(op: xetile.TileMmaOp, machine: Machine) -> bool:
+    """Is there a warpgroup's instruction for the transposed product alone?"""
+    a, b, c = (v.type for v in (op.a, op.b, op.result))
+    assert isinstance(a, VectorType) and isinstance(b, VectorType) and isinstance(c, VectorType)
+    found = instruction_for(machine, b, a, c)
+    if found is None:
+        return False
+    m, n = c.get_shape()
+    return m % found.m[0] != 0 and n % found.m[0] == 0 and (m in found.n or m % found.n[-1] == 0)
+
+
+def _connected(products: Sequence[xetile.TileMmaOp]) -> list[SSAValue] | None:
+    """The products' sums and all values of their shape that they meet element by element, in the order found; None
+    where one of them takes a way that cannot be followed."""
+    found: dict[SSAValue, None] = {}
+    work: list[SSAValue] = [op.result for op in products]
+    while work:
+        value = work.pop()
+        if value in found:
+            continue
+        found[value] = None
+        beside = _beside(value, set(products))
+        if beside is None:
+            return None
+        work += beside
+    return list(found)
+
+
+def _beside(value: SSAValue, products: set[xetile.TileMmaOp]) -> list[SSAValue] | None:
+    """The values that have to be transposed with one."""
+    found: list[SSAValue] = []
+    owner = value.owner
+    if isinstance(owner, Block):
+        if not isinstance(loop := owner.parent_op(), scf.ForOp):
+            return None
+        found += _carried(loop, value.index - 1)  # pyright: ignore[reportAttributeAccessIssue]
+    elif isinstance(owner, scf.ForOp) and isinstance(value, OpResult):
+        found += _carried(owner, value.index)
+    elif isinstance(owner, scf.IfOp) and isinstance(value, OpResult):
+        found += _given(owner, value.index)
+    elif isinstance(owner, xetile.TileMmaOp) and owner in products:
+        found += [owner.c] if owner.c is not None else []
+    elif is_elementwise(owner):
+        found += _tiles(owner)
+    elif owner.regions:
+        return None
+    for use in value.uses:
+        user = use.operation
+        if isinstance(user, scf.ForOp):
+            found += _carried(user, use.index - 3)
+        elif isinstance(user, scf.YieldOp):
+            around = user.parent_op()
+            if isinstance(around, scf.ForOp):
+                found += _carried(around, use.index)
+            elif isinstance(around, scf.IfOp):
+                found += _given(around, use.index)
+            else:
+                return None
+        elif isinstance(user, xetile.TileMmaOp):
+            if user.c is not value or use.index != len(user.operands) - 1:
+                return None  # it feeds another product
+            found.append(user.result)
+        elif is_elementwise(user):
+            found += _tiles(user)
+        elif user.regions or isinstance(user, scf.ConditionOp):
+            return None
+    return found
+
+
+def _carried(loop: scf.ForOp, position: int) -> Iterator[SSAValue]:
+    last = loop.body.block.last_op
+    assert last is not None
+    yield from (
+        loop.iter_args[position],
+        loop.body.block.args[position + 1],
+        last.operands[position],
+        loop.results[position],
+    )
+
+
+def _given(branch: scf.IfOp, position: int) -> Iterator[SSAValue]:
+    yield branch.results[position]
+    for region in branch.regions:
+        last = region.block.last_op
+        assert last is not None
+        yield last.operands[position]
+
+
+def _tiles(op: Operation) -> list[SSAValue]:
+    return [v for v in (*op.operands, *op.results) if shape_of(v)]
+
+
+def _comes_in(value: SSAValue) -> bool:
+    """Is a value made by an op that is not transposed itself?"""
+    owner = value.owner
+    return isinstance(owner, Operation) and not (
+        isinstance(owner, xetile.TileMmaOp | scf.ForOp | scf.IfOp) or is_elementwise(owner)
+    )
+
+
+def _enter(value: SSAValue, known: set[SSAValue]) -> None:
+    """What is transposed uses a transposed copy of what comes in."""
+    owner = value.owner
+    assert isinstance(owner, Operation) and owner.parent is not None
+    number = owner.operands[0] if isinstance(owner, vector.BroadcastOp) else None
+    if number is not None and not shape_of(number):
+        made: Operation = vector.BroadcastOp(number, _turned(value))
+    elif isinstance(owner, arith.ConstantOp) and (same := splat(value)) is not None:
+        made = arith.ConstantOp(dense(_turned(value), [same]))
+    else:
+        made = TransposeOp(value, [1, 0])
+    owner.parent.insert_op_after(made, owner)
+    value.replace_uses_with_if(made.results[0], lambda use: _follows(use, known))
+
+
+def _leave(value: SSAValue, known: set[SSAValue]) -> None:
+    """What is not transposed uses the value as it was."""
+    for use in list(value.uses):
+        if not _follows(use, known):
+            use.operation.operands[use.index] = _transposed(value, use.operation)
+
+
+def _follows(use: Use, known: set[SSAValue]) -> bool:
+    """Is a use one of an op that is transposed with its values?"""
+    op = use.operation
+    if isinstance(op, scf.YieldOp):
+        op = op.parent_op()
+    return op is not None and any(v in known for v in op.results)
+
+
+def _transposed(value: SSAValue, at: Operation) -> SSAValue:
+    """The value with its dimensions exchanged, made before an op."""
+    made = TransposeOp(value, [1, 0])
+    assert at.parent is not None
+    at.parent.insert_op_before(made, at)
+    return made.result
+
+
+def _turned(value: SSAValue) -> VectorType:
+    return with_shape(value.type, shape_of(value)[::-1])
