@@ -49,6 +49,7 @@ class Request:
             return kernel.build(signature, values, CompileOptions()).module
 
         self.build = build
+        self.memory = {}
 
 
 def arrays(*shapes):

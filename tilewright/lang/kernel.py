@@ -54,6 +54,8 @@ class AutoRequest:
     """The run-time arguments as ``ArrayArg`` or ``ScalarType``, with their shapes."""
     build: Callable[[Mapping[str, Any]], ModuleOp]
     """The kernel IR for values of the chosen constexprs: what a choice would compile."""
+    memory: dict[str, Any]
+    """What the target remembers of the kernel for arguments of these types, whatever their shapes."""
 
 
 class Kernel(KernelFunction):
@@ -91,6 +93,7 @@ class Kernel(KernelFunction):
         self._with_options: dict[Any, Kernel] = {}
         self._with_none: dict[frozenset[str], Kernel] = {}
         self._chosen: dict[Any, dict[str, Any]] = {}
+        self._planned: dict[Any, dict[str, Any]] = {}
         self._chosen_in: object = None
         self._repeaters: dict[Any, Callable[..., None]] = {}
 
@@ -334,6 +337,7 @@ class Kernel(KernelFunction):
         key = (options, shapes, tuple(sorted((k, repr(v)) for k, v in given.items())))
         if self._chosen_in is not (now := self.launcher.epoch()):
             self._chosen.clear()
+            self._planned.clear()
             self._chosen_in = now
         chosen = self._chosen.get(key)
         if chosen is None:
@@ -347,7 +351,8 @@ class Kernel(KernelFunction):
             def build(trial: Mapping[str, Any]) -> ModuleOp:
                 return self.build(signature, {**given, **trial}, options).module
 
-            request = AutoRequest(names, given, tuple(types), build)
+            memory = self._planned.setdefault((signature, key[0], key[2]), {})
+            request = AutoRequest(names, given, tuple(types), build, memory)
             chosen = self._chosen[key] = dict(target.resolve_auto(request, options))
         return [
             chosen[p.name] if value is auto else value

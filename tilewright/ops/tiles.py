@@ -8,12 +8,16 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import tilewright as tw
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions, get_target
 
 
-def product_tile(a: Any, m: int, n: int) -> dict[str, int]:
-    """BM, BN, BK of a product of operands like `a`: on a GPU rows of 128 bytes of k; {} elsewhere."""
+def product_tile(a: Any, m: int, n: int, target: str | None = None) -> dict[str, Any]:
+    """BM, BN, BK of a product of operands like `a`; {} for the kernel's own. The planner knows warpgroups' best.
+
+    `target`: the machine that the caller asked for, if any.
+    """
     arg = describe(a)
     if not arg.on_device:
         return {}
@@ -21,6 +25,8 @@ def product_tile(a: Any, m: int, n: int) -> dict[str, int]:
     if size > 2:
         # Multiply-add on registers: smaller tiles, shorter steps.
         return {"BM": 64, "BN": 64, "BK": 16} if size > 4 else {"BM": 128, "BN": 128, "BK": 16}
+    if _has_warpgroups(target or arg.device.partition(":")[0]):
+        return dict.fromkeys(("BM", "BN", "BK"), tw.auto)
     bn = 256 if n > 128 else 128 if n > 64 else 64
     return {"BM": 128 if m > 64 else 64, "BN": bn, "BK": 128 // size}
 

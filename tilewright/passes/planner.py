@@ -131,6 +131,11 @@ class Request(Protocol):
     @property
     def build(self) -> Callable[[Mapping[str, Any]], ModuleOp]: ...
 
+    @property
+    def memory(self) -> dict[str, Any]:
+        """What a target found out about the kernel for arguments of these types, whatever their shapes."""
+        ...
+
 
 def choose(request: Request, rates: Rates = GENERIC) -> dict[str, int]:
     """A value for every name of the request: the cheapest found by descent along one at a time.
@@ -164,22 +169,29 @@ def choose(request: Request, rates: Rates = GENERIC) -> dict[str, int]:
 
 def launch_seconds(module: ModuleOp, arguments: Sequence[Any], rates: Rates) -> float:
     """Estimated time of a launch that covers the arrays which the kernel stores to."""
-    kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
-    entry = kernel.body.blocks.first
-    assert entry is not None
-    shapes: dict[SSAValue, tuple[int, ...]] = {
-        value: tuple(argument.shape)
-        for value, argument in zip(entry.args, arguments, strict=True)
-        if hasattr(argument, "shape")
-    }
-    estimate = _Estimate(shapes, rates)
-    program = estimate.block(entry)
-    programs = max(
-        (estimate.programs(t) for t, writes in tile_accesses(kernel) if writes), default=1
-    )
+    kernel, estimate = _estimated(module, arguments, rates)
+    program = estimate.block(kernel.body.block)
     loops = [op for op in kernel.walk() if isinstance(op, (scf.ForOp, scf.WhileOp))]
     shared = len(loops) == 1 and any(isinstance(op, xetile.TileMmaOp) for op in loops[0].walk())
-    return seconds(program, programs, rates, shared=shared)
+    return seconds(program, estimate.all_programs(kernel), rates, shared=shared)
+
+
+def launch_programs(module: ModuleOp, arguments: Sequence[Any]) -> int:
+    """Programs of a launch that covers the arrays which the kernel stores to."""
+    kernel, estimate = _estimated(module, arguments, GENERIC)
+    return estimate.all_programs(kernel)
+
+
+def _estimated(
+    module: ModuleOp, arguments: Sequence[Any], rates: Rates
+) -> tuple[gpu.FuncOp, _Estimate]:
+    kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
+    shapes: dict[SSAValue, tuple[int, ...]] = {
+        value: tuple(argument.shape)
+        for value, argument in zip(kernel.body.block.args, arguments, strict=True)
+        if hasattr(argument, "shape")
+    }
+    return kernel, _Estimate(shapes, rates)
 
 
 @dataclass
@@ -231,6 +243,9 @@ class _Estimate:
         return max(0, -(-(high - low) // step))
 
     # Programs of the launch.
+
+    def all_programs(self, kernel: gpu.FuncOp) -> int:
+        return max((self.programs(t) for t, writes in tile_accesses(kernel) if writes), default=1)
 
     def programs(self, tile: SSAValue) -> int:
         """Programs that write every part of an array once: a tile's steps along the program ids."""

@@ -24,14 +24,28 @@ from tilewright.uarch.nvidia import COMMON_LIMITS, LANES, MMA_SYNC, REGISTER_FIL
 
 SMEM: Final = 227 << 10
 
-COPY_RATES: Final[Mapping[str, float]] = MappingProxyType(
-    {"copy": 64, "cache": 10000, "memory": 2450, "cluster": 32, "step": 300, "turn": 6}
+PRODUCT_RATES: Final[Mapping[str, float]] = MappingProxyType(
+    {
+        "port": 140,
+        "latency": 1350,
+        "cache": 12000,
+        "memory": 2130,
+        "turn": 2.2,
+        "start": 420,
+        "program": 1300,
+        "engine": 0.03,
+        "threads": 0.3,
+        "meet": 1900,
+        "exchange": 0.35,
+    }
 )
-"""How fast copies are, fitted to products of few programs on an H200 (2026-11-21), most within a tenth.
+"""How fast a loop of products runs, fitted to 4585 launches of 100 tilings on 68 shapes as language models have them
+(H200, 2026-11-23; half of all launches within 9 %).
 
-Bytes per clock: into one multiprocessor, out of L2 where neighbours read the same lines (half of it where they do
-not), out of memory, out of the shared memory of others of a cluster. Clocks: of a step of a ring at least, and of
-each of those that read one line at the same time."""
+Bytes per clock: through a multiprocessor's port of shared memory (copies in, operands out), out of L2 to all of them
+(half as many where a cluster's workgroups are at different k), out of memory. Clocks: from a copy's start to its data,
+for each of those that read one line at the same time, of a launch, of a program besides its loop, of an element stored
+by the copy engine or by threads, of the meetings of a cluster that adds up its sums, and of an element of these."""
 
 _PTX: Final = "PTX ISA, wgmma.mma_async"
 

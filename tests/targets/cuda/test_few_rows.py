@@ -67,4 +67,6 @@ def test_a_cluster_adds_up_tiles_of_any_width(tile, rng):
     a, b = values(rng, tile[0], 512), values(rng, 512, 320)
     grid = (1, -(-320 // tile[1]), 1)
     share = Share(1, 2, 1)
-    check(k.gemm, [a, b, poison(tile[0], 320)], grid, 1e-2, BM=tile[0], BN=tile[1], BK=64, share=share)
+    check(
+        k.gemm, [a, b, poison(tile[0], 320)], grid, 1e-2, BM=tile[0], BN=tile[1], BK=64, share=share
+    )

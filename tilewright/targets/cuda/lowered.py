@@ -140,11 +140,7 @@ class LaunchPlan:
         """The plan that `to_json` wrote; KeyError or TypeError for anything else."""
         slots: list[Slot] = []
         for kind, fields in data["slots"]:
-            slots.append(
-                _KINDS[kind](
-                    **{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
-                )
-            )
+            slots.append(_KINDS[kind](**_tuples(fields)))
         x, y, z = data["cluster"]
         return LaunchPlan(
             data["entry"],
@@ -154,7 +150,7 @@ class LaunchPlan:
             (x, y, z),
             data["persistent"],
             data["split"],
-            Work(**data["work"]) if data["work"] else None,
+            Work(**_tuples(data["work"])) if data["work"] else None,
         )
 
 
@@ -173,6 +169,10 @@ def annotate(lowered: Lowered) -> None:
         if lowered.cluster != (1, 1, 1):
             op.attributes[CLUSTER] = IntegerAttr(lowered.cluster[0], i64)
             op.attributes["nvvm.cluster_dim"] = StringAttr(",".join(map(str, lowered.cluster)))
+
+
+def _tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
 
 
 def plan_of(lowered: Lowered) -> LaunchPlan:

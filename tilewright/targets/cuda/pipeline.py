@@ -417,6 +417,19 @@ def run_pipeline(
     return lowered
 
 
+def product_work(module: ModuleOp, machine: Machine, options: CompileOptions) -> Work | None:
+    """The loop of products of a kernel as warpgroups would run it; None where they cannot, or it has another form.
+
+    The module is changed on the way.
+    """
+    unit = CudaUnit(module, machine, options.disable, [], None, False, options.num_stages)
+    if not unit.on("rings") or machine.name != "sm_90a":
+        return None
+    begin(unit, options, ignore, ignore, owners="")
+    run((*COMMON[len(BEGIN) :], *PLACED), unit, ignore)
+    return work_of(unit.kernel, machine) if will_form(unit.kernel, machine, []) else None
+
+
 def _asynchronous(unit: CudaUnit, stage: Observer, observe: Observer) -> Lowered | None:
     """The kernel with copies and products beside the program; None, and nothing is changed, where it has no use for
     that, or no room.

@@ -10,28 +10,36 @@ be idle for long (few programs, or a last round of few), the kernel is compiled 
 - parts: a cluster of so many workgroups does the loop's iterations in turn (`passes/shares.py`): no operand is loaded
   more often, and at the end the workgroups add up their sums.
 
-The cost in clocks has four parts, which hold one another up where they are alike, so that their squares are added:
-the loop of one workgroup (copies, products, or what a step takes at least); all copies together from the L2 cache,
-which serves neighbours that read the same lines at the same time at once; the arrays from memory; and lines that all
-workgroups read at the same time, one after the other. Then comes what it takes to add up.
+`clocks` is what a launch takes: rounds of programs, an iteration as long as its slowest part (products, the port of
+shared memory, copies that are waited for because few are under way, the L2 cache that serves all workgroups, a line
+that many of them read at the same time), then the program's own stores and what it takes to add up; and at least as
+long as the arrays take from memory. Parts that are alike hold one another up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import hypot
+from typing import TypeAlias
+
+from tilewright.uarch.sm90 import SMEM
 
 LEAST_SIDE = 64
 """Rows or columns of a product that are not split further (the rows of one wgmma)."""
 MOST_PARTS = 8
 """Workgroups of a cluster that every machine of this kind can start (the portable size)."""
-ADD_UP = 3000
-"""Clocks of the two meetings of a cluster that adds up its sums, and of the registers' way through shared memory."""
-WORTH = 5000
+MOST_COPIES = 8
+"""Iterations whose copies are under way at the same time, at most."""
+IDLE = 0.1
+"""What part of all multiprocessors must be idle, over the rounds in which programs run."""
+WORTH = 1500
 """Clocks that sharing must save: less is not worth a second compilation of the kernel."""
-GAIN = 0.1
+GAIN = 0.05
 """What part of the time it must save: the cost is no better known."""
+
+
+Sides: TypeAlias = tuple[int | None, int | None]
+"""Rows and columns of a whole result, where they are known."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +64,25 @@ class Work:
     """Can a cluster share the loop?"""
     steps: bool
     """Can several iterations be taken at once?"""
-    row_array: int
-    column_array: int
-    """Arguments whose last but one and last extents are all rows and columns of the result; -1 if not known."""
+    engine: bool
+    """Do results leave through the copy engine?"""
+    widths: tuple[int, ...]
+    """Columns that the instruction can do at a time."""
+    row_extent: tuple[int, int]
+    """Array argument and dimension that is all rows of the result; (-1, -1) if not known."""
+    column_extent: tuple[int, int]
+    """The same of its columns."""
     rates: Mapping[str, float]
-    """What the machine does (`uarch.sm90.COPY_RATES`)."""
+    """What the machine does (`uarch.sm90.PRODUCT_RATES`)."""
+
+    def trips(self, end: int) -> int:
+        """Iterations of the loop where it ends at `end`."""
+        return -(-(end - self.start) // self.step)
+
+    def sides(self, shapes: Sequence[Sequence[int]]) -> Sides:
+        """Rows and columns of the whole result for arguments of these shapes, where they are known."""
+        (i, rows), (j, columns) = self.row_extent, self.column_extent
+        return shapes[i][rows] if i >= 0 else None, shapes[j][columns] if j >= 0 else None
 
 
 @dataclass(frozen=True)
@@ -81,45 +103,51 @@ def choose(
 ) -> Share:
     """The cheapest share for so many programs whose loop ends at `end`, on arrays of these shapes; ALONE unless
     another is worth it."""
-    trips = -(-(end - work.start) // work.step)
+    trips = work.trips(end)
     if trips < 2 or programs < 1 or not _leaves_idle(programs, multiprocessors):
         return ALONE
-    sides = (
-        shapes[work.row_array][-2] if work.row_array >= 0 else None,
-        shapes[work.column_array][-1] if work.column_array >= 0 else None,
-    )
-    best, least = ALONE, _clocks(work, ALONE, programs, trips, sides, multiprocessors)
-    most = min(least - WORTH, least * (1 - GAIN))
-    even = (
-        work.steps and (shapes[work.argument][work.dimension] - work.start) % (2 * work.step) == 0
-    )
-    for share in _shares(work, trips, 2 if even else 1):
-        # Clusters do not cross the groups of multiprocessors that the chip is made of.
-        room = multiprocessors if share.parts <= 2 else multiprocessors * 7 // 8
-        if share.parts == 1 or programs * share.tiles * share.parts <= room:
-            cost = _clocks(work, share, programs, trips, sides, multiprocessors)
-            if cost < min(least, most):
-                best, least = share, cost
+    sides = work.sides(shapes)
+    best, alone = ALONE, clocks(work, ALONE, programs, trips, sides, multiprocessors)
+    least = alone
+    argument, dimension = work.argument, work.dimension
+    length = end if dimension < 0 else shapes[argument][dimension]
+    even = work.steps and (length - work.start) % (2 * work.step) == 0
+    for share in shares(work, programs, trips, multiprocessors, 2 if even else 1):
+        cost = clocks(work, share, programs, trips, sides, multiprocessors)
+        if cost < least and pays(cost, alone):
+            best, least = share, cost
     return best
 
 
+def pays(cost: float, alone: float) -> bool:
+    """Is a cost so far below that of programs on their own that another compilation is worth it?"""
+    return cost < min(alone - WORTH, alone * (1 - GAIN))
+
+
 def _leaves_idle(programs: int, multiprocessors: int) -> bool:
-    """Are a tenth of all multiprocessors idle, over the rounds in which programs run?"""
+    """Is a part of all multiprocessors idle that is worth a thought?"""
     rounds = -(-programs // multiprocessors)
-    return rounds * multiprocessors * (1 - GAIN) > programs
+    return rounds * multiprocessors * (1 - IDLE) > programs
 
 
-def _shares(work: Work, trips: int, steps: int) -> Sequence[Share]:
-    """All shares that the kernel's form allows: tiles halve as `retile` halves them, the longer side first."""
-    tiles, found = 1, list[Share]()
+def shares(
+    work: Work, programs: int, trips: int, multiprocessors: int, steps: int = 1, tiles: bool = True
+) -> Iterator[Share]:
+    """All shares that the kernel's form and the machine allow: tiles halve as `retile` halves them, the longer side
+    first."""
+    count = 1
     while True:
         parts = 1
         while parts <= (MOST_PARTS if work.parts else 1) and 2 * parts <= trips:
-            found += [Share(tiles, parts, s) for s in range(1, steps + 1) if 2 * parts * s <= trips]
+            # Clusters do not cross the groups of multiprocessors that the chip is made of.
+            room = multiprocessors if parts <= 2 else multiprocessors * 7 // 8
+            if parts == 1 or programs * count * parts <= room:
+                most = min(steps, trips // (2 * parts))
+                yield from (Share(count, parts, s) for s in range(1, most + 1))
             parts *= 2
-        tiles *= 2
-        if min(split_sides(work.rows, work.columns, tiles)) < LEAST_SIDE:
-            return found
+        count *= 2
+        if not tiles or min(split_sides(work.rows, work.columns, count)) < LEAST_SIDE:
+            return
 
 
 def split_sides(rows: int, columns: int, tiles: int) -> tuple[int, int]:
@@ -133,40 +161,52 @@ def split_sides(rows: int, columns: int, tiles: int) -> tuple[int, int]:
     return rows, columns
 
 
-def _clocks(
-    work: Work,
-    share: Share,
-    programs: int,
-    trips: int,
-    sides: tuple[int | None, int | None],
-    multiprocessors: int,
+def clocks(
+    work: Work, share: Share, programs: int, trips: int, sides: Sides, multiprocessors: int
 ) -> float:
-    """`sides`: rows and columns of the whole result, where they are known."""
-    shape = split_sides(work.rows, work.columns, share.tiles)
-    workgroups = programs * share.tiles
-    rounds = -(-workgroups // multiprocessors)
-    mine = -(-trips // (share.parts * share.steps))
+    """What a launch of so many programs takes, each with so many iterations, in clocks of the machine."""
     rates = work.rates
-    copied = from_cache = from_memory = turn = 0.0
-    for total, own, whole, bytes in zip(
-        sides, shape, (work.rows, work.columns), (work.row_bytes, work.column_bytes), strict=True
-    ):
-        line = bytes / whole
-        copied += line * own
-        # What lies outside of the array is written to shared memory as zeros, and loaded from nowhere.
-        from_cache += line * (own if total is None else min(own, total))
-        if total is not None:
-            from_memory += line * total
-            turn = max(turn, min(workgroups, multiprocessors) / -(-total // own))
-    step = max(copied / rates["copy"], work.product_clocks / share.tiles) * share.steps
-    step = max(step, rates["step"])
-    cache = rates["cache"] / (2 if share.parts > 1 else 1)
-    total = hypot(
-        rounds * mine * step,
-        trips * workgroups * from_cache / cache,
-        trips * from_memory / rates["memory"],
-        rounds * mine * share.steps * turn * rates["turn"],
+    rows, columns = split_sides(work.rows, work.columns, share.tiles)
+    a, b = (
+        bytes / whole * own * share.steps
+        for bytes, whole, own in (
+            (work.row_bytes, work.rows, rows),
+            (work.column_bytes, work.columns, columns),
+        )
     )
+    # What lies outside of the array is written to shared memory as zeros, and loaded from nowhere.
+    inside = [
+        1.0 if n is None else min(1.0, n / own)
+        for n, own in zip(sides, (rows, columns), strict=True)
+    ]
+    loaded = a * inside[0] + b * inside[1]
+    # A is written and read, B is written, and read again for every 64 rows.
+    port = (2 * a + b * (1 + -(-rows // LEAST_SIDE))) / rates["port"]
+    step = _beside(8, work.product_clocks * share.steps / share.tiles, port)
+    ahead = min(SMEM // int(a + b), MOST_COPIES) - 1
+    step = max(step, (rates["latency"] + step) / max(ahead, 0.5))
+    cache = rates["cache"] / (2 if share.parts > 1 else 1)
+    mine = -(-trips // (share.parts * share.steps))
+    stored = rates["engine" if work.engine else "threads"] * rows * columns * inside[0] * inside[1]
+
+    def together(active: int) -> float:
+        """Of workgroups that run at the same time."""
+        apart = [-(-n // own) for n, own in zip(sides, (rows, columns), strict=True) if n]
+        alike = max((active / n for n in apart), default=0)
+        each = _beside(3, step, active * loaded / cache, alike * rates["turn"])
+        return mine * each + rates["program"] + stored * work.sums
+
+    rounds, rest = divmod(programs * share.tiles * share.parts, multiprocessors)
+    busy = rounds * together(multiprocessors) + (together(rest) if rest else 0)
     if share.parts > 1:
-        total += ADD_UP + 2 * 4 * shape[0] * shape[1] * work.sums / rates["cluster"]
-    return total
+        busy += rates["meet"] + rates["exchange"] * rows * columns * work.sums
+    lines = ((work.row_bytes / work.rows, sides[0]), (work.column_bytes / work.columns, sides[1]))
+    memory = trips * sum(line * n for line, n in lines if n) / rates["memory"]
+    if sides[0] and sides[1]:  # products of a batch
+        memory *= max(1, programs / (-(-sides[0] // work.rows) * -(-sides[1] // work.columns)))
+    return rates["start"] + _beside(3, busy, memory)
+
+
+def _beside(power: int, *times: float) -> float:
+    """Of things done beside one another: as long as the longest, longer where several take as long."""
+    return sum(t**power for t in times) ** (1 / power)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import FixedBitwidthType, MemRefType, ModuleOp
@@ -28,6 +29,9 @@ from tilewright.targets.cuda.sharing import ALONE, Share
 from tilewright.targets.stages import StageTexts, source_of
 from tilewright.uarch import Rates
 from tilewright.uarch.nvidia import REGISTER_FILE
+
+if TYPE_CHECKING:
+    from tilewright.passes.planner import Request
 
 
 def machine_name(options: CompileOptions) -> str:
@@ -138,6 +142,15 @@ class CudaTarget(Target):
         if options.machine or split_name(options.target)[1] or not driver.available():
             return found
         return replace(found, cores=driver.device(0).multiprocessors)
+
+    def resolve_auto(self, request: Request, options: CompileOptions) -> Mapping[str, Any]:
+        """Values for the constexprs that a launch leaves to the planner: by the loop of products where there is one."""
+        from tilewright.passes import planner
+        from tilewright.targets.cuda import choosing
+
+        rates = self.rates(options)
+        found = choosing.choose(request, options, self.machine(options), rates.cores)
+        return planner.choose(request, rates) if found is None else found
 
     def missing(self) -> str | None:
         """Why kernels cannot run here; None where they can."""

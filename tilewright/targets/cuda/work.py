@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xdsl.dialects import gpu, memref
 from xdsl.dialects.builtin import MemRefType, VectorType
-from xdsl.ir import BlockArgument, SSAValue
+from xdsl.ir import BlockArgument, OpResult, SSAValue
 
 from tilewright import dtypes
 from tilewright.dialects import xetile
 from tilewright.dialects.upstream.arith import constant
 from tilewright.targets.cuda.passes.rings import loads_of
+from tilewright.targets.cuda.passes.rounding import loaded
 from tilewright.targets.cuda.passes.shares import shared_loop
 from tilewright.targets.cuda.passes.steps import can_merge
-from tilewright.targets.cuda.passes.suits import instruction_for
+from tilewright.targets.cuda.passes.stores import panel_line
+from tilewright.targets.cuda.passes.suits import TRANSPOSES, instruction_for
 from tilewright.targets.cuda.sharing import Work
 from tilewright.uarch import sm90
 from tilewright.uarch.base import Machine
@@ -32,7 +36,7 @@ def work_of(kernel: gpu.FuncOp, machine: Machine) -> Work | None:
     if len(shapes) != 1:
         return None
     rows, columns = shapes.pop()
-    clocks = 0.0
+    clocks, widths = 0.0, tuple[int, ...]()
     along_rows: set[xetile.LoadTileOp] = set()
     along_columns: set[xetile.LoadTileOp] = set()
     for op in products:
@@ -40,6 +44,7 @@ def work_of(kernel: gpu.FuncOp, machine: Machine) -> Work | None:
         instruction = instruction_for(machine, a, b, _vector(op.result))
         if instruction is None or instruction.flops_per_cycle is None:
             return None
+        widths = instruction.n
         clocks += 2 * rows * columns * a.get_shape()[1] / instruction.flops_per_cycle
         along_rows.update(loads_of(op.a, computed=True))
         along_columns.update(loads_of(op.b, computed=False))
@@ -55,9 +60,11 @@ def work_of(kernel: gpu.FuncOp, machine: Machine) -> Work | None:
         clocks,
         True,
         can_merge(kernel),
-        _array(along_rows, kernel),
-        _array(along_columns, kernel),
-        dict(sm90.COPY_RATES),
+        _leaves_by_engine(kernel, rows, columns),
+        widths,
+        _extent(products, kernel, 0),
+        _extent(products, kernel, 1),
+        dict(sm90.PRODUCT_RATES),
     )
 
 
@@ -74,20 +81,37 @@ def _end(kernel: gpu.FuncOp, bound: SSAValue) -> tuple[int, int] | None:
     return source.index, dimension
 
 
-def _array(loads: set[xetile.LoadTileOp], kernel: gpu.FuncOp) -> int:
-    """The argument of two dimensions, addressed whole, that all loads read; -1 if there is no such one."""
-    found: set[int] = set()
-    for load in loads:
+def _extent(products: Sequence[xetile.TileMmaOp], kernel: gpu.FuncOp, side: int) -> tuple[int, int]:
+    """The array argument and its dimension along which all left (0) or right (1) operands of products take rows or
+    columns of the result; (-1, -1) if there is no such one."""
+    found: set[tuple[int, int]] = set()
+    for op in products:
+        value, dimension = (op.a, 0) if side == 0 else (op.b, 1)
+        while isinstance(value, OpResult) and isinstance(value.op, TRANSPOSES):
+            value, dimension = value.op.operands[0], 1 - dimension
+        load = loaded(value)
+        if load is None or load.permutation is not None:
+            return -1, -1
         origin = load.tile.owner
-        if not isinstance(origin, xetile.InitTileOp) or load.permutation is not None:
-            return -1
-        source = origin.source
-        if not isinstance(source, BlockArgument) or source.block is not kernel.body.block:
-            return -1
-        if len(origin.mixed_offsets) != 2:
-            return -1
-        found.add(source.index)
-    return found.pop() if len(found) == 1 else -1
+        array = origin.source if isinstance(origin, xetile.InitTileOp) else None
+        if not isinstance(array, BlockArgument) or array.block is not kernel.body.block:
+            return -1, -1
+        if not isinstance(array.type, MemRefType) or array.type.get_num_dims() < 2:
+            return -1, -1
+        found.add((array.index, array.type.get_num_dims() - 2 + dimension))
+    return found.pop() if len(found) == 1 else (-1, -1)
+
+
+def _leaves_by_engine(kernel: gpu.FuncOp, rows: int, columns: int) -> bool:
+    """Will `stores` give the results to the copy engine, as far as their shapes say?"""
+    stores = [op for op in kernel.walk() if isinstance(op, xetile.StoreTileOp)]
+    return any(
+        tuple(_vector(op.value).get_shape()) == (rows, columns)
+        and op.tile_type.order == (1, 0)
+        and panel_line(columns * dtypes.from_mlir(op.tile_type.element_type).itemsize) is not None
+        and not isinstance(op.value.owner, TRANSPOSES)
+        for op in stores
+    )
 
 
 def _vector(value: SSAValue) -> VectorType:

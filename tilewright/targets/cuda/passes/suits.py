@@ -19,9 +19,12 @@ MOST_ACCUMULATORS = {1: 192, 2: 192, 3: 128}
 """Registers of a thread that accumulators of one product may take, by warpgroups that compute."""
 
 
+TRANSPOSES = xetile.TransposeOp | TransposeOp
+
+
 def through_transposes(value: SSAValue) -> SSAValue:
     """What a value is a transposed view of; itself if it is none."""
-    while isinstance(value, OpResult) and isinstance(value.op, xetile.TransposeOp | TransposeOp):
+    while isinstance(value, OpResult) and isinstance(value.op, TRANSPOSES):
         value = value.op.operands[0]
     return value
 

@@ -1,0 +1,211 @@
+"""Tile sizes that a kernel with one loop of products leaves to the planner (`tw.auto`), where warpgroups multiply.
+
+How the loop depends on each constexpr is not recognised but measured: the kernel is built with all of them 64, then
+with one at a time doubled, and its `Work` says what has doubled, rows, columns or the step of k. So any kernel of that
+form will do, whatever its constexprs are called and however its grid is laid out. Every tiling that the machine's
+instructions and registers can do is then costed for the launch at hand (`sharing.clocks`), with few rows or columns
+those of the transposed product (`passes/swap_operands.py`), and with several workgroups for a program.
+
+    8 x 4096 x 4096:  BM = 128, BN = 256, BK = 64    16 programs    24 us
+                      BM = 8, BN = 64, BK = 128      64 programs     7 us    chosen
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tilewright.arguments import ArrayArg
+from tilewright.diagnostics import TilewrightError
+from tilewright.passes.planner import Request, launch_programs
+from tilewright.targets.base import CompileOptions
+from tilewright.targets.cuda.passes.suits import MOST_ACCUMULATORS as REGISTERS
+from tilewright.targets.cuda.pipeline import product_work
+from tilewright.targets.cuda.retile import MOST_ACCUMULATORS
+from tilewright.targets.cuda.sharing import ALONE, Share, Sides, Work, clocks, pays, shares
+from tilewright.uarch.base import Machine
+from tilewright.uarch.nvidia import LANES, LINE, WARPGROUP, WGMMA_ROWS
+from tilewright.uarch.sm90 import SMEM
+
+PROBE = 64
+"""What all constexprs are when the kernel is first built: legal rows, columns and steps of every instruction."""
+SIDES = (8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256)
+LINES = (LINE, 2 * LINE, 4 * LINE)
+"""Bytes of k that one step takes."""
+TRIED = 5
+"""Choices that are built, best first, until one is what it was costed as."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a kernel's loop depends on its constexprs."""
+
+    work: Work
+    """With all of them `PROBE`."""
+    roles: Mapping[str, str]
+    """`rows`, `columns` or `step` by constexpr."""
+    batch: int
+    """Products of the launch that it was built for."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A tiling of a launch, with the share of a program that is best for it."""
+
+    values: Mapping[str, int]
+    work: Work
+    programs: int
+    share: Share
+    clocks: float
+
+
+def choose(
+    request: Request, options: CompileOptions, machine: Machine, multiprocessors: int
+) -> dict[str, int] | None:
+    """A value for every name of the request; None where the kernel has another form than a loop of products."""
+    memory = request.memory
+    if "form" not in memory:
+        memory["form"] = _form(request, options, machine)
+    if memory["form"] is None:
+        return None
+    found = sorted(candidates(request, memory["form"], multiprocessors), key=lambda c: c.clocks)
+    for each in found[:TRIED]:
+        made = _work(request, each.values, options, machine)
+        if made is not None and replace(made, engine=each.work.engine) == each.work:
+            return dict(each.values)
+    return None
+
+
+def candidates(request: Request, form: Form, multiprocessors: int) -> Iterator[Candidate]:
+    """Every tiling for the arguments at hand, costed."""
+    work, shapes = form.work, _shapes(request)
+    sides, trips = work.sides(shapes), _end(work, request)
+    if None in sides or trips is None:
+        return
+    least = work.row_bytes // work.rows // work.step, work.column_bytes // work.columns // work.step
+    ways = {
+        "rows": SIDES,
+        "columns": SIDES,
+        "step": tuple(line // max(least) for line in LINES),
+    }
+    given = {"rows": work.rows, "columns": work.columns, "step": work.step}
+    names = list(form.roles)
+    for values in product(*(ways[form.roles[name]] for name in names)):
+        sized = given | {form.roles[name]: value for name, value in zip(names, values, strict=True)}
+        tiled = _tiled(work, sized["rows"], sized["columns"], sized["step"], sides)
+        if tiled is not None:
+            chosen = dict(zip(names, values, strict=True))
+            yield _costed(chosen, tiled, form.batch, trips, shapes, multiprocessors)
+
+
+def _form(request: Request, options: CompileOptions, machine: Machine) -> Form | None:
+    base = dict.fromkeys(request.names, PROBE)
+    work = _work(request, base, options, machine)
+    if work is None:
+        return None
+    roles: dict[str, str] = {}
+    for name in request.names:
+        other = _work(request, base | {name: 2 * PROBE}, options, machine)
+        if other is None:
+            return None
+        doubled = [f for f in ("rows", "columns", "step") if getattr(other, f) != getattr(work, f)]
+        if len(doubled) != 1 or doubled[0] in roles.values():
+            return None
+        if replace(other, engine=work.engine) != _resized(work, **{doubled[0]: 2}):
+            return None
+        roles[name] = doubled[0]
+    sides = work.sides(_shapes(request))
+    programs = launch_programs(request.build(base), request.arguments)
+    if sides[0] is None or sides[1] is None:
+        return None
+    batch, rest = divmod(programs, -(-sides[0] // work.rows) * -(-sides[1] // work.columns))
+    return None if rest else Form(work, roles, batch)
+
+
+def _work(
+    request: Request, values: Mapping[str, int], options: CompileOptions, machine: Machine
+) -> Work | None:
+    """The loop of the kernel with these constexprs; None where warpgroups cannot run it."""
+    try:
+        module: ModuleOp = request.build(values)
+        return product_work(module, machine, options)
+    except TilewrightError:
+        return None
+
+
+def _resized(work: Work, rows: float = 1, columns: float = 1, step: float = 1) -> Work:
+    """The loop with so many times as many rows, columns and elements of k."""
+    return replace(
+        work,
+        rows=int(work.rows * rows),
+        columns=int(work.columns * columns),
+        step=int(work.step * step),
+        row_bytes=int(work.row_bytes * rows * step),
+        column_bytes=int(work.column_bytes * columns * step),
+        product_clocks=work.product_clocks * rows * columns * step,
+    )
+
+
+def _tiled(work: Work, rows: int, columns: int, step: int, sides: Sides) -> Work | None:
+    """The loop with tiles of this size, transposed where only that suits warpgroups; None where they cannot do it, or
+    most of a tile would lie outside of the array."""
+    for side, own in zip(sides, (rows, columns), strict=True):
+        if side is not None and own > max(WGMMA_ROWS, 2 * side):
+            return None
+    found = _resized(work, rows / work.rows, columns / work.columns, step / work.step)
+    if rows % WGMMA_ROWS:
+        found = replace(
+            found,
+            rows=columns,
+            columns=rows,
+            row_bytes=found.column_bytes,
+            column_bytes=found.row_bytes,
+            row_extent=found.column_extent,
+            column_extent=found.row_extent,
+            engine=False,
+        )
+    if found.rows % WGMMA_ROWS or found.columns not in found.widths:
+        return None
+    groups = next((n for n in (2, 3) if found.rows % (n * WGMMA_ROWS) == 0), 1)
+    held = found.rows * found.columns * found.sums
+    if held > MOST_ACCUMULATORS or held > REGISTERS[groups] * groups * WARPGROUP * LANES:
+        return None
+    return found if 2 * (found.row_bytes + found.column_bytes) <= SMEM else None
+
+
+def _costed(
+    values: Mapping[str, int],
+    work: Work,
+    batch: int,
+    trips: int,
+    shapes: Sequence[Sequence[int]],
+    multiprocessors: int,
+) -> Candidate:
+    """A tiling with the best of all clusters; those that do not gain enough are not asked for at the launch either."""
+    sides = work.sides(shapes)
+    assert sides[0] is not None and sides[1] is not None
+    programs = batch * -(-sides[0] // work.rows) * -(-sides[1] // work.columns)
+    count = -(-trips // work.step)
+    best, least = ALONE, clocks(work, ALONE, programs, count, sides, multiprocessors)
+    alone = least
+    for share in shares(work, programs, count, multiprocessors, tiles=False):
+        cost = clocks(work, share, programs, count, sides, multiprocessors)
+        if cost < least and pays(cost, alone):
+            best, least = share, cost
+    return Candidate(values, work, programs, best, least)
+
+
+def _shapes(request: Request) -> list[tuple[int, ...]]:
+    return [a.shape if isinstance(a, ArrayArg) else () for a in request.arguments]
+
+
+def _end(work: Work, request: Request) -> int | None:
+    """Elements of k; None where a number says how many."""
+    argument: Any = request.arguments[work.argument]
+    if work.dimension < 0 or not isinstance(argument, ArrayArg):
+        return None
+    return argument.shape[work.dimension] - work.start
