@@ -9,8 +9,12 @@ import pytest
 
 import tilewright as tw
 from tests.acceptance import kernels as k
-from tests.targets.cuda.test_hopper import check, poison, values
+from tests.targets.cuda.test_hopper import SCHEDULES, check, execute, poison, values
+from tilewright import uarch
+from tilewright.dialects.text import parse_module
 from tilewright.ops.matmul import gelu_tanh
+from tilewright.targets.base import CompileOptions
+from tilewright.targets.cuda.pipeline import run_pipeline
 from tilewright.targets.cuda.sharing import Share
 
 
@@ -70,3 +74,15 @@ def test_a_cluster_adds_up_tiles_of_any_width(tile, rng):
     check(
         k.gemm, [a, b, poison(tile[0], 320)], grid, 1e-2, BM=tile[0], BN=tile[1], BK=64, share=share
     )
+
+
+def test_one_slot_is_enough(rng):
+    """A product is then waited for before the next one's operands are."""
+    a, b = values(rng, 128, 256), values(rng, 256, 128)
+    text = k.gemm.compile(a, b, poison(128, 128), target="reference", BM=128, BN=128, BK=64).ir["xetile"]  # fmt: skip
+    options = CompileOptions("cuda", "sm_90a", num_stages=1)
+    code = run_pipeline(parse_module(text), uarch.machine("sm_90a"), options, [])
+    for schedule in SCHEDULES:
+        got = execute(code, [a, b, poison(128, 128)], (1, 1, 1), schedule)[2].astype(float)
+        wanted = a.astype(float) @ b.astype(float)
+        assert np.linalg.norm(got - wanted) <= 1e-2 * np.linalg.norm(wanted)

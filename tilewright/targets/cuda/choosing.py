@@ -24,6 +24,7 @@ from tilewright.diagnostics import TilewrightError
 from tilewright.passes.planner import Request, launch_programs
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda.passes.suits import MOST_ACCUMULATORS as REGISTERS
+from tilewright.targets.cuda.passes.suits import warpgroups_of
 from tilewright.targets.cuda.pipeline import product_work
 from tilewright.targets.cuda.retile import MOST_ACCUMULATORS
 from tilewright.targets.cuda.sharing import ALONE, Share, Sides, Work, clocks, pays, shares
@@ -33,7 +34,7 @@ from tilewright.uarch.sm90 import SMEM
 
 PROBE = 64
 """What all constexprs are when the kernel is first built: legal rows, columns and steps of every instruction."""
-SIDES = (8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256)
+SIDES = (8, 16, 24, 32, 48, 64, 96, 112, 128, 160, 192, 208, 224, 240, 256)
 LINES = (LINE, 2 * LINE, 4 * LINE)
 """Bytes of k that one step takes."""
 TRIED = 5
@@ -156,6 +157,8 @@ def _tiled(work: Work, rows: int, columns: int, step: int, sides: Sides) -> Work
     for side, own in zip(sides, (rows, columns), strict=True):
         if side is not None and own > max(WGMMA_ROWS, 2 * side):
             return None
+    if (rows % WGMMA_ROWS and columns % WGMMA_ROWS) or rows * columns > MOST_ACCUMULATORS:
+        return None
     found = _resized(work, rows / work.rows, columns / work.columns, step / work.step)
     if rows % WGMMA_ROWS:
         found = replace(
@@ -170,7 +173,7 @@ def _tiled(work: Work, rows: int, columns: int, step: int, sides: Sides) -> Work
         )
     if found.rows % WGMMA_ROWS or found.columns not in found.widths:
         return None
-    groups = next((n for n in (2, 3) if found.rows % (n * WGMMA_ROWS) == 0), 1)
+    groups = warpgroups_of([found.rows])
     held = found.rows * found.columns * found.sums
     if held > MOST_ACCUMULATORS or held > REGISTERS[groups] * groups * WARPGROUP * LANES:
         return None

@@ -43,8 +43,8 @@ from tilewright.targets.cuda.passes.rounding import round_where_loaded
 from tilewright.targets.cuda.passes.shares import share_loop
 from tilewright.targets.cuda.passes.slices import slice_products
 from tilewright.targets.cuda.passes.steps import merge_steps, narrow_steps
-from tilewright.targets.cuda.passes.stores import engine_stores, panel_bytes
-from tilewright.targets.cuda.passes.suits import warpgroups
+from tilewright.targets.cuda.passes.stores import engine_stores
+from tilewright.targets.cuda.passes.suits import panel_bytes, warpgroups
 from tilewright.targets.cuda.passes.swap_operands import swap_operands
 from tilewright.targets.cuda.passes.turns import take_turns
 from tilewright.targets.cuda.retile import retile

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tilewright.targets.cuda.passes.suits import panel_bytes, warpgroups_of
 from tilewright.uarch.sm90 import SMEM
 
 LEAST_SIDE = 64
@@ -182,8 +183,9 @@ def clocks(
     loaded = a * inside[0] + b * inside[1]
     # A is written and read, B is written, and read again for every 64 rows.
     port = (2 * a + b * (1 + -(-rows // LEAST_SIDE))) / rates["port"]
-    step = _beside(8, work.product_clocks * share.steps / share.tiles, port)
-    ahead = min(SMEM // int(a + b), MOST_COPIES) - 1
+    product = rates["issue"] * work.product_clocks * share.steps / share.tiles
+    step = _beside(6, product, port)
+    ahead = min(_ring_bytes(work, rows) // int(a + b), MOST_COPIES) - 1
     step = max(step, (rates["latency"] + step) / max(ahead, 0.5))
     cache = rates["cache"] / (2 if share.parts > 1 else 1)
     mine = -(-trips // (share.parts * share.steps))
@@ -205,6 +207,11 @@ def clocks(
     if sides[0] and sides[1]:  # products of a batch
         memory *= max(1, programs / (-(-sides[0] // work.rows) * -(-sides[1] // work.columns)))
     return rates["start"] + _beside(3, busy, memory)
+
+
+def _ring_bytes(work: Work, rows: int) -> int:
+    """Shared memory for copies: what barriers, and the panels of stores, leave of it."""
+    return SMEM - (2 << 10) - (panel_bytes(warpgroups_of([rows])) if work.engine else 0)
 
 
 def _beside(power: int, *times: float) -> float:

@@ -15,6 +15,7 @@ Requires: products issued. Guarantees: the same sums; a slot is released only af
 A loop takes part when all its products are sums that it carries: the result of each wait is used only by the yield,
 its accumulator only by the issue. Any other product reads or makes a value in the same iteration and is waited for.
 So is one whose A the iteration computes: it is read from registers, which the next iteration would write meanwhile.
+So are all where a ring has one slot: the next iteration's copy waits for this one's product.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from xdsl.dialects import arith, gpu, scf
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tilewright.dialects import stage
+from tilewright.dialects.stage.rings import ring_type
 from tilewright.targets.cuda.passes.loops import set_yield, with_carried
 
 
@@ -72,6 +74,8 @@ def _sums(loop: scf.ForOp) -> list[_Sum] | None:
         if len(users) != 1 or users[0].operation is not last or users[0].index != acc.index - 1:
             return None
         found.append(_Sum(op, wait, acc.index - 1))
+    if any(ring_type(release.ring).slots.data < 2 for release in _releases(loop, found)):
+        return None
     return found or None
 
 

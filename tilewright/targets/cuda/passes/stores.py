@@ -21,14 +21,8 @@ from tilewright.dialects.stage.rings import SWIZZLES
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.memory_objects import may_alias, memory_root
 from tilewright.targets.cuda.passes.rings import unaddressable
-from tilewright.uarch.nvidia import LINE, WGMMA_ROWS
-
-BUFFERS = 2
-
-
-def panel_bytes(groups: int) -> int:
-    """Shared memory of the panels of a team of warpgroups, at most."""
-    return groups * BUFFERS * WGMMA_ROWS * LINE
+from tilewright.targets.cuda.passes.suits import BUFFERS
+from tilewright.uarch.nvidia import WGMMA_ROWS
 
 
 def panel_line(row: int) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from xdsl.dialects import gpu, memref
 from xdsl.dialects.builtin import VectorType
@@ -13,8 +13,10 @@ from tilewright.dialects import stage, xetile
 from tilewright.dialects.upstream.vector import TransposeOp
 from tilewright.targets.cuda.ownership import is_elementwise
 from tilewright.uarch.base import Machine, MatrixInstruction
-from tilewright.uarch.nvidia import LANES, WARPGROUP
+from tilewright.uarch.nvidia import LANES, LINE, WARPGROUP, WGMMA_ROWS
 
+BUFFERS = 2
+"""Panels of a warpgroup: one is written while the copy engine takes the other."""
 MOST_ACCUMULATORS = {1: 192, 2: 192, 3: 128}
 """Registers of a thread that accumulators of one product may take, by warpgroups that compute."""
 
@@ -52,9 +54,18 @@ def instruction_for(
 
 
 def warpgroups(function: gpu.FuncOp) -> int:
-    """Warpgroups that share the rows of every product: two where all are multiples of 128, three where of 192."""
-    rows = [m for op in function.walk() if (m := _rows(op)) is not None]
-    return next((n for n in (2, 3) if rows and all(m % (64 * n) == 0 for m in rows)), 1)
+    """Warpgroups that share the rows of every product."""
+    return warpgroups_of([m for op in function.walk() if (m := _rows(op)) is not None])
+
+
+def warpgroups_of(rows: Sequence[int]) -> int:
+    """Warpgroups that share products of so many rows: two where all are multiples of 128, three where of 192."""
+    return next((n for n in (2, 3) if rows and all(m % (WGMMA_ROWS * n) == 0 for m in rows)), 1)
+
+
+def panel_bytes(groups: int) -> int:
+    """Shared memory of the panels through which a team of warpgroups stores, at most."""
+    return groups * BUFFERS * WGMMA_ROWS * LINE
 
 
 def _rows(op: Operation) -> int | None:

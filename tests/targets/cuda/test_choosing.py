@@ -1,0 +1,105 @@
+"""Tile sizes that a kernel leaves to the planner (`targets/cuda/choosing.py`), without a GPU."""
+
+# Kernels are not typed Python.
+# pyright: reportMissingParameterType=false
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from tilewright.diagnostics import UnsupportedError
+from tilewright.targets.cuda import choosing
+
+
+@tw.kernel
+def renamed(
+    Y, X, W, ALONG: tw.constexpr = tw.auto, DEEP: tw.constexpr = tw.auto, DOWN: tw.constexpr = tw.auto
+):  # fmt: skip
+    """max(X W, 0) with a grid of columns first, other names and another order."""
+    n, m = tw.program_id(0) * ALONG, tw.program_id(1) * DOWN
+    acc = tw.zeros((DOWN, ALONG), tw.f32)
+    for k in range(0, W.shape[0], DEEP):
+        x = tw.load_tile(tw.init_tile(X, [m, k], (DOWN, DEEP)))
+        w = tw.load_tile(tw.init_tile(W, [k, n], (DEEP, ALONG)))
+        acc = tw.tile_mma(x, w, acc)
+    tw.store_tile(tw.maximum(acc, 0.0).to(Y.dtype), tw.init_tile(Y, [m, n], (DOWN, ALONG)))
+
+
+@tw.kernel
+def halves(X, W, Y, BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto, BK: tw.constexpr = 64):
+    """Rows scaled by their sums: the loop carries more than the product's sums."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    acc = tw.zeros((BM, BN), tw.f32)
+    total = tw.zeros((BM, 1), tw.f32)
+    for k in range(0, W.shape[0], BK):
+        x = tw.load_tile(tw.init_tile(X, [m, k], (BM, BK)))
+        acc = tw.tile_mma(x, tw.load_tile(tw.init_tile(W, [k, n], (BK, BN))), acc)
+        total = total + tw.sum(x.to(tw.f32), 1)
+    tw.store_tile((acc / total).to(Y.dtype), tw.init_tile(Y, [m, n], (BM, BN)))
+
+
+def chosen(kernel: Any, *args: Any, dtype: Any = tw.bf16) -> dict[str, int]:
+    specs = [tw.spec(shape, dtype, strides) for shape, strides in args]
+    kernel = kernel.options(target="cuda-sm_90a")
+    values = kernel._choose(list(kernel.launcher.bind(tuple(specs), {})))
+    return {p.name: v for p, v in zip(kernel.parameters, values, strict=True) if p.constexpr}
+
+
+def operands(m: int, n: int, k: int) -> list[Any]:
+    return [((m, n), (n, 1)), ((m, k), (k, 1)), ((k, n), (1, k))]
+
+
+def test_sizes_follow_the_shape() -> None:
+    large = chosen(renamed, *operands(4096, 4096, 4096))
+    assert large["DOWN"] * large["ALONG"] >= 128 * 192
+    few = chosen(renamed, *operands(8, 4096, 4096))
+    assert few["DOWN"] == 8 and few["ALONG"] % 64 == 0
+    tall = chosen(renamed, *operands(4096, 24, 4096))
+    assert tall["ALONG"] <= 32 and tall["DOWN"] % 64 == 0
+    # 132 multiprocessors: tiles so small that most of them have one.
+    middle = chosen(renamed, *operands(256, 4096, 4096))
+    programs = -(-256 // middle["DOWN"]) * -(-4096 // middle["ALONG"])
+    assert 96 <= programs <= 132
+
+
+def test_what_is_chosen_is_what_runs() -> None:
+    """Every candidate's cost is that of the loop which its kernel has: here for the ten cheapest."""
+    found: list[Any] = []
+    original = choosing.candidates
+
+    def noting(request: Any, form: Any, multiprocessors: int) -> Any:
+        found.append(
+            (request, sorted(original(request, form, multiprocessors), key=lambda c: c.clocks))
+        )
+        return iter(found[-1][1])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choosing, "candidates", noting)
+        sizes = chosen(renamed, *operands(40, 2048, 512))
+    request, listed = found[0]
+    assert sizes == dict(listed[0].values)
+    from tilewright import uarch
+    from tilewright.targets.base import CompileOptions
+
+    options, machine = CompileOptions("cuda-sm_90a"), uarch.machine("sm_90a")
+    for each in listed[:10]:
+        work = choosing._work(request, each.values, options, machine)
+        assert work is not None and work.rows == each.work.rows and work.step == each.work.step
+
+
+def test_kernels_of_other_forms_are_chosen_for_too() -> None:
+    sizes = chosen(halves, *operands(256, 512, 256)[1:], operands(256, 512, 256)[0])
+    assert sizes["BM"] >= 16 and sizes["BN"] >= 16
+    wide = [((256, 512), (512, 1)), ((256, 256), (256, 1)), ((256, 512), (512, 1))]
+    assert chosen(renamed, *wide, dtype=tw.f32)["DOWN"] >= 16
+
+
+def test_a_kernel_that_no_size_makes_legal_is_refused() -> None:
+    @tw.kernel
+    def never(X, N: tw.constexpr = tw.auto):
+        tw.store_tile(tw.zeros((N, 3), tw.bf16), tw.init_tile(X, [0, 0], (N, 4)))
+
+    with pytest.raises(UnsupportedError, match="makes a legal kernel"):
+        chosen(never, ((64, 64), (64, 1)))
