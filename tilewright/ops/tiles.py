@@ -14,13 +14,14 @@ from tilewright.targets.base import CompileOptions, get_target
 
 
 def product_tile(a: Any, m: int, n: int, target: str | None = None) -> dict[str, Any]:
-    """BM, BN, BK of a product of operands like `a`; {} for the kernel's own. The planner knows warpgroups' best.
+    """BM, BN, BK of a product of operands like `a`. The planner knows warpgroups' best; a CPU's tiles are no larger than
+    the product, by powers of two.
 
     `target`: the machine that the caller asked for, if any.
     """
     arg = describe(a)
     if not arg.on_device:
-        return {}
+        return {"BM": _covering(m), "BN": _covering(n)}
     size = arg.dtype.itemsize
     if size > 2:
         # Multiply-add on registers: smaller tiles, shorter steps.
@@ -29,6 +30,11 @@ def product_tile(a: Any, m: int, n: int, target: str | None = None) -> dict[str,
         return dict.fromkeys(("BM", "BN", "BK"), tw.auto)
     bn = 256 if n > 128 else 128 if n > 64 else 64
     return {"BM": 128 if m > 64 else 64, "BN": bn, "BK": 128 // size}
+
+
+def _covering(extent: int) -> int:
+    """The smallest power of two from 32 to 256 that is not below an extent; 256 where none is."""
+    return min(256, max(32, 1 << (extent - 1).bit_length()))
 
 
 def attention_tile(q: Any, d: int, target: str | None = None) -> dict[str, int]:

@@ -205,6 +205,8 @@ class Packing:
                 return MANY
             loads = loads * loop.trips
         tile = access.tile_type.get_shape()[dim - len(access.offsets)]
+        if not of_the_launch(loads):
+            return MANY
         symbols = self.analysis.scalars.symbols
         tiles = symbols.ceildiv(access.extents[dim], Expr.of(tile))
         for extent in access.extents[:-2]:
@@ -255,9 +257,7 @@ class Packing:
             else:
                 return access.extents[dim]
         end = x.substitute(last) + access.tile_type.get_shape()[dim - len(access.offsets)]
-        known = (Kind.GRID_DIM, Kind.EXTENT)
-        fixed = all(s.kind in known or s.kind is Kind.APPLY for s in end.atoms | end.symbols)
-        return end if fixed else access.extents[dim]
+        return end if of_the_launch(end) else access.extents[dim]
 
     def use(
         self, op: ContractOp, value: OpResult, chain: Chain, pack: PackOp, position: int
@@ -280,6 +280,12 @@ class Packing:
         at.insert(panel)
         last.operands[position] = panel.result
         eliminate_dead(block)
+
+
+def of_the_launch(expr: Expr) -> bool:
+    """Is it the same number for all workgroups, known before they start?"""
+    known = (Kind.GRID_DIM, Kind.EXTENT, Kind.APPLY)
+    return all(s.kind in known for s in expr.atoms | expr.symbols)
 
 
 def chain_of(value: SSAValue, block: Block) -> Chain | None:

@@ -114,13 +114,15 @@ def _steps(
     product = f"x86.amx.{family.name}"
     with b.loop(0, b.div(depth, family.group), 1, start) as loop:
         at_a = b.ptr(a.pointer, b.mul(loop.iv, a.k_bytes))
-        at_b = b.ptr(bb.pointer, b.mul(loop.iv, bb.k_bytes * TILE_ROWS))
+        at_b = b.ptr(bb.pointer, b.mul(loop.iv, b.mul(bb.k_bytes, TILE_ROWS)))
         right = [
             _tile(b, "x86.amx.tileload", b.ptr(at_b, v * TILE_BYTES), pitch_b) for v in range(2)
         ]
         sums = list(loop.carried)
         for r in range(2):
-            left = _tile(b, "x86.amx.tileloadt1", b.ptr(at_a, r * TILE_ROWS * a.x_bytes), pitch_a)
+            left = _tile(
+                b, "x86.amx.tileloadt1", b.ptr(at_a, b.mul(r * TILE_ROWS, a.x_bytes)), pitch_a
+            )
             for v in range(2):
                 sums[2 * r + v] = _tile(b, product, sums[2 * r + v], left, right[v])
         loop.out = sums

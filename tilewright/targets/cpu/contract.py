@@ -26,7 +26,7 @@ from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.family import Family, Operand
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.memory import Buffer, itemsize, rows_cols
-from tilewright.targets.cpu.micro import emit_micro, family_of, panel_start
+from tilewright.targets.cpu.micro import emit_micro, family_of, known_bytes, panel_start
 from tilewright.targets.cpu.operands import Operands, PackedArray
 
 MAX_PREFETCHES = 16
@@ -97,13 +97,13 @@ class ContractEmitter:
         rows, width = rows_cols(a.type)
         cols = rows_cols(bb.type)[1]
         length = b.mul(trips, width)
-        side_a = self.operands.side(a, family, 0, rows, length)
         side_b = self.operands.side(bb, family, 1, cols, length)
+        col_panels = b.ceildiv(b.max(b.min(cols, side_b.x_count), 0), family.nr)
+        side_a = self.operands.side(a, family, 0, rows, length, col_panels)
         # Beyond the end of either array its operand is zero, and its panels hold nothing.
         length = b.min(length, b.min(side_a.k_count, side_b.k_count))
         length = b.max(length, 0)
         row_panels = b.ceildiv(b.max(b.min(rows, side_a.x_count), 0), family.mr)
-        col_panels = b.ceildiv(b.max(b.min(cols, side_b.x_count), 0), family.nr)
         kc, unit = m.depth(family.group), family.group
         main, ragged = length, None
         if width % unit and not (isinstance(length, int) and length % unit == 0):
@@ -164,14 +164,16 @@ class ContractEmitter:
     def prefetch_next(self, operand: Operand, family: Family, rows: int, i: Idx) -> None:
         """While panels of B are used, fetch those that come next, a part with every panel of A."""
         b = self.b
+        if operand.next_bytes is None:
+            return
         lines = (
             self.m.depth(family.group)
             // family.b.group
-            * operand.k_bytes
+            * known_bytes(operand.k_bytes)
             // 64
             // max(1, rows // family.mr)
         )
-        if operand.next_bytes is None or not 0 < lines <= MAX_PREFETCHES:
+        if not 0 < lines <= MAX_PREFETCHES:
             return
         ahead = b.mul(operand.next_bytes, family.panels)
         base = b.ptr(b.ptr(operand.pointer, ahead), b.mul(i, lines * 64))

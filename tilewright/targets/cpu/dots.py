@@ -83,7 +83,7 @@ def dot_step(
     factors = VectorType(family.a.element, [lanes * family.group])  # pyright: ignore
     rows = [b.load(pb, factors) for pb in pbs]
     for r in range(family.mr):
-        group = b.splat(b.load(b.ptr(pa, r * a.x_bytes), i32), lanes)
+        group = b.splat(b.load(b.ptr(pa, b.mul(r, a.x_bytes)), i32), lanes)
         spread = b.value(vector.BitcastOp(group, factors))
         for v in range(nv):
             at = r * nv + v

@@ -35,7 +35,7 @@ class Operand:
     """Where a micro-kernel finds an operand: address of element (0, 0), bytes to the next x and k group."""
 
     pointer: SSAValue
-    x_bytes: int
-    k_bytes: int
+    x_bytes: Idx
+    k_bytes: Idx
     next_bytes: Idx | None = None
     """Bytes from here to the panel that comes next, where panels follow one another."""

@@ -112,16 +112,16 @@ def emit_micro(
             pa = b.ptr(a.pointer, b.mul(loop.iv, a.k_bytes))
             pbs = [b.ptr(one.pointer, b.mul(loop.iv, one.k_bytes)) for one in bb]
             if count > 1 and a.next_bytes is not None:
-                for line in range(0, count * a.k_bytes, 64):
+                for line in range(0, count * known_bytes(a.k_bytes), 64):
                     b.prefetch(b.ptr(pa, b.add(a.next_bytes, line)))
             accumulators = list(loop.carried)
             for u in range(count):
                 places = [
-                    b.ptr(pb, u * one.k_bytes + v * m.vector_bytes)
+                    b.ptr(pb, b.add(b.mul(u, one.k_bytes), v * m.vector_bytes))
                     for pb, one in zip(pbs, bb, strict=True)
                     for v in range(per_panel)
                 ]
-                at_a = b.ptr(pa, u * a.k_bytes)
+                at_a = b.ptr(pa, b.mul(u, a.k_bytes))
                 accumulators = step(b, family, a, at_a, places, lanes, accumulators)
             loop.out = accumulators
         return loop.results
@@ -154,6 +154,12 @@ def emit_micro(
         b.if_else(first, *sides, [])
 
 
+def known_bytes(x: Idx) -> int:
+    """A distance in panels, which is known where panels follow one another."""
+    assert isinstance(x, int)
+    return x
+
+
 def _step(
     b: Builder,
     family: Family,
@@ -168,7 +174,7 @@ def _step(
     type = VectorType(family.accumulator, [lanes])  # pyright: ignore
     rows = [b.load(pb, type) for pb in pbs]
     for r in range(family.mr):
-        one = b.splat(b.load(b.ptr(pa, r * a.x_bytes), family.accumulator), lanes)
+        one = b.splat(b.load(b.ptr(pa, b.mul(r, a.x_bytes)), family.accumulator), lanes)
         for v in range(nv):
             at = r * nv + v
             if family.name == "fma":

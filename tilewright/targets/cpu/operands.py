@@ -3,7 +3,8 @@
 An operand is, in this order of preference,
   a packed array     made before the workgroups start, where a launch reads its elements often; where it reads them once
                      or twice, a workgroup packs the block that it is about to use into memory of its own, by the same
-                     function: the operand then comes from its array once, and from the second cache after that
+                     function: the operand then comes from its array once, and from the second cache after that. Rows
+                     that tile instructions can read as they stand are read from the array, where few tiles need them
   a buffer           of the workgroup, read where it was computed, if its rows are what a micro-kernel reads
   packed here        computed, or loaded in a way that no pack can take over: packed block by block, too
 """
@@ -31,6 +32,9 @@ from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
 
 PACK_ARGUMENTS = (mach.ptr, index, index, index, index, index, mach.ptr, index)
 """Of a function that packs panels (`packing.emit_pack_function`)."""
+
+FEW_USES = 2
+"""Tile instructions read rows of an array as often as that; more often pays for a copy in which rows lie together."""
 
 Finder = Callable[[Idx], Operand]
 """Panel number -> operand, for one block of k."""
@@ -62,6 +66,12 @@ class PackedArray:
     function: str
     argument: SSAValue
     """What the function needs besides: the launch's argument block."""
+    matrix: SSAValue
+    """Address of its array."""
+    x_stride: Idx
+    """Elements of its array from one x to the next."""
+    verbatim: bool
+    """Packing changes no element."""
 
     def place(self, b: Builder, batch: Idx, panel: Idx, k: Idx) -> tuple[SSAValue, Idx]:
         """Address of a panel from k on, and bytes from there to the next panel."""
@@ -127,12 +137,22 @@ class Operands:
         self.packed = packed
         self.local = local
 
-    def side(self, value: SSAValue, family: Family, x_axis: int, count: int, length: Idx) -> Side:
-        """Operand `value`: A (x_axis 0) or B (1), `count` x by `length` k."""
+    def side(
+        self,
+        value: SSAValue,
+        family: Family,
+        x_axis: int,
+        count: int,
+        length: Idx,
+        uses: Idx | None = None,
+    ) -> Side:
+        """Operand `value`: A (x_axis 0) or B (1), `count` x by `length` k. `uses`: panels that each of its panels is
+        multiplied by."""
         format = family.a if x_axis == 0 else family.b
         value = self.e.values.real(value)
         if isinstance(value, OpResult) and isinstance(value.op, PanelOp):
-            return self.panel_side(value.op, x_axis, count, family.group)
+            tiles = x_axis == 0 and family.b.group < format.group
+            return self.panel_side(value.op, count, family.group, uses if tiles else None)
         buffer = self.e.values.buffers.get(value)
         if buffer is not None and buffer.element == format.element:
             if format.group == 1:
@@ -146,7 +166,8 @@ class Operands:
                 return self.buffer_side(buffer, format, x_axis, count, length)
         return self.packed_side(value, format, x_axis, count, length, family.group)
 
-    def panel_side(self, op: PanelOp, x_axis: int, count: int, unit: int) -> Side:
+    def panel_side(self, op: PanelOp, count: int, unit: int, uses: Idx | None) -> Side:
+        """`uses`: of rows that tile instructions can read where they are; else None."""
         b = self.b
         array = self.packed[self.e.values.real(op.panels)]
         offsets = [folded(self.e.scalar(v)) for v in op.offsets]
@@ -169,20 +190,47 @@ class Operands:
         first = b.div(x0, format.lanes)
         panels = b.ceildiv(b.max(b.min(count, x_count), 0), format.lanes)
 
-        def locate(begin: Idx, end: Idx) -> Finder:
+        def locate(begin: Idx, end: Idx, uses: Idx | None = uses) -> Finder:
             k = b.add(k0, begin)
             pointer, panel_bytes = array.place(b, batch, first, k)
-            if b.known_bool(array.ahead) is None:
-                own, own_bytes = self.block_memory(format, count, unit, array.along_k)
-                with b.when(b.negated(array.ahead)):
-                    stop = b.add(k, b.round_up(b.sub(end, begin), unit))
-                    array.fill(b, origin, first, b.add(first, panels), k, stop, own, own_bytes)
-                pointer = b.value(arith.SelectOp(array.ahead, pointer, own))
-                panel_bytes = b.select(array.ahead, panel_bytes, own_bytes)
-            return self.finder(format, pointer, panel_bytes)
+            if b.known_bool(array.ahead) is True:
+                return self.finder(format, pointer, panel_bytes)
+            own, own_bytes = self.block_memory(format, count, unit, array.along_k)
+            here = b.negated(array.ahead)
+            stop = b.add(k, b.round_up(b.sub(end, begin), unit))
+            as_it_is: Idx = 0
+            if uses is not None and array.verbatim and array.along_k:
+                few = b.both(here, b.cmp("sle", uses, FEW_USES))
+                few = b.both(few, b.cmp("sle", stop, array.k_extent))
+                assert few is not None
+                as_it_is = b.select(few, b.min(b.div(b.max(x_count, 0), format.lanes), panels), 0)
+            with b.when(here):
+                packed = b.ptr(own, b.mul(as_it_is, own_bytes))
+                start, last = b.add(first, as_it_is), b.add(first, panels)
+                array.fill(b, origin, start, last, k, stop, packed, own_bytes)
+            pointer = b.value(arith.SelectOp(array.ahead, pointer, own))
+            find = self.finder(format, pointer, b.select(array.ahead, panel_bytes, own_bytes))
+            if as_it_is == 0:
+                return find
+            size = itemsize(format.element)
+            pitch = b.mul(array.x_stride, size)
+            corner = b.ptr(array.matrix, b.mul(b.add(origin, k), size))
+            corner = b.ptr(corner, b.mul(x0, pitch))
+
+            def panel(i: Idx) -> Operand:
+                there = find(i)
+                here = b.cmp("slt", i, as_it_is)
+                rows = b.ptr(corner, b.mul(b.mul(i, format.lanes), pitch))
+                return Operand(
+                    b.value(arith.SelectOp(here, rows, there.pointer)),
+                    b.select(here, pitch, there.x_bytes),
+                    b.select(here, format.group * size, there.k_bytes),
+                )
+
+            return panel
 
         def partial(begin: Idx, end: Idx) -> Finder:
-            return self.cut(format, locate(begin, end), panels, count, b.sub(end, begin), unit)
+            return self.cut(format, locate(begin, end, None), panels, count, b.sub(end, begin), unit)
 
         block = (k0, array.depth) if array.depth else None
         return Side(format, x_count, b.sub(array.k_extent, k0), locate, partial, block)

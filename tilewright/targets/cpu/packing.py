@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from xdsl.dialects import arith, func, gpu, scf
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, UnrealizedConversionCastOp
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Attribute, Block, SSAValue
 
 from tilewright.codegen.builder import Idx, function, lane_type
 from tilewright.dialects import mach
@@ -72,7 +72,8 @@ def packed_array(c: FunctionContext, op: PackOp, pointer: SSAValue, function: st
     size = b.round_up(b.add(size, 4096), 4096)
     packed = PackedArray(
         pointer, format, x, k, panels, depth, k_axis, tuple(sizes[:-2]), tuple(matrix.strides[:-2]),
-        rounded, along_k(op, matrix.strides), ahead, function, c.argument,
+        rounded, along_k(op, matrix.strides), ahead, function, c.argument, matrix.pointer,
+        matrix.strides[-1] if k_axis == 0 else ([0, *matrix.strides])[-2], is_verbatim(op, matrix.element),
     )  # fmt: skip
     tasks = b.mul(b.mul(batches, groups), k_blocks)
     return Packing(packed, size, tasks, groups, k_blocks, batches)
@@ -84,6 +85,12 @@ def format_of(op: PackOp) -> PanelFormat:
     unsigned = is_unsigned(last.operands[0].type)
     biased = bool(kind.biased.data)
     return PanelFormat(kind.lanes.data, kind.group.data, plain(kind.element_type), unsigned, biased)
+
+
+def is_verbatim(op: PackOp, element: Attribute) -> bool:
+    """Are packed elements those of the array, bit by bit?"""
+    plain_op = all(isinstance(o, UnrealizedConversionCastOp | YieldOp) for o in op.body.block.ops)
+    return plain_op and not op.result.type.biased.data and plain(element) == format_of(op).element
 
 
 def along_k(op: PackOp, strides: Sequence[Idx]) -> bool:

@@ -152,9 +152,17 @@ def pack_block(
             wide = IntegerType(8 * size * format.group)
             units = VectorType(wide, [depth // format.group])
             rows = [_bitcast(b, r, units) for r in rows]
-        for i, register in enumerate(transpose(b, rows)):
-            bytes = i * depth * size
-            b.store(register, b.ptr(destination, bytes))
+        # As many rows at a time as a register has groups: more registers than one block of them would be spilled.
+        groups = depth // format.group
+        at_once = min(format.lanes, groups)
+        for first in range(0, format.lanes, at_once):
+            columns = transpose(b, rows[first : first + at_once])
+            for i, register in enumerate(columns):
+                # It holds whole columns of the block, or the block's part of one.
+                lane = first if at_once < format.lanes else 0
+                step = format.lanes if at_once < format.lanes else groups
+                offset = (i * step + lane) * format.group * size
+                b.store(register, b.ptr(destination, offset))
         return
     lanes = min(format.lanes, max(1, vector_bytes // size))
     for dk in range(0, depth, format.group):

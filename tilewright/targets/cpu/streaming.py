@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 STREAM_BYTES = 16 << 20
 """Results of this size and more do not stay in a core's share of the caches."""
-MIN_WIDTH = 512
+MIN_WIDTH = 128
 READ_AHEAD = 2048
 """Bytes. Stores past the cache hold buffers between core and memory: too few loads are under way by themselves."""
 LINE = 64

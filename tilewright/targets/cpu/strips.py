@@ -143,9 +143,25 @@ class StripEmitter(StripPlanner):
             with e.scope():
                 body(0)
         else:
-            with b.loop(0, plan.rows, step, nonempty=True) as blocks, e.scope():
+            end = self.last_row(plan)
+            with b.loop(0, end, step, nonempty=end is plan.rows) as blocks, e.scope():
                 body(blocks.iv)
         e.values.buffers = before
+
+    def last_row(self, plan: Plan) -> Idx:
+        """Rows from there on leave no trace: a strip that only stores runs to the end of the matrices."""
+        b = self.b
+        if any(buffer is not None for buffer in self.destinations):
+            return plan.rows
+        end: Idx = 0
+        for root in plan.roots:
+            if root.kind == "store":
+                assert root.op is not None
+                tile = self.e.values.tiles[self.e.values.real(root.op.operands[1])]
+                if not isinstance(tile, Tile):
+                    return plan.rows
+                end = b.max(end, b.min(plan.rows, tile.limit(b, 0)))
+        return end
 
     def column(self, root: Root, first: Idx, step: int) -> None:
         """One column value of a block of rows, as one vector."""
