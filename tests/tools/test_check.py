@@ -13,12 +13,14 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, ModuleOp, VectorType
 
 from tilewright import reference
+from tilewright.dialects.text import parse_module
 from tilewright.passes.observer import Observer, ignore
 from tilewright.targets import base
 from tilewright.targets.base import CompileOptions, Target
 from tilewright.tools.check import Stage, check_stages, difference
 from tilewright.tools.check_inputs import Inputs
 from tilewright.tools.cli import main
+from tilewright.tools.rounding import rounding_of
 
 SCALE = """
 builtin.module { gpu.module @m {
@@ -149,6 +151,42 @@ def test_differences_of_floats(dtype: Any):
     assert "at [1, 2]" in str(difference(right, holes))
     assert difference(holes, holes.copy()) is None
     assert "at [1, 2]" in str(difference(holes, right))
+
+
+SUM = """
+gpu.module @m {{ gpu.func @k(%a: memref<8x64xf16>, %b: memref<64x16xf16>, %o: memref<8x16xf32>) kernel {{
+  %s = xetile.init_tile %a[0, 0] : memref<8x64xf16> -> !xetile.tile<8x64xf16>
+  %t = xetile.init_tile %b[0, 0] : memref<64x16xf16> -> !xetile.tile<64x16xf16>
+  %x = xetile.load_tile %s : !xetile.tile<8x64xf16> -> vector<8x64xf16>
+  %y = xetile.load_tile %t : !xetile.tile<64x16xf16> -> vector<64x16xf16>
+  {product}
+  %u = xetile.init_tile %o[0, 0] : memref<8x16xf32> -> !xetile.tile<8x16xf32>
+  xetile.store_tile %w, %u : vector<8x16xf32>, !xetile.tile<8x16xf32>
+  gpu.return
+}} }}
+"""
+IN_F16 = """%z = xetile.tile_mma %x, %y : vector<8x64xf16>, vector<64x16xf16> -> vector<8x16xf16>
+  %w = arith.extf %z : vector<8x16xf16> to vector<8x16xf32>"""
+IN_F32 = "%w = xetile.tile_mma %x, %y : vector<8x64xf16>, vector<64x16xf16> -> vector<8x16xf32>"
+
+
+def test_what_is_summed_in_f16_is_compared_so(tmp_path: Path, capsys):
+    """Whatever type it is stored in: a sum in another order is no fault of a pass."""
+    path = tmp_path / "sum.mlir"
+    path.write_text(SUM.format(product=IN_F16))
+    assert main(["check", str(path), "--target", "xe-pvc"]) == 0
+    assert "stages agree" in capsys.readouterr().out
+
+
+def test_a_type_that_nothing_is_summed_in_allows_nothing():
+    rounding = [
+        rounding_of(parse_module(SUM.format(product=p)), iterations=8) for p in (IN_F16, IN_F32)
+    ]
+    right = np.random.default_rng(5).standard_normal((8, 16)).astype(np.float32)
+    near = right * np.float32(1 + 2**-10)
+    assert difference(right, near, rounding=rounding[0]) is None
+    assert difference(right, near, rounding=rounding[1]) is not None
+    assert difference(right, right * np.float32(1.25), rounding=rounding[0]) is not None
 
 
 def test_integers_are_compared_exactly():

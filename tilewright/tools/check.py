@@ -45,6 +45,7 @@ from tilewright.tools.console import err, out, render_error
 from tilewright.tools.exits import DONE, INPUT_ERROR, UsageError
 from tilewright.tools.launches import ask
 from tilewright.tools.limited import add_trusted, limited, refuse_internal
+from tilewright.tools.rounding import Rounding, rounding_of
 from tilewright.tools.sources import (
     Source,
     find_kernel,
@@ -66,6 +67,8 @@ ULPS = 4
 """A float result may differ by this many units in the last place of its type, in the norm."""
 OUTLIER = 64
 """And no element by more than this many times that, relative to the element or to the mean."""
+EXACT = Rounding()
+"""Nothing is known of the sums of a program."""
 
 Runner = Callable[[tuple[int, int, int], Sequence[Any]], Any]
 
@@ -100,11 +103,15 @@ class Difference:
 
 
 def check_stages(
-    stages: Sequence[Stage], inputs: Inputs, done: Callable[[Stage], None] | None = None
+    stages: Sequence[Stage],
+    inputs: Inputs,
+    done: Callable[[Stage], None] | None = None,
+    rounding: Rounding = EXACT,
 ) -> Difference | None:
     """Runs every stage on the same inputs; the first that gives other results, None if all agree.
 
-    The first stage is taken as right. `done` is told of every stage that agreed.
+    The first stage is taken as right. `done` is told of every stage that agreed. `rounding`: what the program's own
+    sums do to its results.
     """
     expected: list[Any] | None = None
     before = ""
@@ -120,7 +127,9 @@ def check_stages(
         for position, (start, right, given) in enumerate(
             zip(inputs.args, expected, args, strict=True)
         ):
-            if isinstance(right, np.ndarray) and (message := changed(start, right, given)):
+            if isinstance(right, np.ndarray) and (
+                message := changed(start, right, given, rounding)
+            ):
                 return Difference(stage.name, before, position, message)
         before = stage.name
         if done is not None:
@@ -129,11 +138,14 @@ def check_stages(
 
 
 def changed(
-    before: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], given: np.ndarray[Any, Any]
+    before: np.ndarray[Any, Any],
+    expected: np.ndarray[Any, Any],
+    given: np.ndarray[Any, Any],
+    rounding: Rounding = EXACT,
 ) -> str | None:
     """How a result differs, measured where either run wrote: what nobody touched says nothing."""
     if expected.ndim == 0 or expected.size == 0:
-        return difference(expected, given)
+        return difference(expected, given, rounding=rounding)
     touched = _other_bits(before, expected) | _other_bits(before, given)
     box: list[slice] = []
     for dim in range(expected.ndim):
@@ -142,7 +154,7 @@ def changed(
         if not where.size:
             return None
         box.append(slice(int(where[0]), int(where[-1]) + 1))
-    return difference(expected[tuple(box)], given[tuple(box)], [b.start for b in box])
+    return difference(expected[tuple(box)], given[tuple(box)], [b.start for b in box], rounding)
 
 
 def _other_bits(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -151,7 +163,10 @@ def _other_bits(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.ndarray[
 
 
 def difference(
-    expected: np.ndarray[Any, Any], given: np.ndarray[Any, Any], start: Sequence[int] = ()
+    expected: np.ndarray[Any, Any],
+    given: np.ndarray[Any, Any],
+    start: Sequence[int] = (),
+    rounding: Rounding = EXACT,
 ) -> str | None:
     """How a result differs from the expected one; None when it is the same up to rounding.
 
@@ -169,9 +184,7 @@ def difference(
         return _first(np.argwhere(~same), expected, given, start)
     right, value = np.where(special, 0, right), np.where(special, 0, value)
     error, norm = np.abs(right - value), np.linalg.norm(right)
-    unit = 2.0**-dtype.mantissa_bits
-    # float32 sums of many terms differ by the order in which they are made.
-    unit *= 1 if dtype.mantissa_bits < 23 else 16
+    unit = rounding.unit(dtype)
     mean = norm / max(np.sqrt(right.size), 1)
     outliers = np.argwhere(error > OUTLIER * unit * (np.abs(right) + mean))
     if outliers.size:
@@ -382,7 +395,12 @@ def _check(
     if status := _report(report):
         return status
     stages = stages_of_target(module, options, args.schedules, seed)
-    found = check_stages(stages, inputs, lambda stage: out().print(f"  right: {stage.name}"))
+    found = check_stages(
+        stages,
+        inputs,
+        lambda stage: out().print(f"  right: {stage.name}"),
+        rounding_of(module, ITERATIONS),
+    )
     if found is not None:
         raise CheckError(str(found), hint=f"--seed {seed} gives the same inputs again")
     out().print(f"{len(stages)} stages agree")
