@@ -26,6 +26,7 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import VectorType
 
 from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.passes.xegpu.lane_rows import add_remarks
 from tilewright.passes.xegpu.pieces import Pieces
 from tilewright.passes.xegpu.plain_forms import plain_forms
 from tilewright.passes.xegpu.sink_loads import sink_scattered_loads
@@ -42,10 +43,7 @@ def block(kernel: gpu.FuncOp, xe: XeMachine) -> None:
             kind=UnsupportedError,
         )
     plain_forms(kernel, xe)
-    Pieces(kernel, xe).kernel(kernel)
+    rewriting = Pieces(kernel, xe)
+    rewriting.kernel(kernel)
+    add_remarks(kernel.attributes, rewriting.remarks)
     sink_scattered_loads(kernel.body.block)
-
-
-# --- Frame -----------------------------------------------------------------------------------
-
-# --- Arithmetic --------------------------------------------------------------------------------

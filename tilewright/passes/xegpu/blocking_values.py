@@ -23,7 +23,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import UnsupportedError, error_at, location_of
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream import vector as more
@@ -148,15 +148,19 @@ def outer_products(d: Pieces, op: xegpu.DpasOp, dims: tuple[int, int, int]) -> N
             hint="extents that the machine's dpas divides, more subgroups, or a smaller tile",
             kind=UnsupportedError,
         )
+    _remark(d, op, dims)
     kind = d.typed(op.result, piece)
     wide_kind = VectorType(wide, list(piece))
-    made: list[SSAValue] = []
-    for start in starts(shape_of(op.result), piece):
-        if op.acc is None:
-            total = d.constant(zero_of(wide_kind))
-        else:
-            total = widened(d, d.box(op.acc, start, piece), wide)
-        for k in range(dims[2]):
+    places = list(starts(shape_of(op.result), piece))
+    totals = [
+        d.constant(zero_of(wide_kind))
+        if op.acc is None
+        else widened(d, d.box(op.acc, start, piece), wide)
+        for start in places
+    ]
+    # Step by step along k: what a step repeats of A and B is alive in it only.
+    for k in range(dims[2]):
+        for n, start in enumerate(places):
             a = widened(d, d.box(op.lhs, (start[0], k), (piece[0], 1)), wide)
             b = widened(d, d.box(op.rhs, (k, start[1]), (1, piece[1])), wide)
             a, b = (
@@ -166,14 +170,28 @@ def outer_products(d: Pieces, op: xegpu.DpasOp, dims: tuple[int, int, int]) -> N
                 for v in (a, b)
             )
             if isinstance(wide, AnyFloat):
-                fma = vector.FMAOp.create(operands=[a, b, total], result_types=[wide_kind])
-                total = d.add(fma)
+                fma = vector.FMAOp.create(operands=[a, b, totals[n]], result_types=[wide_kind])
+                totals[n] = d.add(fma)
             else:
-                total = d.binary(arith.AddiOp, d.binary(arith.MuliOp, a, b), total)
-        if wide != result:
-            total = d.add(arith.TruncFOp.create(operands=[total], result_types=[kind]))
-        made.append(total)
-    d.give(op.result, piece, made)
+                totals[n] = d.binary(arith.AddiOp, d.binary(arith.MuliOp, a, b), totals[n])
+    if wide != result:
+        totals = [
+            d.add(arith.TruncFOp.create(operands=[total], result_types=[kind])) for total in totals
+        ]
+    d.give(op.result, piece, totals)
+
+
+def _remark(d: Pieces, op: xegpu.DpasOp, dims: tuple[int, int, int]) -> None:
+    """What keeps a product from the machine's dpas; of types that have none, nothing but themselves does."""
+    try:
+        instruction = dpas_instruction(d.owners.xe, op)
+    except UnsupportedError:
+        return
+    steps = {"N": (dims[1], instruction.n[0]), "K": (dims[2], instruction.k)}
+    odd = [f"{name} = {n} is no multiple of {by}" for name, (n, by) in steps.items() if n % by]
+    where = location_of(op)
+    told = f"{op.name} goes without the machine's dpas: {' and '.join(odd)}"
+    d.remarks.append(told if where is None else f"{where}: {told}")
 
 
 def widened(d: Pieces, value: SSAValue, element: Attribute) -> SSAValue:

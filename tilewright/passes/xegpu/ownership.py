@@ -99,12 +99,12 @@ _T = TypeVar("_T")
 def _once_per_types(
     find: Callable[[XeMachine, xegpu.DpasOp], _T],
 ) -> Callable[[XeMachine, xegpu.DpasOp], _T]:
-    """Products of the same types on the same machine have the same answer, and a kernel has few types."""
+    """Products alike on the same machine have the same answer, and a kernel has few kinds of them."""
     found: dict[tuple[object, ...], _T] = {}
 
     @wraps(find)
     def look(xe: XeMachine, op: xegpu.DpasOp) -> _T:
-        key = (xe.name, op.lhs.type, op.rhs.type, op.result.type)
+        key = (xe.name, op.lhs.type, op.rhs.type, op.result.type, _rows_asked(op))
         if key not in found:
             found[key] = find(xe, op)
         return found[key]
@@ -125,11 +125,21 @@ def has_instruction(xe: XeMachine, op: xegpu.DpasOp) -> bool:
 
 @_once_per_types
 def dpas_fragments(xe: XeMachine, op: xegpu.DpasOp) -> Fragments:
-    """Ownership of A, B and C of the largest instruction that divides M (and M itself below it)."""
+    """Ownership of A, B and C of the instruction whose rows the text asks for, else of the largest that divides M."""
     instruction = dpas_instruction(xe, op)
     rows = shape_of(op.result)[0]
-    m = max((n for n in instruction.m if rows % n == 0), default=1)
-    return instruction.fragments(m)
+    legal = [n for n in instruction.m if rows % n == 0]
+    asked = _rows_asked(op)
+    return instruction.fragments(asked if asked in legal else max(legal, default=1))
+
+
+def _rows_asked(op: xegpu.DpasOp) -> int | None:
+    """M of the instruction that `inst_data` names, of C or else of A; None where it names none."""
+    a, _, c = op.layouts
+    for layout in (c, a):
+        if isinstance(layout, LayoutAttr) and (data := layout.field("inst_data")) is not None:
+            return data[0]
+    return None
 
 
 def right_layout(b: ly.Layout, value: SSAValue) -> ly.Layout:

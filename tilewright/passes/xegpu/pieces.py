@@ -75,6 +75,7 @@ class Pieces(split.Split[Shape]):
         super().__init__()
         self.owners = OwnershipAnalysis(kernel, xe, whole=False)
         self.grids: dict[SSAValue, Grid | Free] = {}
+        self.remarks: list[str] = []
         self.plans: dict[Operation, Any] = {}
         """How block ops are cut (`blocking_memory.Plan`)."""
         self.descriptors: dict[tuple[SSAValue, TensorDescType], SSAValue] = {}
