@@ -200,6 +200,18 @@ VIEWS = {
       %r = arith.mulf %old, %new : f64""",
         lambda x: x[0, 1] * (x[0, 1] + 5.0),
     ),
+    "array of unknown rank": (
+        """%s = memref.subview %a[1, 1] [2, 3] [1, 2] : memref<?x?xf64> to
+          memref<2x3xf64, strided<[?, 2], offset: ?>>
+      %u = memref.cast %s : memref<2x3xf64, strided<[?, 2], offset: ?>> to memref<*xf64>
+      %t = memref.cast %u : memref<*xf64> to memref<?x3xf64, strided<[?, ?], offset: ?>>
+      %d = memref.dim %t, %c0 : memref<?x3xf64, strided<[?, ?], offset: ?>>
+      %w = arith.index_cast %d : index to i64
+      %rows = arith.sitofp %w : i64 to f64
+      %e = memref.load %t[%c1, %c1] : memref<?x3xf64, strided<[?, ?], offset: ?>>
+      %r = arith.addf %e, %rows : f64""",
+        lambda x: x[2, 3] + 2,
+    ),
     "atomic without an instruction": (
         """%c3 = arith.constant 3 : index
       %five = arith.constant 5.0 : f64

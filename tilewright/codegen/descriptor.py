@@ -141,6 +141,26 @@ def to_unranked(p: Printer, d: Descriptor) -> tuple[str, str]:
     return str(rank), slot
 
 
+def from_unranked(p: Printer, source: SSAValue, result: SSAValue) -> None:
+    """Load from a stored descriptor what the result's type leaves open; the rank is the program's word."""
+    assert isinstance(result.type, MemRefType)
+    layout = p.rep.memref(result.type)
+    _, slot = p.get(source)
+
+    def field(number: int, known: int = DYNAMIC, type: str = "i64") -> str:
+        if known != DYNAMIC:
+            return str(known)
+        return p.emit(f"load {type}, ptr {offset_pointer(p, slot, 8 * number)}, align 8")
+
+    rank = len(layout.sizes)
+    pointer = field(1, type="ptr")
+    if layout.pointer != "ptr":
+        pointer = p.emit(f"addrspacecast ptr {pointer} to {layout.pointer}")
+    sizes = [field(3 + i, n) for i, n in enumerate(layout.sizes)]
+    strides = [field(3 + rank + i, s) for i, s in enumerate(layout.strides)]
+    write(p, result, pointer, field(2, layout.offset), sizes, strides)
+
+
 def external_arguments(p: Printer, value: SSAValue) -> list[tuple[str, str]]:
     """A value as MLIR passes it to a C function: a ranked memref is spread into its fields."""
     if not isinstance(value.type, MemRefType):

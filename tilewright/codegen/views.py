@@ -15,6 +15,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.descriptor import (
+    from_unranked,
     linear,
     operand_groups,
     product,
@@ -33,6 +34,9 @@ from tilewright.dialects.upstream.memref import kept_dimensions
 @prints("memref.cast", "memref.memory_space_cast")
 def print_cast(p: Printer, op: Operation) -> None:
     source, result = op.operands[0], op.results[0]
+    if isinstance(source.type, UnrankedMemRefType):
+        from_unranked(p, source, result)
+        return
     d = read(p, source)
     if isinstance(result.type, UnrankedMemRefType):
         p.set(result, to_unranked(p, d))

@@ -28,6 +28,7 @@ from tilewright.passes.kernel_outlining import outline_launches
 from tilewright.passes.level import state_launch
 from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
+from tilewright.passes.ranked_arguments import ranked_arguments
 from tilewright.targets.base import CompileOptions, Executable, get_target
 
 
@@ -57,6 +58,7 @@ def enter(module: ModuleOp, target: str, observe: Observer = ignore) -> None:
 
     What no target could compile is refused at its place.
     """
+    ranked_arguments(module)
     for kernel in _kernels(module):
         check_arguments(kernel)
         _check_vectors(kernel, target)

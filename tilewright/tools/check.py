@@ -25,6 +25,7 @@ from tilewright.arguments import ArrayArg
 from tilewright.diagnostics import CheckError, TilewrightError, UnsupportedError, error_at
 from tilewright.passes.affine_to_scf import affine_to_scf
 from tilewright.passes.kernel import level_of
+from tilewright.passes.ranked_arguments import ranked_arguments
 from tilewright.reference.engine import Schedule
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions, Interpretable, get_target, with_options
@@ -375,6 +376,7 @@ def _check(
     if is_host(module):
         affine_to_scf(module)
         return _report(reference.run(module, check=True, seed=seed))
+    ranked_arguments(module)
     module, few = outlined(module)
     whole = module
     module, cut = (module, 0) if args.all else shortened(module)

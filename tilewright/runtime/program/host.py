@@ -41,6 +41,7 @@ from tilewright.passes.host.parallel import share_loops
 from tilewright.passes.host.to_calls import HOST, POISON, Launch, host_to_calls
 from tilewright.passes.host.unread_launches import mark_unread_launches
 from tilewright.passes.kernel_outlining import outline_launches
+from tilewright.passes.ranked_arguments import ranked_arguments
 from tilewright.reference.mlir_runner import Runner, array_at, array_of, called_function, exported
 from tilewright.runtime.program.entry import RANDOM, call_entry, choose_entry
 from tilewright.runtime.program.heap import Heap
@@ -154,6 +155,7 @@ def run_program(
     at the time of the last one that ran.
     """
     outline_launches(module)
+    ranked_arguments(module)
     if any(op.name == "xetile.init_tile" for op in module.walk()):
         # Functions of the host that work on tiles, as the RFCs write programs, become kernels and their launches.
         from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid

@@ -26,7 +26,7 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.arguments import Argument, ArrayArg, Grid
-from tilewright.diagnostics import LaunchError, ToolMissing
+from tilewright.diagnostics import LaunchError, ToolMissing, UnsupportedError
 from tilewright.passes.integers import EXTENT
 
 if TYPE_CHECKING:
@@ -172,6 +172,11 @@ def launch(executable: XeExecutable, grid: Grid, args: Sequence[Argument]) -> No
                 given.append({"kind": "scalar", "type": plan["type"], "value": _number(arg, plan)})
                 continue
             assert isinstance(arg, ArrayArg)
+            if plan["shared"]:
+                raise UnsupportedError(
+                    f"argument {len(given)} is memory of the workgroup, and a launch passes arrays",
+                    hint="memref.alloc in the kernel is such memory",
+                )
             low, size = _bytes_of(arg)
             if on_gpu:
                 _check_surface(arg)
