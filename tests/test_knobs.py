@@ -15,14 +15,15 @@ def test_from_environment():
         "TILEWRIGHT_TARGET": "reference", "TILEWRIGHT_NUM_THREADS": "3", "TILEWRIGHT_CACHE": "0",
         "TILEWRIGHT_CACHE_DIR": "/x", "TILEWRIGHT_CACHE_SIZE": "5M", "TILEWRIGHT_TIME_LIMIT": "7",
         "TILEWRIGHT_TRACEBACK": "1", "TILEWRIGHT_PRINT_LINES": "0", "UNRELATED": "?",
+        "TILEWRIGHT_CPU": "avx2",
     })  # fmt: skip
-    assert found == knobs.Knobs("reference", 3, False, Path("/x"), 5 << 20, 7, True, 0)
+    assert found == knobs.Knobs("reference", 3, False, Path("/x"), 5 << 20, 7, True, "avx2", 0)
     assert knobs.from_environment({"TILEWRIGHT_NUM_THREADS": ""}) == knobs.Knobs()
 
 
 @pytest.mark.parametrize("name, value", [
     ("NUM_THREADS", "0"), ("NUM_THREADS", "many"), ("CACHE", "perhaps"), ("CACHE_SIZE", "1X"),
-    ("CACHE_SIZE", "-1"), ("CACHE_SIZE", "M"),
+    ("CACHE_SIZE", "-1"), ("CACHE_SIZE", "M"), ("CPU", "mmx"),
 ])  # fmt: skip
 def test_values_that_are_none(name, value):
     with pytest.raises(TilewrightError, match=f"TILEWRIGHT_{name}={value!r}"):

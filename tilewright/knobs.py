@@ -53,6 +53,13 @@ class Knobs:
     traceback: bool = field(
         default=False, metadata={"help": "show Python's traceback of internal errors (0 or 1)"}
     )
+    cpu: str | None = field(
+        default=None,
+        metadata={
+            "help": "tier of instructions that the CPU target uses: amx, avx512, avx2 or generic; default: all"
+            " that the machine has"
+        },
+    )
     print_lines: int = field(
         default=1000,
         metadata={"help": "lines that one launch prints at most; on a GPU: programs that print"},
@@ -94,6 +101,12 @@ def _bytes(text: str) -> int:
     return value
 
 
+def _tier(text: str) -> str:
+    if text not in ("amx", "avx512", "avx2", "generic"):
+        raise ValueError(text)
+    return text
+
+
 _READERS: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "target": (str, "the name of a target"),
     "num_threads": (_positive, "a positive number"),
@@ -102,6 +115,7 @@ _READERS: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "cache_size": (_bytes, "a number of bytes, like 512M"),
     "time_limit": (_positive, "a positive number"),
     "print_lines": (_count, "a number of lines"),
+    "cpu": (_tier, "amx, avx512, avx2 or generic"),
     "traceback": (_boolean, "0 or 1"),
 }
 

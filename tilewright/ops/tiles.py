@@ -14,8 +14,8 @@ from tilewright.targets.base import CompileOptions, get_target
 
 
 def product_tile(a: Any, m: int, n: int, target: str | None = None) -> dict[str, Any]:
-    """BM, BN, BK of a product of operands like `a`. The planner knows warpgroups' best; a CPU's tiles are no larger than
-    the product, by powers of two.
+    """BM, BN, BK of a product of operands like `a`. The planner knows warpgroups' best; a CPU's tiles are no larger
+    than the product, by powers of two.
 
     `target`: the machine that the caller asked for, if any.
     """

@@ -186,7 +186,7 @@ class Launcher:
         full = full_grid(grid)
         values = self.binder.values(args, kwargs)
         settings = knobs.current()
-        key: list[Any] = [settings.target, settings.num_threads]
+        key: list[Any] = [settings.target, settings.num_threads, settings.cpu]
         run_time: list[Any] = []
         pointers: list[int] = []
         for value, constexpr in zip(values, self._constexpr, strict=True):

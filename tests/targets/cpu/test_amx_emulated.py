@@ -40,7 +40,7 @@ def emulate_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
         del features
         return compile_object(f'{head}"target-features"="{host.feature_string()}"{tail}', host)
 
-    monkeypatch.setattr(cpu, "machine", lambda _: amx)
+    monkeypatch.setattr(cpu, "chosen", lambda _: amx)
     monkeypatch.setattr(build, "compile_object", compiled)
     monkeypatch.setattr(
         cpu, "LoadedObject", lambda data, target, symbols: LoadedObject(data, host, symbols)

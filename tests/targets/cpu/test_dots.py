@@ -100,7 +100,7 @@ def bf16_machine() -> Any:
 
 
 def test_pairs_of_bf16_stay_in_registers(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(cpu, "machine", lambda _: bf16_machine())
+    monkeypatch.setattr(cpu, "chosen", lambda _: bf16_machine())
     a, c = np.zeros((256, 256), BF16), np.zeros((256, 256), np.float32)
     made = product.compile(a, a, c, BM=64, BN=64, BK=32, ACC=tw.f32, target="cpu")
     asm = made.asm["asm"]
@@ -111,7 +111,7 @@ def test_pairs_of_bf16_stay_in_registers(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.skipif("avx512bf16" not in host_features(), reason="needs AVX-512 BF16")
 @pytest.mark.parametrize("size", [(64, 64, 64), (70, 33, 101), (1, 1, 1), (9, 100, 1100)], ids=str)
 def test_products_of_bf16(rng, monkeypatch: pytest.MonkeyPatch, size):
-    monkeypatch.setattr(cpu, "machine", lambda _: bf16_machine())
+    monkeypatch.setattr(cpu, "chosen", lambda _: bf16_machine())
     m, n, k = size
     a, b = (rng.standard_normal(s).astype(BF16) for s in ((m, k), (k, n)))
     want = a.astype(np.float64) @ b.astype(np.float64)

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Final
 
+from tilewright import knobs
 from tilewright.codegen.native import amx_allowed, host_core, host_features, host_level
-from tilewright.codegen.target import LLVMTarget, x86
+from tilewright.codegen.target import X86_LEVELS, LLVMTarget, x86
+from tilewright.diagnostics import UnsupportedError
 from tilewright.uarch.x86 import dots_of_bf16_pay, level_of
 
-__all__ = ["Machine", "amx_allowed", "host_core", "host_features", "host_level", "machine"]
+__all__ = [
+    "Machine",
+    "amx_allowed",
+    "chosen",
+    "host_core",
+    "host_features",
+    "host_level",
+    "machine",
+]
 
 
 @dataclass(frozen=True)
@@ -63,19 +74,45 @@ class Machine:
         return self.target.has(feature)
 
 
+TIERS: Final = {"generic": "x86-64", "avx2": "avx2", "avx512": "vnni", "amx": "amx"}
+"""Tiers that a user may choose among, and the highest level of each."""
+EXTRAS: Final = {
+    "generic": frozenset[str](),
+    "avx2": frozenset({"f16c", "avxvnni"}),
+    "avx512": frozenset({"f16c", "avxvnni", "avx512fp16", "avx512bf16"}),
+    "amx": frozenset({"f16c", "avxvnni", "avx512fp16", "avx512bf16", "amx-fp16"}),
+}
+"""What code of a tier uses beyond its level where the machine has it."""
+
+
+def chosen(level: str | None) -> Machine:
+    """The machine of a kernel's options: of a level, or the one at hand up to the tier of `TILEWRIGHT_CPU`."""
+    return machine(level, knobs.current().cpu if level is None else None)
+
+
 @cache
-def machine(level: str | None = None) -> Machine:
-    """The machine of a level (`x86-64`, `avx2`, `avx512`, `vnni`, `amx`); None is the one at hand."""
-    name = host_level() if level in (None, "native") else level
-    assert name is not None
-    extra = frozenset[str]()
-    core = ""
+def machine(level: str | None = None, tier: str | None = None) -> Machine:
+    """The machine of a level (`x86-64`, `avx2`, `avx512`, `vnni`, `amx`); None is the one at hand, up to a tier.
+
+    Raises UnsupportedError where the machine at hand has not what the tier is named for.
+    """
+    extra, core = frozenset[str](), ""
     if level in (None, "native"):
-        core = host_core()
-        wanted = {"f16c", "avx512fp16", "avx512bf16", "amx-fp16", "avxvnni"}
-        extra = frozenset(wanted & host_features())
+        core, name = host_core(), host_level()
+        if tier is not None:
+            order = list(X86_LEVELS)
+            if order.index(name) < order.index("x86-64" if tier == "generic" else tier):
+                raise UnsupportedError(
+                    f"TILEWRIGHT_CPU={tier}: this machine executes {name} at most",
+                    hint="leave it out for all that the machine has",
+                )
+            name = min(name, TIERS[tier], key=order.index)
+        extra = EXTRAS["amx" if tier is None else tier] & host_features()
         if name != "amx":
             extra -= {"amx-fp16"}
+    else:
+        assert level is not None
+        name = level
     target = x86(name, extra)
     shape = level_of(target.features)
     amx = target.has("amx-tile")

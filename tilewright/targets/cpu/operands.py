@@ -230,7 +230,9 @@ class Operands:
             return panel
 
         def partial(begin: Idx, end: Idx) -> Finder:
-            return self.cut(format, locate(begin, end, None), panels, count, b.sub(end, begin), unit)
+            return self.cut(
+                format, locate(begin, end, None), panels, count, b.sub(end, begin), unit
+            )
 
         block = (k0, array.depth) if array.depth else None
         return Side(format, x_count, b.sub(array.k_extent, k0), locate, partial, block)

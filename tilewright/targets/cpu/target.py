@@ -18,7 +18,7 @@ from tilewright.passes.observer import Observer, ignore
 from tilewright.printed import OPEN, Lines
 from tilewright.targets.base import CompileOptions, Executable, PreparedLaunch, Target, get_target
 from tilewright.targets.cpu import workspace
-from tilewright.targets.cpu.machine import Machine, machine
+from tilewright.targets.cpu.machine import Machine, chosen
 from tilewright.targets.cpu.pool import Pool, pool
 from tilewright.targets.stages import StageTexts, source_of
 from tilewright.uarch.x86 import X86
@@ -224,7 +224,7 @@ class CpuTarget(Target):
 
         if level_of(kernel_of(module)) != "workgroup":
             return get_target(LANES).build(module, options, observe)
-        m = machine(options.machine)
+        m = chosen(options.machine)
 
         source = source_of(module)
         data, meta, text = build(module, m, options, observe)
@@ -232,24 +232,24 @@ class CpuTarget(Target):
 
     def rates(self, options: CompileOptions) -> Rates:
         """What a launch is costed by on this machine."""
-        m = machine(options.machine)
+        m = chosen(options.machine)
         per_core = 8e11 if m.amx else 2e9 * m.vector_bytes
         cores = options.num_threads or os.cpu_count() or 1
         return replace(X86.rates, cores=cores, product_flops=per_core)
 
     def fingerprint(self, options: CompileOptions) -> str:
-        return f"{machine(options.machine).key()}|{toolchain_version()}"
+        return f"{chosen(options.machine).key()}|{toolchain_version()}"
 
     def describe(self, options: CompileOptions) -> str:
         """What this machine has, for people."""
         threads = options.num_threads or thread_count()
-        return f"{machine(options.machine)}; threads: {threads}; {toolchain_version()}"
+        return f"{chosen(options.machine)}; threads: {threads}; {toolchain_version()}"
 
     def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> Executable:
         texts = json.loads(artifacts["texts"])
         if "machine" not in texts["meta"]:
             return get_target(LANES).load(artifacts, options)
-        m = machine(texts["meta"]["machine"])
+        m = chosen(texts["meta"]["machine"])
         ir = _stages(texts["source"], options, m)
         return CpuExecutable(
             artifacts["object"], texts["meta"], ir, texts["llvm"], m, options.num_threads
