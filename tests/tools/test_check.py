@@ -11,12 +11,16 @@ import numpy as np
 import pytest
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, ModuleOp, VectorType
+from xdsl.ir import Operation
 
 from tilewright import reference
+from tilewright.dialects.mach import InstrOp
 from tilewright.dialects.text import parse_module
 from tilewright.passes.observer import Observer, ignore
 from tilewright.targets import base
 from tilewright.targets.base import CompileOptions, Target
+from tilewright.targets.cuda import pipeline
+from tilewright.targets.cuda.lower import lower_kernel
 from tilewright.tools.check import Stage, check_stages, difference
 from tilewright.tools.check_inputs import Inputs
 from tilewright.tools.cli import main
@@ -95,6 +99,34 @@ def test_the_pass_that_changed_a_result_is_named(
     error = capsys.readouterr().err
     assert "pass harmful changed the result: argument 1" in error
     assert "--seed 3" in error
+
+
+@pytest.mark.parametrize("machine", ["sm_80", "sm_90a"])
+def test_a_barrier_that_the_compiler_forgot_is_found(
+    machine: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """No GPU is needed: the last stage runs thread by thread."""
+    arguments = ["--args", "bf16[60,96]", "bf16[96,64]", "f32[60,64]", "--set", "BM=64", "BN=64"]
+    command = ["check", "examples/01_gemm.py:gemm", "--target", machine, "--schedules", "1"]
+    assert main([*command, *arguments]) == 0
+    assert "right: pass cuda-to-mach, schedule 1" in capsys.readouterr().out
+
+    def forgetful(*args: Any) -> Any:
+        lowered = lower_kernel(*args)
+        names = ("gpu.barrier", "nvptx.bar.sync")
+        ops = [op for op in lowered.module.walk() if op.name in names or _instruction(op) in names]
+        ops[-1].detach()
+        return lowered
+
+    monkeypatch.setattr(pipeline, "lower_kernel", forgetful)
+    assert main([*command, *arguments]) == 1
+    error = capsys.readouterr().err
+    assert "race: " in error and "nothing orders the two" in error
+    assert "note: in pass cuda-to-mach; pass" in error
+
+
+def _instruction(op: Operation) -> str:
+    return op.instruction.data if isinstance(op, InstrOp) else ""
 
 
 def test_races_of_the_program_itself_are_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -2,12 +2,13 @@
 
 An agent knows what the thread knew that started it, and no more: nothing that the thread, or another, does later is
 ordered with it until somebody waits for it. What an agent will have done is published when it starts, under a token
-that only those acquire who have waited. There are a few for every workgroup, used in turn, and one of each thread for
-copies that only that thread waits for.
+that only those acquire who have waited. Work that is done in the order in which it was started is one agent's: the
+copies that one mbarrier counts, the stores of one thread, the products of one warpgroup, a thread's own copies.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +20,8 @@ from tilewright.reference.values import Index
 if TYPE_CHECKING:
     from tilewright.reference.machine import Machine
 
-POOL = 16
-"""Agents that a workgroup's copies and products take in turn."""
+POOL = 128
+"""Agents of a workgroup besides those of each thread; with more, some are one."""
 
 
 def agents_of(function: Operation, threads: int) -> int:
@@ -37,14 +38,16 @@ class Agents:
     def __init__(self, machine: Machine):
         self.machine = machine
         self.names: dict[int, str] = {}
-        self._next = 0
+        self._queues: dict[int, dict[Any, int]] = defaultdict(dict[Any, int])
+        """By workgroup: the agents that it has, by what they do."""
 
-    def start(self, instance: int, name: str) -> int:
-        """The party of work that a thread starts now."""
+    def start(self, instance: int, queue: Any, name: str) -> int:
+        """The party of work that a thread starts now, and that is done in the order of its queue."""
         batch = self.machine.batch
-        first = int(batch.workgroup[instance] + 1) * batch.parties_per_workgroup - POOL
-        self._next = (self._next + 1) % POOL
-        party = first + self._next
+        workgroup = int(batch.workgroup[instance])
+        known = self._queues[workgroup]
+        number = known.setdefault(queue, len(known))
+        party = (workgroup + 1) * batch.parties_per_workgroup - 1 - number % POOL
         self.names[party] = name
         if self.machine.checking:
             self.machine.shadow.clocks.begin(party, int(batch.parties[instance]))

@@ -121,14 +121,13 @@ class Clocks:
             local = parties[mine] % self.team
             self._matrix(team)[local, local] += 1
 
-    def begin(self, party: int, like: int) -> int:
-        """A party starts anew, with what another of its team knows; its clock."""
+    def begin(self, party: int, like: int) -> None:
+        """A party goes on with what another of its team knows, and nothing else."""
         matrix = self._matrix(party // self.team)
         mine, other = party % self.team, like % self.team
-        clock = int(matrix[mine, mine]) + 1
+        clock = matrix[mine, mine]
         matrix[mine] = matrix[other]
         matrix[mine, mine] = clock
-        return clock
 
     # What threads wrote, as those see it who do not read as threads do (the copy engine, products).
     def fence(self, parties: Index) -> None:

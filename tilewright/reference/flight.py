@@ -60,6 +60,8 @@ class Products:
         """By a warpgroup's first instance: groups that it has closed."""
         self.waited: dict[int, int] = defaultdict(int)
         """By the same: groups that it has waited for."""
+        self.fenced: set[int] = set()
+        """Those whose registers are ordered before their next products."""
         self.queues: dict[int, list[Product]] = defaultdict(list[Product])
 
     def add(self, leader: int, product: Product) -> int:

@@ -159,6 +159,8 @@ class Machine:
             elif ahead is None or not self._run_ahead(ahead):
                 number = min(self.ready)
                 self._run_segment(self.program.segments[number], self.ready.pop(number))
+        if self.checking and "window" in self.shared and self.ended.all():
+            self._end_workgroups()
         self.waits.finish()
         self.barriers.finish()
         self.engine.finish()
@@ -166,6 +168,12 @@ class Machine:
         for address in np.concatenate([*self.shared.values(), np.zeros(0, np.int64)]).tolist():
             self.memory.release(address)
         return [self.values.get(result) for result in self.program.results]
+
+    def _end_workgroups(self) -> None:
+        """The shared memory of every workgroup goes with it."""
+        for slot, address in enumerate(self.shared["window"].tolist()):
+            index = np.flatnonzero(self.batch.slots == slot)
+            self.shadow.end(Group(self, index).site, self.batch.parties[index], address)
 
     def _ahead(self) -> Array | None:
         """Under a random schedule the threads that go as far as they can before others go on; else None.

@@ -240,6 +240,27 @@ class Shadow:
                     self._report_race(site, book, int(places[at]), pair, kind, earlier, before, why)
                     return
 
+    def end(self, site: Site, parties: Index, address: int) -> None:
+        """The parties of a workgroup end, and its memory at an address goes: nobody else may be at it still."""
+        self.clocks.synchronise(parties)
+        number = int(self.memory.locate(np.array([address]), np.array([address]))[0])
+        book = self._book(self.memory.allocations[number])
+        places = np.arange(book.count)
+        for kind, history in book.histories.items():
+            for others, clocks, ops in zip(history.party, history.clock, history.op, strict=True):
+                open = (others >= 0) & ~np.isin(others, parties)
+                open &= ~self.clocks.known(np.full(places.shape, parties[0]), others, clocks)
+                if open.any():
+                    at = int(np.flatnonzero(open)[0])
+                    site.op = self._ops[int(ops[at])]
+                    name = site.machine.name_of_party
+                    site.report(
+                        "error",
+                        "race",
+                        f"race: {name(int(others[at]))} {_DOES[kind]} element {at} of {book.allocation.name}, whose "
+                        "workgroup may have ended: nothing orders the two",
+                    )
+
     @staticmethod
     def _report_race(
         site: Site,

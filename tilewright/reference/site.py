@@ -150,6 +150,8 @@ class Site:
             self.note_elements(address, wanted, value.itemsize, "write")
             self.check_lanes_agree(address, wanted, value)
             return
+        shape = (self.count, *address.shape[1:])
+        address, wanted, value = (np.broadcast_to(x, shape) for x in (address, wanted, value))
         held = self.machine.memory.read(address[wanted], value.dtype)
         bits = np.dtype(f"u{value.itemsize}")
         new = np.ascontiguousarray(value[wanted])

@@ -22,7 +22,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tilewright import dtypes, reference
 from tilewright.arguments import ArrayArg
-from tilewright.diagnostics import CheckError, TilewrightError, UnsupportedError, error_at
+from tilewright.diagnostics import CheckError, Note, TilewrightError, UnsupportedError, error_at
 from tilewright.passes.affine_to_scf import affine_to_scf
 from tilewright.passes.kernel import level_of
 from tilewright.passes.ranked_arguments import ranked_arguments
@@ -123,6 +123,9 @@ def check_stages(
         except NotRun as error:
             out().print(f"  not run: {stage.name}: {error}")
             continue
+        except CheckError as error:
+            right = f"; {before} was right" if before else ""
+            raise error.with_note(Note(f"in {stage.name}{right}")) from None
         if expected is None:
             expected = args
         for position, (start, right, given) in enumerate(

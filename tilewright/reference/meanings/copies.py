@@ -232,12 +232,17 @@ def tma_load(site: Site, op: InstrOp, *operands: Index) -> None:
             slots = [first + n for n in range(16) if rest[rank] >> n & 1]
         bases = windows(site)
         there = [known.known.get(barrier.address + int(bases[s] - bases[slot])) for s in slots]
-        _load(site, instance, box, [(int(bases[s]), b) for s, b in zip(slots, there) if b])  # noqa: B905
+        targets = [(int(bases[s]), b) for s, b in zip(slots, there, strict=True) if b is not None]
+        if not all(b.visible for _, b in targets):
+            what = "the copy engine does not see this mbarrier: no fence follows its initialisation"
+            site.report("error", "barrier misuse", what)
+        _load(site, instance, box, targets)
 
 
 def _load(site: Site, instance: int, box: _Box, targets: list[tuple[int, MBarrier]]) -> None:
     machine, memory = site.machine, site.memory
-    party = np.array([machine.agents.start(instance, "a copy")])
+    queue = "mbarrier", targets[0][1].address
+    party = np.array([machine.agents.start(instance, queue, "a copy")])
     source = box.address[box.inside]
     if site.checking:
         _note(site, source[None], np.ones((1, source.size), bool), party, box.size, "read", True)
@@ -304,7 +309,7 @@ def tma_store(site: Site, op: InstrOp, *operands: Index) -> None:
         places, size = _in_shared(box, window)
         if not _fits(site, places, size):
             continue
-        party = np.array([machine.agents.start(instance, "a copy")])
+        party = np.array([machine.agents.start(instance, ("stores", instance), "a copy")])
         to = box.address[box.inside]
         if site.checking:
             kind = "write" if combine is None else "atomic"

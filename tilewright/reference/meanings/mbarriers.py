@@ -38,6 +38,10 @@ class MBarrier:
     pending: int
     bytes: int = 0
     phase: int = 0
+    visible: bool = False
+    """Whether a fence has made its initialisation visible to the copy engine."""
+    by: int = -1
+    """The thread that initialised it."""
 
     @property
     def token(self) -> tuple[str, int, int]:
@@ -87,8 +91,10 @@ def init(site: Site, op: InstrOp, pointer: Index, count: Index) -> None:
     if site.checking:
         site.note_elements(where, wanted, SIZE.itemsize, "write")
     counts = np.broadcast_to(count, where.shape)
-    for address, number in zip(where[wanted].tolist(), counts[wanted].tolist(), strict=True):
-        site.machine.state(MBarriers).known[address] = MBarrier(address, number, number)
+    known = site.machine.state(MBarriers).known
+    for row in np.flatnonzero(wanted).tolist():
+        address, number = int(where[row]), int(counts[row])
+        known[address] = MBarrier(address, number, number, by=int(site.instances[row]))
 
 
 @meaning(*(f"nvptx.mbarrier.{name}" for name in ("arrive", "arrive.expect_tx", "expect_tx")))
@@ -283,6 +289,8 @@ def fence(site: Site, op: Operation) -> None:
         site.machine.shadow.clocks.fence(site.batch.parties[site.instances])
 
 
-@meaning("nvptx.fence.mbarrier_init", "nvptx.wgmma.fence")
-def order(site: Site, op: Operation) -> None:
-    """Says of registers and mbarriers what holds here anyway."""
+@meaning("nvptx.fence.mbarrier_init")
+def fence_mbarriers(site: Site, op: Operation) -> None:
+    """The copy engine, and the cluster, see the mbarriers that the threads initialised."""
+    for barrier in site.machine.state(MBarriers).known.values():
+        barrier.visible |= barrier.by in site.instances

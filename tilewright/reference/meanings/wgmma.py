@@ -61,6 +61,8 @@ def _issue(group: Group, op: InstrOp, entry: Any) -> None:
     if any(group.flight(value) is not None for value in op.operands[:-1]):
         products.told(site)
     given = [together.split(group.get(value)) for value in op.operands]
+    if not products.fenced.issuperset(leaders):
+        site.report("error", "unfenced", "no wgmma.fence orders this product behind its registers")
     before = group.flight(op.operands[-1])
     flight = np.zeros(site.count, np.int64)
     for w, leader in enumerate(leaders):
@@ -98,12 +100,18 @@ def _computing(
 def _note(site: Site, op: InstrOp, entry: Any, leader: int, args: list[Array], group: int) -> None:
     machine = site.machine
     base = int(windows(site)[machine.batch.slots[leader]])
-    party = machine.agents.start(leader, "a product")
+    party = machine.agents.start(leader, ("products", leader), "a product")
     for read in entry.shared(*args, **op.immediates()):
         words = np.unique(base + read.ravel() // 4 * 4)
         if site.accessible(np.ones(words.shape, bool), words, words + 4, writes=False).all():
             machine.shadow.note(site, words, np.full(words.shape, party), 4, "read", True)
     machine.agents.publish(party, ("products", leader, group))
+
+
+@meaning("nvptx.wgmma.fence")
+def fence(site: Site, op: Operation) -> None:
+    """Registers that threads have had are the products' from here, until a wait names them."""
+    site.machine.products.fenced |= set(_leaders(site)[1])
 
 
 @meaning("nvptx.wgmma.commit")
@@ -132,6 +140,8 @@ def _wait(group: Group, op: InstrOp, pending: int) -> None:
             parties = site.batch.parties[site.instances[w * WARPGROUP : (w + 1) * WARPGROUP]]
             group.machine.shadow.clocks.acquire(parties, ("products", leader, number))
         products.waited[leader] = max(products.waited[leader], until)
+    if op.results:
+        products.fenced -= set(leaders)
     for value, result in zip(op.operands, op.results, strict=True):
         rows, flight = group.get(value), group.flight(value)
         if flight is None:
