@@ -127,6 +127,7 @@ _FORMATS = {
     "bf16": (8, 7),
     "f8e4m3": (4, 3),
     "f8e5m2": (5, 2),
+    "f8e8m0": (8, 0),
 }
 
 f64: Final = DType("f64", "float", 64, 8, "float64")
@@ -136,6 +137,8 @@ f16: Final = DType("f16", "float", 16, 2, "float16")
 bf16: Final = DType("bf16", "float", 16, 2, "bfloat16")
 f8e4m3: Final = DType("f8e4m3", "float", 8, 1, "float8_e4m3fn")
 f8e5m2: Final = DType("f8e5m2", "float", 8, 1, "float8_e5m2")
+f8e8m0: Final = DType("f8e8m0", "float", 8, 1, "float8_e8m0fnu")
+"""A scale: 2 to the power of the byte - 127, or NaN. It has no zero and no sign."""
 i64: Final = DType("i64", "signed", 64, 8, "int64")
 i32: Final = DType("i32", "signed", 32, 4, "int32")
 i16: Final = DType("i16", "signed", 16, 2, "int16")
@@ -151,10 +154,10 @@ ALL: Final[tuple[DType, ...]] = (
     *(f64, f32, tf32, f16, bf16, f8e4m3, f8e5m2),
     *(i64, i32, i16, i8, u64, u32, u16, u8, i1, index),
 )
-"""Every type, widest floats first."""
+"""Every type of numbers, widest floats first."""
 
-_BY_NAME = {dtype.name: dtype for dtype in ALL}
-_BY_NUMPY_NAME = {d._numpy_name: d for d in ALL if d not in (tf32, index)}  # pyright: ignore[reportPrivateUsage]
+_BY_NAME = {dtype.name: dtype for dtype in (*ALL, f8e8m0)}
+_BY_NUMPY_NAME = {d._numpy_name: d for d in _BY_NAME.values() if d not in (tf32, index)}  # pyright: ignore[reportPrivateUsage]
 
 
 def from_name(name: str) -> DType:
@@ -216,4 +219,5 @@ def _mlir_floats() -> dict[str, Attribute]:
         "bf16": builtin.BFloat16Type(),
         "f8e4m3": builtin.Float8E4M3FNType(),
         "f8e5m2": builtin.Float8E5M2Type(),
+        "f8e8m0": builtin.Float8E8M0FNUType(),
     }

@@ -27,6 +27,7 @@ def narrow_float_bits(value: float, name: str) -> int:
         "f16": np.float16,
         "f8E4M3FN": ml_dtypes.float8_e4m3fn,
         "f8E5M2": ml_dtypes.float8_e5m2,
+        "f8E8M0FNU": ml_dtypes.float8_e8m0fnu,
     }
     with np.errstate(over="ignore"):
         narrow = np.array(value, dtype=np.float64).astype(types[name])

@@ -127,6 +127,17 @@ def _f32_to_e5m2(o: Lanes, x: str) -> str:
     return o.cast("trunc", o.i32, _f32_to_small(o, x, 2, 15, 0x7B, 0x7C, 0x7E), o.i8)
 
 
+def _f32_to_e8m0(o: Lanes, x: str) -> str:
+    """The nearest power of two, the larger of two that are as near, and below 2^-126 the next one above, as ml_dtypes
+    has it; NaN for what has none."""
+    bits = o.bitcast(o.f32, x, o.i32)
+    value = o.op("lshr", o.i32, o.op("add", o.i32, bits, o.c32(0x400000)), o.c32(23))
+    value = o.select(o.icmp("ult", o.i32, bits, o.c32(0x400001)), o.i32, o.c32(0), value)
+    # Signs, zero and what is 2^128 or more.
+    none = o.icmp("ugt", o.i32, o.op("sub", o.i32, bits, o.c32(1)), o.c32(0x7F3FFFFE))
+    return o.cast("trunc", o.i32, o.select(none, o.i32, o.c32(255), value), o.i8)
+
+
 # Narrow float -> f32 ------------------------------------------------------------------------------
 
 
@@ -161,6 +172,15 @@ def _e4m3fn_to_f32(o: Lanes, x: str) -> str:
 
 def _e5m2_to_f32(o: Lanes, x: str) -> str:
     return _small_to_f32(o, o.cast("zext", o.i8, x, o.i32), 2, 15, 0x7C)
+
+
+def _e8m0_to_f32(o: Lanes, x: str) -> str:
+    """2 to the power of the byte - 127; 255 is NaN, 0 the f32 below the normal ones."""
+    wide = o.cast("zext", o.i8, x, o.i32)
+    value = o.op("shl", o.i32, wide, o.c32(23))
+    value = o.select(o.icmp("eq", o.i32, wide, o.c32(0)), o.i32, o.c32(1 << 22), value)
+    nan = o.icmp("eq", o.i32, wide, o.c32(255))
+    return o.bitcast(o.i32, o.select(nan, o.i32, o.c32(0x7FC00000), value), o.f32)
 
 
 def _f16_bits_to_f32(o: Lanes, x: str) -> str:
@@ -204,6 +224,8 @@ def to_f32(p: Printer, o: Lanes, x: str, src: Element) -> str:
             return _e4m3fn_to_f32(o, x)
         case "f8E5M2":
             return _e5m2_to_f32(o, x)
+        case "f8E8M0FNU":
+            return _e8m0_to_f32(o, x)
         case _:
             raise KeyError(src.name)
 
@@ -230,6 +252,8 @@ def from_f32(p: Printer, o: Lanes, x: str, dst: Element, fast: bool = False) -> 
             return _f32_to_e4m3fn(o, x)
         case "f8E5M2":
             return _f32_to_e5m2(o, x)
+        case "f8E8M0FNU":
+            return _f32_to_e8m0(o, x)
         case _:
             raise KeyError(dst.name)
 

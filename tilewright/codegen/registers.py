@@ -26,6 +26,7 @@ from xdsl.dialects.builtin import (
     BFloat16Type,
     Float8E4M3FNType,
     Float8E5M2Type,
+    Float8E8M0FNUType,
     Float16Type,
     Float32Type,
     Float64Type,
@@ -82,6 +83,7 @@ _FLOATS: dict[type[Attribute], tuple[str, str, int]] = {
     BFloat16Type: ("bf16", "i16", 16),
     Float8E4M3FNType: ("f8E4M3FN", "i8", 8),
     Float8E5M2Type: ("f8E5M2", "i8", 8),
+    Float8E8M0FNUType: ("f8E8M0FNU", "i8", 8),
 }
 
 

@@ -51,7 +51,7 @@ _HINTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         ),
         (
             r"a type of elements is expected here",
-            "f16, bf16, tf32, f32, f64, f8E4M3FN, f8E5M2, i1 to i64, index",
+            "f16, bf16, tf32, f32, f64, f8E4M3FN, f8E5M2, f8E8M0FNU, i1 to i64, index",
         ),
         (r"invalid dim \(\d+\) in slice", "dims count the dimensions of the layout inside, from 0"),
     )

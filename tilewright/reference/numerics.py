@@ -22,10 +22,9 @@ from tilewright.dialects.xetile import TileType
 from tilewright.reference.values import Array
 
 SMALL = {
-    "f8E8M0FNU": np.dtype(ml_dtypes.float8_e8m0fnu),
     "f4E2M1FN": np.dtype(ml_dtypes.float4_e2m1fn),
 }
-"""Floats that are no element type of a tile: scales, and halves of a byte (which numpy keeps in a byte each)."""
+"""Floats that are no element type of a tile: halves of a byte (which numpy keeps in a byte each)."""
 
 
 def element_type(type: Attribute) -> Attribute:

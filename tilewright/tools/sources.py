@@ -291,12 +291,14 @@ def parse_grid(text: str, constexprs: Mapping[str, Any] | None = None) -> tuple[
 
 
 def random_array(spec: ArraySpec, rng: np.random.Generator) -> np.ndarray[Any, Any]:
-    """Memory for ``spec`` with random content: normal floats, integers of the whole range."""
+    """Memory for ``spec`` with random content: normal floats, scales near 1, integers of the whole range."""
     import numpy as np
 
     size = prod(spec.shape) if spec.strides is None else _span(spec)
     dtype = spec.dtype.numpy
-    if spec.dtype.is_float:
+    if spec.dtype is dtypes.f8e8m0:  # neither zero nor sign
+        flat = (2.0 ** rng.integers(-6, 7, size)).astype(dtype)
+    elif spec.dtype.is_float:
         flat = rng.standard_normal(size).astype(dtype)
         if spec.dtype.name == "tf32":  # held in 32 bits, of which the last 13 are 0
             flat = (flat.view(np.uint32) & np.uint32(0xFFFFE000)).view(dtype)

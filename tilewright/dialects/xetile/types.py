@@ -9,6 +9,7 @@ from xdsl.dialects.builtin import (
     ArrayAttr,
     BFloat16Type,
     ContainerType,
+    Float8E8M0FNUType,
     Float16Type,
     Float32Type,
     Float64Type,
@@ -38,7 +39,7 @@ from tilewright.dialects.xetile.attrs import (
 )
 
 _FLOAT_TYPES = (BFloat16Type, Float16Type, Float32Type, Float64Type, FloatTF32Type)
-_SMALL_FLOATS = (f8E4M3FN, f8E5M2)
+_SMALL_FLOATS = (f8E4M3FN, f8E5M2, Float8E8M0FNUType())
 
 
 def is_tile_element_type(attribute: Attribute) -> bool:

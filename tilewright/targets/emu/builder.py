@@ -18,7 +18,6 @@ from xdsl.dialects.builtin import (
     DenseArrayBase,
     DenseIntOrFPElementsAttr,
     Float4E2M1FNType,
-    Float8E8M0FNUType,
     FloatAttr,
     IndexType,
     IntegerAttr,
@@ -59,7 +58,7 @@ def signless(type: Attribute) -> Attribute:
     """The type as registers have it: integers that do not say their sign, scales and 4-bit floats as bytes."""
     if isinstance(type, VectorType):
         return vec(signless(type.element_type), *type.get_shape())
-    if isinstance(type, Float8E8M0FNUType | Float4E2M1FNType):
+    if isinstance(type, Float4E2M1FNType):
         return IntegerType(
             8
         )  # bits: no arithmetic is done in these; a 4-bit float has a byte of its own

@@ -17,7 +17,6 @@ from xdsl.dialects.arith import FastMathFlagsAttr
 from xdsl.dialects.builtin import (
     AnyFloat,
     Float4E2M1FNType,
-    Float8E8M0FNUType,
     Float64Type,
     IntegerType,
     Signedness,
@@ -145,22 +144,9 @@ def _scaled(
 
 def as_f32(b: Builder, value: SSAValue, element: Attribute) -> SSAValue:
     """Small floats, whatever bits they are kept in, as f32; exact."""
-    if isinstance(element, Float8E8M0FNUType):
-        return _from_scale(b, value)
     if isinstance(element, Float4E2M1FNType):
         return _from_half_byte(b, value)
     return widen(b, value, f32)
-
-
-def _from_scale(b: Builder, value: SSAValue) -> SSAValue:
-    """2 to the power of the byte - 127; 255 is NaN, 0 the f32 below the normal ones."""
-    kind: Any = with_element(value.type, i32)
-    bits = b.add(arith.ExtUIOp(value, kind))
-    moved = b.add(arith.ShLIOp(bits, b.constant(kind, 23)))
-    zero = b.add(arith.CmpiOp(bits, b.constant(kind, 0), "eq"))
-    nan = b.add(arith.CmpiOp(bits, b.constant(kind, 255), "eq"))
-    moved = b.add(arith.SelectOp(zero, b.constant(kind, 1 << 22), moved))
-    return b.bitcast(b.add(arith.SelectOp(nan, b.constant(kind, 0x7FC00000), moved)), f32)
 
 
 def _from_half_byte(b: Builder, value: SSAValue) -> SSAValue:
