@@ -128,3 +128,17 @@ def test_refuses_operands_that_do_not_fit():
     for wrong in ({"bias": a}, {"residual": a[1:]}, {"activation": "tan"}, {"out": a[:, 1:]}):
         with pytest.raises(tw.LaunchError, match=next(iter(wrong))):
             ops.matmul(a, a, **wrong)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 16, 96])
+def test_tiles_of_a_cpu_are_no_larger_than_the_product_and_enough_for_its_threads(cores):
+    from tilewright.ops.tiles import product_tile
+
+    a = np.zeros((1, 1), np.float32)
+    for m, n in ((1, 4096), (333, 64), (4096, 17), (1024, 1024), (4096, 4096)):
+        tile = product_tile(a, m, n, 1, {"target": "cpu", "num_threads": cores})
+        bm, bn = tile["BM"], tile["BN"]
+        assert bm in (32, 64, 128, 256) and bn in (32, 64, 128, 256)
+        assert bm < 2 * max(m, 17) and bn < 2 * max(n, 17)
+        tiles = -(-m // bm) * -(-n // bn)
+        assert cores == 1 or tiles >= 2 * cores or bm == bn == 32

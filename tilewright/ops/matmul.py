@@ -108,7 +108,7 @@ def matmul(
     kernel[lambda c: (tw.cdiv(m, c.BM), tw.cdiv(n, c.BN), flat.shape[0])](
         flattened(a, 2), flattened(b, 2), flat, bias, residual,
         ACT=ACTIVATIONS[activation] if activation else None, ACC=acc,
-        A_BATCH=a.ndim > 2, B_BATCH=b.ndim > 2, **product_tile(a, m, n, options.get("target")),
+        A_BATCH=a.ndim > 2, B_BATCH=b.ndim > 2, **product_tile(a, m, n, flat.shape[0], options),
     )  # fmt: skip
     if copy_back is not None:
         copy_back()

@@ -5,36 +5,55 @@ These are the sizes that a user would pass by hand; the kernels are the same.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 import tilewright as tw
+from tilewright import knobs
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions, get_target
 
 
-def product_tile(a: Any, m: int, n: int, target: str | None = None) -> dict[str, Any]:
-    """BM, BN, BK of a product of operands like `a`. The planner knows warpgroups' best; a CPU's tiles are no larger
-    than the product, by powers of two.
+def product_tile(
+    a: Any, m: int, n: int, batches: int, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """BM, BN, BK of `batches` products of operands like `a`. The planner knows warpgroups' best; a CPU's tiles are no
+    larger than the product, and so many that its threads share them evenly.
 
-    `target`: the machine that the caller asked for, if any.
+    `options`: what the caller asked of the kernel.
     """
     arg = describe(a)
+    asked = options.get("target")
     if not arg.on_device:
-        return {"BM": _covering(m), "BN": _covering(n)}
+        target = asked or arg.device.partition(":")[0]
+        threads = options.get("num_threads") or knobs.current().num_threads
+        return _shared_tile(m, n, batches, _cores(target, threads))
     size = arg.dtype.itemsize
     if size > 2:
         # Multiply-add on registers: smaller tiles, shorter steps.
         return {"BM": 64, "BN": 64, "BK": 16} if size > 4 else {"BM": 128, "BN": 128, "BK": 16}
-    if _has_warpgroups(target or arg.device.partition(":")[0]):
+    if _has_warpgroups(asked or arg.device.partition(":")[0]):
         return dict.fromkeys(("BM", "BN", "BK"), tw.auto)
     bn = 256 if n > 128 else 128 if n > 64 else 64
     return {"BM": 128 if m > 64 else 64, "BN": bn, "BK": 128 // size}
 
 
-def _covering(extent: int) -> int:
-    """The smallest power of two from 32 to 256 that is not below an extent; 256 where none is."""
-    return min(256, max(32, 1 << (extent - 1).bit_length()))
+def _shared_tile(m: int, n: int, batches: int, cores: int) -> dict[str, int]:
+    """Powers of two from 32 to 256 that cover a product; the longer is halved until each core has two tiles."""
+
+    def covering(extent: int) -> int:
+        return min(256, max(32, 1 << (extent - 1).bit_length()))
+
+    bm, bn = covering(m), covering(n)
+    while cores > 1 and -(-m // bm) * -(-n // bn) * batches < 2 * cores and max(bm, bn) > 32:
+        bm, bn = (bm // 2, bn) if bm >= bn else (bm, bn // 2)
+    return {"BM": bm, "BN": bn}
+
+
+@cache
+def _cores(target: str, threads: int | None) -> int:
+    return get_target(target).rates(CompileOptions(target=target, num_threads=threads)).cores
 
 
 def attention_tile(q: Any, d: int, target: str | None = None) -> dict[str, int]:

@@ -234,7 +234,7 @@ class CpuTarget(Target):
         """What a launch is costed by on this machine."""
         m = chosen(options.machine)
         per_core = 8e11 if m.amx else 2e9 * m.vector_bytes
-        cores = options.num_threads or os.cpu_count() or 1
+        cores = options.num_threads or thread_count()
         return replace(X86.rates, cores=cores, product_flops=per_core)
 
     def fingerprint(self, options: CompileOptions) -> str:
