@@ -32,7 +32,7 @@ rest: $(DEV_STAMP)
 # Random programs by the thousand, not by the dozen, and every case of every test.
 nightly: $(DEV_STAMP)
 	TILEWRIGHT_LOWERING_EXAMPLES=1000 TILEWRIGHT_FUZZ_EXAMPLES=500 TILEWRIGHT_TEST_MUTATIONS=1000 \
-	TILEWRIGHT_CHECK_EVERY=1 TILEWRIGHT_EVERY_CASE=1 $(PYTEST)
+	TILEWRIGHT_PEER_EXAMPLES=300 TILEWRIGHT_CHECK_EVERY=1 TILEWRIGHT_EVERY_CASE=1 $(PYTEST)
 
 # What a case takes, by which `make test` and `make check` choose: after large changes of the tests.
 durations: $(DEV_STAMP)

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.dialects import arith
-from xdsl.ir import SSAValue
+from xdsl.dialects.builtin import IndexType, VectorType, i64
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects.upstream.gpu.lanes import ShuffleOp
@@ -194,8 +195,19 @@ class Fragments(Picks):
         return self.shuffle(value, "idx", self.table(from_lanes))
 
     def shuffle(self, value: SSAValue, mode: str, offset: SSAValue) -> SSAValue:
+        kind = element_of(value)
+        if isinstance(kind, IndexType):
+            # gpu.shuffle takes integers and floats.
+            words = self.once(("words", value), self._cast(value, i64))
+            moved = self.shuffle(words, mode, offset)
+            return self.once(("indices", moved), self._cast(moved, kind))
         key = (mode, value, offset)
         return self.once(key, ShuffleOp(value, offset, self.number(self.lanes), mode))
+
+    def _cast(self, value: SSAValue, element: Attribute) -> Operation:
+        kind = value.type
+        shaped = VectorType(element, kind.get_shape()) if isinstance(kind, VectorType) else element
+        return arith.IndexCastOp(value, shaped)
 
 
 def exchanged_bits(lane: Ints, register: Ints, registers: int) -> list[int] | None:

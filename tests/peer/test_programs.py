@@ -1,0 +1,121 @@
+"""Random XeGPU programs through MLIR's own passes and ours: both results are the program's.
+
+The passes are `xegpu-wg-to-sg-distribute`, `xegpu-blocking`, `xegpu-propagate-layout` and `xegpu-subgroup-distribute`
+of mlir-opt 22; the reference executor runs what they leave, and what our passes make of it down to lanes. MLIR accepts
+every program's text, and may refuse to lower it for a reason that is listed here.
+`TILEWRIGHT_PEER_EXAMPLES` says how many programs there are: 16 by default, 300 in `make nightly`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, note, settings
+from hypothesis import strategies as st
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+
+from tests.lowering.programs import run, wrong
+from tests.peer.mlir_opt import Refused, mlir_opt, needs_mlir_opt
+from tests.peer.programs import Program, programs
+from tilewright.dialects.text import parse_module, print_module, verify_module
+from tilewright.passes.kernel import LEVEL, kernel_of
+from tilewright.passes.pipeline import Pass
+from tilewright.passes.xegpu.pipeline import (
+    BLOCKING,
+    PIPELINE,
+    SUBGROUP,
+    WG_TO_SG,
+    distribute_to_lanes,
+    propagate_layout,
+)
+
+EXAMPLES = int(os.environ.get("TILEWRIGHT_PEER_EXAMPLES", "16"))
+TO_SUBGROUPS, TO_INSTRUCTIONS = "xegpu-wg-to-sg-distribute", "xegpu-blocking"
+TO_LANES = ("xegpu-propagate-layout{layout-kind=lane}", "xegpu-subgroup-distribute")
+OURS_TO_LANES = (propagate_layout("lane"), distribute_to_lanes())
+PASSES: dict[str, tuple[Sequence[str], Sequence[Pass[Any]], str]] = {
+    "workgroup": ((TO_SUBGROUPS,), (WG_TO_SG,), "subgroup"),
+    "workgroup in instructions": (
+        (TO_SUBGROUPS, TO_INSTRUCTIONS),
+        (WG_TO_SG, BLOCKING),
+        "subgroup",
+    ),
+    "subgroup": ((TO_INSTRUCTIONS,), (BLOCKING,), "subgroup"),
+    "instruction": (TO_LANES, OURS_TO_LANES, "lane"),
+}
+"""By what a program has left to do: MLIR's passes, ours, and the level behind them."""
+
+REFUSALS = (
+    "failed to legalize",  # ops on values in several rounds
+    "op requires the same type for all operands and results",
+    "Could not find layout attribute for operand",
+    "Failed to update operation with the layout",
+)
+"""What mlir-opt 22.1.8 says of programs that its passes do not finish."""
+
+peer = settings(
+    max_examples=max(1, EXAMPLES // len(PASSES)),
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+)
+
+
+def parsed(text: str, level: str = "") -> ModuleOp:
+    module = parse_module(text)
+    verify_module(module)
+    if level:
+        kernel_of(module).attributes[LEVEL] = StringAttr(level)
+    return module
+
+
+def lowered(module: ModuleOp, passes: Sequence[Pass[Any]]) -> ModuleOp:
+    after = module.clone()
+    for each in passes:
+        PIPELINE.alone(each, after)
+    verify_module(after)
+    return after
+
+
+def check(program: Program, seed: int, level: str) -> bool:
+    """Both ways of a program; whether MLIR's passes finish it."""
+    theirs, ours, below = PASSES[level]
+    note(f"data of seed {seed}\n{program.text}")
+    module, args, grid = parsed(program.text), program.arguments(seed), (1, 1, 1)
+    expected = run(module, grid, args)
+    mine = lowered(module, ours)
+    assert wrong(expected, run(mine, grid, args)) is None, f"ours\n{print_module(mine)}"
+    mlir_opt(print_module(module))
+    try:
+        text = mlir_opt(print_module(module), *theirs)
+    except Refused as error:
+        assert any(re.match(known, str(error)) for known in REFUSALS), error
+        return False
+    peer_made = parsed(text, below)
+    assert wrong(expected, run(peer_made, grid, args)) is None, f"MLIR's\n{text}"
+    if below == "subgroup":
+        lanes = lowered(peer_made, SUBGROUP)
+        assert wrong(expected, run(lanes, grid, args)) is None, (
+            f"MLIR's, and ours\n{print_module(lanes)}"
+        )
+    return True
+
+
+@needs_mlir_opt
+@pytest.mark.parametrize("level", PASSES)
+def test_results_agree(level: str):
+    finished: list[bool] = []
+
+    @peer
+    @given(program=programs(level), seed=st.integers(0, 2**32 - 1))
+    def each(program: Program, seed: int) -> None:
+        finished.append(check(program, seed, level))
+
+    each()
+    # Else hardly anything is compared any more.
+    assert len(finished) < 20 or sum(finished) > len(finished) // 3
