@@ -17,23 +17,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.dialects.builtin import DYNAMIC_INDEX, ArrayAttr, DenseArrayBase, IntegerAttr, VectorType
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.layout import Axis, Layout, LayoutError
+from tilewright.layout import Bound, Layout, LayoutError
 
 Array = NDArray[Any]
 Elements = Callable[..., Array | tuple[Array, ...]]
-Change = Callable[[Operation, Layout], Layout]
+L = TypeVar("L", Layout, Bound)
+"""Who owns what: in the normal form, or as text says it."""
+Change = Callable[[Operation, Any], Any]
 
 ELEMENTS: dict[str, Elements] = {}
 """What the ops that only rearrange do to elements."""
 LAYOUTS: dict[str, tuple[Change | None, Change | None]] = {}
 """For ops, those of `ELEMENTS` and bitcasts: the layout of the results, given that of the operands; and the reverse."""
+
+
+BROADCASTS = ("vector.broadcast", "xetile.broadcast")
+"""Those of them that repeat."""
 
 
 def moves(
@@ -94,17 +100,17 @@ def _along(dim: int, shape: Sequence[int]) -> Array:
     return np.arange(shape[dim]).reshape(-1, *[1] * (len(shape) - dim - 1))
 
 
-def result_layout(op: Operation, layout: Layout) -> Layout:
+def result_layout(op: Operation, layout: L) -> L:
     """The layout of the results with which nothing moves, given that of the operands; LayoutError where none is."""
     return _changed(op, LAYOUTS[op.name][0], layout)
 
 
-def operand_layout(op: Operation, layout: Layout) -> Layout:
+def operand_layout(op: Operation, layout: L) -> L:
     """The layout of the operands with which nothing moves, given that of a result; LayoutError where none is."""
     return _changed(op, LAYOUTS[op.name][1], layout)
 
 
-def _changed(op: Operation, change: Change | None, layout: Layout) -> Layout:
+def _changed(op: Operation, change: Change | None, layout: L) -> L:
     if change is None:
         raise LayoutError(f"{op.name} moves elements")
     return change(op, layout)
@@ -172,17 +178,16 @@ def _at(op: Operation, array: Array, value: SSAValue, dynamic: Sequence[Array]) 
 # Whole values -------------------------------------------------------------------------------------
 
 
-def _broadcast_operand(op: Operation, layout: Layout) -> Layout:
-    source = shape_of(op.operands[0])
-    lead = layout.rank - len(source)
-    for dim, n in enumerate(layout.shape):
-        own = source[dim - lead] if dim >= lead else 1
-        if n != own:
-            layout = layout.contracted(dim, n // own)
-    return layout.dropped(*range(lead))
+def _broadcast_operand(op: Operation, layout: L) -> L:
+    source, result = shape_of(op.operands[0]), shape_of(op.results[0])
+    lead = len(result) - len(source)
+    for dim, n in enumerate(source, lead):
+        if n != result[dim]:
+            layout = layout.contracted(dim, min(result[dim] // n, layout.shape[dim]))
+    return layout.sliced(*range(lead))
 
 
-def _broadcast_result(op: Operation, layout: Layout) -> Layout:
+def _broadcast_result(op: Operation, layout: L) -> L:
     shape = shape_of(op.results[0])
     layout = layout.reshaped([1] * (len(shape) - layout.rank) + [*layout.shape])
     for dim, (n, m) in enumerate(zip(shape, layout.shape, strict=True)):
@@ -223,10 +228,21 @@ def transpose(op: Operation, a: Array) -> Array:
     return a.transpose(*range(batches), *(batches + d for d in integers(op, "permutation")))
 
 
+def _reshaped(layout: L, source: SSAValue, result: SSAValue) -> L:
+    """Of a box only where dimensions of extent 1 come and go."""
+    before, after = shape_of(source), shape_of(result)
+    if layout.shape == before:
+        return layout.reshaped(after)
+    sizes = iter(n for n, extent in zip(layout.shape, before, strict=True) if extent != 1)
+    if [n for n in before if n != 1] != [n for n in after if n != 1]:
+        raise LayoutError("a reshape of a box")
+    return layout.reshaped([1 if extent == 1 else next(sizes) for extent in after])
+
+
 @moves(
     "vector.shape_cast",
-    result=lambda op, y: y.reshaped(shape_of(op.results[0])),
-    operand=lambda op, y: y.reshaped(shape_of(op.operands[0])),
+    result=lambda op, y: _reshaped(y, op.operands[0], op.results[0]),
+    operand=lambda op, y: _reshaped(y, op.results[0], op.operands[0]),
 )
 def shape_cast(op: Operation, a: Array) -> Array:
     return a.reshape(*a.shape[: _batches(a, op.operands[0])], *shape_of(op.results[0]))
@@ -237,24 +253,20 @@ def convert_layout(op: Operation, a: Array) -> Array:
     return a
 
 
-def _resized(layout: Layout, value: SSAValue) -> Layout:
-    """The last dimension in as many elements as a value has there: each split, or as many joined, which one owner
-    must have."""
-    last, have, want = layout.rank - 1, layout.shape[-1], shape_of(value)[-1]
+def _resized(layout: L, source: SSAValue, result: SSAValue) -> L:
+    """The last dimension in more or fewer elements: each split, or as many joined, which one owner must have."""
+    last, have, want = layout.rank - 1, shape_of(source)[-1], shape_of(result)[-1]
     if want >= have:
         return layout.expanded(last, want // have)
-    digits = (d for d in layout.digits if d.dim == last and d.stride < have // want)
-    if any(d.axis is not Axis.REGISTER for d in digits):
-        raise LayoutError("neighbours have different owners")
-    return layout.contracted(last, have // want)
+    return layout.joined(last, have // want)
 
 
-def _resized_result(op: Operation, layout: Layout) -> Layout:
-    return _resized(layout, op.results[0])
+def _resized_result(op: Operation, layout: L) -> L:
+    return _resized(layout, op.operands[0], op.results[0])
 
 
-def _resized_operand(op: Operation, layout: Layout) -> Layout:
-    return _resized(layout, op.operands[0])
+def _resized_operand(op: Operation, layout: L) -> L:
+    return _resized(layout, op.results[0], op.operands[0])
 
 
 LAYOUTS["vector.bitcast"] = (_resized_result, _resized_operand)
@@ -294,24 +306,17 @@ def to_elements(op: Operation, a: Array) -> tuple[Array, ...]:
 # Parts of values ----------------------------------------------------------------------------------
 
 
-def _boxed(layout: Layout, offsets: Sequence[int], sizes: Sequence[int]) -> Layout:
-    """The layout of a box, whose elements must lie at the same lanes and subgroups as if it began at 0."""
-    for dim, offset in enumerate(offsets):
-        others = (d for d in layout.along(dim) if d.axis is not Axis.REGISTER)
-        if offset % max((d.stride * d.size for d in others), default=1):
-            raise LayoutError(f"offset {offset} in dimension {dim} moves elements to other owners")
-    return layout.cropped(sizes)
-
-
-def _extract_result(op: Operation, layout: Layout) -> Layout:
-    at = static_position(op)
+def _extract_result(op: Operation, layout: L) -> L:
+    outer = range(len(static_position(op)))
     if positions_at_run_time(op):
         raise LayoutError("which registers are extracted is known at run time only")
-    return _boxed(layout, at, [1] * len(at) + [*layout.shape[len(at) :]]).dropped(*range(len(at)))
+    if not all(layout.is_whole(dim) for dim in outer):
+        raise LayoutError("an outer dimension has several owners")
+    return layout.sliced(*outer)
 
 
-def _slice_result(op: Operation, layout: Layout) -> Layout:
-    return _boxed(layout, integers(op, "offsets"), shape_of(op.results[0]))
+def _slice_result(op: Operation, layout: L) -> L:
+    return layout.boxed(integers(op, "offsets"), shape_of(op.results[0]))
 
 
 @moves("vector.extract", result=_extract_result)

@@ -16,6 +16,7 @@ slm, 2 of 4 subgroups exchange data
 """
 
 from tilewright.layout import derive, memory, plan
+from tilewright.layout.bound import Bound
 from tilewright.layout.derive import MmaShapes
 from tilewright.layout.digits import (
     Axis,
@@ -41,6 +42,7 @@ from tilewright.layout.surface import (
 
 __all__ = [
     "Axis",
+    "Bound",
     "Digit",
     "Distribution",
     "Layout",

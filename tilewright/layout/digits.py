@@ -293,6 +293,27 @@ class Layout:
         digits = [d if d.dim is None else d._replace(dim=place[d.dim]) for d in self.digits]
         return Layout.of([self.shape[d] for d in keep], digits, self.swizzle)
 
+    def is_whole(self, dim: int) -> bool:
+        """Whether every owner holds all of a dimension."""
+        return all(d.axis is Axis.REGISTER for d in self.along(dim))
+
+    def joined(self, dim: int, size: int) -> Layout:
+        """Runs of ``size`` elements along ``dim``, which one owner has, become one element."""
+        if any(d.axis is not Axis.REGISTER and d.stride < size for d in self.along(dim)):
+            raise LayoutError("neighbours have different owners")
+        return self.contracted(dim, size)
+
+    def boxed(self, offsets: Sequence[int], sizes: Sequence[int]) -> Layout:
+        """Ownership of a box, whose elements must lie at the same lanes and subgroups as if it began at 0; of the
+        part of it that this layout is of, where it is smaller."""
+        for dim, offset in enumerate(offsets):
+            others = (d for d in self.along(dim) if d.axis is not Axis.REGISTER)
+            if offset % max((d.stride * d.size for d in others), default=1):
+                raise LayoutError(
+                    f"offset {offset} in dimension {dim} moves elements to other owners"
+                )
+        return self.cropped([min(n, m) for n, m in zip(sizes, self.shape, strict=True)])
+
     def cropped(self, sizes: Sequence[int]) -> Layout:
         """Ownership of a box of ``sizes`` that begins at multiples of them. LayoutError where others than registers
         tell boxes apart."""

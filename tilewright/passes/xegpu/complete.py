@@ -14,15 +14,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from xdsl.dialects import gpu, memref, vector
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.layout import derive
+from tilewright.passes.ownership import is_vector, values_of
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.exchange_slm import exchange_through_slm
-from tilewright.passes.xegpu.layout_relations import is_vector
 from tilewright.passes.xegpu.place_barriers import place_barriers
 from tilewright.passes.xegpu.propagate_subgroup import propagate_subgroup
 from tilewright.uarch.xe import XeMachine
@@ -30,7 +30,7 @@ from tilewright.uarch.xe import XeMachine
 
 def complete(kernel: gpu.FuncOp, machine: XeMachine) -> None:
     """Fills in what is missing, in place; barriers are placed anew only where an exchange was put in."""
-    if not all(_is_owned(value) for op in kernel.walk() for value in _vectors(op)):
+    if not all(_is_owned(value) for value in values_of(kernel) if is_vector(value)):
         propagate_subgroup(kernel, machine)
     for op in list(kernel.walk()):
         if isinstance(op, xegpu.DpasOp):
@@ -65,11 +65,6 @@ def _whole_along_k(op: xegpu.DpasOp) -> None:
         new.location = op.location
         Rewriter.insert_op(new, InsertPoint.before(op))
         op.operands[n] = new.result
-
-
-def _vectors(op: Operation) -> list[SSAValue]:
-    arguments = [a for region in op.regions for block in region.blocks for a in block.args]
-    return [v for v in (*op.results, *arguments) if is_vector(v)]
 
 
 def _is_owned(value: SSAValue) -> bool:

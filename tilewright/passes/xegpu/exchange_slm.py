@@ -54,13 +54,12 @@ from tilewright.dialects.upstream.vector import (
 )
 from tilewright.dialects.xegpu import MemDescType
 from tilewright.dialects.xegpu.types import element_bits
-from tilewright.layout import Distribution
+from tilewright.layout import Bound, Distribution
+from tilewright.layout.bound import kept_fields, on_field
 from tilewright.passes.emit import Before, neutral, with_shape
-from tilewright.passes.xegpu import layout_rules as rules
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.cooperative import cooperative
 from tilewright.passes.xegpu.layout_defaults import bytes_of
-from tilewright.passes.xegpu.layout_relations import inserted_dim
 from tilewright.uarch.xe import XeMachine
 
 Shape = tuple[int, ...]
@@ -210,7 +209,7 @@ class _Exchange:
             try:
                 sizes, mine = split_at(have, shape, dim)
                 split = (*shape[:dim], *sizes, *shape[dim + 1 :])
-                theirs = rules.reshape(want, shape, split)
+                theirs = Bound(want, shape).reshaped(split).map
             except ly.LayoutError:
                 continue
             cut = dim + len(sizes) - 1
@@ -218,7 +217,7 @@ class _Exchange:
             count = 1
             while bytes_of(split, kind) // count > room and split[cut] % (2 * count) == 0:
                 count *= 2
-            whole = own.is_whole(mine, split, cut) and own.is_whole(theirs, split, cut)
+            whole = all(Bound(d, split).is_whole(cut) for d in (mine, theirs))
             if not whole or bytes_of(split, kind) // count > room:
                 continue
             return self.slices(at, value, (mine, theirs, want), split, cut, count)
@@ -402,9 +401,10 @@ class _Exchange:
             subgroups = d.subgroups
             whole = own.replicated(subgroups, len(partial_shape), partial_shape)
         else:
-            whole = want
+            bound = Bound(want, own.shape_of(op.dest))
             for place, owner in zip(places, owners, strict=True):
-                whole = inserted_dim(whole, place, new_shape[owner])
+                bound = bound.held_whole(place, new_shape[owner])
+            whole = bound.map
         gathered = self.exchange(at, partial, partial_layout, whole)
         last = MultiReductionOp(op.kind, gathered, op.acc, places)
         if want is not None:
@@ -431,7 +431,7 @@ def _deliver(op: MultiReductionOp) -> None:
 
 
 def _narrowed(d: Distribution, dim: int, width: int) -> Distribution:
-    return rules.on_field(d, rules.kept_fields(d)[dim], width)
+    return on_field(d, kept_fields(d)[dim], width)
 
 
 def split_at(d: Distribution, shape: Shape, dim: int) -> tuple[list[int], Distribution]:

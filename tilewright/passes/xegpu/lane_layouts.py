@@ -111,37 +111,6 @@ def _kept(values: Shape, dropped: Sequence[int]) -> Shape:
     return tuple(v for d, v in enumerate(values) if d not in dropped)
 
 
-# --- Layouts of related values -------------------------------------------------------------------
-
-
-def broadcast_source(result: ly.Layout, shape: Shape) -> ly.Layout:
-    """Ownership of a broadcast's source of `shape`, from that of its result."""
-    lead = result.rank - len(shape)
-    layout = result.sliced(*range(lead)) if lead else result
-    for dim, extent in enumerate(shape):
-        if extent == 1 and layout.shape[dim] != 1:
-            layout = layout.contracted(dim)
-    return layout
-
-
-def reshaped_piece(layout: ly.Layout, source: Shape, result: Shape) -> ly.Layout:
-    """A shape_cast's effect on a piece: all of the value, or dimensions of extent 1 come and go."""
-    if layout.shape == source:
-        return layout.reshaped(result)
-    sizes = iter(n for n, extent in zip(layout.shape, source, strict=True) if extent != 1)
-    if [e for e in source if e != 1] != [e for e in result if e != 1]:
-        raise ly.LayoutError("a reshape of a piece")
-    return layout.reshaped([1 if extent == 1 else next(sizes) for extent in result])
-
-
-def joined(layout: ly.Layout, dim: int, factor: int) -> ly.Layout:
-    """The inverse of `expanded`. LayoutError where the parts of one element are not side by side."""
-    found = layout.contracted(dim, factor)
-    if found.expanded(dim, factor) != layout:
-        raise ly.LayoutError("the parts of one element lie in different lanes or registers")
-    return found
-
-
 def with_chunk(lanes: ly.Layout, chunk: int) -> ly.Layout:
     """Each element becomes `chunk` along a new last dimension, in registers side by side."""
     return lanes.reshaped((*lanes.shape, 1)).expanded(lanes.rank, chunk)

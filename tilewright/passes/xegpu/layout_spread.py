@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from heapq import heappop, heappush
-from itertools import count
+from dataclasses import dataclass
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import VectorType
@@ -21,19 +19,11 @@ from tilewright.diagnostics import error_at
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.layout import Distribution
-from tilewright.passes.budget import poll
 from tilewright.passes.level import among
+from tilewright.passes.ownership import Planner, Relation, attempt, is_vector, values_of
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.layout_defaults import bytes_of, spread
-from tilewright.passes.xegpu.layout_relations import (
-    Derive,
-    Mma,
-    Relation,
-    canonical,
-    is_free,
-    is_vector,
-    relations,
-)
+from tilewright.passes.xegpu.layout_relations import Mma, is_free, one_name, relations
 
 Same = Callable[[Distribution, Distribution, Sequence[int]], bool]
 
@@ -56,32 +46,27 @@ class Demand:
         return self.op.operands[self.operand]
 
 
-@dataclass
-class Spread:
+class Spread(Planner[Distribution]):
     """Layouts of all vector values of a kernel, as they are found."""
 
-    kernel: Operation
-    same: Same = own.same_owners
-    mma: Mma = lambda _: None
-    layouts: dict[SSAValue, Distribution] = field(default_factory=dict[SSAValue, Distribution])
-    fixed: set[SSAValue] = field(default_factory=set[SSAValue])
-    demands: list[Demand] = field(default_factory=list[Demand])
-
-    def __post_init__(self) -> None:
-        self.relations: list[Relation] = []
-        self.of: dict[SSAValue, list[Relation]] = defaultdict(list)
-        self._number = count()
-        self._queue: list[tuple[int, int, int, Relation, SSAValue]] = []
-        self._guesses: list[tuple[int, int, Relation, SSAValue]] = []
+    def __init__(self, kernel: Operation, same: Same = own.same_owners, mma: Mma = lambda _: None):
+        self.kernel, self.same = kernel, same
+        self.fixed: set[SSAValue] = set()
+        self.demands: list[Demand] = []
         self._depths: dict[Operation, int] = {}
-        self.of_op: dict[Operation, list[Relation]] = defaultdict(list)
-        for op in self.kernel.walk():
-            for relation in relations(op, self.mma):
+        self.of_op: dict[Operation, list[Relation[Distribution]]] = defaultdict(list)
+        super().__init__(
+            values_of(kernel),
+            fits=lambda value, d: d.fault(own.shape_of(value)) is None,
+            urgency=self.depth,
+        )
+        for op in kernel.walk():
+            for group in one_name(op):
+                self.tie(group)
+            for relation in relations(op, mma):
                 if relation.operand is not None and relation.forth is not None:
                     self.of_op[relation.op].append(relation)
-                self.relations.append(relation)
-                self.of[canonical(relation.a)].append(relation)
-                self.of[canonical(relation.b)].append(relation)
+                self.relate(relation)
 
     # --- Spreading -----------------------------------------------------------------------------
 
@@ -94,22 +79,10 @@ class Spread:
             self._depths[op] = outer + isinstance(parent, (scf.ForOp, scf.WhileOp))
         return self._depths[op]
 
-    def give(self, value: SSAValue, d: Distribution, fixed: bool = False) -> bool:
-        """A layout for a value that has none; whether it took it."""
-        value = canonical(value)
-        if value in self.layouts:
-            return False
-        if d.fault(own.shape_of(value)) is not None:
-            return False
-        self.layouts[value] = d
-        if fixed:
-            self.fixed.add(value)
-        for relation in self.of[value]:
-            heappush(
-                self._queue,
-                (-self.depth(relation.op), 0, next(self._number), relation, value),
-            )
-        return True
+    def fix(self, value: SSAValue, d: Distribution) -> None:
+        """A layout that a value has and keeps, unless it has one."""
+        if self.give(value, d):
+            self.fixed.add(self.find(value))
 
     def offer(self, demand: Demand) -> None:
         """The layout that an operand has to have, for its value unless it has another."""
@@ -119,48 +92,14 @@ class Spread:
         """Spreads until nothing more follows; then one guess, and again."""
         pending = sorted(self.demands, key=lambda d: -self.depth(d.op))
         while True:
-            self._follow()
-            while pending and canonical(pending[0].value) in self.layouts:
+            self.follow()
+            while pending and self.find(pending[0].value) in self.layouts:
                 pending.pop(0)
             if pending:
                 first = pending.pop(0)
                 self.give(first.value, first.layout)
-                continue
-            if not self._guess():
+            elif not self.guess():
                 return
-
-    def _follow(self) -> None:
-        while self._queue:
-            poll()
-            _, _, _, relation, value = heappop(self._queue)
-            d = self.layouts[value]
-            for other, derive, guess in self._sides(relation, value):
-                if canonical(other) in self.layouts:
-                    continue
-                found = attempt(derive, d)
-                if (found is None or not self.give(other, found)) and guess is not None:
-                    key = (-self.depth(relation.op), next(self._number), relation, value)
-                    heappush(self._guesses, key)
-
-    def _sides(
-        self, relation: Relation, value: SSAValue
-    ) -> list[tuple[SSAValue, Derive | None, Derive | None]]:
-        sides: list[tuple[SSAValue, Derive | None, Derive | None]] = []
-        if canonical(relation.a) is value:
-            sides.append((relation.b, relation.forth, relation.guess_forth))
-        if canonical(relation.b) is value:
-            sides.append((relation.a, relation.back, relation.guess_back))
-        return sides
-
-    def _guess(self) -> bool:
-        while self._guesses:
-            _, _, relation, value = heappop(self._guesses)
-            for other, _, guess in self._sides(relation, value):
-                if canonical(other) not in self.layouts:
-                    found = attempt(guess, self.layouts[value])
-                    if found is not None and self.give(other, found):
-                        return True
-        return False
 
     # --- Conflicts ------------------------------------------------------------------------------
 
@@ -174,8 +113,8 @@ class Spread:
             found.append(Demand(relation.op, relation.operand, need))
         return [*found, *self.demands]
 
-    def _need(self, relation: Relation) -> Distribution:
-        d = self.layouts[canonical(relation.a)]
+    def _need(self, relation: Relation[Distribution]) -> Distribution:
+        d = self.layouts[self.find(relation.a)]
         try:
             need = relation.forth(d) if relation.forth is not None else None
         except ly.LayoutError as error:
@@ -196,15 +135,15 @@ class Spread:
     def repair(self, subgroups: int) -> None:
         """Gives another layout to what no layout of an op's operands leads to, and converts behind it."""
         for op in list(self.kernel.walk()):
-            mine = [r for r in self.of_op.get(op, ()) if canonical(r.a) in op.results]
-            values = {canonical(r.a) for r in mine}
+            mine = [r for r in self.of_op.get(op, ()) if self.find(r.a) in op.results]
+            values = {self.find(r.a) for r in mine}
             if len(values) != 1:
                 continue
             (value,) = values
             shape = own.shape_of(value)
             before = self.layouts[value]
             forward = [
-                attempt(r.back, self.layouts[canonical(r.b)]) for r in mine if r.back is not None
+                attempt(r.back, self.layouts[self.find(r.b)]) for r in mine if r.back is not None
             ]
             share = among(op, subgroups)
             rows = [spread(shape, share, (dim,)) for dim in range(len(shape))]
@@ -225,12 +164,12 @@ class Spread:
                 Rewriter.insert_op(new, InsertPoint.after(op))
                 for use in [u for u in value.uses if u.operation is not new]:
                     use.operation.operands[use.index] = new.result
-                self.layouts[new.result] = before
+                self.adopt(new.result, before)
                 self.fixed.discard(value)
                 self.fixed.add(new.result)
 
     def satisfied(self, value: SSAValue, need: Distribution) -> bool:
-        have = self.layouts[canonical(value)]
+        have = self.layouts[self.find(value)]
         return self.same(have, need, own.shape_of(value))
 
     def cost(self, value: SSAValue) -> int:
@@ -288,11 +227,13 @@ class Spread:
 
     def index_uses(self) -> None:
         """Which relation or demand concerns each use of each value."""
-        self.uses: dict[SSAValue, list[tuple[Relation | None, Demand]]] = defaultdict(list)
+        self.uses: dict[SSAValue, list[tuple[Relation[Distribution] | None, Demand]]] = defaultdict(
+            list
+        )
         for relation in self.relations:
             if relation.operand is not None and relation.forth is not None:
                 operand = relation.op.operands[relation.operand]
-                blank = Demand(relation.op, relation.operand, self.layouts[canonical(relation.a)])
+                blank = Demand(relation.op, relation.operand, self.layouts[self.find(relation.a)])
                 self.uses[operand].append((relation, blank))
         for demand in self.demands:
             self.uses[demand.value].append((None, demand))
@@ -300,7 +241,7 @@ class Spread:
     def _conflicts(self, op: Operation) -> int:
         """The cost of the conversions that an op's operands need."""
         total = 0
-        for relation in self.of[canonical(op.results[0])]:
+        for relation in self.of(op.results[0]):
             if relation.op is not op or relation.operand is None or relation.forth is None:
                 continue
             operand = op.operands[relation.operand]
@@ -323,12 +264,3 @@ def _follows(op: Operation) -> bool:
         or op.name
         in ("vector.broadcast", "vector.transpose", "vector.shape_cast", "vector.bitcast")
     )
-
-
-def attempt(derive: Derive | None, d: Distribution) -> Distribution | None:
-    if derive is None:
-        return None
-    try:
-        return derive(d)
-    except ly.LayoutError:
-        return None

@@ -107,12 +107,6 @@ def replicated(subgroups: int, rank: int, shape: Sequence[int]) -> Distribution:
     return Distribution((subgroups, *[1] * (rank - 1)), tuple(shape))
 
 
-def is_whole(d: Distribution, shape: Sequence[int], dim: int) -> bool:
-    """Whether every subgroup holds all of a dimension in one piece."""
-    kept = [i for i in range(d.field_rank) if i not in d.sliced]
-    return d.sg_data is None or d.sg_data[kept[dim]] == shape[dim]
-
-
 # --- In the text ------------------------------------------------------------------------------
 
 

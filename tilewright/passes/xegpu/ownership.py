@@ -15,7 +15,7 @@ broadcast scalars belong to no class, they are made wherever they are used. Line
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from math import prod
 from typing import TypeGuard, TypeVar
@@ -23,7 +23,6 @@ from typing import TypeGuard, TypeVar
 from xdsl.dialects import arith, gpu, vector
 from xdsl.dialects.builtin import DYNAMIC_INDEX, DenseIntOrFPElementsAttr, VectorType
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
-from xdsl.utils.disjoint_set import DisjointSet
 
 from tilewright import layout as ly
 from tilewright.diagnostics import UnsupportedError, error_at
@@ -33,15 +32,12 @@ from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.xegpu.layouts import LayoutAttr, SliceAttr
 from tilewright.dialects.xegpu.types import element_bits
-from tilewright.passes.budget import poll
 from tilewright.passes.carried import carried_together
+from tilewright.passes.ownership import Planner, Relation, is_vector, rearranged, values_of
 from tilewright.passes.xegpu.lane_layouts import (
     bind,
-    broadcast_source,
     default_piece,
-    joined,
     natural,
-    reshaped_piece,
     with_chunk,
 )
 from tilewright.passes.xegpu.sg_maps import dpas_instruction
@@ -49,7 +45,6 @@ from tilewright.uarch.base import Fragments
 from tilewright.uarch.xe import XeMachine
 
 Shape = tuple[int, ...]
-Change = Callable[[ly.Layout], ly.Layout]
 
 
 def lanes_of(xe: XeMachine) -> int:
@@ -72,10 +67,6 @@ def box_of_insertion(
         return None
     lead = len(position)
     return [*position, *[0] * (len(full) - lead)], (*[1] * lead, *full[lead:]), lead
-
-
-def is_vector(value: SSAValue) -> bool:
-    return isinstance(value.type, VectorType)
 
 
 def bits_of(value: SSAValue) -> int:
@@ -160,36 +151,38 @@ class OwnershipAnalysis:
     def __init__(self, function: gpu.FuncOp, xe: XeMachine, *, whole: bool):
         self.xe, self.lanes, self.whole = xe, lanes_of(xe), whole
         ops = list(function.walk())
-        values: list[SSAValue] = [v for op in ops for v in op.results]
-        values += [a for op in ops for r in op.regions for block in r.blocks for a in block.args]
-        self.classes = DisjointSet(values)
-        self._decided: dict[SSAValue, ly.Layout] = {}
-        self._edges: dict[SSAValue, list[tuple[SSAValue, Change]]] = {}
+        self.plan = Planner[ly.Layout](
+            values_of(function),
+            owned=lambda v: is_vector(v) and not is_free(v),
+            fits=lambda v, layout: self._fits(layout, shape_of(v)),
+        )
         self._natural: dict[tuple[Shape, int], ly.Layout] = {}
         self._packed: set[SSAValue] = set()
         for op in ops:
             self._unite(op)
-        for op in ops:
             self._relate(op)
         anchors = (self._dpas_c, self._dpas_b, self._dpas_a, self._written, self._stored)
         for each in (*anchors, self._chunked):
-            self._spread([root for op in ops for root in each(op)])
+            for op in ops:
+                each(op)
+            self.plan.follow()
         self._settle(ops)
 
     # --- Answers -----------------------------------------------------------------------------
 
     def layout(self, value: SSAValue) -> ly.Layout:
         """Ownership over one piece of the value; `.shape` is the piece."""
-        root = self.classes.find(value)
-        found = self._decided.get(root)
-        if found is None:
-            bits = bits_of(root)
-            shape = shape_of(root)
-            piece = shape if self.whole else default_piece(shape, bits, self.lanes)
-            found = self.natural(piece, bits)
-            self._decided[root] = found
-            self._spread([root])
-        return found
+        root = self.plan.find(value)
+        if root not in self.plan.layouts:
+            self.plan.give(root, self._usual(root))
+            self.plan.follow()
+        return self.plan.layouts[root]
+
+    def _usual(self, value: SSAValue) -> ly.Layout:
+        """The natural deal of a value, or of the piece of it that no instruction asks for."""
+        shape, bits = shape_of(value), bits_of(value)
+        piece = shape if self.whole else default_piece(shape, bits, self.lanes)
+        return self.natural(piece, bits)
 
     def piece(self, value: SSAValue) -> Shape:
         return self.layout(value).shape
@@ -201,23 +194,12 @@ class OwnershipAnalysis:
 
     def is_right_operand(self, value: SSAValue) -> bool:
         """Does a dpas take it (or a slice of it) as B? Then its rows are packed to 32 bits."""
-        return self.classes.find(value) in self._packed
+        return self.plan.find(value) in self._packed
 
     # --- Classes -----------------------------------------------------------------------------
 
-    def _be_one(self, values: Iterable[SSAValue]) -> None:
-        """Vectors of one shape are of one class, that of the first."""
-        first: SSAValue | None = None
-        for value in values:
-            if not is_vector(value) or is_free(value):
-                continue
-            if first is None:
-                first = value
-            elif shape_of(first) == shape_of(value):
-                self.classes.union_left(first, value)
-
     def _unite(self, op: Operation) -> None:
-        unite = self._be_one
+        unite = self.plan.tie
         if is_elementwise_on_vectors(op):
             unite((*op.results, *op.operands))
             return
@@ -241,76 +223,30 @@ class OwnershipAnalysis:
                     unite(group)
 
     def _relate(self, op: Operation) -> None:
-        poll()
+        relate = self.plan.relate
         match op:
             case more.MultiReductionOp() if is_vector(op.dest):
                 dims = op.dims
-                self._edge(op.source, op.dest, lambda l: l.sliced(*dims))
-            case vector.BroadcastOp() if is_vector(op.source) and not is_free(op.vector):
-                shape = shape_of(op.source)
-                self._edge(op.vector, op.source, lambda l: broadcast_source(l, shape))
-            case more.TransposeOp():
-                p = op.permutation
-                inverse = [p.index(d) for d in range(len(p))]
-                self._edge(op.vector, op.result, lambda l: l.permuted(p))
-                self._edge(op.result, op.vector, lambda l: l.permuted(inverse))
-            case more.ShapeCastOp():
-                a, b = shape_of(op.source), shape_of(op.result)
-                self._edge(op.source, op.result, lambda l: reshaped_piece(l, a, b))
-                self._edge(op.result, op.source, lambda l: reshaped_piece(l, b, a))
-            case vector.BitcastOp():
-                self._relate_bitcast(op)
-            case more.ExtractStridedSliceOp():
-                sizes = shape_of(op.result)
-                if self.whole:
-                    self._edge(op.source, op.result, lambda l: l.cropped(sizes))
-                else:
-                    self._edge(op.source, op.result, lambda l: l)
-                    self._edge(op.result, op.source, lambda l: l)
-            case vector.ExtractOp() if is_vector(op.result):
-                n = len(op.static_position)
-                sizes = (*[1] * n, *shape_of(op.result))
-                dims = tuple(range(n))
-                self._edge(op.vector, op.result, lambda l: l.cropped(sizes).dropped(*dims))
+                relate(Relation(op, op.source, op.dest, lambda l: l.sliced(*dims)))
             case xegpu.LoadGatherOp() | xegpu.StoreScatterOp() | xegpu.AtomicRMWOp():
-                offsets = op.offsets_operand
-                if op.chunk > 1 and offsets is not None:
+                offsets, chunk = op.offsets_operand, op.chunk
+                if chunk > 1 and offsets is not None:
                     last = len(shape_of(offsets))
-                    self._edge(op.value, offsets, lambda l: l.sliced(last))
-                    chunk = op.chunk
-                    self._edge(offsets, op.value, lambda l: with_chunk(l, chunk))
+                    narrow, wide = (lambda l: l.sliced(last)), (lambda l: with_chunk(l, chunk))
+                    relate(Relation(op, op.value, offsets, narrow, wide))
+            case more.ExtractStridedSliceOp() if not self.whole:
+                relate(Relation(op, op.source, op.result, lambda l: l, lambda l: l))
+            case vector.BitcastOp():
+                relate(*(each.both_ways() for each in rearranged(op)))
             case _:
-                pass
-
-    def _relate_bitcast(self, op: vector.BitcastOp) -> None:
-        wide, narrow = bits_of(op.source), bits_of(op.result)
-        last = len(shape_of(op.source)) - 1
-        if wide >= narrow:
-            factor = wide // narrow
-            self._edge(op.source, op.result, lambda l: l.expanded(last, factor))
-            self._edge(op.result, op.source, lambda l: joined(l, last, factor))
-        else:
-            factor = narrow // wide
-            self._edge(op.source, op.result, lambda l: joined(l, last, factor))
-            self._edge(op.result, op.source, lambda l: l.expanded(last, factor))
-
-    def _edge(self, source: SSAValue, target: SSAValue, change: Change) -> None:
-        if is_free(source) or is_free(target):
-            return
-        a, b = self.classes.find(source), self.classes.find(target)
-        self._edges.setdefault(a, []).append((b, change))
+                relate(*rearranged(op))
 
     # --- Anchors -----------------------------------------------------------------------------
 
-    def _set(self, value: SSAValue | None, layout: ly.Layout | None) -> list[SSAValue]:
+    def _set(self, value: SSAValue | None, layout: ly.Layout | None) -> None:
         """Decides the class of a value unless that is done or the layout does not fit."""
-        if value is None or layout is None or not is_vector(value) or is_free(value):
-            return []
-        root = self.classes.find(value)
-        if root in self._decided or not self._fits(layout, shape_of(value)):
-            return []
-        self._decided[root] = layout
-        return [root]
+        if value is not None and layout is not None and is_vector(value) and not is_free(value):
+            self.plan.give(value, layout)
 
     def _fits(self, layout: ly.Layout, shape: Shape) -> bool:
         if layout.rank != len(shape) or layout.lanes != self.lanes:
@@ -319,35 +255,22 @@ class OwnershipAnalysis:
             return layout.shape == shape
         return all(extent % size == 0 for extent, size in zip(shape, layout.shape, strict=True))
 
-    def _spread(self, roots: list[SSAValue]) -> None:
-        """Carries decisions along the edges, breadth first."""
-        queue = list(roots)
-        for root in queue:
-            layout = self._decided[root]
-            for other, change in self._edges.get(root, ()):
-                if other in self._decided:
-                    continue
-                try:
-                    derived = change(layout)
-                except (ly.LayoutError, IndexError):
-                    continue
-                queue += self._set(other, derived)
-
     def _is_dpas(self, op: Operation) -> TypeGuard[xegpu.DpasOp]:
         return isinstance(op, xegpu.DpasOp) and has_instruction(self.xe, op)
 
-    def _dpas_c(self, op: Operation) -> list[SSAValue]:
-        return self._set(op.result, self._fragments(op).c) if self._is_dpas(op) else []
+    def _dpas_c(self, op: Operation) -> None:
+        if self._is_dpas(op):
+            self._set(op.result, self._fragments(op).c)
 
-    def _dpas_b(self, op: Operation) -> list[SSAValue]:
-        if not self._is_dpas(op):
-            return []
-        self._packed.add(self.classes.find(op.rhs))
-        b = self._fragments(op).b
-        return self._set(op.rhs, None if b is None else right_layout(b, op.rhs))
+    def _dpas_b(self, op: Operation) -> None:
+        if self._is_dpas(op):
+            self._packed.add(self.plan.find(op.rhs))
+            b = self._fragments(op).b
+            self._set(op.rhs, None if b is None else right_layout(b, op.rhs))
 
-    def _dpas_a(self, op: Operation) -> list[SSAValue]:
-        return self._set(op.lhs, self._fragments(op).a) if self._is_dpas(op) else []
+    def _dpas_a(self, op: Operation) -> None:
+        if self._is_dpas(op):
+            self._set(op.lhs, self._fragments(op).a)
 
     def _fragments(self, op: xegpu.DpasOp) -> Fragments:
         if len(shape_of(op.lhs)) != 2:
@@ -359,38 +282,34 @@ class OwnershipAnalysis:
             )
         return dpas_fragments(self.xe, op)
 
-    def _written(self, op: Operation) -> list[SSAValue]:
+    def _written(self, op: Operation) -> None:
         """Layouts that the text has."""
-        found: list[SSAValue] = []
         for n, result in enumerate(op.results):
-            found += self._set(result, self._bound(op.attributes.get(f"layout_result_{n}"), result))
+            self._set(result, self._bound(op.attributes.get(f"layout_result_{n}"), result))
         match op:
             case xegpu.LoadNdOp():
-                found += self._set(op.value, self._bound(op.ownership, op.value))
+                self._set(op.value, self._bound(op.ownership, op.value))
             case xegpu.StoreNdOp():
-                found += self._set(op.value, self._bound(op.ownership, op.value))
+                self._set(op.value, self._bound(op.ownership, op.value))
             case xegpu.LoadMatrixOp() | xegpu.StoreMatrixOp():
-                found += self._set(op.value, self._bound(op.ownership, op.value))
+                self._set(op.value, self._bound(op.ownership, op.value))
             case xegpu.ConvertLayoutOp():
-                found += self._set(op.source, self._bound(op.input_layout, op.source))
-                found += self._set(op.result, self._bound(op.target_layout, op.result))
+                self._set(op.source, self._bound(op.input_layout, op.source))
+                self._set(op.result, self._bound(op.target_layout, op.result))
             case xegpu.LoadGatherOp() | xegpu.StoreScatterOp():
-                found += self._set(op.value, self._bound(op.layout, op.value))
+                self._set(op.value, self._bound(op.layout, op.value))
             case _:
                 pass
-        return found
 
-    def _chunked(self, op: Operation) -> list[SSAValue]:
+    def _chunked(self, op: Operation) -> None:
         """A lane of a gather owns whole chunks."""
         if not isinstance(op, (xegpu.LoadGatherOp, xegpu.StoreScatterOp)) or op.chunk == 1:
-            return []
+            return
         offsets = op.offsets_operand
-        if offsets is None or not is_vector(offsets):
-            return []
-        shape, bits = shape_of(offsets), bits_of(offsets)
-        piece = shape if self.whole else default_piece(shape, bits, self.lanes)
-        value = with_chunk(self.natural(piece, bits), op.chunk)
-        return self._set(op.value, value) + self._set(offsets, self.natural(piece, bits))
+        if offsets is not None and is_vector(offsets):
+            usual = self._usual(offsets)
+            self._set(op.value, with_chunk(usual, op.chunk))
+            self._set(offsets, usual)
 
     def _settle(self, ops: Sequence[Operation]) -> None:
         """Natural deals for what is left, large values first: the small ones are made from or into them."""
@@ -398,13 +317,10 @@ class OwnershipAnalysis:
         for value in sorted(values, key=lambda v: -prod(shape_of(v))):
             self.layout(value)
 
-    def _stored(self, op: Operation) -> list[SSAValue]:
+    def _stored(self, op: Operation) -> None:
         """Block stores deal rows in one way only, while loads can also transpose."""
-        if not isinstance(op, xegpu.StoreNdOp):
-            return []
-        bits, shape = bits_of(op.value), shape_of(op.value)
-        piece = shape if self.whole else default_piece(shape, bits, self.lanes)
-        return self._set(op.value, self.natural(piece, bits))
+        if isinstance(op, xegpu.StoreNdOp):
+            self._set(op.value, self._usual(op.value))
 
     def _bound(self, attribute: Attribute | None, value: SSAValue) -> ly.Layout | None:
         """A written layout over a piece of the value; None where it says nothing about lanes."""

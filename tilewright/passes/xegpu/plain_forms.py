@@ -48,10 +48,10 @@ from tilewright.dialects.xegpu.layouts import Ownership
 from tilewright.dialects.xegpu.types import TensorDescType, element_bits
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout import Distribution
+from tilewright.layout.bound import without_single
 from tilewright.passes.emit import Before, element_of
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.blocks import created
-from tilewright.passes.xegpu.layout_rules import without_single
 from tilewright.uarch.xe import XeMachine
 
 HINTS = ("l1_hint", "l2_hint", "l3_hint")

@@ -18,10 +18,11 @@ from tilewright.diagnostics import error_at, location_of
 from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu import LayoutAttr
 from tilewright.dialects.xegpu.types import TensorDescType, element_bits
+from tilewright.passes.ownership import is_vector
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.lane_layouts import lane_attribute
 from tilewright.passes.xegpu.lane_rows import add_remarks
-from tilewright.passes.xegpu.ownership import OwnershipAnalysis, is_free, is_vector, lanes_of
+from tilewright.passes.xegpu.ownership import OwnershipAnalysis, is_free, lanes_of
 from tilewright.passes.xegpu.plain_forms import plain_forms
 from tilewright.uarch.xe import XeMachine
 

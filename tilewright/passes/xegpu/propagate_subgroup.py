@@ -31,6 +31,7 @@ from tilewright.layout import Distribution, LayoutError
 from tilewright.passes.emit import Before, neutral
 from tilewright.passes.kernel import SUBGROUPS
 from tilewright.passes.level import among, run_around
+from tilewright.passes.ownership import is_vector, values_of
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.cooperative import cooperative
 from tilewright.passes.xegpu.layout_defaults import (
@@ -42,7 +43,7 @@ from tilewright.passes.xegpu.layout_defaults import (
     spread,
     wanted_whole,
 )
-from tilewright.passes.xegpu.layout_relations import canonical, is_free, is_vector, relations
+from tilewright.passes.xegpu.layout_relations import is_free, relations
 from tilewright.passes.xegpu.layout_spread import Demand, Spread
 from tilewright.passes.xegpu.wg_to_sg import stated_layouts
 from tilewright.uarch.base import MatrixInstruction
@@ -269,7 +270,7 @@ def _give_stated(state: Spread, value: SSAValue, d: Distribution) -> None:
         op = value.owner
         assert isinstance(op, Operation)
         raise error_at(op, f"{own.attribute(d)} does not deal out {[*shape]}: {fault}")
-    state.give(value, d, fixed=True)
+    state.fix(value, d)
 
 
 def _demand_stated(state: Spread, op: Operation, operand: int, text: object) -> None:
@@ -291,7 +292,7 @@ def _fix_product(state: Spread, op: xegpu.DpasOp) -> None:
     c = replace(
         a, sg_data=(a.sg_data[0], b.sg_data[1]), inst_data=None, lane_data=None, lane_layout=None
     )
-    state.give(op.result, c, fixed=True)
+    state.fix(op.result, c)
 
 
 def _is_known(op: Operation) -> bool:
@@ -313,7 +314,7 @@ def _replicate(state: Spread, op: Operation, subgroups: int) -> None:
     for result in op.results:
         if is_vector(result):
             shape = own.shape_of(result)
-            state.give(result, own.replicated(subgroups, len(shape), shape), fixed=True)
+            state.fix(result, own.replicated(subgroups, len(shape), shape))
 
 
 # --- Defaults --------------------------------------------------------------------------------
@@ -372,16 +373,8 @@ def _rank(state: Spread):
 
 def _open_values(state: Spread) -> list[SSAValue]:
     """Vectors without a layout."""
-    found: dict[SSAValue, None] = {}
-    for op in state.kernel.walk():
-        values: list[SSAValue] = [*op.results]
-        for region in op.regions:
-            for block in region.blocks:
-                values += block.args
-        for value in values:
-            if is_vector(value) and canonical(value) not in state.layouts:
-                found[canonical(value)] = None
-    return list(found)
+    roots = dict.fromkeys(state.find(v) for v in values_of(state.kernel) if is_vector(v))
+    return [root for root in roots if root not in state.layouts]
 
 
 def instruction_of(op: xegpu.DpasOp, machine: XeMachine) -> MatrixInstruction | None:
@@ -416,7 +409,7 @@ def _write(state: Spread, subgroups: int) -> None:
                 if d is not None and is_vector(op.operands[0]):
                     d = own.completed(d, own.shape_of(op.operands[0]))
                 if (d is None or d.sg_layout is None) and is_vector(op.operands[0]):
-                    d = state.layouts[canonical(op.operands[0])]
+                    d = state.layouts[state.find(op.operands[0])]
                 if d is not None:
                     op.properties["layout"] = own.attribute(d)
             case xegpu.PrefetchNdOp():
@@ -425,11 +418,11 @@ def _write(state: Spread, subgroups: int) -> None:
                 d = cooperative(op.tdesc.get_shape(), op.tdesc.element_type, share, stated)
                 op.properties["layout"] = own.attribute(d)
             case xegpu.ConvertLayoutOp():
-                d = state.layouts[canonical(op.source)]
+                d = state.layouts[state.find(op.source)]
                 op.properties["input_layout"] = own.attribute(d)
             case xegpu.DpasOp():
                 for name, value in (("layout_a", op.lhs), ("layout_b", op.rhs)):
-                    op.properties[name] = own.attribute(state.layouts[canonical(value)])
+                    op.properties[name] = own.attribute(state.layouts[state.find(value)])
             case _:
                 pass
 
@@ -448,7 +441,7 @@ def _convert(state: Spread) -> None:
             continue
         key = (value, need.layout)
         if key not in made:
-            have = state.layouts[canonical(value)]
+            have = state.layouts[state.find(value)]
             new = xegpu.ConvertLayoutOp(value, own.attribute(need.layout), own.attribute(have))
             if value.name_hint is not None:
                 new.result.name_hint = value.name_hint
@@ -460,7 +453,7 @@ def _convert(state: Spread) -> None:
             new.location = owner.location if isinstance(owner, Operation) else need.op.location
             Rewriter.insert_op(new, point)
             made[key] = new.result
-            state.layouts[new.result] = need.layout
+            state.adopt(new.result, need.layout)
             remarks.append(_remark(value, need, have))
         need.op.operands[need.operand] = made[key]
     if remarks:

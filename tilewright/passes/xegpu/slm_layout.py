@@ -35,7 +35,8 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.xegpu.types import MemDescType, element_bits
 from tilewright.passes.integers import is_multiple
-from tilewright.passes.xegpu.ownership import OwnershipAnalysis, is_vector, lanes_of
+from tilewright.passes.ownership import is_vector
+from tilewright.passes.xegpu.ownership import OwnershipAnalysis, lanes_of
 from tilewright.uarch.xe import XeMachine
 
 ACCESS_BITS = 256

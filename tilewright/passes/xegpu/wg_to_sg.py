@@ -40,7 +40,7 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.xegpu import RangeAttr, TensorDescType
 from tilewright.dialects.xetile.assembly import Index
-from tilewright.layout import Distribution
+from tilewright.layout import Bound, Distribution
 from tilewright.passes.carried import LOOPS_AND_BRANCHES
 from tilewright.passes.kernel import LEVEL, SUBGROUPS
 from tilewright.passes.level import RANGE, range_of, region_of_run, run_around
@@ -253,7 +253,7 @@ class Distributor(split.Split[Distribution]):
         last = len(own.shape_of(op.offsets_operand))
         if len(shape) == last:
             return d, d
-        if not own.is_whole(d, shape, last):
+        if not Bound(d, shape).is_whole(last):
             raise ly.LayoutError("a chunk belongs to one subgroup")
         return d, ly.slice_(d, [last])
 

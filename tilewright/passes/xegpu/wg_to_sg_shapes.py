@@ -11,21 +11,20 @@ from math import prod
 import numpy as np
 from xdsl.dialects import vector
 from xdsl.dialects.builtin import DYNAMIC_INDEX, VectorType
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.vector import (
-    DeinterleaveOp,
     ExtractStridedSliceOp,
     InsertStridedSliceOp,
-    InterleaveOp,
     ShapeCastOp,
     TransposeOp,
 )
+from tilewright.layout import Bound
 from tilewright.passes.emit import with_shape
-from tilewright.passes.xegpu import layout_rules as rules
 from tilewright.passes.xegpu import layout_text as own
+from tilewright.passes.xegpu.layout_relations import operand_map
 from tilewright.passes.xegpu.split import local
 from tilewright.passes.xegpu.wg_to_sg import Distributor, rule
 
@@ -42,7 +41,7 @@ def broadcast(to: Distributor, op: vector.BroadcastOp) -> None:
         to.give(result, d, [made] * to.count(d, shape))
         return
     narrow = own.shape_of(source)
-    have = rules.broadcast_operand(d, shape, narrow)
+    have = operand_map(op, 0, d)
     pieces = to.pieces(source, have, "the source")
     numbers = np.arange(len(pieces)).reshape(to.grid(have, narrow))
     found: list[SSAValue] = []
@@ -61,7 +60,7 @@ def broadcast(to: Distributor, op: vector.BroadcastOp) -> None:
 @rule("vector.transpose")
 def transpose(to: Distributor, op: TransposeOp) -> None:
     d = to.cut_of(op.result)
-    have = rules.permuted(d, op.permutation)
+    have = operand_map(op, 0, d)
     pieces = to.pieces(op.vector, have, "the source")
     numbers = np.arange(len(pieces)).reshape(to.grid(have, own.shape_of(op.vector)))
     found = [
@@ -76,7 +75,7 @@ def shape_cast(to: Distributor, op: ShapeCastOp) -> None:
     """Piece by piece, where each piece of the result is a run of one piece of the source."""
     result, source = own.shape_of(op.result), own.shape_of(op.source)
     want = to.cut_of(op.results[0])
-    have = rules.reshape(want, result, source)
+    have = operand_map(op, 0, want)
     pieces = to.pieces(op.source, have, "the source")
     plan = ly.plan.reshape(own.bound(have, source), own.bound(want, result))
     order = plan.permutation
@@ -106,21 +105,10 @@ def shape_cast(to: Distributor, op: ShapeCastOp) -> None:
     to.give(op.result, want, found)
 
 
-@rule("vector.bitcast")
-def bitcast(to: Distributor, op: vector.BitcastOp) -> None:
-    d = to.cut_of(op.result)
-    local(to, op, rules.bitcast_operand(d, op.result.type, op.source.type))
-
-
-@rule("vector.interleave")
-def interleave(to: Distributor, op: InterleaveOp) -> None:
-    have = rules.counted(to.cut_of(op.result), 2, 1)
-    local(to, op, have, have)
-
-
-@rule("vector.deinterleave")
-def deinterleave(to: Distributor, op: DeinterleaveOp) -> None:
-    local(to, op, rules.counted(to.cut_of(op.res1), 1, 2))
+@rule("vector.bitcast", "vector.interleave", "vector.deinterleave")
+def resized(to: Distributor, op: Operation) -> None:
+    d = to.cut_of(op.results[0])
+    local(to, op, *(operand_map(op, n, d) for n in range(len(op.operands))))
 
 
 @rule("xegpu.convert_layout")
@@ -149,7 +137,7 @@ def convert_layout(to: Distributor, op: xegpu.ConvertLayoutOp) -> None:
 def extract_strided_slice(to: Distributor, op: ExtractStridedSliceOp) -> None:
     d, shape = to.cut_of(op.results[0]), own.shape_of(op.result)
     source = own.shape_of(op.source)
-    have = rules.slice_operand(d, shape, source)
+    have = operand_map(op, 0, d)
     pieces = to.pieces(op.source, have, "the source")
     part, whole = to.part(d, shape), to.part(have, source)
     offsets = [*op.offsets, *[0] * (len(source) - len(op.offsets))]
@@ -169,7 +157,7 @@ def insert_strided_slice(to: Distributor, op: InsertStridedSliceOp) -> None:
     d, shape = to.cut_of(op.results[0]), own.shape_of(op.result)
     small = own.shape_of(op.source)
     lead = len(shape) - len(small)
-    have = rules.inserted_operand(d, shape, small)
+    have = operand_map(op, 0, d)
     sources = to.pieces(op.source, have, "the inserted value")
     dests = to.pieces(op.dest, d, "the destination")
     grid = to.grid(d, shape)
@@ -191,7 +179,7 @@ def extract(to: Distributor, op: vector.ExtractOp) -> None:
     result, source = op.results[0], own.shape_of(op.operands[0])
     if isinstance(result.type, VectorType):
         d = to.cut_of(op.results[0])
-        have = rules.extract_operand(d, own.shape_of(result), source)
+        have = operand_map(op, 0, d)
         kind = to.typed(result, d)
     else:
         d, kind = None, result.type
@@ -214,14 +202,14 @@ def insert(to: Distributor, op: vector.InsertOp) -> None:
     d, shape = to.cut_of(op.results[0]), own.shape_of(result)
     source, dest = op.operands[0], op.operands[1]
     if isinstance(source.type, VectorType):
-        have = rules.inserted_operand(d, shape, own.shape_of(source))
+        have = operand_map(op, 0, d)
         sources = to.pieces(source, have, "the inserted value")
     else:
         sources = [to.same(source)]
     dests = to.pieces(dest, d, "the destination")
     positions = _positions(to, op)
     if len(sources) != len(dests) or any(
-        not own.is_whole(d, shape, dim) for dim in range(len(positions))
+        not Bound(d, shape).is_whole(dim) for dim in range(len(positions))
     ):
         raise to.refuse("into a value that is dealt out along the position's dimensions")
     found = [

@@ -18,7 +18,7 @@ digit (but the slowest one of warps), so that places are linear in the bits of t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from xdsl.dialects import arith
@@ -29,10 +29,11 @@ from tilewright.codegen.registers import strided_form
 from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import elementwise, stage
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.movement import LAYOUTS, integers, operand_layout, result_layout
+from tilewright.dialects.movement import BROADCASTS, LAYOUTS, integers, operand_layout
 from tilewright.dialects.stage.rings import ring_type
-from tilewright.layout import Axis, Layout, LayoutError
+from tilewright.layout import Axis, Layout
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
+from tilewright.passes.ownership import Planner, Relation, rearranged
 from tilewright.passes.tile_origin import (
     is_read_only,
     root_of,
@@ -81,7 +82,6 @@ def is_elementwise(op: Operation) -> bool:
 
 
 _MASKS = ("vector.create_mask", "vector.constant_mask")
-_BROADCASTS = ("vector.broadcast", "xetile.broadcast")
 
 
 @dataclass
@@ -152,52 +152,22 @@ def widest_vector(tile: SSAValue, fast: int) -> int:
     return width
 
 
-class _Classes:
-    """Union-find over values."""
+class _Ownership:
+    """Which values have homes, what ties them, and where memory asks for a layout."""
 
-    def __init__(self) -> None:
-        self.parent: dict[SSAValue, SSAValue] = {}
-
-    def find(self, v: SSAValue) -> SSAValue:
-        root = v
-        while (up := self.parent.get(root, root)) is not root:
-            root = up
-        while v is not root:
-            self.parent[v], v = root, self.parent.get(v, v)
-        return root
-
-    def join(self, a: SSAValue, b: SSAValue) -> None:
-        x, y = self.find(a), self.find(b)
-        if x is not y:
-            self.parent[y] = x
-
-
-Map = Callable[[Layout], Layout]
-
-
-@dataclass
-class _Link:
-    """If `source` has a layout, `target` may have `change` of it."""
-
-    source: SSAValue
-    target: SSAValue
-    change: Map
-
-
-class _Planner:
     def __init__(self, body: Block, warps: int, use_mma: bool):
         self.body = body
         self.out = Ownership(warps)
         self.use_mma = use_mma
         self.kind: dict[SSAValue, str] = {}
-        self.classes = _Classes()
         self.anchored: dict[SSAValue, Layout] = {}
-        self.links: list[_Link] = []
         self.memory: list[tuple[SSAValue, int, int, int]] = []
         """(value, contiguous dimension, element size, widest vector) of accesses."""
 
     def run(self) -> Ownership:
         self.block(self.body)
+        used = (v for op in self.body.walk() for v in op.operands)
+        self.plan = Planner[Layout]((*self.kind, *used), owned=self.fixed)
         for op in self.body.walk():
             self.link(op)
         self.resolve()
@@ -222,7 +192,7 @@ class _Planner:
         kinds = {self.kind.get(v, FIXED) for v in tiles}
         if isinstance(op, arith.ConstantOp) or op.name in ("vector.step", *_MASKS):
             kind = FREE
-        elif op.name in _BROADCASTS:
+        elif op.name in BROADCASTS:
             kind = FREE if not kinds or kinds == {FREE} else FLEXIBLE
         elif (op.name in LAYOUTS and LAYOUTS[op.name][1]) or is_elementwise(op):
             kind = FREE if kinds <= {FREE} else FIXED
@@ -248,25 +218,20 @@ class _Planner:
     def fixed(self, v: SSAValue) -> bool:
         return is_tile(v) and self.kind.get(v, FIXED) == FIXED
 
-    def tie(self, values: Iterable[SSAValue]) -> None:
-        group = [v for v in values if self.fixed(v)]
-        for v in group[1:]:
-            self.classes.join(group[0], v)
-
     # Constraints --------------------------------------------------------------------------------
 
     def link(self, op: Operation) -> None:
         if is_elementwise(op):
-            self.tie((*op.operands, *op.results))
+            self.plan.tie((*op.operands, *op.results))
             for operand in op.operands:
                 self.through_flexible(operand, op.results[0])
         elif isinstance(op, LOOPS_AND_BRANCHES):
             for group in carried_together(op):
-                self.tie(group)
+                self.plan.tie(group)
         elif isinstance(op, xt.TileMmaOp):
             plan = plan_product(op, self.out.warps, use_mma=self.use_mma)
             self.out.products[op] = plan
-            self.tie((op.result, *([op.c] if op.c is not None else [])))
+            self.plan.tie((op.result, *([op.c] if op.c is not None else [])))
             self.anchored.setdefault(op.result, plan.c)
         elif isinstance(op, xt.LoadTileOp):
             for value in op.values:
@@ -280,104 +245,76 @@ class _Planner:
             if (part := _part_of(op)) is not None:
                 self.memory.append((value, 1 if part.row_major else 0, part.itemsize, 16))
         elif isinstance(op, xt.StoreTileOp):
-            self.tie((op.value, *([op.mask] if op.mask is not None else [])))
+            self.plan.tie((op.value, *([op.mask] if op.mask is not None else [])))
             fast = contiguous_dimension(op.tile)
             size = itemsize(op.tile_type.element_type)
             self.memory.append((op.value, fast, size, widest_vector(op.tile, fast)))
         elif isinstance(op, xt.AtomicRmwOp | xt.StoreScatterOp | xt.LoadGatherOp):
             value = op.result if isinstance(op, xt.LoadGatherOp) else op.value
-            self.tie([*([op.mask] if op.mask is not None else []), value, *op.results])
+            self.plan.tie([*([op.mask] if op.mask is not None else []), value, *op.results])
             size, last = itemsize(op.tile_type.element_type), len(shape_of(value)) - 1
             most = 1 if isinstance(op, xt.AtomicRmwOp) else vector_of(op.tile, op.mask)
             known = (value, last, size, most) if most > 1 else (value, last, max(4, size), 16)
             self.memory.append(known)
         elif isinstance(op, xt.ReductionOp):
-            if op.reduction_size is None:
-                dims = op.dims
-                self.connect(op.source, op.result, lambda y: _contracted(y, dims, None))
-            else:
-                run, dims = op.reduction_size, op.dims
-                self.connect(op.source, op.result, lambda y: _contracted(y, dims, run))
+            run, dims = op.reduction_size, op.dims
+            self.relate(Relation(op, op.source, op.result, lambda y: _contracted(y, dims, run)))
         elif isinstance(op, xt.ConvertLayoutOp) or op.name == "stage.cluster.sum":
-            self.tie((op.operands[0], op.results[0]))
+            self.plan.tie((op.operands[0], op.results[0]))
         elif op.name in ("vector.insert", "vector.insert_strided_slice"):
-            self.tie((op.operands[1], op.results[0]))
-        elif op.name in LAYOUTS and op.name not in _BROADCASTS:
-            for y in op.results:
-                self.connect(op.operands[0], y, lambda z: result_layout(op, z))
-                for x in filter(is_tile, op.operands):
-                    self.connect(y, x, lambda z: operand_layout(op, z))
+            self.plan.tie((op.operands[1], op.results[0]))
+        elif op.name in LAYOUTS and op.name not in BROADCASTS:
+            self.relate(*rearranged(op))
         elif op.name == "vector.multi_reduction":
             dims = integers(op, "reduction_dims")
             x, y = op.operands[0], op.results[0]
             if is_tile(y):
-                self.connect(x, y, lambda z: z.sliced(*dims))
-                self.tie((op.operands[1], y))
+                self.relate(Relation(op, x, y, lambda z: z.sliced(*dims)))
+                self.plan.tie((op.operands[1], y))
         if op.name in ANCHORS:
             for value, layout in ANCHORS[op.name](op, self.out.warps).items():
                 self.anchored.setdefault(value, layout)
 
-    def connect(self, source: SSAValue, target: SSAValue, change: Map) -> None:
-        self.links.append(_Link(source, target, change))
+    def relate(self, *relations: Relation[Layout]) -> None:
+        """Of what is derived only the layouts that threads can have."""
+        for each in relations:
+            forth, back = (each.forth and even(each.forth)), (each.back and even(each.back))
+            self.plan.relate(replace(each, forth=forth, back=back))
 
     def through_flexible(self, operand: SSAValue, result: SSAValue) -> None:
         """`result` uses a broadcast: its source is best held as the contraction of the result."""
         if self.kind.get(operand) != FLEXIBLE or not isinstance(operand, OpResult):
             return
         op = operand.op
-        if op.name not in _BROADCASTS or not op.operands or not self.fixed(op.operands[0]):
+        if op.name not in BROADCASTS or not op.operands or not self.fixed(op.operands[0]):
             return
-        source = op.operands[0]
-        self.connect(result, source, lambda y: operand_layout(op, y))
+        self.relate(Relation(op, result, op.operands[0], lambda y: operand_layout(op, y)))
 
     # Layouts ------------------------------------------------------------------------------------
 
     def resolve(self) -> None:
-        layouts: dict[SSAValue, Layout] = {}
+        plan = self.plan
         for value, layout in self.anchored.items():
-            layouts.setdefault(self.classes.find(value), layout)
+            plan.give(value, layout)
         members = [v for v, k in self.kind.items() if k == FIXED]
         # Loads and stores of the widest elements decide about vectors.
         memory: dict[SSAValue, tuple[int, int, int]] = {}
         for value, fast, size, most in self.memory:
             if not self.fixed(value):
                 continue
-            root = self.classes.find(value)
+            root = plan.find(value)
             known = memory.get(root, (fast, 0, 16))
             wider = (fast, size) if size > known[1] else known[:2]
             memory[root] = (*wider, min(most, known[2]))
-        self.propagate(layouts)
-        roots = dict.fromkeys(
-            self.classes.find(v) for v in members
-        )  # of equals, the first in the program
-        order = sorted(roots, key=lambda r: (-prod(shape_of(r)), r not in memory))
-        for root in order:
-            if root in layouts:
-                continue
+        plan.follow()
+        # Of equals, the first in the program.
+        roots = dict.fromkeys(plan.find(v) for v in members)
+        for root in sorted(roots, key=lambda r: (-prod(shape_of(r)), r not in memory)):
             shape = shape_of(root)
             fast, size, most = memory.get(root, (len(shape) - 1, 4, 16))
-            layouts[root] = default_layout(shape, fast, size, self.out.warps, most)
-            self.propagate(layouts)
-        for v in members:
-            self.out.homes[v] = layouts[self.classes.find(v)]
-
-    def propagate(self, layouts: dict[SSAValue, Layout]) -> None:
-        changed = True
-        while changed:
-            changed = False
-            for link in self.links:
-                if not (self.fixed(link.source) and self.fixed(link.target)):
-                    continue
-                source, target = self.classes.find(link.source), self.classes.find(link.target)
-                if source not in layouts or target in layouts:
-                    continue
-                try:
-                    made = link.change(layouts[source])
-                except LayoutError:
-                    continue
-                if is_even(made):
-                    layouts[target] = made
-                    changed = True
+            if plan.give(root, default_layout(shape, fast, size, self.out.warps, most)):
+                plan.follow()
+        self.out.homes = {v: plan.layouts[plan.find(v)] for v in members}
 
 
 def _part_of(op: stage.ReadOp | stage.PutOp) -> stage.PartAttr | None:
@@ -395,7 +332,7 @@ def _used_beside(value: SSAValue, op: Operation) -> bool:
     return all(
         use.operation.parent is op.parent
         and (
-            use.operation.name not in _BROADCASTS
+            use.operation.name not in BROADCASTS
             or all(_used_beside(r, op) for r in use.operation.results)
         )
         for use in value.uses
@@ -413,6 +350,16 @@ def is_even(layout: Layout) -> bool:
     return True
 
 
+def even(derive: Callable[[Layout], Layout | None]) -> Callable[[Layout], Layout | None]:
+    """What is derived, where threads can have it."""
+
+    def checked(layout: Layout) -> Layout | None:
+        made = derive(layout)
+        return made if made is not None and is_even(made) else None
+
+    return checked
+
+
 def _contracted(layout: Layout, dims: Iterable[int], run: int | None) -> Layout:
     for dim in dims:
         layout = layout.contracted(dim, run)
@@ -421,4 +368,4 @@ def _contracted(layout: Layout, dims: Iterable[int], run: int | None) -> Layout:
 
 def plan_ownership(body: Block, warps: int, *, use_mma: bool = True) -> Ownership:
     """Layouts of all values of a kernel's body, or of one role's, over `warps` warps."""
-    return _Planner(body, warps, use_mma).run()
+    return _Ownership(body, warps, use_mma).run()
