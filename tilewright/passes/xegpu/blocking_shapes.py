@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from math import lcm
 
-import numpy as np
 from xdsl.dialects import vector
 from xdsl.dialects.builtin import (
     VectorType,
@@ -15,39 +14,23 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xegpu
-from tilewright.dialects.movement import numbered, positions_at_run_time, shape_of, static_position
+from tilewright.dialects.movement import positions_at_run_time, shape_of, static_position
 from tilewright.dialects.upstream import vector as more
 from tilewright.passes.xegpu.fragments import Free
 from tilewright.passes.xegpu.lane_layouts import lane_attribute
 from tilewright.passes.xegpu.ownership import box_of_insertion
 from tilewright.passes.xegpu.pieces import Pieces, Shape, rule, starts
+from tilewright.passes.xegpu.split import rearranged
 
 
 def rearrange(d: Pieces, op: Operation, piece: Shape) -> None:
-    """A piece of the result is made of a box of the only operand, by the op itself where their shapes differ."""
+    """Piece by piece; what is one number everywhere stays that."""
     (source,), (result,) = op.operands, op.results
     held = d.grids[source]
     if isinstance(held, Free):
         d.grids[result] = held
         return
-    numbers = numbered(op)[0]
-    made: list[SSAValue] = []
-    for start in starts(shape_of(result), piece):
-        box = tuple(slice(s, s + n) for s, n in zip(start, piece, strict=True))
-        places = np.unravel_index(numbers[box], shape_of(source))
-        low = tuple(int(p.min()) for p in places)
-        size = tuple(int(p.max()) + 1 - n for p, n in zip(places, low, strict=True))
-        value = d.box(source, low, size)
-        match op:
-            case more.TransposeOp():
-                value = d.add(more.TransposeOp(value, op.permutation))
-            case vector.BroadcastOp() if size != piece:
-                kind = d.typed(result, piece)
-                value = d.once(("broadcast", value, kind), vector.BroadcastOp(value, kind))
-            case _:
-                value = d.cast(value, piece)
-        made.append(value)
-    d.give(result, piece, made)
+    rearranged(d, op, piece)
 
 
 @rule("vector.broadcast")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from math import prod
 from typing import Any
@@ -86,6 +87,12 @@ class Pieces(split.Split[Shape]):
 
     def starts(self, cut: Shape, shape: Sequence[int]) -> list[Shape]:
         return list(starts(tuple(shape), cut))
+
+    def boxes(self, cut: Shape, shape: Sequence[int]) -> list[tuple[Shape, Shape]]:
+        return [(start, cut) for start in starts(tuple(shape), cut)]
+
+    def source(self, op: Operation, cut: Shape) -> Callable[[Shape, Shape], SSAValue]:
+        return partial(self.box, op.operands[0])
 
     def scatter_cuts(self, op: xegpu.ScatterAccess) -> tuple[Shape, Shape]:
         assert op.offsets_operand is not None

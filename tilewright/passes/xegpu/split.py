@@ -8,14 +8,24 @@ added to the offsets of the op that moves them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from math import prod
+from operator import sub
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.dialects import vector
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xegpu
-from tilewright.dialects.movement import shape_of
-from tilewright.dialects.upstream.vector import ExtractStridedSliceOp, InsertStridedSliceOp
+from tilewright.dialects.movement import numbered, shape_of
+from tilewright.dialects.upstream.vector import (
+    ExtractStridedSliceOp,
+    InsertStridedSliceOp,
+    ShapeCastOp,
+    TransposeOp,
+)
 from tilewright.dialects.xetile.assembly import Index, split_indices
 from tilewright.passes.emit import with_shape, zero_of
 from tilewright.passes.memory_objects import is_pure
@@ -23,6 +33,8 @@ from tilewright.passes.new_body import NewBody, without_layouts
 from tilewright.passes.rules import Rules
 
 Cut = TypeVar("Cut")
+Shape = tuple[int, ...]
+Box = tuple[Shape, Shape]
 
 rule: Rules[Callable[[Split[Any], Any], None]] = Rules()
 """Rules of both passes."""
@@ -51,8 +63,20 @@ class Split(NewBody, Generic[Cut]):
         """Where each piece of a vector of a shape begins."""
         raise NotImplementedError
 
+    def boxes(self, cut: Cut, shape: Sequence[int]) -> Sequence[Box]:
+        """The pieces of the first of those who own a vector: where each begins, and its extents."""
+        raise NotImplementedError
+
+    def source(self, op: Operation, cut: Cut) -> Callable[[Shape, Shape], SSAValue]:
+        """What gives boxes of the operand of an op that only rearranges, whose result is cut so."""
+        raise NotImplementedError
+
     def mark(self, new: Operation, cut: Cut) -> Operation:
         """Writes what the text says of a piece's lanes on an op that makes or takes it."""
+        return new
+
+    def moving(self, new: Operation, cut: Cut) -> Operation:
+        """The same on one that only rearranges, where its result's lanes do not follow from its operand's."""
         return new
 
     def first_owner(self, cut: Cut, shape: Sequence[int]) -> SSAValue | None:
@@ -110,6 +134,8 @@ class Split(NewBody, Generic[Cut]):
             high = tuple(min(b + n, s + m) for b, n, s, m in ends)
             if all(a < b for a, b in zip(low, high, strict=True)):
                 met.append((part, begin, low, high))
+        if sum(prod(map(sub, high, low)) for _, _, low, high in met) != prod(size):
+            raise self.refuse("takes elements that others own")
         kind = with_shape(met[0][0].type, size)
         total = None if len(met) == 1 else self.constant(zero_of(kind))
         for part, begin, low, high in met:
@@ -159,6 +185,36 @@ def piecewise(
         for result, value in zip(results, new.results, strict=True):
             result.append(value)
     return results
+
+
+def rearranged(d: Split[Cut], op: Operation, cut: Cut) -> None:
+    """A piece of the result is made of a box of the only operand, by the op itself where it turns or repeats it."""
+    (source,), (result,) = op.operands, op.results
+    numbers, shape = numbered(op)[0], shape_of(source)
+    box_of = d.source(op, cut)
+    made: list[SSAValue] = []
+    for start, size in d.boxes(cut, shape_of(result)):
+        mine = numbers[tuple(slice(s, s + n) for s, n in zip(start, size, strict=True))]
+        places = np.unravel_index(mine, shape)
+        low = tuple(int(p.min()) for p in places)
+        extents = tuple(int(p.max()) + 1 - n for p, n in zip(places, low, strict=True))
+        if isinstance(op, ShapeCastOp) and not _is_box(mine, shape, low, extents):
+            raise d.refuse("deals the elements of a piece to several pieces")
+        value = box_of(low, extents)
+        kind = with_shape(value.type, size)
+        if isinstance(op, TransposeOp):
+            value = d.add(d.moving(TransposeOp(value, op.permutation), cut))
+        elif extents != size:
+            again = vector.BroadcastOp if isinstance(op, vector.BroadcastOp) else ShapeCastOp
+            value = d.once((again, value, kind), d.moving(again(value, kind), cut))
+        made.append(value)
+    d.give(result, cut, made)
+
+
+def _is_box(numbers: NDArray[Any], shape: Shape, low: Shape, extents: Shape) -> bool:
+    """Are the elements those of a box, in row-major order?"""
+    inside = np.indices(extents).reshape(len(shape), -1) + np.array(low).reshape(-1, 1)
+    return np.array_equal(numbers.reshape(-1), np.ravel_multi_index(tuple(inside), shape))
 
 
 def local(d: Split[Cut], op: Operation, *cuts: Cut) -> None:

@@ -47,6 +47,7 @@ from tilewright.passes.level import RANGE, range_of, region_of_run, run_around
 from tilewright.passes.rules import Rules
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu import split
+from tilewright.passes.xegpu.layout_relations import operand_map
 from tilewright.passes.xegpu.subgroup_ids import SubgroupIds
 
 _RULES = ("values", "shapes", "memory", "control")
@@ -293,10 +294,8 @@ class Distributor(split.Split[Distribution]):
         Requires that both layouts give every subgroup the same elements; then the cuts are the same for all, and
         subgroup 0 tells where they are.
         """
-        begins = [part.offset for part in own.subgroup_part(have).parts(shape, 0)]
-        sources = list(zip(begins, pieces, strict=True))
-        targets = own.subgroup_part(want).parts(shape, 0)
-        return [self.assembled(target.offset, target.shape, sources) for target in targets]
+        sources = list(zip((s for s, _ in self.boxes(have, shape)), pieces, strict=True))
+        return [self.assembled(*box, sources) for box in self.boxes(want, shape)]
 
     def part(self, d: Distribution, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape of one piece."""
@@ -319,6 +318,19 @@ class Distributor(split.Split[Distribution]):
     def starts(self, cut: Distribution, shape: Sequence[int]) -> list[tuple[Index, ...]]:
         """Where each piece of this subgroup starts in the whole value."""
         return self.ids.starts(cut, tuple(shape))
+
+    def boxes(self, cut: Distribution, shape: Sequence[int]) -> list[split.Box]:
+        parts = own.subgroup_part(cut).parts(shape, 0)
+        return [(part.offset, part.shape) for part in parts]
+
+    def source(
+        self, op: Operation, cut: Distribution
+    ) -> Callable[[split.Shape, split.Shape], SSAValue]:
+        (value,) = op.operands
+        have, shape = operand_map(op, 0, cut), own.shape_of(value)
+        pieces = self.pieces(value, have, "the source")
+        sources = list(zip((s for s, _ in self.boxes(have, shape)), pieces, strict=True))
+        return lambda start, size: self.assembled(start, size, sources)
 
     def places(
         self, offsets: Sequence[Index], cut: Distribution, shape: Sequence[int]
@@ -346,6 +358,9 @@ class Distributor(split.Split[Distribution]):
             for result in new.results:
                 own.set_layout(result, left)
         return new
+
+    def moving(self, new: Operation, cut: Distribution) -> Operation:
+        return self.mark(new, cut)
 
     def alone(self, op: Operation) -> None:
         """The first subgroup does it."""
