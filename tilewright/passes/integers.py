@@ -325,6 +325,18 @@ class Ranges(Solver[_Range]):
         super().__init__(_NOTHING)
         self.extent = extent
 
+    def bounds(self, value: Index) -> Bounds:
+        """Inclusive; None where there is no bound."""
+        if isinstance(value, int):
+            return value, value
+        low, high = self.of(value)
+        return None if low == -inf else int(low), None if high == inf else int(high)
+
+    def span(self, value: Index) -> Span | None:
+        """Inclusive bounds; None where one of them is not known."""
+        low, high = self.bounds(value)
+        return None if low is None or high is None else (low, high)
+
     def sources(self, value: SSAValue) -> Sequence[SSAValue]:
         return _operands(value)
 
@@ -431,16 +443,12 @@ def _subgroups(op: Operation) -> int | None:
 
 def bounds(value: Index, extent: Extents = lambda _: None) -> Bounds:
     """Between which numbers an integer is known to lie, inclusive; None where there is no bound."""
-    if isinstance(value, int):
-        return value, value
-    low, high = Ranges(extent).of(value)
-    return None if low == -inf else int(low), None if high == inf else int(high)
+    return Ranges(extent).bounds(value)
 
 
 def span(value: Index, extent: Extents = lambda _: EXTENT) -> Span | None:
     """Inclusive bounds; None where one of them is not known."""
-    low, high = bounds(value, extent)
-    return None if low is None or high is None else (low, high)
+    return Ranges(extent).span(value)
 
 
 def is_natural(value: Index) -> bool:

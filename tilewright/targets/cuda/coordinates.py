@@ -18,8 +18,8 @@ from xdsl.dialects import arith
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
-from tilewright.dialects import stage, xetile
-from tilewright.passes.integers import Span, span
+from tilewright.dialects import xetile
+from tilewright.passes.integers import Span
 from tilewright.targets.cuda import staged as st
 from tilewright.targets.cuda.distribute import Distributor
 from tilewright.targets.cuda.narrow import Narrow, Word
@@ -53,7 +53,9 @@ def _clamped(d: Distributor, offset: SSAValue | int) -> Idx:
         return max(-FAR, min(at, FAR)) if isinstance(at, int) else at
     known = st.facts(d).clamped
     if at not in known:
-        known[at] = at if _within(span(offset, _extent), KNOWN) else _in_front(d, offset, at)
+        known[at] = (
+            at if _within(st.facts(d).ranges.span(offset), KNOWN) else _in_front(d, offset, at)
+        )
     return known[at]
 
 
@@ -61,21 +63,14 @@ def _within(found: Span | None, bounds: Span) -> bool:
     return found is not None and bounds[0] <= found[0] and found[1] <= bounds[1]
 
 
-def _extent(array: SSAValue) -> int | None:
-    """A launch sees to the extents of the arrays that are copied, and of no others."""
-    tiles = [use.operation for use in array.uses if isinstance(use.operation, xetile.InitTileOp)]
-    copies = stage.CopyIssueOp | stage.StoreOp
-    copied = any(isinstance(use.operation, copies) for op in tiles for use in op.result.uses)
-    return MOST_EXTENT if copied else None
-
-
 def _in_front(d: Distributor, far: SSAValue, at: SSAValue) -> SSAValue:
     """Instead of `at`, which is `far` in the new function: clamped, or a sum with what is."""
+    ranges = st.facts(d).ranges
     near: list[SSAValue] = []
     total = 0, 0
     while isinstance(sum := far.owner, arith.AddiOp):
         for term, other in (sum.operands, sum.operands[::-1]):
-            found = span(term, _extent)
+            found = ranges.span(term)
             both = None if found is None else (total[0] + found[0], total[1] + found[1])
             if both is not None and _within(both, NEAR):
                 total, far = both, other
@@ -84,7 +79,7 @@ def _in_front(d: Distributor, far: SSAValue, at: SSAValue) -> SSAValue:
         else:
             break
     b, base = d.b, d.idx(far)
-    least, most = span(far, _extent) or (-(1 << 63), 1 << 63)
+    least, most = ranges.span(far) or (-(1 << 63), 1 << 63)
     with _behind(b, base):
         made = base if most <= FAR else b.min(base, FAR)
         made = made if least >= -FAR else b.max(made, -FAR)

@@ -16,11 +16,13 @@ from xdsl.dialects.builtin import VectorType, i32
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.builder import Builder
-from tilewright.dialects import mach, stage
+from tilewright.dialects import mach, stage, xetile
 from tilewright.dialects.stage.rings import ring_type
+from tilewright.passes.integers import Ranges
 from tilewright.targets.cuda.distribute import Distributor
 from tilewright.targets.cuda.lowered import Slot
 from tilewright.targets.cuda.narrow import Narrow, Word
+from tilewright.targets.cuda.reach import MOST_EXTENT
 from tilewright.uarch.nvidia import WARPGROUP
 
 ALIGNMENT = 1024
@@ -88,9 +90,19 @@ class Facts:
     registers: dict[str, int] = field(default_factory=dict[str, int])
     barriers: int = 1
     addresses: dict[Distributor, SSAValue] = field(default_factory=dict["Distributor", SSAValue])
+    ranges: Ranges = field(default_factory=lambda: Ranges(_extent))
+    """Of the integers of the kernel, which stays as it is."""
     clamped: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
     """By an index: what the copy engine counts from instead (`coordinates.py`)."""
     uniform: dict[Distributor, SSAValue] = field(default_factory=dict["Distributor", SSAValue])
+
+
+def _extent(array: SSAValue) -> int | None:
+    """A launch sees to the extents of the arrays that are copied, and of no others."""
+    tiles = [use.operation for use in array.uses if isinstance(use.operation, xetile.InitTileOp)]
+    copies = stage.CopyIssueOp | stage.StoreOp
+    copied = any(isinstance(use.operation, copies) for op in tiles for use in op.result.uses)
+    return MOST_EXTENT if copied else None
 
 
 _FACTS: WeakKeyDictionary[Builder, Facts] = WeakKeyDictionary()
