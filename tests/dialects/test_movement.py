@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from xdsl.ir import Operation
 
 from tests.movement import CASES, kernel
+from tilewright import layout as ly
 from tilewright.dialects.movement import (
     ELEMENTS,
     LAYOUTS,
@@ -18,7 +19,7 @@ from tilewright.dialects.movement import (
     result_layout,
     shape_of,
 )
-from tilewright.layout import Axis, Layout, LayoutError, Move, number
+from tilewright.layout import Axis, Bound, Layout, LayoutError, Move, number
 from tilewright.layout.plan import gather
 
 LANES, SUBGROUPS = 8, 2
@@ -72,12 +73,61 @@ def test_a_layout_in_place_moves_nothing(case: str, data: st.DataObject):
         other = change(op, layout)
     except LayoutError:
         return
-    have, want = (layout, other) if given is source else (other, layout)
+    nothing_moves(op, *((layout, other) if given is source else (other, layout)))
+
+
+def nothing_moves(op: Operation, have: Layout, want: Layout) -> None:
     for numbers in numbered(op):
         # Of several operands, which have one layout, element n is at n modulo their size.
         places = numbers % have.size
         plan = gather(have, want, lambda c, at=places: np.unravel_index(at[c], have.shape))
         assert plan.kind in (Move.NOTHING, Move.REGISTERS) and plan.permutation is not None
+
+
+@st.composite
+def maps(draw: st.DrawFn, shape: tuple[int, ...]) -> Bound:
+    """A map of subgroups in one round or two; perhaps of a value that was reduced along one more dimension."""
+    grid = [draw(st.sampled_from([g for g in (1, 2, 4) if n % g == 0])) for n in shape]
+    rounds = [
+        draw(st.sampled_from([r for r in (1, 2) if n // g % r == 0]))
+        for n, g in zip(shape, grid, strict=True)
+    ]
+    data = [n // g // r for n, g, r in zip(shape, grid, rounds, strict=True)]
+    sliced: list[int] = []
+    if draw(st.booleans()):
+        at = draw(st.integers(0, len(shape)))
+        grid.insert(at, draw(st.sampled_from([1, 2])))
+        data.insert(at, draw(st.sampled_from([1, 8])))
+        sliced = [at]
+    order = draw(st.permutations(range(len(grid))))
+    return Bound(ly.slice_(ly.layout(grid, data, order=order), sliced), shape)
+
+
+@pytest.mark.parametrize("case", [*MOVING, "vector.bitcast", "vector.bitcast, to wider elements"])
+@given(data=st.data())
+def test_a_map_in_place_moves_nothing(case: str, data: st.DataObject):
+    """What the table makes of a text's map is local to every subgroup, as of the normal form."""
+    op = op_of(case)
+    source, result = op.operands[0], op.results[0]
+    if not shape_of(source) or not shape_of(result):
+        return
+    given, change = (
+        (source, result_layout) if data.draw(st.booleans()) else (result, operand_layout)
+    )
+    bound = data.draw(maps(shape_of(given)))
+    try:
+        other = change(op, bound)
+    except LayoutError:
+        return
+    assert other.shape == shape_of(result if given is source else source)
+    pair = [each.map.over(each.shape) for each in (bound, other)]
+    if op.name == "vector.bitcast":
+        subgroups = [each.on(Axis.SUBGROUP) for each in pair]
+        assert [(d.weight, d.size, d.dim) for d in subgroups[0]] == [
+            (d.weight, d.size, d.dim) for d in subgroups[1]
+        ]
+        return
+    nothing_moves(op, *(pair if given is source else reversed(pair)))
 
 
 @pytest.mark.parametrize("case", MOVING)
