@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from xdsl.ir import Operation
 
 from tilewright.dialects import xetile
+from tilewright.dialects.cache_hints import LEVELS, CacheHint
 from tilewright.lang.context import ArgumentError
 from tilewright.lang.registry import language
 from tilewright.lang.values import Value, describe_type
@@ -90,16 +91,14 @@ def sg_attr(given: SgMap | None) -> xetile.SgMapAttr | None:
     return xetile.SgMapAttr(given.wi_layout, given.wi_data)
 
 
-def hint_attr(given: str | None, name: str) -> xetile.CacheHintAttr | None:
-    """The attribute of an optional cache hint, given by its name."""
-    if given is None:
-        return None
-    known = [hint.value for hint in xetile.CacheHint]
-    if given not in known:
-        raise ArgumentError(
-            name, f"{given!r} is no cache hint", hint=f"one of {', '.join(map(repr, known))}"
-        )
-    return xetile.CacheHintAttr(xetile.CacheHint(given))
+def cache_hints(*given: str | None) -> tuple[str | None, ...]:
+    """Optional hints by their names, for each level of the caches."""
+    known = [hint.value for hint in CacheHint]
+    for hint, level in zip(given, LEVELS, strict=True):
+        if hint is not None and hint not in known:
+            one = ", ".join(map(repr, known))
+            raise ArgumentError(level, f"{hint!r} is no cache hint", hint=f"one of {one}")
+    return given
 
 
 def mapped(value: Value, given: WgMap | None) -> Value:

@@ -22,7 +22,7 @@ from tilewright.lang.convert import (
     stored,
     to,
 )
-from tilewright.lang.maps import WgMap, hint_attr, mapped
+from tilewright.lang.maps import WgMap, cache_hints, mapped
 from tilewright.lang.promote import exact_in
 from tilewright.lang.registry import language
 from tilewright.lang.tiles import expect_tile
@@ -60,9 +60,7 @@ def load_tile(
     op = xetile.LoadTileOp(
         tile.ssa,
         padding=_padding(padding, tile.dtype),
-        l1_hint=hint_attr(l1_hint, "l1_hint"),
-        l2_hint=hint_attr(l2_hint, "l2_hint"),
-        l3_hint=hint_attr(l3_hint, "l3_hint"),
+        hints=cache_hints(l1_hint, l2_hint, l3_hint),
     )
     current = emitter("load_tile")
     value = Value(current.emit_checked(op).results[0], tile.dtype, tile.shape)
@@ -111,9 +109,7 @@ def store_tile(
         written,
         tile.ssa,
         mask=_mask(mask, tile),
-        l1_hint=hint_attr(l1_hint, "l1_hint"),
-        l2_hint=hint_attr(l2_hint, "l2_hint"),
-        l3_hint=hint_attr(l3_hint, "l3_hint"),
+        hints=cache_hints(l1_hint, l2_hint, l3_hint),
     )
     emitter("store_tile").emit_checked(op)
 
@@ -147,9 +143,7 @@ def prefetch_tile(
     op = xetile.PrefetchTileOp(
         tile.ssa,
         locality=locality,
-        l1_hint=hint_attr(l1_hint, "l1_hint"),
-        l2_hint=hint_attr(l2_hint, "l2_hint"),
-        l3_hint=hint_attr(l3_hint, "l3_hint"),
+        hints=cache_hints(l1_hint, l2_hint, l3_hint),
     )
     emitter("prefetch_tile").emit_checked(op)
 
@@ -184,9 +178,7 @@ def load_gather(
         tile.ssa,
         mask=_mask(mask, tile),
         padding=_padding(padding, tile.dtype),
-        l1_hint=hint_attr(l1_hint, "l1_hint"),
-        l2_hint=hint_attr(l2_hint, "l2_hint"),
-        l3_hint=hint_attr(l3_hint, "l3_hint"),
+        hints=cache_hints(l1_hint, l2_hint, l3_hint),
     )
     result = emitter("load_gather").emit_checked(op).results[0]
     return mapped(Value(result, tile.dtype, tile.shape), wg_map)
@@ -220,9 +212,7 @@ def store_scatter(
         _written(value, tile, "store_scatter"),
         tile.ssa,
         mask=_mask(mask, tile),
-        l1_hint=hint_attr(l1_hint, "l1_hint"),
-        l2_hint=hint_attr(l2_hint, "l2_hint"),
-        l3_hint=hint_attr(l3_hint, "l3_hint"),
+        hints=cache_hints(l1_hint, l2_hint, l3_hint),
     )
     emitter("store_scatter").emit_checked(op)
 

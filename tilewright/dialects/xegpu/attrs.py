@@ -18,6 +18,7 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 from xdsl.utils.str_enum import StrEnum
 
+from tilewright.dialects.cache_hints import CacheHint
 from tilewright.dialects.xetile.attrs import (
     FieldParser,
     checked,
@@ -28,17 +29,6 @@ from tilewright.dialects.xetile.attrs import (
 
 CHUNK_SIZES = (1, 2, 3, 4, 8, 16, 32, 64)
 """Elements that one lane of a gather may read in a row (RFC, `scatter_tdesc_attr`)."""
-
-
-class CacheHint(StrEnum):
-    """Cache policies of one cache level."""
-
-    CACHED = "cached"
-    UNCACHED = "uncached"
-    STREAMING = "streaming"
-    READ_INVALIDATE = "read_invalidate"
-    WRITE_BACK = "write_back"
-    WRITE_THROUGH = "write_through"
 
 
 class MemorySpace(StrEnum):

@@ -29,6 +29,7 @@ from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect
 
+from tilewright.dialects.cache_hints import Hints, hint_properties
 from tilewright.dialects.effects import CACHES, Acts, Writes
 from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_block as rules
@@ -43,16 +44,10 @@ from tilewright.dialects.xetile.assembly import (
     verify_indices,
 )
 
-HINTS = ("l1_hint", "l2_hint", "l3_hint")
-
 
 def dense_ints(array: DenseArrayBase[I64]) -> tuple[int, ...]:
     """The integers of an `array<i64: ..>`."""
     return tuple(int(v) for v in array.get_values())
-
-
-def hint(value: CacheHintAttr | str | None) -> CacheHintAttr | None:
-    return CacheHintAttr(value) if isinstance(value, str) else value
 
 
 def ownership_of(attribute: Attribute | None) -> Ownership | None:
@@ -117,11 +112,11 @@ class BlockAccess(IRDLOperation):
 
 def _access_properties(
     offsets: Sequence[Index] | None,
-    hints: Sequence[CacheHintAttr | str | None],
+    hints: Hints,
     layout: Ownership | None,
 ) -> dict[str, Attribute | None]:
     static = None if offsets is None else split_indices(offsets)[0]
-    named = {name: hint(value) for name, value in zip(HINTS, hints, strict=True)}
+    named = hint_properties(CacheHintAttr, hints)
     return {"const_offsets": static, **named, "layout": layout}
 
 
@@ -187,15 +182,13 @@ class LoadNdOp(BlockAccess):
         packed: bool = False,
         transpose: Iterable[int] | None = None,
         transpose_bit_width: int | None = None,
-        l1_hint: CacheHintAttr | str | None = None,
-        l2_hint: CacheHintAttr | str | None = None,
-        l3_hint: CacheHintAttr | str | None = None,
+        hints: Hints = (),
         layout: Ownership | None = None,
     ):
         super().__init__(
             operands=[tensor_desc, split_indices(offsets or ())[1]],
             properties={
-                **_access_properties(offsets, (l1_hint, l2_hint, l3_hint), layout),
+                **_access_properties(offsets, hints, layout),
                 "packed": UnitAttr() if packed else None,
                 "transpose": None
                 if transpose is None
@@ -276,14 +269,12 @@ class StoreNdOp(BlockAccess):
         value: SSAValue | Operation,
         tensor_desc: SSAValue | Operation,
         offsets: Sequence[Index] | None = None,
-        l1_hint: CacheHintAttr | str | None = None,
-        l2_hint: CacheHintAttr | str | None = None,
-        l3_hint: CacheHintAttr | str | None = None,
+        hints: Hints = (),
         layout: Ownership | None = None,
     ):
         super().__init__(
             operands=[value, tensor_desc, split_indices(offsets or ())[1]],
-            properties=_access_properties(offsets, (l1_hint, l2_hint, l3_hint), layout),
+            properties=_access_properties(offsets, hints, layout),
         )
 
     def verify_(self) -> None:
@@ -341,15 +332,13 @@ class PrefetchNdOp(BlockAccess):
         tensor_desc: SSAValue | Operation,
         offsets: Sequence[Index] | None = None,
         locality: int | None = None,
-        l1_hint: CacheHintAttr | str | None = None,
-        l2_hint: CacheHintAttr | str | None = None,
-        l3_hint: CacheHintAttr | str | None = None,
+        hints: Hints = (),
         layout: Ownership | None = None,
     ):
         super().__init__(
             operands=[tensor_desc, split_indices(offsets or ())[1]],
             properties={
-                **_access_properties(offsets, (l1_hint, l2_hint, l3_hint), layout),
+                **_access_properties(offsets, hints, layout),
                 "locality": None if locality is None else IntegerAttr(locality, i64),
             },
         )

@@ -12,6 +12,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.cache_hints import LEVELS
 from tilewright.dialects.strict import narrower
 from tilewright.dialects.xegpu.attrs import CacheHintAttr
 from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership, SgMapAttr, SliceAttr
@@ -40,7 +41,7 @@ def element_of(type: Attribute) -> Attribute:
 def check_hints(
     op: block.BlockAccess | scatter.ScatterAccess, allowed: frozenset[str], rfc: frozenset[str]
 ) -> None:
-    for name in ("l1_hint", "l2_hint", "l3_hint"):
+    for name in LEVELS:
         value = getattr(op, name)
         if isinstance(value, CacheHintAttr) and value.kind not in allowed:
             message = f"invalid {name}: #xegpu.cache_hint<{value.kind}>"

@@ -30,12 +30,13 @@ from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect
 
+from tilewright.dialects.cache_hints import Hints, hint_properties
 from tilewright.dialects.effects import CACHES, Acts, Writes
 from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_scatter as rules
 from tilewright.dialects.xegpu.assembly import AttrDict, OpText
 from tilewright.dialects.xegpu.attrs import CacheHintAttr
-from tilewright.dialects.xegpu.block import hint, ownership_of
+from tilewright.dialects.xegpu.block import ownership_of
 from tilewright.dialects.xegpu.layouts import Ownership
 from tilewright.dialects.xegpu.types import TensorDescType
 
@@ -112,12 +113,6 @@ class ScatterAccess(IRDLOperation):
     def source_types(self) -> tuple[Attribute, ...]:
         offsets = self.offsets_operand
         return (self.source_operand.type, *(() if offsets is None else (offsets.type,)))
-
-
-def _hints(
-    l1: CacheHintAttr | str | None, l2: CacheHintAttr | str | None, l3: CacheHintAttr | str | None
-) -> dict[str, Attribute | None]:
-    return {"l1_hint": hint(l1), "l2_hint": hint(l2), "l3_hint": hint(l3)}
 
 
 class ScatterText:
@@ -203,15 +198,13 @@ class LoadGatherOp(ScatterAccess):
         offsets: Value | None = None,
         chunk_size: int | None = None,
         transpose: bool = False,
-        l1_hint: CacheHintAttr | str | None = None,
-        l2_hint: CacheHintAttr | str | None = None,
-        l3_hint: CacheHintAttr | str | None = None,
+        hints: Hints = (),
         layout: Ownership | None = None,
     ):
         super().__init__(
             operands=[source, offsets, mask],
             properties={
-                **_hints(l1_hint, l2_hint, l3_hint),
+                **hint_properties(CacheHintAttr, hints),
                 "layout": layout,
                 "chunk_size": None if chunk_size is None else IntegerAttr(chunk_size, i64),
                 "transpose": UnitAttr() if transpose else None,
@@ -291,15 +284,13 @@ class StoreScatterOp(ScatterAccess):
         offsets: Value | None = None,
         chunk_size: int | None = None,
         transpose: bool = False,
-        l1_hint: CacheHintAttr | str | None = None,
-        l2_hint: CacheHintAttr | str | None = None,
-        l3_hint: CacheHintAttr | str | None = None,
+        hints: Hints = (),
         layout: Ownership | None = None,
     ):
         super().__init__(
             operands=[value, source, offsets, mask],
             properties={
-                **_hints(l1_hint, l2_hint, l3_hint),
+                **hint_properties(CacheHintAttr, hints),
                 "layout": layout,
                 "chunk_size": None if chunk_size is None else IntegerAttr(chunk_size, i64),
                 "transpose": UnitAttr() if transpose else None,
@@ -379,16 +370,14 @@ class PrefetchOp(ScatterAccess):
         source: Value,
         offsets: Value | None = None,
         offset_align_byte: int | None = None,
-        l1_hint: CacheHintAttr | str | None = None,
-        l2_hint: CacheHintAttr | str | None = None,
-        l3_hint: CacheHintAttr | str | None = None,
+        hints: Hints = (),
         layout: Ownership | None = None,
     ):
         align = None if offset_align_byte is None else IntegerAttr(offset_align_byte, i64)
         super().__init__(
             operands=[source, offsets],
             properties={
-                **_hints(l1_hint, l2_hint, l3_hint),
+                **hint_properties(CacheHintAttr, hints),
                 "layout": layout,
                 "offset_align_byte": align,
             },

@@ -25,7 +25,8 @@ from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
-from xdsl.utils.str_enum import StrEnum
+
+from tilewright.dialects.cache_hints import CacheHint
 
 IntPair = tuple[int, int]
 Fields = dict[str, Attribute]
@@ -395,17 +396,6 @@ def _canonical_order(order: Attribute) -> Attribute:
     if isinstance(order, ArrayAttr) and ints(order) == TileAttr.ROW_MAJOR:
         return NoneAttr()
     return order
-
-
-class CacheHint(StrEnum):
-    """Cache policies that a memory op may ask for, per cache level."""
-
-    CACHED = "cached"
-    UNCACHED = "uncached"
-    STREAMING = "streaming"
-    READ_INVALIDATE = "read_invalidate"
-    WRITE_BACK = "write_back"
-    WRITE_THROUGH = "write_through"
 
 
 READ_HINTS = frozenset({"cached", "uncached", "streaming", "read_invalidate"})

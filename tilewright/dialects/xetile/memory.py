@@ -25,12 +25,11 @@ from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect
 
+from tilewright.dialects.cache_hints import LEVELS, Hints, hint_properties
 from tilewright.dialects.effects import CACHES, Acts, Writes
 from tilewright.dialects.xetile import assembly, rules
 from tilewright.dialects.xetile.attrs import CacheHintAttr
 from tilewright.dialects.xetile.types import TileType
-
-HINTS = ("l1_hint", "l2_hint", "l3_hint")
 
 
 def split_properties(parser: Parser, attrs: assembly.AttrDict, names: Sequence[str]):
@@ -77,9 +76,7 @@ class LoadTileOp(IRDLOperation):
         self,
         tile: SSAValue | Operation,
         padding: Attribute | None = None,
-        l1_hint: CacheHintAttr | None = None,
-        l2_hint: CacheHintAttr | None = None,
-        l3_hint: CacheHintAttr | None = None,
+        hints: Hints = (),
         result_type: VectorType | Sequence[VectorType] | None = None,
         transpose: Sequence[int] | None = None,
     ):
@@ -102,9 +99,7 @@ class LoadTileOp(IRDLOperation):
             properties={
                 "padding": padding,
                 "transpose": permutation,
-                "l1_hint": l1_hint,
-                "l2_hint": l2_hint,
-                "l3_hint": l3_hint,
+                **hint_properties(CacheHintAttr, hints),
             },
             result_types=[result_type],
         )
@@ -141,7 +136,7 @@ class LoadTileOp(IRDLOperation):
         tile_type = assembly.parse_type(parser)
         assembly.parse_arrow(parser)
         results = assembly.parse_types(parser)
-        properties, attributes = split_properties(parser, attrs, ("padding", "transpose", *HINTS))
+        properties, attributes = split_properties(parser, attrs, ("padding", "transpose", *LEVELS))
         return cls.build(
             operands=[parser.resolve_operand(tile, tile_type)],
             properties=properties,
@@ -186,14 +181,12 @@ class StoreTileOp(IRDLOperation):
         self,
         value: SSAValue | Operation,
         tile: SSAValue | Operation,
-        l1_hint: CacheHintAttr | None = None,
-        l2_hint: CacheHintAttr | None = None,
-        l3_hint: CacheHintAttr | None = None,
+        hints: Hints = (),
         mask: SSAValue | Operation | None = None,
     ):
         super().__init__(
             operands=[value, tile, mask],
-            properties={"l1_hint": l1_hint, "l2_hint": l2_hint, "l3_hint": l3_hint},
+            properties=hint_properties(CacheHintAttr, hints),
         )
 
     @property
@@ -220,7 +213,7 @@ class StoreTileOp(IRDLOperation):
         value, tile, *mask = assembly.assign_types(parser, operands, types)
         if isinstance(value.type, TileType) and isinstance(tile.type, VectorType):
             value, tile = tile, value
-        properties, attributes = split_properties(parser, attrs, HINTS)
+        properties, attributes = split_properties(parser, attrs, LEVELS)
         return cls.build(operands=[value, tile, mask], properties=properties, attributes=attributes)
 
     def print(self, printer: Printer) -> None:
@@ -256,17 +249,13 @@ class PrefetchTileOp(IRDLOperation):
         self,
         tile: SSAValue | Operation,
         locality: int | None = None,
-        l1_hint: CacheHintAttr | None = None,
-        l2_hint: CacheHintAttr | None = None,
-        l3_hint: CacheHintAttr | None = None,
+        hints: Hints = (),
     ):
         super().__init__(
             operands=[tile],
             properties={
                 "locality": None if locality is None else IntegerAttr(locality, i64),
-                "l1_hint": l1_hint,
-                "l2_hint": l2_hint,
-                "l3_hint": l3_hint,
+                **hint_properties(CacheHintAttr, hints),
             },
         )
 
@@ -298,7 +287,7 @@ class PrefetchTileOp(IRDLOperation):
             attrs = assembly.parse_attr_dict(parser, attrs)
         parser.parse_punctuation(":")
         tile_type = assembly.parse_type(parser)
-        properties, attributes = split_properties(parser, attrs, ("locality", *HINTS))
+        properties, attributes = split_properties(parser, attrs, ("locality", *LEVELS))
         return cls.build(
             operands=[parser.resolve_operand(tile, tile_type)],
             properties=properties,

@@ -27,6 +27,7 @@ from xdsl.irdl import IRDLOperation
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright import layout
+from tilewright.dialects.cache_hints import LEVELS
 from tilewright.dialects.strict import narrower
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.gpu import memory_space_number
@@ -259,7 +260,7 @@ def verify_update_tile_offset(op: init.UpdateTileOffsetOp) -> None:
 
 
 def _verify_hints(op: IRDLOperation, allowed: frozenset[str], verb: str) -> None:
-    for level in ("l1_hint", "l2_hint", "l3_hint"):
+    for level in LEVELS:
         hint = op.properties.get(level)
         if isinstance(hint, CacheHintAttr) and hint.kind not in allowed:
             raise VerifyException(f"invalid {level}: #xetile.cache_hint<{hint.kind}> for a {verb}")

@@ -22,10 +22,11 @@ from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect
 
+from tilewright.dialects.cache_hints import LEVELS, Hints, hint_properties
 from tilewright.dialects.effects import Writes
 from tilewright.dialects.xetile import assembly, kinds, rules
 from tilewright.dialects.xetile.attrs import CacheHintAttr
-from tilewright.dialects.xetile.memory import HINTS, padding_number, split_properties
+from tilewright.dialects.xetile.memory import padding_number, split_properties
 from tilewright.dialects.xetile.types import TileType
 
 
@@ -56,9 +57,7 @@ class LoadGatherOp(IRDLOperation):
         tile: SSAValue | Operation,
         mask: SSAValue | Operation | None = None,
         padding: Attribute | None = None,
-        l1_hint: CacheHintAttr | None = None,
-        l2_hint: CacheHintAttr | None = None,
-        l3_hint: CacheHintAttr | None = None,
+        hints: Hints = (),
     ):
         tile = SSAValue.get(tile)
         assert isinstance(tile.type, TileType)
@@ -66,9 +65,7 @@ class LoadGatherOp(IRDLOperation):
             operands=[tile, mask],
             properties={
                 "padding": padding,
-                "l1_hint": l1_hint,
-                "l2_hint": l2_hint,
-                "l3_hint": l3_hint,
+                **hint_properties(CacheHintAttr, hints),
             },
             result_types=[VectorType(tile.type.element_type, tile.type.get_shape())],
         )
@@ -106,7 +103,7 @@ class LoadGatherOp(IRDLOperation):
         if len(operands) > 2:
             parser.raise_error("expected a tile and a mask")
         values = assembly.assign_types(parser, operands, types)
-        properties, attributes = split_properties(parser, attrs, ("padding", *HINTS))
+        properties, attributes = split_properties(parser, attrs, ("padding", *LEVELS))
         return cls.build(
             operands=[values[0], values[1:]],
             properties=properties,
@@ -150,13 +147,11 @@ class StoreScatterOp(IRDLOperation):
         value: SSAValue | Operation,
         tile: SSAValue | Operation,
         mask: SSAValue | Operation | None = None,
-        l1_hint: CacheHintAttr | None = None,
-        l2_hint: CacheHintAttr | None = None,
-        l3_hint: CacheHintAttr | None = None,
+        hints: Hints = (),
     ):
         super().__init__(
             operands=[value, tile, mask],
-            properties={"l1_hint": l1_hint, "l2_hint": l2_hint, "l3_hint": l3_hint},
+            properties=hint_properties(CacheHintAttr, hints),
         )
 
     @property
@@ -183,7 +178,7 @@ class StoreScatterOp(IRDLOperation):
         if len(tiles) != 1:
             parser.raise_error("expected one tile among the operands", start, parser.pos)
         value, *mask = [value for value in values if value is not tiles[0]]
-        properties, attributes = split_properties(parser, attrs, HINTS)
+        properties, attributes = split_properties(parser, attrs, LEVELS)
         return cls.build(
             operands=[value, tiles[0], mask],
             properties=properties,

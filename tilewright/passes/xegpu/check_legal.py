@@ -32,6 +32,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.diagnostics import Note, TilewrightError, UnsupportedError, location_of
 from tilewright.dialects import xegpu
+from tilewright.dialects.cache_hints import hints_of
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.xegpu.block import source_space
 from tilewright.dialects.xegpu.compute import matrix_dims
@@ -254,9 +255,7 @@ def cache_policies(
 ) -> tuple[str, str] | None:
     """What a message asks of the first and the last cache level; None where the op has no hints. l2 stands for the
     last level where l3 is not given. UnsupportedError for a pair that no message has."""
-    first, second, third = (
-        None if hint is None else hint.kind for hint in (op.l1_hint, op.l2_hint, op.l3_hint)
-    )
+    first, second, third = hints_of(op)
     last = third or second
     if first is None and last is None:
         return None

@@ -41,6 +41,7 @@ from xdsl.ir.affine import AffineExpr, AffineMap
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu, xetile
+from tilewright.dialects.cache_hints import hints_of
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.memref import TransposeOp as MemRefTransposeOp
 from tilewright.dialects.xegpu import (
@@ -60,7 +61,6 @@ from tilewright.passes.xegpu.from_xetile_elements import (
     atomic,
     fit,
     gather,
-    hint,
     scatter,
     store_elements,
 )
@@ -276,9 +276,7 @@ def _load_blocks(at: Before, op: xetile.LoadTileOp, placed: Placed, base: Base) 
             placed.root,
             VectorType(tile.element_type, list(stacked)),
             offsets,
-            l1_hint=hint(op.l1_hint),
-            l2_hint=hint(op.l2_hint),
-            l3_hint=hint(op.l3_hint),
+            hints=hints_of(op),
         )
     )
     blocks = [value]
@@ -316,9 +314,7 @@ def _store(op: xetile.StoreTileOp, placed: Placed, base: Base) -> None:
             value,
             placed.root,
             offsets,
-            l1_hint=hint(op.l1_hint),
-            l2_hint=hint(op.l2_hint),
-            l3_hint=hint(op.l3_hint),
+            hints=hints_of(op),
         )
     )
     at.replace()
@@ -326,7 +322,6 @@ def _store(op: xetile.StoreTileOp, placed: Placed, base: Base) -> None:
 
 def _prefetch(op: xetile.PrefetchTileOp, placed: Placed, base: Base | None) -> None:
     at = Before(op)
-    hints = {"l1": hint(op.l1_hint), "l2": hint(op.l2_hint), "l3": hint(op.l3_hint)}
     if base is not None and not isinstance(placed.root.type, MemDescType):
         column = _is_column_major(op.tile_type) and base.rank > 1
         offsets = _swap_last(placed.parts) if column else placed.parts
@@ -335,9 +330,7 @@ def _prefetch(op: xetile.PrefetchTileOp, placed: Placed, base: Base | None) -> N
                 placed.root,
                 offsets,
                 op.locality,
-                l1_hint=hints["l1"],
-                l2_hint=hints["l2"],
-                l3_hint=hints["l3"],
+                hints=hints_of(op),
             )
         )
     # Shared memory has no cache, and the prefetch of single elements is not worth its cost.

@@ -25,6 +25,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu, xetile
+from tilewright.dialects.cache_hints import hints_of
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.xetile import TileType
 from tilewright.dialects.xetile.assembly import Index
@@ -46,10 +47,6 @@ class Base:
 def fit(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
     """The tile's shape in the matrix' rank: a tile of a 1-D array is one row."""
     return shape[len(shape) - rank :] if rank < len(shape) else shape
-
-
-def hint(value: xetile.CacheHintAttr | None) -> str | None:
-    return None if value is None else value.kind
 
 
 def _wanted(at: Before, mask: SSAValue | None, placed: Placed) -> SSAValue | None:
@@ -90,9 +87,7 @@ def gather(op: xetile.LoadGatherOp, placed: Placed) -> None:
             mask,
             result,
             offsets=_offsets(placed),
-            l1_hint=hint(op.l1_hint),
-            l2_hint=hint(op.l2_hint),
-            l3_hint=hint(op.l3_hint),
+            hints=hints_of(op),
         )
     )
     if wanted is not None:
@@ -121,9 +116,7 @@ def store_elements(
             root,
             mask,
             offsets=offsets,
-            l1_hint=hint(op.l1_hint),
-            l2_hint=hint(op.l2_hint),
-            l3_hint=hint(op.l3_hint),
+            hints=hints_of(op),
         )
     )
     at.replace()

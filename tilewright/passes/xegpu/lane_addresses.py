@@ -29,6 +29,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
+from tilewright.dialects.cache_hints import LEVELS
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import zero_of
@@ -38,8 +39,6 @@ from tilewright.passes.xegpu.blocks import (
 )
 from tilewright.passes.xegpu.fragments import Register
 from tilewright.passes.xegpu.lanes import Lanes
-
-_HINTS = ("l1_hint", "l2_hint", "l3_hint")
 
 
 @dataclass(frozen=True)
@@ -208,7 +207,7 @@ def _clamped(d: Lanes, place: Index, extent: Index) -> Index:
 
 
 def hints_of(op: Operation) -> dict[str, Attribute]:
-    return {k: v for k, v in op.properties.items() if k in _HINTS}
+    return {k: v for k, v in op.properties.items() if k in LEVELS}
 
 
 def lane_load(

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TypedDict
 
 from xdsl.dialects import gpu, vector
 from xdsl.dialects.builtin import (
@@ -36,6 +35,7 @@ from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
+from tilewright.dialects.cache_hints import hints_of
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.xegpu.compute import matrix_dims
 from tilewright.dialects.xegpu.layouts import Ownership, SgMapAttr
@@ -207,18 +207,6 @@ def _position(op: xegpu.BlockAccess, placed: Placed) -> list[Index]:
     return [add(a, b, op) for a, b in zip(parts, own, strict=True)]
 
 
-class Hints(TypedDict):
-    """Cache hints as keyword arguments."""
-
-    l1_hint: xegpu.CacheHintAttr | None
-    l2_hint: xegpu.CacheHintAttr | None
-    l3_hint: xegpu.CacheHintAttr | None
-
-
-def _hints(op: xegpu.BlockAccess | xegpu.ScatterAccess) -> Hints:
-    return {"l1_hint": op.l1_hint, "l2_hint": op.l2_hint, "l3_hint": op.l3_hint}
-
-
 def _layout(op: xegpu.BlockAccess, whole: bool) -> Ownership | None:
     """The layout to write on the op: that of an sg_map at subgroup level; fragments have none."""
     layout = op.layout
@@ -264,7 +252,7 @@ def _load_nd(op: xegpu.LoadNdOp, placed: Placed) -> None:
         transpose=op.permutation,
         transpose_bit_width=bits,
         layout=_layout(op, whole),
-        **_hints(op),
+        hints=hints_of(op),
     )
     new.attributes |= op.attributes
     at.replace(at.cast(at.add(new), result.get_shape()))
@@ -281,7 +269,9 @@ def _store_nd(op: xegpu.StoreNdOp, placed: Placed) -> None:
     else:
         if not whole:
             value = at.cast(value, (prod(shape),))
-        new = xegpu.StoreNdOp(value, placed.root, offsets, layout=_layout(op, whole), **_hints(op))
+        new = xegpu.StoreNdOp(
+            value, placed.root, offsets, layout=_layout(op, whole), hints=hints_of(op)
+        )
     new.attributes |= op.attributes
     at.insert(new)
     at.replace()
@@ -296,7 +286,7 @@ def _prefetch_nd(op: xegpu.PrefetchNdOp, placed: Placed) -> None:
             _position(op, placed),
             op.locality,
             layout=None if lane_map else layout,  # pyright: ignore[reportArgumentType]
-            **_hints(op),
+            hints=hints_of(op),
         )
         new.attributes |= op.attributes
         Before(op).insert(new)
@@ -367,7 +357,7 @@ def _load(op: xegpu.LoadGatherOp, placed: Placed) -> None:
             offsets=lanes.offsets,
             chunk_size=_chunk(op),
             layout=_scatter_layout(op),
-            **_hints(op),
+            hints=hints_of(op),
         )
     )
     if op.transpose is not None and len(lanes.shape) == 2:
@@ -389,7 +379,7 @@ def _store(op: xegpu.StoreScatterOp, placed: Placed) -> None:
         offsets=lanes.offsets,
         chunk_size=_chunk(op),
         layout=_scatter_layout(op),
-        **_hints(op),
+        hints=hints_of(op),
     )
     at.insert(new)
     at.replace()
@@ -401,7 +391,9 @@ def _prefetch(op: xegpu.PrefetchOp, placed: Placed) -> None:
     align = None
     if isinstance(placed.root.type, IntegerType):
         align = element_bits(op.tdesc.element_type) // 8
-    new = xegpu.PrefetchOp(placed.root, offsets, align, layout=_scatter_layout(op), **_hints(op))
+    new = xegpu.PrefetchOp(
+        placed.root, offsets, align, layout=_scatter_layout(op), hints=hints_of(op)
+    )
     Before(op).insert(new)
     Rewriter.erase_op(op)
 

@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 from math import prod
-from typing import Any
 
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import (
@@ -43,6 +42,7 @@ from tilewright import dtypes
 from tilewright import layout as ly
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import xegpu
+from tilewright.dialects.cache_hints import Hints, hints_of
 from tilewright.dialects.upstream.vector import DeinterleaveOp, InterleaveOp
 from tilewright.dialects.xegpu.layouts import Ownership
 from tilewright.dialects.xegpu.types import TensorDescType, element_bits
@@ -54,7 +54,6 @@ from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.blocks import created
 from tilewright.uarch.xe import XeMachine
 
-HINTS = ("l1_hint", "l2_hint", "l3_hint")
 MATRICES = 64
 """The most matrices that one block of more dimensions becomes; a subgroup's registers hold no more."""
 
@@ -135,7 +134,7 @@ def _matrices(op: xegpu.BlockAccess) -> None:
     desc = _matrix_desc(at, source, op.tdesc, lead)
     layout = _inner(own.from_attribute(op.layout), lead)
     text = None if layout is None else own.attribute(layout)
-    hints = {name: getattr(op, name) for name in HINTS}
+    hints = hints_of(op)
     first = len(offsets) - len(shape)
 
     def place(index: Sequence[int]) -> list[Index]:
@@ -161,11 +160,13 @@ def _matrices(op: xegpu.BlockAccess) -> None:
                 )
                 if layout is not None:
                     own.set_layout(piece, layout)
-                at.insert(xegpu.StoreNdOp(piece, desc, place(index), **hints, layout=text))
+                at.insert(xegpu.StoreNdOp(piece, desc, place(index), hints=hints, layout=text))
             Rewriter.erase_op(op)
         case xegpu.PrefetchNdOp():
             for index in places:
-                at.insert(xegpu.PrefetchNdOp(desc, place(index), op.locality, **hints, layout=text))
+                at.insert(
+                    xegpu.PrefetchNdOp(desc, place(index), op.locality, hints=hints, layout=text)
+                )
             Rewriter.erase_op(op)
         case _:
             pass
@@ -178,7 +179,7 @@ def _load(
     offsets: Sequence[Sequence[Index]],
     places: Sequence[Sequence[int]],
     text: Ownership | None,
-    hints: dict[str, Any],
+    hints: Hints,
 ) -> None:
     kind = _matrix(op.value)
     permutation = op.permutation
@@ -186,7 +187,7 @@ def _load(
         permutation = None
     if permutation is not None:
         kind = VectorType(kind.element_type, list(reversed(kind.get_shape())))
-    tiles = [at.add(xegpu.LoadNdOp(desc, kind, each, **hints, layout=text)) for each in offsets]
+    tiles = [at.add(xegpu.LoadNdOp(desc, kind, each, hints=hints, layout=text)) for each in offsets]
     whole = op.value.type
     assert isinstance(whole, VectorType)
     d = own.layout_of(op.value)

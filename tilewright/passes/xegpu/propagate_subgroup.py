@@ -25,6 +25,7 @@ from tilewright.diagnostics import (
     location_of,
 )
 from tilewright.dialects import xegpu
+from tilewright.dialects.cache_hints import hints_of
 from tilewright.dialects.upstream.vector import MultiReductionOp, ShapeCastOp, StepOp
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.layout import Distribution, LayoutError
@@ -107,9 +108,7 @@ def _plain_loads(kernel: Operation) -> None:
                 desc,
                 VectorType(old.element_type, list(old.get_shape())),
                 offsets,
-                l1_hint=op.l1_hint,
-                l2_hint=op.l2_hint,
-                l3_hint=op.l3_hint,
+                hints=hints_of(op),
             )
             value = at.add(tile)
             tiles.append(at.transpose(value, op.permutation or ()) if turned else value)
@@ -137,9 +136,7 @@ def _plain_operands(kernel: Operation) -> None:
             op.tensor_desc,
             VectorType(op.tdesc.element_type, list(shape)),
             offsets,
-            l1_hint=op.l1_hint,
-            l2_hint=op.l2_hint,
-            l3_hint=op.l3_hint,
+            hints=hints_of(op),
         )
         at = Before(op)
         at.replace(at.add(plain))

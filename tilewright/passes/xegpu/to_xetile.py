@@ -43,6 +43,7 @@ from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu, xetile
+from tilewright.dialects.cache_hints import hints_of
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.dialects.xegpu.compute import packing_factor
@@ -201,10 +202,6 @@ def _leads(op: Operation, shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     return product(*(range(n) for n in lead))
 
 
-def _hint(value: xegpu.CacheHintAttr | None) -> xetile.CacheHintAttr | None:
-    return None if value is None else xetile.CacheHintAttr(value.kind)
-
-
 def _load_nd(op: xegpu.LoadNdOp) -> None:
     at, block = Before(op), _block(op)
     result = op.value.type
@@ -215,9 +212,7 @@ def _load_nd(op: xegpu.LoadNdOp) -> None:
         tile = _tile(at, block, lead, op.ownership)
         load = xetile.LoadTileOp(
             tile,
-            l1_hint=_hint(op.l1_hint),
-            l2_hint=_hint(op.l2_hint),
-            l3_hint=_hint(op.l3_hint),
+            hints=hints_of(op),
         )
         pieces.append(at.add(load))
     if len(shape) <= 2:
@@ -274,9 +269,7 @@ def _store_nd(op: xegpu.StoreNdOp) -> None:
         store = xetile.StoreTileOp(
             value,
             tile,
-            l1_hint=_hint(op.l1_hint),
-            l2_hint=_hint(op.l2_hint),
-            l3_hint=_hint(op.l3_hint),
+            hints=hints_of(op),
         )
         at.insert(store)
     at.replace()
@@ -290,9 +283,7 @@ def _prefetch_nd(op: xegpu.PrefetchNdOp) -> None:
             xetile.PrefetchTileOp(
                 tile,
                 op.locality,
-                l1_hint=_hint(op.l1_hint),
-                l2_hint=_hint(op.l2_hint),
-                l3_hint=_hint(op.l3_hint),
+                hints=hints_of(op),
             )
         )
     at.replace()
