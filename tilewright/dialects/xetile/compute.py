@@ -6,7 +6,8 @@ it (RFC, "Workgroup Level XeTile extension") and never change a value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from xdsl.dialects.builtin import (
     DenseArrayBase,
@@ -25,13 +26,15 @@ from xdsl.irdl import (
     result_def,
     traits_def,
 )
-from xdsl.parser import Parser
+from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.traits import Pure
 
 from tilewright.dialects.xetile import assembly, kinds, vector_rules
 from tilewright.dialects.xetile.attrs import WgMapAttr
 from tilewright.dialects.xetile.rules import vector_type
+
+Op = TypeVar("Op", bound=IRDLOperation)
 
 
 def print_vector_op(printer: Printer, op: IRDLOperation, hidden: Sequence[str]) -> None:
@@ -62,6 +65,31 @@ def _integer_property(named: dict[str, Attribute], name: str) -> IntegerAttr | N
     if attribute is not None:
         named[name] = attribute
     return None
+
+
+def _parse_rest(
+    parser: Parser,
+    op: type[Op],
+    value: UnresolvedOperand,
+    attrs: assembly.AttrDict,
+    properties: Mapping[str, Attribute],
+    size: str = "",
+) -> Op:
+    """`: T -> R` behind the attributes, among which are the op's maps and its `size`."""
+    attrs.name_bare(parser, ("wg_map", "wg_map_source"))
+    parser.parse_punctuation(":")
+    source = assembly.parse_type(parser)
+    assembly.parse_arrow(parser)
+    result = assembly.parse_type(parser)
+    found = {**_map_properties(attrs), **properties}
+    if (number := _integer_property(attrs.named, size)) is not None:
+        found[size] = number
+    return op.build(
+        operands=[parser.resolve_operand(value, source)],
+        properties=found,
+        attributes=attrs.named,
+        result_types=[result],
+    )
 
 
 @irdl_op_definition
@@ -122,20 +150,9 @@ class TransposeOp(IRDLOperation):
         if permutation is None:
             permutation = _optional_dims(parser)
         attrs = assembly.parse_attr_dict(parser, attrs)
-        attrs.name_bare(parser, ("wg_map", "wg_map_source"))
-        parser.parse_punctuation(":")
-        source = assembly.parse_type(parser)
-        assembly.parse_arrow(parser)
-        result = assembly.parse_type(parser)
-        properties = _map_properties(attrs)
         dims = [1, 0] if permutation is None else permutation
-        properties["permutation"] = DenseArrayBase.from_list(i64, dims)
-        return cls.build(
-            operands=[parser.resolve_operand(value, source)],
-            properties=properties,
-            attributes=attrs.named,
-            result_types=[result],
-        )
+        properties = {"permutation": DenseArrayBase.from_list(i64, dims)}
+        return _parse_rest(parser, cls, value, attrs, properties)
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
@@ -250,23 +267,11 @@ class ReductionOp(IRDLOperation):
         value = parser.parse_unresolved_operand()
         dims = _parse_dims(parser)
         attrs = assembly.parse_attr_dict(parser, head)
-        attrs.name_bare(parser, ("wg_map", "wg_map_source"))
-        parser.parse_punctuation(":")
-        source = assembly.parse_type(parser)
-        assembly.parse_arrow(parser)
-        result = assembly.parse_type(parser)
-        properties = _map_properties(attrs)
-        properties["kind"] = CombiningKindAttr(CombiningKindFlag(word))
-        properties["reduction_dims"] = DenseArrayBase.from_list(i64, dims)
-        size = _integer_property(attrs.named, "reduction_size")
-        if size is not None:
-            properties["reduction_size"] = size
-        return cls.build(
-            operands=[parser.resolve_operand(value, source)],
-            properties=properties,
-            attributes=attrs.named,
-            result_types=[result],
-        )
+        properties = {
+            "kind": CombiningKindAttr(CombiningKindFlag(word)),
+            "reduction_dims": DenseArrayBase.from_list(i64, dims),
+        }
+        return _parse_rest(parser, cls, value, attrs, properties, "reduction_size")
 
     def print(self, printer: Printer) -> None:
         printer.print_string(f" <{self.kind}>, ")
@@ -338,22 +343,8 @@ class BroadcastOp(IRDLOperation):
         value = parser.parse_unresolved_operand()
         dims = _parse_dims(parser)
         attrs = assembly.parse_attr_dict(parser, head)
-        attrs.name_bare(parser, ("wg_map", "wg_map_source"))
-        parser.parse_punctuation(":")
-        source = assembly.parse_type(parser)
-        assembly.parse_arrow(parser)
-        result = assembly.parse_type(parser)
-        properties = _map_properties(attrs)
-        properties["broadcast_dim"] = DenseArrayBase.from_list(i64, dims)
-        size = _integer_property(attrs.named, "broadcast_size")
-        if size is not None:
-            properties["broadcast_size"] = size
-        return cls.build(
-            operands=[parser.resolve_operand(value, source)],
-            properties=properties,
-            attributes=attrs.named,
-            result_types=[result],
-        )
+        properties = {"broadcast_dim": DenseArrayBase.from_list(i64, dims)}
+        return _parse_rest(parser, cls, value, attrs, properties, "broadcast_size")
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
