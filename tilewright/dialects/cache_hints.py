@@ -39,3 +39,8 @@ def hint_properties(
 def hints_of(op: Operation) -> list[str | None]:
     """The hints of an op of either dialect."""
     return [getattr(op.properties.get(level), "kind", None) for level in LEVELS]
+
+
+def hint_properties_of(op: Operation) -> dict[str, Attribute]:
+    """The properties that say the hints of an op, for another op of its dialect."""
+    return {name: hint for name, hint in op.properties.items() if name in LEVELS}

@@ -29,7 +29,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
-from tilewright.dialects.cache_hints import LEVELS
+from tilewright.dialects.cache_hints import hint_properties_of
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import zero_of
@@ -206,10 +206,6 @@ def _clamped(d: Lanes, place: Index, extent: Index) -> Index:
     return d.binary(arith.MinUIOp, d.index(place), d.index(last))
 
 
-def hints_of(op: Operation) -> dict[str, Attribute]:
-    return {k: v for k, v in op.properties.items() if k in LEVELS}
-
-
 def lane_load(
     d: Lanes,
     base: SSAValue,
@@ -287,7 +283,7 @@ def scattered_prefetch(d: Lanes, op: xegpu.PrefetchNdOp) -> None:
     itemsize = max(1, element_bits(tdesc.element_type) // 8)
     per_line = max(1, 64 // itemsize)
     rows = prod(lead)
-    properties: dict[str, Attribute] = hints_of(op)
+    properties: dict[str, Attribute] = hint_properties_of(op)
     if not isinstance(surface.base.type, MemRefType):
         properties["offset_align_byte"] = IntegerAttr(itemsize, i64)
     for column in range(0, width * tdesc.array_length, per_line):

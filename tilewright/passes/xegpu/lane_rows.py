@@ -35,6 +35,7 @@ from xdsl.ir import Attribute, SSAValue
 from tilewright import layout as ly
 from tilewright.diagnostics import location_of
 from tilewright.dialects import xegpu
+from tilewright.dialects.cache_hints import hint_properties_of
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.xegpu.attrs import BlockTensorDescAttr
 from tilewright.dialects.xegpu.types import TensorDescType, element_bits
@@ -48,7 +49,6 @@ from tilewright.passes.xegpu.lane_addresses import (
     Surface,
     block_offsets,
     element_places,
-    hints_of,
     lane_load,
     lane_store,
     once_per_element,
@@ -248,7 +248,7 @@ def _root(d: Lanes, registers: Sequence[Register]) -> SSAValue:
 def _load_runs(d: Lanes, access: _Access, plan: Plan, *, masked: bool) -> list[SSAValue]:
     op = access.op
     element = op.tdesc.element_type
-    hints = hints_of(op)
+    hints = hint_properties_of(op)
     if plan.kind == "row":
         roots: list[SSAValue] = []
         for run in plan.runs:
@@ -288,7 +288,7 @@ def _load_runs(d: Lanes, access: _Access, plan: Plan, *, masked: bool) -> list[S
 
 def _store_runs(d: Lanes, access: _Access, plan: Plan, value: Fragment, *, masked: bool) -> None:
     op = access.op
-    hints = hints_of(op)
+    hints = hint_properties_of(op)
     if plan.kind == "row":
         for run in plan.runs:
             part = d.pick([value.registers[r] for r in run.registers])

@@ -13,8 +13,9 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
+from tilewright.dialects.cache_hints import hint_properties_of
 from tilewright.passes.xegpu.fragments import Fragment, Register, element_of
-from tilewright.passes.xegpu.lane_addresses import hints_of, lane_load, lane_store, once_per_element
+from tilewright.passes.xegpu.lane_addresses import lane_load, lane_store, once_per_element
 from tilewright.passes.xegpu.lane_blocks import access_properties
 from tilewright.passes.xegpu.lane_layouts import with_chunk
 from tilewright.passes.xegpu.lanes import Lanes, rule
@@ -49,7 +50,9 @@ def load_gather(d: Lanes, op: xegpu.LoadGatherOp) -> None:
     registers: list[Register] = []
     pairs = zip(_per_lane(d, offsets, layout), _per_lane(d, op.mask, layout), strict=True)
     for offset, mask in pairs:
-        registers += lane_load(d, base, offset, mask, element, chunk, hints_of(op), zero=False)
+        registers += lane_load(
+            d, base, offset, mask, element, chunk, hint_properties_of(op), zero=False
+        )
     d.give(op.value, Fragment(_with_chunk(layout, chunk), element, tuple(registers)))
 
 
@@ -70,7 +73,7 @@ def store_scatter(d: Lanes, op: xegpu.StoreScatterOp) -> None:
     for n, offset in enumerate(_per_lane(d, offsets, layout)):
         mask = once_per_element(d, layout, masks[n])
         registers = value.registers[n * chunk : (n + 1) * chunk]
-        lane_store(d, base, offset, mask, registers, hints_of(op))
+        lane_store(d, base, offset, mask, registers, hint_properties_of(op))
 
 
 @rule("xegpu.atomic_rmw")
