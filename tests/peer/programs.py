@@ -324,7 +324,7 @@ class Drawing:
         )
 
     def loop(self) -> None:
-        """A sum of tiles that march along the columns of an array."""
+        """A sum of tiles that march along the columns of an array, or of one tile again and again."""
         a = self.pick(self.values)
         descriptor, type = self.tile(a.shape, a.dtype, a.layout)
         times, number = self.pick((0, 1, 3)), len(self.lines)
@@ -338,7 +338,9 @@ class Drawing:
             f"iter_args(%acc{number} = {a.name}) -> {a.type} {{"
         )
         stated = attributes(a.layout.says("layout_result_0"))
-        at = f"[0, %i{number}] {attributes(a.layout.says('layout'), own=True)}"
+        # MLIR 22.1.8 takes a loop's counter for its first value where it makes lanes of a load's subgroup.
+        column = 4 if self.level == "instruction" else f"%i{number}"
+        at = f"[0, {column}] {attributes(a.layout.says('layout'), own=True)}"
         self.line(f"  %x{number} = xegpu.load_nd {descriptor}{at} : {type} -> {a.type}")
         self.line(f"  %y{number} = arith.{op} %acc{number}, %x{number} {stated} : {a.type}")
         self.line(f"  scf.yield %y{number} : {a.type}")
