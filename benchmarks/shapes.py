@@ -1,11 +1,12 @@
 """Products as language models have them, on a GPU: shapes drawn afresh, `ops.matmul` and a user's kernel beside cuBLAS.
 
-    python -m benchmarks.shapes [--count 60] [--seed N] [--rounds 5] [--json shapes.json] [--workers 12]
+    python -m benchmarks.shapes [--count 60] [--seed N] [--rounds 5] [--json shapes.json] [--workers 12] [--tilings]
 
 N and K are those of eight published language models' layers, M is log-uniform from 1 to 8192 (half of all multiples
 of 16, the others as they fall), operands NT or NN in bf16 or f16. The user's kernel is ten plain lines whose tile
-sizes are `tw.auto`. Kernels are compiled by so many processes first; every launch is a CUDA graph's. It never fails: a
-number is a number.
+sizes are `tw.auto`. Kernels are compiled by so many processes first; every launch is a CUDA graph's. With `--tilings`
+the user's kernel also runs with each of twenty fixed tile sizes, and "planner" is the best one's time over that of what
+was chosen. It never fails: a number is a number.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 import tilewright as tw
-from benchmarks.suites.gpu_timing import captured, gpu_torch, measure_gpu
+from benchmarks.suites.gpu_timing import captured, gpu_torch, measure_gpu, timed
 from tilewright import ops
 from tilewright.diagnostics import TilewrightError
 from tilewright.tools.measure import Case, Contender, environment
@@ -35,6 +37,14 @@ LAYERS = (
     (2560, 2560), (10240, 2560), (2560, 10240), (7680, 2560),  # 3 B
     (7168, 2048), (1536, 7168), (24576, 1536), (7168, 16384),  # low-rank attention and experts
 )  # fmt: skip
+
+
+TILINGS = (
+    (16, 64, 128), (16, 128, 128), (32, 128, 128), (64, 64, 64), (64, 64, 128), (64, 128, 64), (64, 128, 128),
+    (64, 192, 64), (64, 256, 64), (128, 64, 64), (128, 64, 128), (128, 96, 64), (128, 128, 64), (128, 128, 128),
+    (128, 160, 64), (128, 192, 64), (128, 256, 64), (192, 128, 64), (192, 192, 64), (256, 128, 64),
+)  # fmt: skip
+"""BM, BN, BK that a person would try."""
 
 
 class Shape(NamedTuple):
@@ -90,18 +100,29 @@ def runs(a: Any, b: Any, c: Any, d: Any) -> tuple[Any, Any]:
     return lambda: ops.matmul(a, b, out=c), lambda: product[grid](a, b, d)
 
 
-def warm(shape: Shape) -> None:
+def tilings(a: Any, b: Any, d: Any) -> Iterator[tuple[tuple[int, int, int], Any]]:
+    m, n = d.shape
+    for bm, bn, bk in TILINGS:
+        launch = product[tw.cdiv(m, bm), tw.cdiv(n, bn)]
+        yield (bm, bn, bk), partial(launch, a, b, d, BM=bm, BN=bn, BK=bk)
+
+
+def warm(shape: Shape, tiled: bool) -> None:
     """Compiles what a shape needs into the cache on disk."""
     try:
-        for run in runs(*operands(shape)):
+        a, b, c, d = operands(shape)
+        for run in runs(a, b, c, d):
+            run()
+        for _, run in tilings(a, b, d) if tiled else ():
             run()
         gpu_torch().cuda.synchronize()
     except TilewrightError:
         pass  # told where it is measured
 
 
-def measured(shape: Shape, rounds: int) -> dict[str, Any]:
-    """Ratios to cuBLAS of `ops.matmul` ("ops") and of the user's kernel ("auto"); or what went wrong."""
+def measured(shape: Shape, rounds: int, tiled: bool) -> dict[str, Any]:
+    """Ratios to cuBLAS of `ops.matmul` ("ops") and of the user's kernel ("auto"), and of the latter to its best tiling
+    ("planner"); or what went wrong."""
     torch = gpu_torch()
     a, b, c, d = operands(shape)
     ours, users = runs(a, b, c, d)
@@ -119,12 +140,24 @@ def measured(shape: Shape, rounds: int) -> dict[str, Any]:
     flops = 2 * shape.m * shape.n * shape.k
     row = measure_gpu(Case(shape.name, contenders, flops, "TFLOP/s"), rounds=rounds)
     seconds = {r.name: r.seconds for r in row.results}
-    return {
+    found: dict[str, Any] = {
         "shape": shape.name,
         "us": {name: s * 1e6 for name, s in seconds.items()},
         "ops": seconds["cuBLAS"] / seconds["ops"],
         "auto": seconds["cuBLAS"] / seconds["auto"],
     }
+    if tiled:
+        graphs = {"auto": contenders[1].run}
+        graphs |= {str(sizes): captured(torch, run) for sizes, run in tilings(a, b, d)}
+        calls = max(1, min(200, round(1e-3 / seconds["auto"])))
+        times = {name: [timed(torch, run, calls) for _ in range(3)] for name, run in graphs.items()}
+        planned, *others = map(min, times.values())
+        found["planner"] = min(others) / planned
+        found["best"] = min(times, key=lambda name: min(times[name]))
+    return found
+
+
+RATIOS = ("ops", "auto", "planner")
 
 
 def summary(ratios: Sequence[float]) -> str:
@@ -140,18 +173,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=12)
     parser.add_argument("--json")
+    parser.add_argument("--tilings", action="store_true", help="beside twenty fixed tilings")
     args = parser.parse_args()
     shapes = list(drawn(args.count, args.seed))
     print(f"seed {args.seed}; {environment()}", flush=True)
     with ProcessPoolExecutor(args.workers, get_context("spawn")) as pool:
-        list(pool.map(warm, shapes, chunksize=max(1, args.count // args.workers // 2)))
+        chunk = max(1, args.count // args.workers // 2)
+        list(pool.map(partial(warm, tiled=args.tilings), shapes, chunksize=chunk))
     found: list[dict[str, Any]] = []
     for shape in sorted(shapes):
-        found.append(measured(shape, args.rounds))
+        found.append(measured(shape, args.rounds, args.tilings))
         row = found[-1]
         if "us" in row:
             times = ", ".join(f"{name} {t:.1f}" for name, t in row["us"].items())
-            ratios = f"ops {row['ops']:.3f}  auto {row['auto']:.3f}"
+            ratios = "  ".join(f"{name} {row[name]:.3f}" for name in RATIOS if name in row)
             print(f"{row['shape']:32} {ratios}  ({times} us)", flush=True)
         else:
             print(row, flush=True)
@@ -159,8 +194,9 @@ def main() -> None:
             with open(args.json, "w") as file:
                 json.dump(found, file, indent=1)
     good = [row for row in found if "us" in row]
-    for name in ("ops", "auto"):
-        print(f"{name}: {summary([row[name] for row in good])}")
+    for name in RATIOS:
+        if ratios := [row[name] for row in good if name in row]:
+            print(f"{name}: {summary(ratios)}")
 
 
 if __name__ == "__main__":
