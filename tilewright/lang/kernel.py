@@ -30,6 +30,8 @@ Grid: TypeAlias = Any
 
 _MAX_GRIDS = 256
 """Grids for which a kernel keeps native launches."""
+_MAX_SHAPES = 4096
+"""Arguments for which a kernel keeps what was chosen for tw.auto."""
 
 
 class Constexprs(dict[str, Any]):
@@ -323,7 +325,25 @@ class Kernel(KernelFunction):
 
     def _choose(self, values: list[Any]) -> list[Any]:
         """Values with every tw.auto replaced: by what `tilewright tune` found, else by the planner."""
-        from tilewright.arguments import ArrayArg
+        if self._chosen_in is not (now := self.launcher.epoch()):
+            self._chosen.clear()
+            self._planned.clear()
+            self._chosen_in = now
+        looks = self.launcher.looks(values)
+        chosen = None if looks is None else self._chosen.get(looks)
+        if chosen is None:
+            chosen = self._choice(values)
+            if len(self._chosen) >= _MAX_SHAPES:
+                self._chosen.clear()
+            if looks is not None:
+                self._chosen[looks] = chosen
+        return [
+            chosen[p.name] if value is auto else value
+            for p, value in zip(self.parameters, values, strict=True)
+        ]
+
+    def _choice(self, values: list[Any]) -> dict[str, Any]:
+        """A value for every constexpr that is tw.auto."""
         from tilewright.runtime.key import signature_of
         from tilewright.runtime.tuning import known
         from tilewright.targets.base import get_target
@@ -331,33 +351,18 @@ class Kernel(KernelFunction):
         types, constexprs, options = self.launcher.describe(values)
         names = tuple(name for name, value in constexprs.items() if value is auto)
         given = {name: value for name, value in constexprs.items() if value is not auto}
-        shapes = tuple(
-            (t.dtype, t.shape, t.strides) if isinstance(t, ArrayArg) else t for t in types
-        )
-        key = (options, shapes, tuple(sorted((k, repr(v)) for k, v in given.items())))
-        if self._chosen_in is not (now := self.launcher.epoch()):
-            self._chosen.clear()
-            self._planned.clear()
-            self._chosen_in = now
-        chosen = self._chosen.get(key)
-        if chosen is None:
-            tuned = known(self.fingerprint(), types, options)
-            if all(name in tuned for name in names):
-                chosen = self._chosen[key] = {name: tuned[name] for name in names}
-        if chosen is None:
-            target = get_target(options.target)
-            signature = signature_of(types)
+        tuned = known(self.fingerprint(), types, options)
+        if all(name in tuned for name in names):
+            return {name: tuned[name] for name in names}
+        signature = signature_of(types)
 
-            def build(trial: Mapping[str, Any]) -> ModuleOp:
-                return self.build(signature, {**given, **trial}, options).module
+        def build(trial: Mapping[str, Any]) -> ModuleOp:
+            return self.build(signature, {**given, **trial}, options).module
 
-            memory = self._planned.setdefault((signature, key[0], key[2]), {})
-            request = AutoRequest(names, given, tuple(types), build, memory)
-            chosen = self._chosen[key] = dict(target.resolve_auto(request, options))
-        return [
-            chosen[p.name] if value is auto else value
-            for p, value in zip(self.parameters, values, strict=True)
-        ]
+        key = (options, signature, tuple(sorted((k, repr(v)) for k, v in given.items())))
+        memory = self._planned.setdefault(key, {})
+        request = AutoRequest(names, given, tuple(types), build, memory)
+        return dict(get_target(options.target).resolve_auto(request, options))
 
 
 @overload

@@ -27,6 +27,8 @@ START = 1024
 """Where shared memory begins in its window: no pointer to it is null."""
 RANK = 32
 """The bit of a pointer into a cluster from which on the workgroup's rank stands, plus one."""
+OWN_RANK = 24
+"""The bit of a pointer to a workgroup's own memory from which on its rank in its cluster stands, as in hardware."""
 
 THREADS = "mach.kernel"
 """Attribute of a function that is one thread's program."""
@@ -62,13 +64,24 @@ def addresses(site: Site, type: Attribute, pointer: Index) -> Index:
     """The bytes of memory that pointers of a type name, a row for every instance or one for all."""
     space = space_of(type)
     if space == SHARED:
-        return windows(site)[site.batch.slots[site.instances]] + pointer
+        return windows(site)[site.batch.slots[site.instances]] + inside_window(pointer)
     if space == CLUSTER:
         size = cluster_size(site.machine.program.function)
         slots = site.batch.slots[site.instances]
         there = slots - slots % size + (pointer >> RANK) - 1
-        return windows(site)[there] + (pointer & (1 << RANK) - 1)
+        return windows(site)[there] + inside_window(pointer)
     return pointer
+
+
+def own_base(site: Site) -> Index:
+    """The pointer to the first byte of each instance's workgroup's shared memory."""
+    size = cluster_size(site.machine.program.function)
+    return START + (site.batch.slots[site.instances] % size << OWN_RANK)
+
+
+def inside_window(pointer: Index) -> Index:
+    """Which byte of a workgroup's window a pointer names, without the rank."""
+    return pointer & (1 << OWN_RANK) - 1
 
 
 def windows(site: Site) -> Index:

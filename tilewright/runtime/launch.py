@@ -178,6 +178,21 @@ class Launcher:
         bound = self.binder.bind(values)
         return bound.types, bound.constexprs, self._chosen(bound.arrays)[0]
 
+    def looks(self, values: Sequence[Any]) -> tuple[Any, ...] | None:
+        """A cheap key of all that :meth:`describe` says but addresses; None for values that must be described."""
+        settings = knobs.current()
+        key: list[Any] = [settings.target, settings.num_threads]
+        for value, constexpr in zip(values, self._constexpr, strict=True):
+            if constexpr:
+                key.append(constexpr_likeness(value, constexpr))
+            elif (looks := likeness(value)) is not None:
+                key.append(looks[0])
+            elif (scalar := scalar_type(value)) is not None:
+                key.append(scalar)
+            else:
+                return None
+        return tuple(key)
+
     def launch(self, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Runs the program once for every point of ``grid`` (an int or 1 to 3 ints)."""
         if not kwargs and self.again(grid, args):

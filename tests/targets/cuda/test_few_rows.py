@@ -86,3 +86,10 @@ def test_one_slot_is_enough(rng):
         got = execute(code, [a, b, poison(128, 128)], (1, 1, 1), schedule)[2].astype(float)
         wanted = a.astype(float) @ b.astype(float)
         assert np.linalg.norm(got - wanted) <= 1e-2 * np.linalg.norm(wanted)
+
+
+def test_a_cluster_reads_right_operands_of_several_panels(rng):
+    """Lines of B run along n, beyond one swizzle: its descriptors tell the step between panels."""
+    a, b = values(rng, 64, 256), values(rng, 256, 128)
+    share = Share(1, 2, 1)
+    check(k.gemm, [a, b, poison(64, 128)], (1, 1, 1), 1e-2, BM=64, BN=128, BK=64, share=share)

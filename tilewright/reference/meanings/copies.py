@@ -22,7 +22,7 @@ from tilewright.reference.batch import WARP
 from tilewright.reference.machine import Group, Machine
 from tilewright.reference.meanings.mach import check_alignment
 from tilewright.reference.meanings.mbarriers import MBarrier, MBarriers
-from tilewright.reference.pointers import TensorMap, addresses, windows
+from tilewright.reference.pointers import TensorMap, addresses, inside_window, windows
 from tilewright.reference.program import Builder, Segment, Ways
 from tilewright.reference.registry import control, meaning
 from tilewright.reference.site import Site, first_of_equal
@@ -184,7 +184,7 @@ def _box(site: Site, number: int, shared: int, begin: list[int]) -> _Box:
         inside &= (place >= 0) & (place < extent)
         address += place * stride
     check_alignment(site, np.array([shared]), np.ones(1, bool), _LINE)
-    offset = shared + np.arange(index.shape[1]) * map.array.itemsize
+    offset = inside_window(np.array(shared)) + np.arange(index.shape[1]) * map.array.itemsize
     chunks = max(16, map.swizzle) // 16
     offset ^= ((offset >> 7) & (chunks - 1)) << 4
     return _Box(map, address, inside, offset)

@@ -13,17 +13,17 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tilewright.dialects import mach
 from tilewright.reference import access, numerics
 from tilewright.reference.meanings import reductions
-from tilewright.reference.pointers import START, addresses, storage
+from tilewright.reference.pointers import addresses, own_base, storage
 from tilewright.reference.registry import meaning
 from tilewright.reference.site import Site
-from tilewright.reference.values import Array, Index, scalar, spread
+from tilewright.reference.values import Array, Index, spread
 
 # Pointers -----------------------------------------------------------------------------------------
 
 
 @meaning("mach.shared_base")
 def shared_base(site: Site, op: Operation) -> Index:
-    return scalar(START)
+    return own_base(site)
 
 
 @meaning("mach.ptr_add")

@@ -103,6 +103,10 @@ def start(d: Distributor, op: Operation) -> None:
     d.set_scalar(op.result, value)
 
 
+ADDRESS_BITS = 18
+"""Bits of an address in a workgroup's shared memory, of which a descriptor has all but the lowest four."""
+
+
 @dataclass(frozen=True)
 class _Descriptor:
     """A matrix in shared memory as wgmma names it: the word that moves, and the constant one."""
@@ -124,7 +128,11 @@ def _descriptor(d: Distributor, place: st.Staged, k_major: bool, offset: Word) -
     part = place.attr
     width = part.swizzle.data
     leading = 1 if k_major else part.lines[0] * width >> 4
-    at = n.add(n.add(place.offset(d), offset), st.shared_address(d))
+    base = st.shared_address(d)
+    if st.facts(d).cluster > 1:
+        # There an address names its workgroup in high bits, which would be the leading offset's here.
+        base = n.low(base, ADDRESS_BITS)
+    at = n.add(n.add(place.offset(d), offset), base)
     low = n.add(n.high(at, 4), leading << 16)
     return _Descriptor(low, SWIZZLE_CODE[width] << 30 | 8 * width >> 4)
 
