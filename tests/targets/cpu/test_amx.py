@@ -75,3 +75,24 @@ def test_results_on_ragged_shapes(dtype, bk, shape, rng):
         assert np.linalg.norm(c - exact) <= 1e-5 * np.linalg.norm(exact)
     else:
         np.testing.assert_array_equal(c, exact.astype(np.int64))
+
+
+def test_f16_without_products_of_its_own_is_exact_and_keeps_infinity_and_nan(rng):
+    """As sums of two bf16: on machines with AMX-FP16 it is one product, and the same holds."""
+    a, b = (rng.standard_normal(s).astype(np.float16) for s in ((70, 300), (300, 50)))
+    a[3, 5], a[7, 6], b[9, 2] = np.inf, -np.inf, np.nan
+    b[5, 4] = b[6, 8] = 0
+    a[20] *= np.float16(1e-6)
+    a[21] = 0
+    c = np.full((70, 50), 7, np.float32)
+    product.options(target="cpu")[2, 1](a, b, c, BM=64, BN=96, BK=16, ACC=tw.f32)
+    with np.errstate(invalid="ignore"):
+        exact = a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_array_equal(np.isfinite(c), np.isfinite(exact))
+    np.testing.assert_array_equal(c[~np.isfinite(c)], exact[~np.isfinite(c)])
+    assert not c[21][np.isfinite(exact[21])].any()
+    fine = np.isfinite(exact)
+    small = np.zeros_like(fine)
+    small[20] = fine[20]
+    for part in (fine, small):
+        assert np.linalg.norm(c[part] - exact[part]) <= 1e-6 * np.linalg.norm(exact[part])

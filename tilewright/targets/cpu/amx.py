@@ -1,14 +1,15 @@
 """The AMX micro-kernel: 32 x 32 of C in four tiles, two tiles of A and two of B per step of 64 bytes of k.
 
-Per step two loads of B, then each load of A is followed by its two products: seven tiles live at most, in the order
-that LLVM keeps (it does not reorder tile loads to lower the pressure).  A streams from the second cache with the hint
-that it is not read again, so that the panel of B stays in the first.  C is a row-major buffer that is read and written
-once per block of k.
+Per step (and per part of its elements, see `panels.halves`) two loads of B, then each load of A is followed by its two
+products: seven tiles live at most, in the order that LLVM keeps (it does not reorder tile loads to lower the pressure).
+A streams from the second cache with the hint that it is not read again, so that the panel of B stays in the first. C is
+a row-major buffer that is read and written once per block of k.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product as product_of
 from typing import Final
 
 from xdsl.dialects import scf
@@ -43,7 +44,10 @@ def amx_instruction(m: Machine, a: VectorType, b: VectorType, c: Attribute) -> s
         case BFloat16Type(), BFloat16Type(), Float32Type():
             return "tdpbf16ps" if m.has("amx-bf16") else None
         case Float16Type(), Float16Type(), Float32Type():
-            return "tdpfp16ps" if m.has("amx-fp16") else None
+            if m.has("amx-fp16"):
+                return "tdpfp16ps"
+            # An f16 is the sum of two bf16: four exact products, and still faster than FMA.
+            return "tdpbf16ps" if m.has("amx-bf16") else None
         case IntegerType(), IntegerType(), IntegerType():
             widths = (a.element_type.width.data, b.element_type.width.data, c.width.data)
             if widths != (8, 8, 32) or not m.has("amx-int8"):
@@ -51,6 +55,12 @@ def amx_instruction(m: Machine, a: VectorType, b: VectorType, c: Attribute) -> s
             return f"tdpb{_sign(a.element_type)}{_sign(b.element_type)}d"
         case _:
             return None
+
+
+def parts_of(m: Machine, element: Attribute, group: int) -> int:
+    """bf16 that stand for an element in panels of tiles: two for an f16 that the machine has no product of."""
+    split = isinstance(element, Float16Type) and group > 1 and not m.has("amx-fp16")
+    return 2 if split else 1
 
 
 def _sign(type: IntegerType) -> str:
@@ -115,15 +125,19 @@ def _steps(
     with b.loop(0, b.div(depth, family.group), 1, start) as loop:
         at_a = b.ptr(a.pointer, b.mul(loop.iv, a.k_bytes))
         at_b = b.ptr(bb.pointer, b.mul(loop.iv, b.mul(bb.k_bytes, TILE_ROWS)))
-        right = [
-            _tile(b, "x86.amx.tileload", b.ptr(at_b, v * TILE_BYTES), pitch_b) for v in range(2)
-        ]
         sums = list(loop.carried)
-        for r in range(2):
-            left = _tile(
-                b, "x86.amx.tileloadt1", b.ptr(at_a, b.mul(r * TILE_ROWS, a.x_bytes)), pitch_a
-            )
-            for v in range(2):
-                sums[2 * r + v] = _tile(b, product, sums[2 * r + v], left, right[v])
+        parts = (family.a.parts, family.b.parts)
+        for part_b in range(parts[1]):
+            start_b = b.ptr(at_b, part_b * family.b.part_bytes)
+            right = [
+                _tile(b, "x86.amx.tileload", b.ptr(start_b, v * TILE_BYTES), pitch_b)
+                for v in range(2)
+            ]
+            for r, part_a in product_of(range(2), range(parts[0])):
+                start_a = b.ptr(at_a, part_a * family.a.part_bytes)
+                rows = b.ptr(start_a, b.mul(r * TILE_ROWS, a.x_bytes))
+                left = _tile(b, "x86.amx.tileloadt1", rows, pitch_a)
+                for v in range(2):
+                    sums[2 * r + v] = _tile(b, product, sums[2 * r + v], left, right[v])
         loop.out = sums
     return loop.results

@@ -104,7 +104,7 @@ class ContractEmitter:
         length = b.min(length, b.min(side_a.k_count, side_b.k_count))
         length = b.max(length, 0)
         row_panels = b.ceildiv(b.max(b.min(rows, side_a.x_count), 0), family.mr)
-        kc, unit = m.depth(family.group), family.group
+        kc, unit = m.depth(family.group) // family.a.parts, family.group
         main, ragged = length, None
         if width % unit and not (isinstance(length, int) and length % unit == 0):
             goes_on = b.either(
@@ -168,6 +168,7 @@ class ContractEmitter:
             return
         lines = (
             self.m.depth(family.group)
+            // family.a.parts
             // family.b.group
             * known_bytes(operand.k_bytes)
             // 64

@@ -13,7 +13,14 @@ from xdsl.dialects.builtin import AnyFloat, IntegerType, VectorType
 from xdsl.ir import Attribute, Block, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
-from tilewright.targets.cpu.amx import AMX_ROWS, TILE_BYTES, TILE_ROWS, amx_instruction, emit_amx
+from tilewright.targets.cpu.amx import (
+    AMX_ROWS,
+    TILE_BYTES,
+    TILE_ROWS,
+    amx_instruction,
+    emit_amx,
+    parts_of,
+)
 from tilewright.targets.cpu.dots import dot_family_of, dot_step, first_sums, is_unsigned
 from tilewright.targets.cpu.family import Family, Operand
 from tilewright.targets.cpu.machine import Machine
@@ -29,8 +36,10 @@ def family_of(m: Machine, a: VectorType, b: VectorType, c: Attribute) -> Family:
     amx = amx_instruction(m, a, b, c)
     if amx is not None:
         group = TILE_BYTES // itemsize(a.element_type)
-        left = PanelFormat(AMX_ROWS, group, plain(a.element_type))
-        right = PanelFormat(AMX_ROWS, group // TILE_ROWS, plain(b.element_type))
+        left, right = (
+            PanelFormat(AMX_ROWS, k, plain(x.element_type), parts=parts_of(m, x.element_type, k))
+            for x, k in ((a, group), (b, group // TILE_ROWS))
+        )
         return Family(amx, c, AMX_ROWS, AMX_ROWS, left, right)
     return vector_family_of(m, a, b, c)
 

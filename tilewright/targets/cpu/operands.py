@@ -75,7 +75,7 @@ class PackedArray:
 
     def place(self, b: Builder, batch: Idx, panel: Idx, k: Idx) -> tuple[SSAValue, Idx]:
         """Address of a panel from k on, and bytes from there to the next panel."""
-        unit = self.format.lanes * itemsize(self.format.element)
+        unit = self.format.lanes * self.format.bytes
         plane = b.mul(b.mul(self.panels, self.rounded_k), unit)
         base = b.ptr(self.pointer, b.mul(batch, plane))
         if not self.depth:
@@ -154,7 +154,7 @@ class Operands:
             tiles = x_axis == 0 and family.b.group < format.group
             return self.panel_side(value.op, count, family.group, uses if tiles else None)
         buffer = self.e.values.buffers.get(value)
-        if buffer is not None and buffer.element == format.element:
+        if buffer is not None and buffer.element == format.element and format.parts == 1:
             if format.group == 1:
                 return self.buffer_side(buffer, format, x_axis, count, length)
             # A tile of A is rows of a row-major buffer, as long as no row ends within it.
@@ -244,7 +244,7 @@ class Operands:
         def panel(i: Idx) -> Operand:
             pointer = b.ptr(start, b.mul(i, panel_bytes))
             group = format.group
-            return Operand(pointer, group * size, group * format.lanes * size, panel_bytes)
+            return Operand(pointer, group * size, format.parts * format.part_bytes, panel_bytes)
 
         return panel
 
@@ -257,14 +257,14 @@ class Operands:
         vector = min(self.m.vector_bytes // size, lanes * group)
         type: Any = VectorType(format.element, [vector])
         within = b.dense(VectorType(index, [vector]), [i % group for i in range(vector)])
-        panel_bytes = unit * lanes * size
+        panel_bytes = unit * lanes * format.bytes
         memory = self.local(-(-count // lanes) * panel_bytes)
         with (
             b.loop(0, panels) as p,
             b.loop(0, unit, group) as k,
-            b.loop(0, lanes * group, vector) as at,
+            b.loop(0, format.parts * lanes * group, vector) as at,
         ):
-            offset = b.mul(b.add(b.mul(k.iv, lanes), at.iv), size)
+            offset = b.add(b.mul(k.iv, lanes * format.bytes), b.mul(at.iv, size))
             source = b.load(b.ptr(find(p.iv).pointer, offset), type)
             left = b.splat(b.idx(b.sub(kept, k.iv)), vector)
             keep = b.value(arith.CmpiOp(within, left, "slt"))
@@ -312,14 +312,14 @@ class Operands:
                     relative = b.sub(k.iv, begin)
                     pack_block(
                         b, format, lambda place: e.at(value, place),
-                        b.ptr(target, b.mul(relative, format.lanes * size)), x, k.iv, depth,
+                        b.ptr(target, b.mul(relative, format.lanes * format.bytes)), x, k.iv, depth,
                         x_axis=x_axis, along_k=along_k, vector_bytes=m.vector_bytes, inside=False,
                         limit=end if max(depth, unit) > 1 else None,
                     )  # fmt: skip
 
             def panel(i: Idx) -> Operand:
                 pointer = b.ptr(memory, b.mul(i, panel_bytes))
-                return Operand(pointer, format.group * size, format.group * format.lanes * size)
+                return Operand(pointer, format.group * size, format.parts * format.part_bytes)
 
             return panel
 
@@ -331,10 +331,10 @@ class Operands:
         """Memory of the workgroup for panels of `count` x, as deep as a block of k: its address, bytes per panel."""
         m = self.m
         step = max(block_depth(format, along_k, m.vector_bytes), unit)
-        capacity = -(-m.depth(unit) // step) * step
+        capacity = -(-m.depth(unit) // format.parts // step) * step
         if isinstance(length, int):
             capacity = min(capacity, -(-length // step) * step)
-        panel_bytes = capacity * format.lanes * itemsize(format.element)
+        panel_bytes = capacity * format.lanes * format.bytes
         return self.local(-(-count // format.lanes) * panel_bytes), panel_bytes
 
 

@@ -14,6 +14,7 @@ from tilewright.codegen.builder import Idx, function, lane_type
 from tilewright.dialects import mach
 from tilewright.dialects.stage import PackOp, YieldOp
 from tilewright.dialects.upstream.arith import folded
+from tilewright.targets.cpu.amx import parts_of
 from tilewright.targets.cpu.dots import is_unsigned
 from tilewright.targets.cpu.evaluate import Place
 from tilewright.targets.cpu.machine import Machine
@@ -52,7 +53,7 @@ def packed_array(c: FunctionContext, op: PackOp, pointer: SSAValue, function: st
     c.lower_scalars_of(op)
 
     matrix = c.matrices[op.source]
-    format = format_of(op)
+    format = format_of(op, c.m)
     sizes = list(matrix.sizes) if len(matrix.sizes) > 1 else [1, *matrix.sizes]
     k_axis = op.result.type.k.data
     k, x = (sizes[-2], sizes[-1]) if k_axis == 0 else (sizes[-1], sizes[-2])
@@ -68,29 +69,31 @@ def packed_array(c: FunctionContext, op: PackOp, pointer: SSAValue, function: st
         batches = b.mul(batches, n)
     groups = b.ceildiv(panels, PANELS_PER_TASK)
     k_blocks = b.ceildiv(k, depth or K_PER_TASK)
-    size = b.mul(b.mul(b.mul(batches, panels), rounded), format.lanes * itemsize(format.element))
+    size = b.mul(b.mul(b.mul(batches, panels), rounded), format.lanes * format.bytes)
     size = b.round_up(b.add(size, 4096), 4096)
     packed = PackedArray(
         pointer, format, x, k, panels, depth, k_axis, tuple(sizes[:-2]), tuple(matrix.strides[:-2]),
         rounded, along_k(op, matrix.strides), ahead, function, c.argument, matrix.pointer,
-        matrix.strides[-1] if k_axis == 0 else ([0, *matrix.strides])[-2], is_verbatim(op, matrix.element),
+        matrix.strides[-1] if k_axis == 0 else ([0, *matrix.strides])[-2], is_verbatim(op, matrix.element, format),
     )  # fmt: skip
     tasks = b.mul(b.mul(batches, groups), k_blocks)
     return Packing(packed, size, tasks, groups, k_blocks, batches)
 
 
-def format_of(op: PackOp) -> PanelFormat:
+def format_of(op: PackOp, m: Machine) -> PanelFormat:
     kind, last = op.result.type, op.body.block.last_op
     assert last is not None
     unsigned = is_unsigned(last.operands[0].type)
-    biased = bool(kind.biased.data)
-    return PanelFormat(kind.lanes.data, kind.group.data, plain(kind.element_type), unsigned, biased)
+    element, group = plain(kind.element_type), kind.group.data
+    biased, parts = bool(kind.biased.data), parts_of(m, element, group)
+    return PanelFormat(kind.lanes.data, group, element, unsigned, biased, parts)
 
 
-def is_verbatim(op: PackOp, element: Attribute) -> bool:
+def is_verbatim(op: PackOp, element: Attribute, format: PanelFormat) -> bool:
     """Are packed elements those of the array, bit by bit?"""
     plain_op = all(isinstance(o, UnrealizedConversionCastOp | YieldOp) for o in op.body.block.ops)
-    return plain_op and not op.result.type.biased.data and plain(element) == format_of(op).element
+    same = plain_op and plain(element) == format.element
+    return same and not format.biased and format.parts == 1
 
 
 def along_k(op: PackOp, strides: Sequence[Idx]) -> bool:
@@ -167,7 +170,7 @@ def emit_pack_function(
     e = c.e
     _, offset, first, last, k0, k1, to, panel_bytes = b.entry.args
     b.nonnegative |= {first, last, k0, k1, panel_bytes}
-    matrix, format = c.matrices[op.source], format_of(op)
+    matrix, format = c.matrices[op.source], format_of(op, m)
     pointer = b.ptr(matrix.pointer, b.mul(offset, itemsize(matrix.element)))
     sizes = list(matrix.sizes) if len(matrix.sizes) > 1 else [1, *matrix.sizes]
     strides = list(matrix.strides) if len(matrix.strides) > 1 else [0, *matrix.strides]
@@ -200,7 +203,7 @@ def emit_pack_function(
     def block_at(panel: SSAValue, k: SSAValue) -> None:
         x = b.mul(panel, format.lanes)
         target = b.ptr(to, b.mul(b.sub(panel, first), panel_bytes))
-        target = b.ptr(target, b.mul(b.sub(k, k0), format.lanes * itemsize(format.element)))
+        target = b.ptr(target, b.mul(b.sub(k, k0), format.lanes * format.bytes))
         fits = b.cmp("sle", b.add(x, format.lanes), sizes[-2 + x_axis])
         fits = b.both(fits, b.cmp("sle", b.add(k, step), sizes[-1 - x_axis]))
         assert fits is not None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import AnyFloat, IntegerType, VectorType
+from xdsl.dialects.builtin import AnyFloat, IntegerType, VectorType, f32, i32
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx, lane_type
@@ -34,10 +34,18 @@ class PanelFormat:
     """Integers widen with zeros."""
     biased: bool = False
     """Integers are stored with their top bit flipped: a signed x as the unsigned x + 2^(n-1), or the other way."""
+    parts: int = 1
+    """2: floats are stored as sums of two bf16, of each group of k the larger ones first (see `halves`)."""
 
-    def panel_bytes(self, b: Builder, k: Idx) -> Idx:
-        """Bytes of one panel of depth `k` (a multiple of `group`)."""
-        return b.mul(k, self.lanes * itemsize(self.element))
+    @property
+    def bytes(self) -> int:
+        """Of an element, all its parts."""
+        return itemsize(self.element) * self.parts
+
+    @property
+    def part_bytes(self) -> int:
+        """From a part of a group of k to the next."""
+        return self.lanes * self.group * itemsize(self.element)
 
 
 def widen(b: Builder, x: SSAValue, element: Attribute, unsigned: bool = False) -> SSAValue:
@@ -88,6 +96,28 @@ def flip(b: Builder, x: SSAValue) -> SSAValue:
     element = x.type.element_type if isinstance(x.type, VectorType) else x.type
     assert isinstance(element, IntegerType)
     return b.value(arith.XOrIOp(x, b.constant(x.type, -(1 << (element.width.data - 1)))))
+
+
+def halves(b: Builder, x: SSAValue) -> tuple[SSAValue, SSAValue]:
+    """Two bf16, as i16, that add up to each f16 of a vector: its first 8 bits and the other 3.
+
+    Where these are zero, or x is infinite or NaN, the second is 2^-102 x: nothing beside the first, and of its sign, so
+    that products with it are infinite or NaN where those of x are, and never cancel infinity.
+    """
+    lanes = x.type.get_shape()[0]  # pyright: ignore
+    floats, words = VectorType(f32, [lanes]), VectorType(i32, [lanes])
+    wide = b.value(arith.ExtFOp(x, floats))
+    high = b.value(arith.AndIOp(_bitcast(b, wide, words), b.constant(words, -(1 << 16))))
+    rest = b.value(arith.SubfOp(wide, _bitcast(b, high, floats)))
+    small = b.value(arith.MulfOp(wide, b.constant(floats, 2.0**-102)))
+    nothing = b.value(arith.CmpfOp(rest, b.constant(floats, 0.0), "ueq"))
+    low = _bitcast(b, b.value(arith.SelectOp(nothing, small, rest)), words)
+    pairs = VectorType(IntegerType(16), [2 * lanes])
+    first, second = (
+        b.shuffle(v, v, range(1, 2 * lanes, 2))
+        for v in (_bitcast(b, w, pairs) for w in (high, low))
+    )
+    return first, second
 
 
 Source = Callable[[Place], SSAValue]
@@ -142,35 +172,50 @@ def pack_block(
         zero = b.constant(register.type, 0)
         return b.value(arith.SelectOp(keep, register, zero))
 
+    def parts(register: SSAValue) -> Sequence[SSAValue]:
+        return halves(b, register) if format.parts == 2 else (register,)
+
     if along_k:
-        rows = [fetch(r, 0, k_axis, depth) for r in range(format.lanes)]
-        if depth == format.group:
-            for r, register in enumerate(rows):
-                b.store(register, b.ptr(destination, r * depth * size))
-            return
-        if format.group > 1:
-            wide = IntegerType(8 * size * format.group)
-            units = VectorType(wide, [depth // format.group])
-            rows = [_bitcast(b, r, units) for r in rows]
-        # As many rows at a time as a register has groups: more registers than one block of them would be spilled.
-        groups = depth // format.group
-        at_once = min(format.lanes, groups)
-        for first in range(0, format.lanes, at_once):
-            columns = transpose(b, rows[first : first + at_once])
-            for i, register in enumerate(columns):
-                # It holds whole columns of the block, or the block's part of one.
-                lane = first if at_once < format.lanes else 0
-                step = format.lanes if at_once < format.lanes else groups
-                offset = (i * step + lane) * format.group * size
-                b.store(register, b.ptr(destination, offset))
+        fetched = [parts(fetch(r, 0, k_axis, depth)) for r in range(format.lanes)]
+        for part in range(format.parts):
+            rows = [registers[part] for registers in fetched]
+            _store_rows(b, format, rows, b.ptr(destination, part * format.part_bytes), depth)
         return
     lanes = min(format.lanes, max(1, vector_bytes // size))
-    for dk in range(0, depth, format.group):
-        for dx in range(0, format.lanes, lanes):
-            parts = [fetch(dx, dk + g, x_axis, lanes) for g in range(format.group)]
-            base = (dk * format.lanes + dx * format.group) * size
-            for i, register in enumerate(_zip_groups(b, parts)):
+    for dx in range(0, format.lanes, lanes):
+        group = [parts(fetch(dx, g, x_axis, lanes)) for g in range(format.group)]
+        for part in range(format.parts):
+            base = dx * format.group * size + part * format.part_bytes
+            registers = _zip_groups(b, [x[part] for x in group])
+            for i, register in enumerate(registers):
                 b.store(register, b.ptr(destination, base + i * lanes * size))
+
+
+def _store_rows(
+    b: Builder, format: PanelFormat, rows: list[SSAValue], destination: SSAValue, depth: int
+) -> None:
+    """Rows of `depth` k as a panel has them."""
+    size = itemsize(format.element)
+    if depth == format.group:
+        for r, register in enumerate(rows):
+            b.store(register, b.ptr(destination, r * depth * size))
+        return
+    if format.group > 1:
+        wide = IntegerType(8 * size * format.group)
+        units = VectorType(wide, [depth // format.group])
+        rows = [_bitcast(b, r, units) for r in rows]
+    # As many rows at a time as a register has groups: more registers than one block of them would be spilled.
+    groups = depth // format.group
+    at_once = min(format.lanes, groups)
+    for first in range(0, format.lanes, at_once):
+        for i, register in enumerate(transpose(b, rows[first : first + at_once])):
+            # It holds whole columns of the block, or the block's part of one.
+            offset = i * groups * format.group * size
+            if at_once < format.lanes:
+                offset = (
+                    i * format.lanes * format.group * format.bytes + first * format.group * size
+                )
+            b.store(register, b.ptr(destination, offset))
 
 
 def block_depth(format: PanelFormat, along_k: bool, vector_bytes: int) -> int:

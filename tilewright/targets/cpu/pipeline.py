@@ -43,7 +43,9 @@ def panels_for(m: Machine) -> PanelsOf:
         signs = (a.element_type, b.element_type) if bytes_ else (left.element, right.element)
         unit = family.group
         return (
-            Panels(left.lanes, left.group, signs[0], m.depth(unit), unit, left.biased),
+            Panels(
+                left.lanes, left.group, signs[0], m.depth(unit) // left.parts, unit, left.biased
+            ),
             Panels(right.lanes, right.group, signs[1], 0, unit, right.biased),
         )
 
