@@ -137,9 +137,8 @@ def kept_fields(d: Distribution) -> list[int]:
     return [i for i in range(d.field_rank) if i not in d.sliced]
 
 
-def on_field(d: Distribution, dim: int, data: int, grid: int | None = None) -> Distribution:
-    """The map with another block (and number of subgroups) along a dimension of the fields; what lies
-    below the subgroup shrinks to the block."""
+def on_field(d: Distribution, dim: int, data: int) -> Distribution:
+    """The map with another block along a dimension of the fields; what lies below the subgroup shrinks to the block."""
 
     def at(field: tuple[int, ...] | None, value: int) -> tuple[int, ...] | None:
         return None if field is None else (*field[:dim], value, *field[dim + 1 :])
@@ -154,7 +153,6 @@ def on_field(d: Distribution, dim: int, data: int, grid: int | None = None) -> D
             lane_data = at(lane_data, 1)
     return replace(
         d,
-        sg_layout=d.sg_layout if grid is None else at(d.sg_layout, grid),
         sg_data=at(d.sg_data, data),
         inst_data=inst,
         lane_layout=lane_layout,

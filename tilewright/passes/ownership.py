@@ -27,6 +27,7 @@ from tilewright.layout import Layout, LayoutError
 from tilewright.passes.budget import poll
 
 L = TypeVar("L")
+Derive = Callable[[L], "L | None"]
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,11 @@ class Relation(Generic[L]):
     op: Operation
     a: SSAValue
     b: SSAValue
-    forth: Callable[[L], L | None] | None
-    back: Callable[[L], L | None] | None = None
+    forth: Derive[L] | None
+    back: Derive[L] | None = None
     operand: int | None = None
-    guess_forth: Callable[[L], L | None] | None = None
-    guess_back: Callable[[L], L | None] | None = None
+    guess_forth: Derive[L] | None = None
+    guess_back: Derive[L] | None = None
 
     def both_ways(self) -> Relation[L]:
         """The same, where what is derived leads back to what it is derived from."""
@@ -59,9 +60,6 @@ class Relation(Generic[L]):
 
         forth, back = self.forth, self.back
         return replace(self, forth=alone(forth, back), back=alone(back, forth))
-
-
-Derive = Callable[[L], "L | None"]
 
 
 def rearranged(op: Operation) -> Iterator[Relation[Layout]]:

@@ -68,11 +68,19 @@ def operand_map(op: Operation, number: int, d: Distribution) -> Distribution:
             return operand_layout(op, whole).map
 
 
+def result_map(op: Operation, number: int, d: Distribution) -> Distribution:
+    """The same the other way: the map of the results, given that of an operand."""
+    return result_layout(op, Bound(d, own.shape_of(op.operands[number]))).map
+
+
 def _inserted(whole: Bound, part: tuple[int, ...]) -> Bound:
     """Of what is inserted; of the dimensions that it lacks, and those of which it has a part, every owner has all."""
     lead = whole.rank - len(part)
-    if not all(map(whole.is_whole, range(lead))):
-        raise ly.LayoutError("an outer dimension is cut, so that no subgroup may own a part of it")
+    for dim in range(lead):
+        if not whole.is_whole(dim):
+            raise ly.LayoutError(
+                f"dimension {dim} is cut, so that no subgroup may own a part of it"
+            )
     return whole.boxed([0] * whole.rank, (*whole.shape[:lead], *part)).sliced(*range(lead))
 
 
@@ -111,15 +119,9 @@ def _rearranging(op: Operation) -> Iterator[Relation[Distribution]]:
         elif isinstance(op, vector.BroadcastOp):
             yield Relation(op, result, operand, forth, None, n, guess_back=_repeated(op))
         else:
-            shape = own.shape_of(operand)
-            back = _back(op, shape)
-            yield Relation(op, result, operand, forth, back, n)
+            yield Relation(op, result, operand, forth, partial(result_map, op, n), n)
     for other in op.results[1:]:
         yield Relation(op, result, other, same, same)
-
-
-def _back(op: Operation, shape: tuple[int, ...]) -> Callable[[Distribution], Distribution]:
-    return lambda d: result_layout(op, Bound(d, shape)).map
 
 
 def _elementwise(op: Operation) -> Iterator[Relation[Distribution]]:
