@@ -2,7 +2,7 @@
 
 Products for sm_90a run on whole tiles, with their roles, rings and queues, under the executor's three
 schedules: work that nobody waited for is NaN, or a slot that is filled too soon overwrites what is still
-read. Small programs for sm_80 run thread by thread in numpy, which finds races and reads of nothing.
+read. Their last stage, and that of small programs for sm_80, run thread by thread in checking mode.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.fuzz.plain import Outcome, copies
 from tests.fuzz.programs import Program, products, programs
 from tests.fuzz.test_found import FOUND
 from tests.fuzz.test_programs import Case, drawn, fuzz
-from tests.targets.cuda.threads import ThreadsTarget
+from tests.targets.cuda.threads import ThreadsTarget, run_threads
 from tilewright import uarch
 from tilewright.reference import run
 from tilewright.runtime.arrays import describe
@@ -42,7 +42,7 @@ def test_products_that_once_failed(name: str) -> None:
 
 
 def check_schedules(case: Case, expected: Outcome, seed: int) -> None:
-    """The program as rings are formed and as roles are, against plain numpy."""
+    """The program as rings are formed and as roles are, and as threads, against plain numpy."""
     program = case.program
 
     def observe(name: str, module: ModuleOp) -> None:
@@ -54,7 +54,11 @@ def check_schedules(case: Case, expected: Outcome, seed: int) -> None:
             case.compare(expected, arrays, f"after {name}, {schedule}")
 
     options = CompileOptions(target="cuda", machine="sm_90a")
-    run_pipeline(case.module.clone(), uarch.machine("sm_90a"), options, [], observe=observe)
+    machine = uarch.machine("sm_90a")
+    lowered = run_pipeline(case.module.clone(), machine, options, [], observe=observe)
+    arrays = copies(case.arrays)
+    run_threads(lowered, [describe(a) for a in arrays], (*program.grid, 1), "random", seed)
+    case.compare(expected, arrays, "threads")
 
 
 @settings(parent=fuzz, max_examples=2 * EXAMPLES)

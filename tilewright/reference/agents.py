@@ -37,7 +37,7 @@ class Agents:
 
     def __init__(self, machine: Machine):
         self.machine = machine
-        self.names: dict[int, str] = {}
+        self._names: dict[int, str] = {}
         self._queues: dict[int, dict[Any, int]] = defaultdict(dict[Any, int])
         """By workgroup: the agents that it has, by what they do."""
 
@@ -48,10 +48,14 @@ class Agents:
         known = self._queues[workgroup]
         number = known.setdefault(queue, len(known))
         party = (workgroup + 1) * batch.parties_per_workgroup - 1 - number % POOL
-        self.names[party] = name
+        self._names[party] = name
         if self.machine.checking:
             self.machine.shadow.clocks.begin(party, int(batch.parties[instance]))
         return party
+
+    def name(self, party: int) -> str:
+        """What a party is."""
+        return self._names.get(party, "a copy")
 
     def publish(self, party: int, token: Any) -> None:
         """All that it accesses has been noted: who waits for it knows of it."""
@@ -61,7 +65,4 @@ class Agents:
     def own(self, instances: Index) -> Index:
         """The parties of copies that only the thread waits for who asked for them."""
         batch = self.machine.batch
-        parties = batch.parties[instances] + batch.programs
-        for party in parties.tolist():
-            self.names.setdefault(party, "a copy")
-        return parties
+        return batch.parties[instances] + batch.programs

@@ -143,16 +143,16 @@ class RunContext:
         grid = (-(-grid[0] // cluster) * cluster, *grid[1:])
         workgroups = prod(grid)
         results: list[Any] = []
-        size = batch_size(program, int(np.prod(block)))
-        size = -(-size // cluster) * cluster
         threads = is_of_threads(program.function)
         lanes = 1 if threads else width_of(program.function)
-        agents = agents_of(program.function, int(np.prod(block)))
+        agents = agents_of(program.function, prod(block))
+        team = (-(-prod(block) // lanes) + agents) * cluster
+        self.shadow.order_all(team)
+        size = batch_size(program, prod(block), team if self.checking else 0)
+        size = -(-size // cluster) * cluster
         for first in range(0, workgroups, size):
             last = min(first + size, workgroups)
             batch = Batch.of_workgroups(grid, first, last, block, lanes, agents, threads)
-            if first == 0:
-                self.shadow.order_all(batch.parties_per_workgroup * cluster)
             machine = Machine(program, batch, self)
             results = machine.run(arguments)
             self.shadow.clocks.forget(first // cluster, last // cluster)
@@ -244,14 +244,14 @@ def _block(function: Operation, subgroups: int | None) -> tuple[int, int, int]:
     return count, 1, 1
 
 
-def batch_size(program: Program, subgroups: int) -> int:
-    """Workgroups per batch, so that all values of a batch fit `BATCH_BYTES`."""
+def batch_size(program: Program, subgroups: int, team: int) -> int:
+    """Workgroups per batch, so that all values of a batch fit `BATCH_BYTES`; and what parties know of their team."""
     total = 1
     for op in program.function.walk():
         for result in op.results:
             if isinstance(result.type, VectorType):
                 total += int(np.prod(shape_of(result.type))) * 8
-    return max(1, min(65536, BATCH_BYTES // (total * subgroups)))
+    return max(1, min(65536, BATCH_BYTES // max(total * subgroups, 4 * team**2)))
 
 
 def bind_arguments(

@@ -237,7 +237,7 @@ class Machine:
         workgroup, subgroup = divmod(party, self.batch.parties_per_workgroup)
         name = f"workgroup {self.name_of_workgroup(workgroup)}"
         if subgroup >= self.batch.programs:
-            return f"{self.agents.names[party]} of {name}"
+            return f"{self.agents.name(party)} of {name}"
         return name if self.batch.subgroups == 1 else f"{name} {self.batch.kind} {subgroup}"
 
     def name_of_instance(self, instance: int) -> str:

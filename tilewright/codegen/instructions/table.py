@@ -34,7 +34,8 @@ operands by addresses inside values (`shared`: wgmma's descriptors) also gets th
 the workgroup's shared memory as one uint8 array.
 
 What only orders other work in time (`timed`: barriers, fences, asynchronous copies and waits) has
-an empty meaning or the effect that it has once it is complete; its docstring says which.
+an empty meaning or the effect that it has once it is complete; its docstring says which. When that
+is, the reference executor says (`reference/meanings/`).
 """
 
 Emission = Callable[[Printer, Sequence[str], Immediates], Sequence[str]]
