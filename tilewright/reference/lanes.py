@@ -17,6 +17,7 @@ from xdsl.ir import Operation
 
 from tilewright import layout as ly
 from tilewright.diagnostics import CheckError, UnsupportedError, error_at
+from tilewright.dialects.upstream.gpu import RotateOp
 from tilewright.layout.blocks import lane_map
 from tilewright.reference.barriers import rendezvous
 from tilewright.reference.machine import Group
@@ -164,6 +165,27 @@ def shuffle(site: Site, op: Operation, value: Array, offset: Index, width: Index
     source = np.where(valid, source, lane)
     rows = np.arange(together.count)[:, None]
     return together.join(values[rows, source]), together.join(valid)
+
+
+@meaning("gpu.subgroup_broadcast")
+def subgroup_broadcast(site: Site, op: Operation, value: Array, *lane: Index) -> Array:
+    together = Collective(site, width_of(op))
+    values = together.split(value)
+    chosen = together.uniform(lane[0], "the lane") if lane else scalar(0)
+    chosen = np.broadcast_to(chosen, (together.count,))
+    picked = values[np.arange(together.count), chosen % together.lanes]
+    return together.join(np.repeat(picked[:, None], together.lanes, axis=1))
+
+
+@meaning("gpu.rotate")
+def rotate(site: Site, op: RotateOp, value: Array) -> tuple[Array, Array]:
+    together = Collective(site, width_of(op))
+    offset, width = op.offset.value.data, op.width.value.data
+    lane = np.arange(together.lanes)
+    source = (lane & -width) + ((lane + offset) & (width - 1))
+    valid = np.broadcast_to(lane < width, (together.count, together.lanes))
+    values = together.split(value)[:, np.minimum(source, together.lanes - 1)]
+    return together.join(values), together.join(valid)
 
 
 @meaning("gpu.subgroup_reduce")

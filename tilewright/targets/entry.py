@@ -22,6 +22,7 @@ from xdsl.ir import Attribute
 from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at, location_of
 from tilewright.passes.assume_alignment import assume_alignment
 from tilewright.passes.branches_to_loops import branches_to_loops
+from tilewright.passes.expand_ops import expand_ops
 from tilewright.passes.inline_calls import called_function
 from tilewright.passes.kernel import LEVEL, kernel_of, level_of
 from tilewright.passes.kernel_outlining import outline_launches
@@ -59,6 +60,8 @@ def enter(module: ModuleOp, target: str, observe: Observer = ignore) -> None:
     What no target could compile is refused at its place.
     """
     ranked_arguments(module)
+    if expand_ops(module):
+        observe("expand-ops", module)
     for kernel in _kernels(module):
         check_arguments(kernel)
         _check_vectors(kernel, target)

@@ -15,6 +15,7 @@ from tilewright.dialects.upstream import (
     flow,
     func,
     gpu,
+    math,
     memref,
     scf,
     subview,
@@ -25,7 +26,20 @@ from tilewright.dialects.upstream import (
 @cache
 def complete() -> None:
     """Completes the stock dialects, once per process."""
-    for part in (builtin, func, arith, gpu, memref, subview, scf, vector, flow, affine, effects):
+    for part in (
+        builtin,
+        func,
+        arith,
+        math,
+        gpu,
+        memref,
+        subview,
+        scf,
+        vector,
+        flow,
+        affine,
+        effects,
+    ):
         part.complete()
 
 

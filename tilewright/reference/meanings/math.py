@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import ml_dtypes
 import numpy as np
 from xdsl.ir import Operation
 
@@ -35,9 +36,13 @@ def _round_away(x: Array) -> Array:
     return np.copysign(np.floor(np.abs(x) + (np.abs(x) % 1 >= 0.5) * 0.5), x)
 
 
-def _erf(x: Array) -> Array:
+def _each(function: Callable[[float], float]) -> Callable[[Array], Array]:
     """numpy has no error function; the C library's is called for each element."""
-    return np.array([math.erf(e) for e in x.ravel().tolist()], np.float64).reshape(x.shape)
+
+    def run(x: Array) -> Array:
+        return np.array([function(e) for e in x.ravel().tolist()], np.float64).reshape(x.shape)
+
+    return run
 
 
 exact("absf", np.abs)
@@ -72,8 +77,8 @@ elementary("acosh", np.arccosh)
 elementary("atanh", np.arctanh)
 elementary("cbrt", np.cbrt)
 elementary("powf", np.power)
-elementary("erf", _erf)
-elementary("erfc", lambda x: 1.0 - _erf(x))
+elementary("erf", _each(math.erf))
+elementary("erfc", _each(math.erfc))
 
 
 @meaning("math.fpowi")
@@ -129,7 +134,30 @@ def _width(value: Array) -> Array:
     return width
 
 
-@meaning("math.isnan", "math.isinf", "math.isfinite")
+_CLASSES = {"math.isnan": np.isnan, "math.isinf": np.isinf, "math.isfinite": np.isfinite}
+
+
+@meaning(*_CLASSES)
 def classify(site: Site, op: Operation, value: Array) -> Array:
-    test = {"math.isnan": np.isnan, "math.isinf": np.isinf, "math.isfinite": np.isfinite}[op.name]
-    return test(numerics.widen(value))
+    return _CLASSES[op.name](numerics.widen(value))
+
+
+@meaning("math.isnormal")
+def isnormal(site: Site, op: Operation, value: Array) -> Array:
+    wide = np.abs(value.astype(np.float64))
+    return np.isfinite(wide) & (wide >= float(ml_dtypes.finfo(value.dtype).smallest_normal))
+
+
+@meaning("math.sincos")
+def sincos(site: Site, op: Operation, value: Array) -> tuple[Array, Array]:
+    type = op.results[0].type
+    return (
+        numerics.transcendental(np.sin, type, value),
+        numerics.transcendental(np.cos, type, value),
+    )
+
+
+@meaning("math.clampf")
+def clampf(site: Site, op: Operation, value: Array, low: Array, high: Array) -> Array:
+    type = op.results[0].type
+    return numerics.floats(np.minimum, type, numerics.floats(np.maximum, type, value, low), high)

@@ -17,6 +17,7 @@ from xdsl.ir.affine import AffineConstantExpr, AffineDimExpr, AffineMap
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects.movement import ELEMENTS, integers, moved
+from tilewright.dialects.upstream.vector import ScanOp
 from tilewright.reference import access, numerics
 from tilewright.reference.meanings import reductions
 from tilewright.reference.meanings.memref import element_address, undefined_outside
@@ -103,6 +104,29 @@ def multi_reduction(site: Site, op: Operation, source: Array, acc: Array) -> Arr
     axes = tuple(dim + 1 for dim in integers(op, "reduction_dims"))
     result = reductions.reduce(_kind(op), type, source, axes)
     return reductions.combine(_kind(op), type, result, acc)
+
+
+@meaning("vector.outerproduct")
+def outerproduct(site: Site, op: Operation, a: Array, b: Array, *acc: Array) -> Array:
+    type = op.results[0].type
+    if b.ndim > 1:
+        a, b = a[:, :, None], b[:, None, :]
+    else:
+        b = b[:, None]
+    product = reductions.combine("mul", type, a, b)
+    return reductions.combine(_kind(op), type, product, *acc) if acc else product
+
+
+@meaning("vector.scan")
+def scan(site: Site, op: ScanOp, source: Array, start: Array) -> tuple[Array, Array]:
+    type = op.results[0].type
+    rows = np.moveaxis(source, op.dim + 1, 0)
+    total = rows[0] if op.is_inclusive else np.broadcast_to(start, rows[0].shape)
+    made = [total]
+    for row in rows[1:] if op.is_inclusive else rows[:-1]:
+        total = reductions.combine(op.kind, type, total, row).astype(source.dtype)
+        made.append(total)
+    return np.stack(made, op.dim + 1), total
 
 
 @meaning("vector.fma")

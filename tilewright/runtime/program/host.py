@@ -34,6 +34,7 @@ from tilewright.codegen.support import guarded_callbacks
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dtypes import from_mlir, from_name
 from tilewright.passes.affine_to_scf import affine_to_scf
+from tilewright.passes.expand_ops import expand_ops
 from tilewright.passes.host.checks import UNDEFINED, Check, host_checks
 from tilewright.passes.host.jam import jam_loops
 from tilewright.passes.host.memory import Memory
@@ -81,6 +82,7 @@ class Program:
         self._keep: list[Any] = []
         host = _host_functions(module)
         affine_to_scf(host)
+        expand_ops(host)
         self._entry = call_entry(host, choose_entry(host, entry), say)
         if not every_launch:
             mark_unread_launches(host)

@@ -5,7 +5,8 @@ device memory, launches, functions. New ops: shuffle, subgroup_reduce, printf, m
 dynamic_shared_memory; new attribute: address_space.
 """
 
-from tilewright.dialects.upstream.gpu import functions, ids, lanes, launch, memory
+from tilewright.dialects.upstream.gpu import exchange, functions, ids, lanes, launch, memory
+from tilewright.dialects.upstream.gpu.exchange import RotateOp, SubgroupBroadcastOp
 from tilewright.dialects.upstream.gpu.lanes import PrintfOp, ShuffleOp, SubgroupReduceOp
 from tilewright.dialects.upstream.gpu.memory import (
     SHARED_MEMORY,
@@ -18,7 +19,7 @@ from tilewright.dialects.upstream.gpu.memory import (
 
 
 def complete() -> None:
-    for part in (ids, memory, launch, functions, lanes):
+    for part in (ids, memory, launch, functions, lanes, exchange):
         part.complete()
 
 
@@ -29,7 +30,9 @@ __all__ = [
     "DynamicSharedMemoryOp",
     "MemsetOp",
     "PrintfOp",
+    "RotateOp",
     "ShuffleOp",
+    "SubgroupBroadcastOp",
     "SubgroupReduceOp",
     "complete",
     "memory_space_number",

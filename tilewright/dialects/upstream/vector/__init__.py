@@ -8,6 +8,7 @@ from tilewright.dialects.upstream.complete import add_effect, add_ops
 from tilewright.dialects.upstream.vector import rules
 from tilewright.dialects.upstream.vector.compute import ContractionOp, MultiReductionOp
 from tilewright.dialects.upstream.vector.memory import GatherOp, ScatterOp, complete_print
+from tilewright.dialects.upstream.vector.products import OuterProductOp, ScanOp
 from tilewright.dialects.upstream.vector.shapes import (
     ConstantMaskOp,
     DeinterleaveOp,
@@ -35,6 +36,8 @@ NEW_OPS = (
     GatherOp,
     ScatterOp,
     ContractionOp,
+    OuterProductOp,
+    ScanOp,
 )
 
 
@@ -56,6 +59,8 @@ __all__ = [
     "InsertStridedSliceOp",
     "InterleaveOp",
     "MultiReductionOp",
+    "OuterProductOp",
+    "ScanOp",
     "ScatterOp",
     "ShapeCastOp",
     "StepOp",
