@@ -208,6 +208,11 @@ ILLEGAL: dict[str, tuple[dict[str, str], str, str]] = {
         "vector<32x32xf16>, !xetile.tile<32x32xf16>",
         "invalid l1_hint: #xetile.cache_hint<read_invalidate> for a store",
     ),
+    "padding of a store": (
+        {"%t": "!xetile.tile<32x32xf16>", "%v": "vector<32x32xf16>"},
+        "xetile.store_tile %v, %t {padding = 1.0 : f16} : vector<32x32xf16>, !xetile.tile<32x32xf16>",
+        "a store takes no padding",
+    ),
     "store shape": (
         {"%t": "!xetile.tile<32x32xf16>", "%v": "vector<16x32xf16>"},
         "xetile.store_tile %v, %t : vector<16x32xf16>, !xetile.tile<32x32xf16>",

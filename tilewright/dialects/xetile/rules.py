@@ -318,6 +318,10 @@ def verify_store_tile(op: memory.StoreTileOp) -> None:
     _verify_block_tile(tile, "xetile.store")
     if tile.array_length != 1:
         raise VerifyException("array_length is not supported by store_tile")
+    if "padding" in op.attributes:
+        raise VerifyException(
+            "a store takes no padding: what lies outside of the matrix is dropped"
+        )
     _verify_same(vector_type(op.value), tile, tile.get_shape(), "value")
     _verify_mask(op.mask, tile)
     _verify_hints(op, WRITE_HINTS, "store")

@@ -55,13 +55,11 @@ def element_of(type: Attribute) -> Attribute:
 
 
 def signless(type: Attribute) -> Attribute:
-    """The type as registers have it: integers that do not say their sign, scales and 4-bit floats as bytes."""
+    """The type as registers have it: integers that do not say their sign, 4-bit floats as bytes of their own."""
     if isinstance(type, VectorType):
         return vec(signless(type.element_type), *type.get_shape())
     if isinstance(type, Float4E2M1FNType):
-        return IntegerType(
-            8
-        )  # bits: no arithmetic is done in these; a 4-bit float has a byte of its own
+        return IntegerType(8)  # bits: no arithmetic is done in these
     return IntegerType(type.width.data) if isinstance(type, IntegerType) else type
 
 
