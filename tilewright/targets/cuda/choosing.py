@@ -167,6 +167,8 @@ def _tiled(work: Work, rows: int, columns: int, step: int, sides: Sides) -> Work
             columns=rows,
             row_bytes=found.column_bytes,
             column_bytes=found.row_bytes,
+            row_lines=found.column_lines,
+            column_lines=found.row_lines,
             row_extent=found.column_extent,
             column_extent=found.row_extent,
             engine=False,

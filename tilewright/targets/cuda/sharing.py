@@ -22,7 +22,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tilewright.targets.cuda.passes.suits import panel_bytes, warpgroups_of
+from tilewright.targets.cuda.passes.suits import panel_bytes, panel_line, warpgroups_of
+from tilewright.uarch.nvidia import LINE
 from tilewright.uarch.sm90 import SMEM
 
 LEAST_SIDE = 64
@@ -69,6 +70,10 @@ class Work:
     """Do results leave through the copy engine?"""
     widths: tuple[int, ...]
     """Columns that the instruction can do at a time."""
+    row_lines: bool
+    """Do lines of the left operand's array run along rows of the result, not along k?"""
+    column_lines: bool
+    """Do lines of the right operand's run along columns?"""
     row_extent: tuple[int, int]
     """Array argument and dimension that is all rows of the result; (-1, -1) if not known."""
     column_extent: tuple[int, int]
@@ -181,8 +186,10 @@ def clocks(
         for n, own in zip(sides, (rows, columns), strict=True)
     ]
     loaded = a * inside[0] + b * inside[1]
-    # A is written and read, B is written, and read again for every 64 rows.
-    port = (2 * a + b * (1 + -(-rows // LEAST_SIDE))) / rates["port"]
+    # A is written and read, B is written, and read again for every 64 rows. Copies in short lines take longer.
+    deep = work.step * share.steps
+    written = a * _lines(work.row_lines, a / deep) + b * _lines(work.column_lines, b / deep)
+    port = (written + a + b * -(-rows // LEAST_SIDE)) / rates["port"]
     product = rates["issue"] * work.product_clocks * share.steps / share.tiles
     step = _beside(6, product, port)
     ahead = min(_ring_bytes(work, rows) // int(a + b), MOST_COPIES) - 1
@@ -207,6 +214,11 @@ def clocks(
     if sides[0] and sides[1]:  # products of a batch
         memory *= max(1, programs / (-(-sides[0] // work.rows) * -(-sides[1] // work.columns)))
     return rates["start"] + _beside(3, busy, memory)
+
+
+def _lines(across: bool, row: float) -> float:
+    """How many times as long a copy takes as in whole lines: where these run across k, a tile's have so many bytes."""
+    return LINE / (panel_line(int(row)) or LINE) if across else 1
 
 
 def _ring_bytes(work: Work, rows: int) -> int:

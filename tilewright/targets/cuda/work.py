@@ -15,8 +15,7 @@ from tilewright.targets.cuda.passes.rings import loads_of
 from tilewright.targets.cuda.passes.rounding import loaded
 from tilewright.targets.cuda.passes.shares import shared_loop
 from tilewright.targets.cuda.passes.steps import can_merge
-from tilewright.targets.cuda.passes.stores import panel_line
-from tilewright.targets.cuda.passes.suits import TRANSPOSES, instruction_for
+from tilewright.targets.cuda.passes.suits import TRANSPOSES, instruction_for, panel_line
 from tilewright.targets.cuda.sharing import Work
 from tilewright.uarch import sm90
 from tilewright.uarch.base import Machine
@@ -48,6 +47,9 @@ def work_of(kernel: gpu.FuncOp, machine: Machine) -> Work | None:
         clocks += 2 * rows * columns * a.get_shape()[1] / instruction.flops_per_cycle
         along_rows.update(loads_of(op.a, computed=True))
         along_columns.update(loads_of(op.b, computed=False))
+    (row_extent, rows_across), (column_extent, columns_across) = (
+        _extent(products, kernel, side) for side in (0, 1)
+    )
     return Work(
         *end,
         start,
@@ -62,8 +64,10 @@ def work_of(kernel: gpu.FuncOp, machine: Machine) -> Work | None:
         can_merge(kernel),
         _leaves_by_engine(kernel, rows, columns),
         widths,
-        _extent(products, kernel, 0),
-        _extent(products, kernel, 1),
+        rows_across,
+        columns_across,
+        row_extent,
+        column_extent,
         dict(sm90.PRODUCT_RATES),
     )
 
@@ -81,25 +85,29 @@ def _end(kernel: gpu.FuncOp, bound: SSAValue) -> tuple[int, int] | None:
     return source.index, dimension
 
 
-def _extent(products: Sequence[xetile.TileMmaOp], kernel: gpu.FuncOp, side: int) -> tuple[int, int]:
+def _extent(
+    products: Sequence[xetile.TileMmaOp], kernel: gpu.FuncOp, side: int
+) -> tuple[tuple[int, int], bool]:
     """The array argument and its dimension along which all left (0) or right (1) operands of products take rows or
-    columns of the result; (-1, -1) if there is no such one."""
+    columns of the result, (-1, -1) if there is no such one; and whether its lines run along these."""
     found: set[tuple[int, int]] = set()
+    across = False
     for op in products:
         value, dimension = (op.a, 0) if side == 0 else (op.b, 1)
         while isinstance(value, OpResult) and isinstance(value.op, TRANSPOSES):
             value, dimension = value.op.operands[0], 1 - dimension
         load = loaded(value)
         if load is None or load.permutation is not None:
-            return -1, -1
+            return (-1, -1), across
+        across = load.tile_type.order[0] == dimension
         origin = load.tile.owner
         array = origin.source if isinstance(origin, xetile.InitTileOp) else None
         if not isinstance(array, BlockArgument) or array.block is not kernel.body.block:
-            return -1, -1
+            return (-1, -1), across
         if not isinstance(array.type, MemRefType) or array.type.get_num_dims() < 2:
-            return -1, -1
+            return (-1, -1), across
         found.add((array.index, array.type.get_num_dims() - 2 + dimension))
-    return found.pop() if len(found) == 1 else (-1, -1)
+    return found.pop() if len(found) == 1 else (-1, -1), across
 
 
 def _leaves_by_engine(kernel: gpu.FuncOp, rows: int, columns: int) -> bool:

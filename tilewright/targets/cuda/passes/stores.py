@@ -17,17 +17,11 @@ from xdsl.ir import Operation
 
 from tilewright import dtypes
 from tilewright.dialects import stage, xetile
-from tilewright.dialects.stage.rings import SWIZZLES
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.memory_objects import may_alias, memory_root
 from tilewright.targets.cuda.passes.rings import unaddressable
-from tilewright.targets.cuda.passes.suits import BUFFERS
+from tilewright.targets.cuda.passes.suits import BUFFERS, panel_line
 from tilewright.uarch.nvidia import WGMMA_ROWS
-
-
-def panel_line(row: int) -> int | None:
-    """Bytes of a panel's lines for rows of so many bytes; None where no swizzle fits them."""
-    return next((n for n in reversed(SWIZZLES) if n and row % n == 0), None)
 
 
 def engine_stores(function: gpu.FuncOp, groups: int, remarks: list[str]) -> int:

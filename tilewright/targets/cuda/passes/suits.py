@@ -10,6 +10,7 @@ from xdsl.ir import Operation, OpResult, SSAValue
 
 from tilewright import dtypes
 from tilewright.dialects import stage, xetile
+from tilewright.dialects.stage.rings import SWIZZLES
 from tilewright.dialects.upstream.vector import TransposeOp
 from tilewright.targets.cuda.ownership import is_elementwise
 from tilewright.uarch.base import Machine, MatrixInstruction
@@ -61,6 +62,11 @@ def warpgroups(function: gpu.FuncOp) -> int:
 def warpgroups_of(rows: Sequence[int]) -> int:
     """Warpgroups that share products of so many rows: two where all are multiples of 128, three where of 192."""
     return next((n for n in (2, 3) if rows and all(m % (WGMMA_ROWS * n) == 0 for m in rows)), 1)
+
+
+def panel_line(row: int) -> int | None:
+    """Bytes of a panel's lines for rows of so many bytes; None where no swizzle fits them."""
+    return next((n for n in reversed(SWIZZLES) if n and row % n == 0), None)
 
 
 def panel_bytes(groups: int) -> int:
