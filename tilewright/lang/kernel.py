@@ -344,16 +344,22 @@ class Kernel(KernelFunction):
 
     def _choice(self, values: list[Any]) -> dict[str, Any]:
         """A value for every constexpr that is tw.auto."""
-        from tilewright.runtime.key import signature_of
         from tilewright.runtime.tuning import known
         from tilewright.targets.base import get_target
+
+        request, types, options = self._request(values)
+        tuned = known(self.fingerprint(), types, options)
+        if all(name in tuned for name in request.names):
+            return {name: tuned[name] for name in request.names}
+        return dict(get_target(options.target).resolve_auto(request, options))
+
+    def _request(self, values: list[Any]) -> tuple[AutoRequest, list[Any], CompileOptions]:
+        """What is asked of a planner, the types of the arguments, and the options."""
+        from tilewright.runtime.key import signature_of
 
         types, constexprs, options = self.launcher.describe(values)
         names = tuple(name for name, value in constexprs.items() if value is auto)
         given = {name: value for name, value in constexprs.items() if value is not auto}
-        tuned = known(self.fingerprint(), types, options)
-        if all(name in tuned for name in names):
-            return {name: tuned[name] for name in names}
         signature = signature_of(types)
 
         def build(trial: Mapping[str, Any]) -> ModuleOp:
@@ -361,8 +367,29 @@ class Kernel(KernelFunction):
 
         key = (options, signature, tuple(sorted((k, repr(v)) for k, v in given.items())))
         memory = self._planned.setdefault(key, {})
-        request = AutoRequest(names, given, tuple(types), build, memory)
-        return dict(get_target(options.target).resolve_auto(request, options))
+        return AutoRequest(names, given, tuple(types), build, memory), types, options
+
+    def explain(self, *args: Any, **kwargs: Any) -> str:
+        """What the planner would choose for arguments like these (arrays or ``ArraySpec``), as text: the cheapest
+        choices with their estimated time and its largest causes; no device is needed.
+
+        `kwargs`: constexprs, and `target`. A kernel that leaves nothing to the planner gets one line that says so.
+        LaunchError for arguments that do not fit, UnsupportedError where no choice makes a legal kernel.
+        """
+        from tilewright.targets.base import get_target
+
+        target = kwargs.pop("target", None)
+        chosen = self.options(target=target) if target is not None else self
+        try:
+            values = list(chosen.launcher.bind(args, kwargs))
+            request, _, options = chosen._request(values)
+            if not request.names:
+                return f"{self.name}: no constexpr is left to the planner (tw.auto)"
+            found = get_target(options.target).choices(request, options)
+        except TilewrightError as error:
+            raise error.bare() from error.__cause__
+        head = f"{self.name} for {get_target(options.target).describe(options)}, estimated:"
+        return "\n".join([head, *map(str, found[:8])])
 
 
 @overload

@@ -137,12 +137,39 @@ class Request(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Choice:
+    """Values for what a launch leaves to the planner, and what it would take with them."""
+
+    values: dict[str, int]
+    seconds: float
+    programs: int
+    parts: int = 1
+    """Workgroups that compute a program together."""
+    causes: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Seconds that the launch would take for one cause alone, where the model tells them apart."""
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{name} = {value}" for name, value in self.values.items())
+        together = f", {self.parts} workgroups for each" if self.parts > 1 else ""
+        costs = sorted(self.causes.items(), key=lambda item: -item[1])[:3]
+        why = "; ".join(f"{cause} {1e6 * seconds:.1f}" for cause, seconds in costs)
+        line = f"{1e6 * self.seconds:9.1f} us  {sizes}: {self.programs} programs{together}"
+        return f"{line} ({why})" if why else line
+
+
 def choose(request: Request, rates: Rates = GENERIC) -> dict[str, int]:
-    """A value for every name of the request: the cheapest found by descent along one at a time.
+    """A value for every name of the request: the cheapest of :func:`choices`."""
+    return choices(request, rates)[0].values
+
+
+def choices(request: Request, rates: Rates = GENERIC) -> list[Choice]:
+    """What was tried on the way to the cheapest choice, by descent along one name at a time; the cheapest first.
 
     Raises UnsupportedError when the kernel compiles with none of the candidates.
     """
     seen: dict[tuple[int, ...], float] = {}
+    programs: dict[tuple[int, ...], int] = {}
     reasons: list[TilewrightError] = []
 
     def cost(choice: tuple[int, ...]) -> float:
@@ -150,6 +177,7 @@ def choose(request: Request, rates: Rates = GENERIC) -> dict[str, int]:
             try:
                 module = request.build(dict(zip(request.names, choice, strict=True)))
                 seen[choice] = launch_seconds(module, request.arguments, rates)
+                programs[choice] = launch_programs(module, request.arguments)
             except TilewrightError as error:
                 reasons.append(error)
                 seen[choice] = inf
@@ -164,7 +192,11 @@ def choose(request: Request, rates: Rates = GENERIC) -> dict[str, int]:
             location=reasons[0].location,
             hint="give the constexprs values",
         )
-    return dict(zip(request.names, best, strict=True))
+    made = sorted(programs, key=lambda choice: (choice != best, seen[choice]))
+    return [
+        Choice(dict(zip(request.names, each, strict=True)), seen[each], programs[each])
+        for each in made
+    ]
 
 
 def launch_seconds(module: ModuleOp, arguments: Sequence[Any], rates: Rates) -> float:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
     from tilewright.passes.pipeline import Pipeline
-    from tilewright.passes.planner import Request
+    from tilewright.passes.planner import Choice, Request
     from tilewright.reference import Report
     from tilewright.reference.engine import Schedule
     from tilewright.uarch import Machine, Rates
@@ -196,11 +196,18 @@ class Target(Protocol):
         machine = self.machine(options)
         return GENERIC if machine is None else machine.rates
 
+    def choices(self, request: Request, options: CompileOptions) -> Sequence[Choice]:
+        """What the planner would give the constexprs that a launch leaves to it, the best first.
+
+        Raises UnsupportedError where nothing makes a legal kernel.
+        """
+        from tilewright.passes.planner import choices
+
+        return choices(request, self.rates(options))
+
     def resolve_auto(self, request: Request, options: CompileOptions) -> Mapping[str, Any]:
         """Values for the constexprs that a launch leaves to the planner."""
-        from tilewright.passes.planner import choose
-
-        return choose(request, self.rates(options))
+        return self.choices(request, options)[0].values
 
     def missing(self) -> str | None:
         """What is missing to run kernels here, as a sentence; None where they run."""

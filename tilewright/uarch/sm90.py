@@ -26,6 +26,7 @@ SMEM: Final = 227 << 10
 
 PRODUCT_RATES: Final[Mapping[str, float]] = MappingProxyType(
     {
+        "hertz": 1.755e9,
         "issue": 1.06,
         "port": 148,
         "latency": 1380,
@@ -44,11 +45,11 @@ PRODUCT_RATES: Final[Mapping[str, float]] = MappingProxyType(
 (H200, 2026-11-23). Of tilings within 1.4 of the best for their shape, two thirds are within 8 % of what this says; the
 tiling chosen by it runs at 0.968 of the best one's speed (geometric mean over these shapes, worst 0.74).
 
-Clocks of a product, per clock that its instruction takes. Bytes per clock: through a multiprocessor's port of shared
-memory (copies in, operands out), out of L2 to all of them (half as many where a cluster's workgroups are at different
-k), out of memory. Clocks: from a copy's start to its data, for each of those that read one line at the same time, of a
-launch, of a program besides its loop, of an element stored by the copy engine or by threads, of the meetings of a
-cluster that adds up its sums, and of an element of these."""
+Clocks per second, of a chip that is not hot. Clocks of a product, per clock that its instruction takes. Bytes per
+clock: through a multiprocessor's port of shared memory (copies in, operands out), out of L2 to all of them (half as
+many where a cluster's workgroups are at different k), out of memory. Clocks: from a copy's start to its data, for each
+of those that read one line at the same time, of a launch, of a program besides its loop, of an element stored by the
+copy engine or by threads, of the meetings of a cluster that adds up its sums, and of an element of these."""
 
 _PTX: Final = "PTX ISA, wgmma.mma_async"
 

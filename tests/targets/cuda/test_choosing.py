@@ -103,3 +103,15 @@ def test_a_kernel_that_no_size_makes_legal_is_refused() -> None:
 
     with pytest.raises(UnsupportedError, match="makes a legal kernel"):
         chosen(never, ((64, 64), (64, 1)))
+
+
+def test_the_choice_is_explained() -> None:
+    """Each line says a time, sizes, programs, and what takes most of it: few rows wait for memory, many multiply."""
+    specs = [tw.spec(shape, tw.bf16, strides) for shape, strides in operands(8, 4096, 4096)]
+    head, first, *others = renamed.explain(*specs, target="sm_90a").splitlines()
+    assert "sm_90a" in head and "DOWN = 8" in first and "programs" in first and others
+    assert first.partition("(")[2].startswith("memory")
+    specs = [tw.spec(shape, tw.bf16, strides) for shape, strides in operands(4096, 4096, 4096)]
+    assert "products" in renamed.explain(*specs, target="sm_90a").splitlines()[1]
+    sized = renamed.explain(*specs, ALONG=128, DOWN=128, DEEP=64)
+    assert sized == "renamed: no constexpr is left to the planner (tw.auto)"

@@ -21,13 +21,13 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.arguments import ArrayArg
 from tilewright.diagnostics import TilewrightError
-from tilewright.passes.planner import Request, launch_programs
+from tilewright.passes.planner import Choice, Request, launch_programs
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda.passes.suits import MOST_ACCUMULATORS as REGISTERS
 from tilewright.targets.cuda.passes.suits import warpgroups_of
 from tilewright.targets.cuda.pipeline import product_work
 from tilewright.targets.cuda.retile import MOST_ACCUMULATORS
-from tilewright.targets.cuda.sharing import ALONE, Share, Sides, Work, clocks, pays, shares
+from tilewright.targets.cuda.sharing import ALONE, Share, Sides, Work, causes, clocks, pays, shares
 from tilewright.uarch.base import Machine
 from tilewright.uarch.nvidia import LANES, LINE, WARPGROUP, WGMMA_ROWS
 from tilewright.uarch.sm90 import SMEM
@@ -37,6 +37,8 @@ PROBE = 64
 SIDES = (8, 16, 24, 32, 48, 64, 96, 112, 128, 160, 192, 208, 224, 240, 256)
 LINES = (LINE, 2 * LINE, 4 * LINE)
 """Bytes of k that one step takes."""
+TOLD = 8
+"""Choices that a reader is told of."""
 TRIED = 5
 """Choices that are built, best first, until one is what it was costed as."""
 
@@ -60,25 +62,49 @@ class Candidate:
     values: Mapping[str, int]
     work: Work
     programs: int
+    trips: int
     share: Share
     clocks: float
 
+    def choice(self, sides: Sides, multiprocessors: int) -> Choice:
+        """What a reader is told of it."""
+        hertz = self.work.rates["hertz"]
+        found = causes(self.work, self.share, self.programs, self.trips, sides, multiprocessors)
+        return Choice(
+            dict(self.values),
+            self.clocks / hertz,
+            self.programs,
+            self.share.parts,
+            {cause: clocks / hertz for cause, clocks in found.items() if clocks},
+        )
 
-def choose(
+
+def choices(
     request: Request, options: CompileOptions, machine: Machine, multiprocessors: int
-) -> dict[str, int] | None:
-    """A value for every name of the request; None where the kernel has another form than a loop of products."""
+) -> Sequence[Choice]:
+    """Tilings, the cheapest first, which is sure to be as it was costed; none where the kernel has another form than a
+    loop of products."""
     memory = request.memory
     if "form" not in memory:
         memory["form"] = _form(request, options, machine)
-    if memory["form"] is None:
-        return None
-    found = sorted(candidates(request, memory["form"], multiprocessors), key=lambda c: c.clocks)
-    for each in found[:TRIED]:
+    form: Form | None = memory["form"]
+    if form is None:
+        return []
+    found = sorted(candidates(request, form, multiprocessors), key=lambda c: c.clocks)
+    for first, each in enumerate(found[:TRIED]):
         made = _work(request, each.values, options, machine)
         if made is not None and replace(made, engine=each.work.engine) == each.work:
-            return dict(each.values)
-    return None
+            sides = form.work.sides(_shapes(request))
+            return [
+                c.choice(_as(c.work, form.work, sides), multiprocessors)
+                for c in found[first:][:TOLD]
+            ]
+    return []
+
+
+def _as(work: Work, base: Work, sides: Sides) -> Sides:
+    """Rows and columns of the result as a loop has them, which may be transposed."""
+    return sides if work.row_extent == base.row_extent else (sides[1], sides[0])
 
 
 def candidates(request: Request, form: Form, multiprocessors: int) -> Iterator[Candidate]:
@@ -201,7 +227,7 @@ def _costed(
         cost = clocks(work, share, programs, count, sides, multiprocessors)
         if cost < least and pays(cost, alone):
             best, least = share, cost
-    return Candidate(values, work, programs, best, least)
+    return Candidate(values, work, programs, count, best, least)
 
 
 def _shapes(request: Request) -> list[tuple[int, ...]]:

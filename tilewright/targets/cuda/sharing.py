@@ -171,49 +171,91 @@ def clocks(
     work: Work, share: Share, programs: int, trips: int, sides: Sides, multiprocessors: int
 ) -> float:
     """What a launch of so many programs takes, each with so many iterations, in clocks of the machine."""
-    rates = work.rates
-    rows, columns = split_sides(work.rows, work.columns, share.tiles)
-    a, b = (
-        bytes / whole * own * share.steps
-        for bytes, whole, own in (
-            (work.row_bytes, work.rows, rows),
-            (work.column_bytes, work.columns, columns),
-        )
-    )
-    # What lies outside of the array is written to shared memory as zeros, and loaded from nowhere.
-    inside = [
-        1.0 if n is None else min(1.0, n / own)
-        for n, own in zip(sides, (rows, columns), strict=True)
-    ]
-    loaded = a * inside[0] + b * inside[1]
-    # A is written and read, B is written, and read again for every 64 rows. Copies in short lines take longer.
-    deep = work.step * share.steps
-    written = a * _lines(work.row_lines, a / deep) + b * _lines(work.column_lines, b / deep)
-    port = (written + a + b * -(-rows // LEAST_SIDE)) / rates["port"]
-    product = rates["issue"] * work.product_clocks * share.steps / share.tiles
-    step = _beside(6, product, port)
-    ahead = min(_ring_bytes(work, rows) // int(a + b), MOST_COPIES) - 1
-    step = max(step, (rates["latency"] + step) / max(ahead, 0.5))
-    cache = rates["cache"] / (2 if share.parts > 1 else 1)
+    each = _Iteration(work, share, sides)
     mine = -(-trips // (share.parts * share.steps))
-    stored = rates["engine" if work.engine else "threads"] * rows * columns * inside[0] * inside[1]
+    own = work.rates["program"] + each.stores
 
     def together(active: int) -> float:
         """Of workgroups that run at the same time."""
-        apart = [-(-n // own) for n, own in zip(sides, (rows, columns), strict=True) if n]
-        alike = max((active / n for n in apart), default=0)
-        each = _beside(3, step, active * loaded / cache, alike * rates["turn"])
-        return mine * each + rates["program"] + stored * work.sums
+        return mine * _beside(3, each.step, each.cache(active), each.lines(active)) + own
 
     rounds, rest = divmod(programs * share.tiles * share.parts, multiprocessors)
-    busy = rounds * together(multiprocessors) + (together(rest) if rest else 0)
-    if share.parts > 1:
-        busy += rates["meet"] + rates["exchange"] * rows * columns * work.sums
+    busy = rounds * together(multiprocessors) + (together(rest) if rest else 0) + each.meeting
+    memory = _from_memory(work, programs, trips, sides)
+    return work.rates["start"] + _beside(3, busy, memory)
+
+
+def causes(
+    work: Work, share: Share, programs: int, trips: int, sides: Sides, multiprocessors: int
+) -> dict[str, float]:
+    """What a launch would take, in clocks, if it were for one cause alone."""
+    each = _Iteration(work, share, sides)
+    workgroups = programs * share.tiles * share.parts
+    rounds, active = -(-workgroups // multiprocessors), min(workgroups, multiprocessors)
+    iterations = rounds * -(-trips // (share.parts * share.steps))
+    return {
+        "products": iterations * each.product,
+        "shared memory": iterations * each.port,
+        "waiting for copies": iterations * each.waiting,
+        "L2": iterations * each.cache(active),
+        "lines read by many": iterations * each.lines(active),
+        "stores and starts": rounds * (work.rates["program"] + each.stores) + work.rates["start"],
+        "sums of clusters": each.meeting,
+        "memory": _from_memory(work, programs, trips, sides),
+    }
+
+
+class _Iteration:
+    """The parts of one iteration, and what a program does besides, in clocks."""
+
+    def __init__(self, work: Work, share: Share, sides: Sides):
+        rates = self.rates = work.rates
+        self.own = rows, columns = split_sides(work.rows, work.columns, share.tiles)
+        self.sides = sides
+        a, b = (
+            bytes / whole * own * share.steps
+            for bytes, whole, own in (
+                (work.row_bytes, work.rows, rows),
+                (work.column_bytes, work.columns, columns),
+            )
+        )
+        # What lies outside of the array is written to shared memory as zeros, and loaded from nowhere.
+        inside = [
+            1.0 if n is None else min(1.0, n / own) for n, own in zip(sides, self.own, strict=True)
+        ]
+        self.loaded = a * inside[0] + b * inside[1]
+        # A is written and read, B is written, and read again for every 64 rows. Copies in short lines take longer.
+        deep = work.step * share.steps
+        written = a * _lines(work.row_lines, a / deep) + b * _lines(work.column_lines, b / deep)
+        self.port = (written + a + b * -(-rows // LEAST_SIDE)) / rates["port"]
+        self.product = rates["issue"] * work.product_clocks * share.steps / share.tiles
+        step = _beside(6, self.product, self.port)
+        ahead = min(_ring_bytes(work, rows) // int(a + b), MOST_COPIES) - 1
+        self.waiting = (rates["latency"] + step) / max(ahead, 0.5)
+        self.step = max(step, self.waiting)
+        self.out = rates["cache"] / (2 if share.parts > 1 else 1)
+        stored = rates["engine" if work.engine else "threads"] * rows * columns
+        self.stores = stored * inside[0] * inside[1] * work.sums
+        summed = rates["meet"] + rates["exchange"] * rows * columns * work.sums
+        self.meeting = summed if share.parts > 1 else 0.0
+
+    def cache(self, active: int) -> float:
+        """L2 serves so many workgroups at the same time."""
+        return active * self.loaded / self.out
+
+    def lines(self, active: int) -> float:
+        """A line is read by one after the other of those that need it."""
+        apart = [-(-n // own) for n, own in zip(self.sides, self.own, strict=True) if n]
+        return max((active / n for n in apart), default=0) * self.rates["turn"]
+
+
+def _from_memory(work: Work, programs: int, trips: int, sides: Sides) -> float:
+    """Clocks that the arrays take from memory, each line once."""
     lines = ((work.row_bytes / work.rows, sides[0]), (work.column_bytes / work.columns, sides[1]))
-    memory = trips * sum(line * n for line, n in lines if n) / rates["memory"]
+    memory = trips * sum(line * n for line, n in lines if n) / work.rates["memory"]
     if sides[0] and sides[1]:  # products of a batch
         memory *= max(1, programs / (-(-sides[0] // work.rows) * -(-sides[1] // work.columns)))
-    return rates["start"] + _beside(3, busy, memory)
+    return memory
 
 
 def _lines(across: bool, row: float) -> float:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import FixedBitwidthType, MemRefType, ModuleOp
@@ -31,7 +31,7 @@ from tilewright.uarch import Rates
 from tilewright.uarch.nvidia import REGISTER_FILE
 
 if TYPE_CHECKING:
-    from tilewright.passes.planner import Request
+    from tilewright.passes.planner import Choice, Request
 
 
 def machine_name(options: CompileOptions) -> str:
@@ -143,14 +143,14 @@ class CudaTarget(Target):
             return found
         return replace(found, cores=driver.device(0).multiprocessors)
 
-    def resolve_auto(self, request: Request, options: CompileOptions) -> Mapping[str, Any]:
-        """Values for the constexprs that a launch leaves to the planner: by the loop of products where there is one."""
+    def choices(self, request: Request, options: CompileOptions) -> Sequence[Choice]:
+        """By the loop of products where there is one."""
         from tilewright.passes import planner
         from tilewright.targets.cuda import choosing
 
         rates = self.rates(options)
-        found = choosing.choose(request, options, self.machine(options), rates.cores)
-        return planner.choose(request, rates) if found is None else found
+        found = choosing.choices(request, options, self.machine(options), rates.cores)
+        return found or planner.choices(request, rates)
 
     def missing(self) -> str | None:
         """Why kernels cannot run here; None where they can."""
