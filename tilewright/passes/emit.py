@@ -113,7 +113,9 @@ class Before:
         return self.add(arith.AddiOp(a, b))
 
     def coordinates(self, offset: Index, shape: Sequence[int], dim: int) -> SSAValue:
-        """`offset + 0, 1, ..` along a dimension, repeated to the whole shape."""
+        """`offset + 0, 1, ..` along a dimension, repeated to a shape; along one that it lacks, `offset` alone."""
+        if dim < 0:
+            return self.broadcast(self.index(offset), shape)
         steps = self.broadcast(self.iota(shape, dim), shape)
         if isinstance(offset, int) and offset == 0:
             return steps
@@ -129,10 +131,7 @@ class Before:
         lead = len(offsets) - len(shape)
         mask: SSAValue | None = None
         for dim, (offset, extent) in enumerate(zip(offsets, extents, strict=True)):
-            if dim < lead:
-                place = self.broadcast(self.index(offset), shape)
-            else:
-                place = self.coordinates(offset, shape, dim - lead)
+            place = self.coordinates(offset, shape, dim - lead)
             bound = self.broadcast(self.index(extent), shape)
             # Extents are not negative, so that one unsigned comparison holds both bounds.
             hit = self.add(arith.CmpiOp(place, bound, "ult"))
@@ -147,10 +146,7 @@ class Before:
         lead = len(offsets) - len(shape)
         total: SSAValue | None = None
         for dim, (offset, stride) in enumerate(zip(offsets, strides, strict=True)):
-            if dim < lead:
-                place = self.broadcast(self.index(offset), shape)
-            else:
-                place = self.coordinates(offset, shape, dim - lead)
+            place = self.coordinates(offset, shape, dim - lead)
             if stride != 1:
                 step = self.broadcast(self.index(stride), shape)
                 place = self.add(arith.MuliOp(place, step))

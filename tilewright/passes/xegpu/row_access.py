@@ -151,7 +151,7 @@ def rows(q: Question) -> Plan | None:
                 return None
             order = tuple(n for _, numbers in part for n in numbers)
             runs.append(Run(order, start, word, q.bits * word))
-    return Plan("row", tuple(runs), _cost_of_rows(q, runs))
+    return Plan("row", tuple(runs), _cost(q, runs, q.xe.costs.message, q.xe.costs.row_bytes))
 
 
 def _dealt(q: Question, lead: tuple[int, ...], word: int) -> int:
@@ -209,13 +209,10 @@ def _aligned(column: int, bits: int, align: int) -> int:
     return align if offset == 0 else min(align, offset & -offset)
 
 
-def _cost_of_rows(q: Question, runs: Sequence[Run]) -> int:
-    costs = q.xe.costs
-    total = 0
-    for run in runs:
-        size = len(run.registers) * q.bits * q.lanes // 8
-        total += costs.message + -(-size // costs.row_bytes)
-    return total
+def _cost(q: Question, runs: Sequence[Run], message: int, most: int) -> int:
+    """Of the messages of runs, each of which moves `most` bytes at a time."""
+    sizes = (len(run.registers) * q.bits * q.lanes // 8 for run in runs)
+    return sum(message + -(-size // most) for size in sizes)
 
 
 # --- Vectors of single lanes ----------------------------------------------------------------------------------
@@ -234,10 +231,7 @@ def vectors(q: Question) -> Plan:
             runs.append(Run(tuple(r for _, r in part), (*row, part[0][0]), word, bits))
             n += size
     costs = q.xe.costs
-    total = 0
-    for run in runs:
-        size = len(run.registers) * q.bits * q.lanes // 8
-        total += costs.message + costs.addresses + -(-size // costs.lane_bytes)
+    total = _cost(q, runs, costs.message + costs.addresses, costs.lane_bytes)
     return Plan("lane", tuple(runs), total)
 
 
