@@ -44,18 +44,19 @@ func.func @ranks(%base: memref<2x3x16x32xf32>, %row: memref<1024xf32>, %out: mem
 }
 
 // transpose, packed, and transpose_bit_width, which makes the VNNI form of a transposed matrix.
-func.func @forms(%a: memref<16x8xf32>, %b: memref<32x16xf16>, %at: memref<8x16xf32>, %packed: memref<16x16x2xf16>, %turned: memref<8x32x2xf16>) {
+func.func @forms(%a: memref<16x8xf32>, %b: memref<32x16xf16>, %at: memref<8x16xf32>, %packed: memref<16x32xf16>, %turned: memref<8x64xf16>) {
   %t = xegpu.create_nd_tdesc %a[0, 0] : memref<16x8xf32> -> !xegpu.tensor_desc<16x8xf32>
   %v = xegpu.load_nd %t {transpose = [1, 0]} : !xegpu.tensor_desc<16x8xf32> into vector<8x16xf32>
   %to = xegpu.create_nd_tdesc %at[0, 0] : memref<8x16xf32> -> !xegpu.tensor_desc<8x16xf32>
   xegpu.store_nd %v, %to : vector<8x16xf32>, !xegpu.tensor_desc<8x16xf32>
   %tb = xegpu.create_nd_tdesc %b[0, 0] : memref<32x16xf16> -> !xegpu.tensor_desc<32x16xf16>
   %p = xegpu.load_nd %tb {packed} : !xegpu.tensor_desc<32x16xf16> into vector<16x16x2xf16>
-  %c0 = arith.constant 0 : index
-  vector.transfer_write %p, %packed[%c0, %c0, %c0] : vector<16x16x2xf16>, memref<16x16x2xf16>
+  %rows = vector.shape_cast %p : vector<16x16x2xf16> to vector<16x32xf16>
+  %tp = xegpu.create_nd_tdesc %packed[0, 0] : memref<16x32xf16> -> !xegpu.tensor_desc<16x32xf16>
+  xegpu.store_nd %rows, %tp : vector<16x32xf16>, !xegpu.tensor_desc<16x32xf16>
   %w = xegpu.load_nd %tb {transpose = [1, 0], transpose_bit_width = 32} : !xegpu.tensor_desc<32x16xf16> into vector<8x64xf16>
-  %bt = vector.shape_cast %w : vector<8x64xf16> to vector<8x32x2xf16>
-  vector.transfer_write %bt, %turned[%c0, %c0, %c0] : vector<8x32x2xf16>, memref<8x32x2xf16>
+  %tt = xegpu.create_nd_tdesc %turned[0, 0] : memref<8x64xf16> -> !xegpu.tensor_desc<8x64xf16>
+  xegpu.store_nd %w, %tt : vector<8x64xf16>, !xegpu.tensor_desc<8x64xf16>
   return
 }
 
@@ -106,22 +107,25 @@ func.func @scattered(%base: memref<512xi16>, %sums: memref<16xf32>, %out: memref
 }
 
 // "layout": reductions to 1-D and from 3-D, shape_cast, broadcast, transpose, convert_layout.
-func.func @layouts(%a: memref<256x128xf32>, %sums: memref<256xf32>, %deep: memref<8x128xf32>, %turned: memref<128x256xf32>) {
+func.func @layouts(%a: memref<256x128xf32>, %sums: memref<256x1xf32>, %deep: memref<8x128xf32>, %turned: memref<128x256xf32>) {
   %t = xegpu.create_nd_tdesc %a[0, 0] : memref<256x128xf32> -> !xegpu.tensor_desc<256x128xf32, #layout_b>
   %v = xegpu.load_nd %t : !xegpu.tensor_desc<256x128xf32, #layout_b> -> vector<256x128xf32>
   %w = xegpu.convert_layout %v <{input_layout = #layout_b, target_layout = #layout_a}> : vector<256x128xf32>
   %none = arith.constant dense<0.0> : vector<256xf32>
   %r = vector.multi_reduction <add>, %w, %none {layout_result_0 = #xegpu.slice<#layout_a, dims = [1]>} [1] : vector<256x128xf32> to vector<256xf32>
-  %c0 = arith.constant 0 : index
-  vector.transfer_write %r, %sums[%c0] : vector<256xf32>, memref<256xf32>
+  %ts = xegpu.create_nd_tdesc %sums[0, 0] : memref<256x1xf32> -> !xegpu.tensor_desc<256x1xf32>
+  %column = vector.shape_cast %r : vector<256xf32> to vector<256x1xf32>
+  xegpu.store_nd %column, %ts : vector<256x1xf32>, !xegpu.tensor_desc<256x1xf32>
   %cube = vector.shape_cast %v {layout_result_0 = #layout_3} : vector<256x128xf32> to vector<8x32x128xf32>
   %flat = arith.constant dense<0.0> : vector<8x128xf32>
   %d = vector.multi_reduction <add>, %cube, %flat {layout_result_0 = #xegpu.slice<#layout_3, dims = [1]>} [1] : vector<8x32x128xf32> to vector<8x128xf32>
-  vector.transfer_write %d, %deep[%c0, %c0] : vector<8x128xf32>, memref<8x128xf32>
+  %td = xegpu.create_nd_tdesc %deep[0, 0] : memref<8x128xf32> -> !xegpu.tensor_desc<8x128xf32>
+  xegpu.store_nd %d, %td : vector<8x128xf32>, !xegpu.tensor_desc<8x128xf32>
   %turn = vector.transpose %v, [1, 0] : vector<256x128xf32> to vector<128x256xf32>
   %row = vector.broadcast %r {layout_result_0 = #xegpu.layout<sg_layout = [4, 8], sg_data = [32, 32]>} : vector<256xf32> to vector<128x256xf32>
   %both = arith.addf %turn, %row : vector<128x256xf32>
-  vector.transfer_write %both, %turned[%c0, %c0] : vector<128x256xf32>, memref<128x256xf32>
+  %tt = xegpu.create_nd_tdesc %turned[0, 0] : memref<128x256xf32> -> !xegpu.tensor_desc<128x256xf32>
+  xegpu.store_nd %both, %tt : vector<128x256xf32>, !xegpu.tensor_desc<128x256xf32>
   return
 }
 

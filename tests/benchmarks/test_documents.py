@@ -1,0 +1,32 @@
+"""benchmarks.documents: what it says of the RFCs' programs is so."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.documents import programs, state, table
+
+
+@pytest.mark.parametrize(
+    "name, target, words",
+    [
+        ("xetile_2_1_gemm_prefetch", "cpu", "right, "),
+        ("xetile_2_3_transpose_optimization", "reference", "right, "),
+        ("xegpu_1_2_transpose_broadcast_reduction", "sm_90a", "compiles"),
+        ("xegpu_1_3_two_cache_levels", "xe-pvc", "compiles, 2 passes, "),
+        ("xetile_2_4_cooperative_slm", "xe-dg2", "refused: the kernel: shared local memory of"),
+    ],
+)
+def test_states(name: str, target: str, words: str):
+    assert state(programs(), name, 512, target).startswith(words)
+
+
+def test_a_wrong_result_is_said(monkeypatch: pytest.MonkeyPatch):
+    rfc = programs()
+    monkeypatch.setattr(rfc, "error_of", lambda *_, **__: 0.5)
+    assert state(rfc, "xetile_2_1_gemm_prefetch", 512, "cpu") == "WRONG, 5e-01"
+
+
+def test_large_sizes_are_left_out_on_the_reference():
+    lines = table([4096], ["reference"]).splitlines()
+    assert len(lines) == 10 and lines[2] == "| `xetile_2_1_gemm_prefetch` | 4096 |  |"
