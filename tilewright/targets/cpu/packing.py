@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from tilewright.targets.cpu.lower import FunctionContext
 
 PANELS_PER_TASK = 8
-K_PER_TASK = 256
+"""Neighbouring panels go together where their elements do; where each has rows of its own, `ROWS_PER_TASK` rows do."""
+ROWS_PER_TASK = 64
+K_PER_TASK = 128
 FEW_READS = 2
 """What a launch reads no more often is packed by those who read it: a copy in memory costs more than packing twice."""
 
@@ -67,7 +69,7 @@ def packed_array(c: FunctionContext, op: PackOp, pointer: SSAValue, function: st
     batches: Idx = 1
     for n in sizes[:-2]:
         batches = b.mul(batches, n)
-    groups = b.ceildiv(panels, PANELS_PER_TASK)
+    groups = b.ceildiv(panels, panels_per_task(format, along_k(op, matrix.strides)))
     k_blocks = b.ceildiv(k, depth or K_PER_TASK)
     size = b.mul(b.mul(b.mul(batches, panels), rounded), format.lanes * format.bytes)
     size = b.round_up(b.add(size, 4096), 4096)
@@ -78,6 +80,10 @@ def packed_array(c: FunctionContext, op: PackOp, pointer: SSAValue, function: st
     )  # fmt: skip
     tasks = b.mul(b.mul(batches, groups), k_blocks)
     return Packing(packed, size, tasks, groups, k_blocks, batches)
+
+
+def panels_per_task(format: PanelFormat, runs_along_k: bool) -> int:
+    return max(1, ROWS_PER_TASK // format.lanes) if runs_along_k else PANELS_PER_TASK
 
 
 def format_of(op: PackOp, m: Machine) -> PanelFormat:
@@ -144,8 +150,9 @@ def emit_pack_task(
     k0 = b.mul(k_block, depth)
     # Whole steps of the widest instruction: what lies beyond the array is packed as zeros.
     k1 = b.min(b.add(k0, depth), b.round_up(array.k_extent, max(64 // size, 16)))
-    first = b.mul(group, PANELS_PER_TASK)
-    last = b.min(b.add(first, PANELS_PER_TASK), array.panels)
+    count = panels_per_task(array.format, array.along_k)
+    first = b.mul(group, count)
+    last = b.min(b.add(first, count), array.panels)
     start, panel_bytes = array.place(b, batch, first, k0)
     array.fill(b, offset, first, last, k0, k1, start, panel_bytes)
     b.op(func.ReturnOp())
