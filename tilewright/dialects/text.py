@@ -52,6 +52,7 @@ from tilewright.dialects.printing import (
     AliasFinder,
     MlirPrinter,
 )
+from tilewright.dialects.stated_layouts import stray_layout
 from tilewright.dialects.strict import strictness
 
 # The stock pattern takes exponential time on a quote that is never closed; this one never goes back.
@@ -378,6 +379,9 @@ def verify_module(
         except Exception as error:
             raise _locate(module, error, source) from None
     verify_dominance(module, source)
+    for operation in module.walk():
+        if operation.attributes and (broken := stray_layout(operation)) is not None:
+            raise _verify_error(operation, VerifyException(broken), source)
     if warnings is not None:
         for warning in narrow:
             shown = _verify_error(warning.op, VerifyException(warning.message), source)

@@ -9,6 +9,7 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.printer import Printer
 
+from tilewright.diagnostics import TilewrightError
 from tilewright.dialects.text import parse_module
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.mlir"))
@@ -149,6 +150,20 @@ def test_attributes_outside_of_the_dialects_own_are_kept():
     again = parse(text_of(module))
     assert f"layout_result_0 = {LAYOUT}" in text_of(again)
     assert "{note = 1 : i64}" in text_of(again)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "message"),
+    [
+        ("layout_result_0 = 3 : i32", "is a layout of XeGPU, not 3 : i32"),
+        ("layout_result_1 = #xegpu.layout<lane_layout = [1, 16]>", "'layout_result_1', and 1 results"),
+        ("layout_operand_2 = #xegpu.layout<lane_layout = [1, 16]>", "and 2 operands"),
+    ],
+)  # fmt: skip
+def test_layouts_on_ops_of_any_dialect_are_layouts_of_their_values(attribute: str, message: str):
+    text = f"func.func @f(%v: vector<8x16xf32>) {{ %w = arith.addf %v, %v {{{attribute}}} : vector<8x16xf32> return }}"
+    with pytest.raises(TilewrightError, match=message):
+        parse(text)
 
 
 def test_slice_of_a_slice_names_the_dimensions_of_the_layout_underneath():
