@@ -90,6 +90,21 @@ def test_a_plain_program_shows_the_users_frames(call, words, tmp_path):
     assert "During handling" not in done.stderr
 
 
+def test_a_variable_that_is_no_value_is_told_as_any_error(tmp_path):
+    """Whether tracebacks are whole is a variable, too."""
+    path = tmp_path / "plain.py"
+    path.write_text(PROGRAM.format(call="wrong[1](np.zeros((8, 8), np.float32))"))
+    done = subprocess.run(
+        [sys.executable, str(path)],
+        env={**os.environ, "TILEWRIGHT_CACHE": "maybe"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1 and "TILEWRIGHT_CACHE='maybe' is not 0 or 1" in done.stderr
+    assert OURS not in done.stderr and "excepthook" not in done.stderr
+
+
 def test_other_hooks_stay(monkeypatch):
     """Who prints errors in a way of their own goes on doing so."""
     shown: list[BaseException] = []

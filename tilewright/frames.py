@@ -18,9 +18,13 @@ _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 def users(at: TracebackType | None) -> TracebackType | None:
     """A traceback without the frames of this package; None where there are no others."""
     from tilewright import knobs
+    from tilewright.diagnostics import TilewrightError
 
-    if knobs.current().traceback:
-        return at
+    try:
+        if knobs.current().traceback:
+            return at
+    except TilewrightError:
+        pass  # a variable that is no value is the error on its way to the user
     links: list[TracebackType] = []
     step = at
     while step is not None:
