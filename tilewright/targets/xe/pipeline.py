@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import (
@@ -293,7 +293,8 @@ def run(
                 if change is None and splits and (passes == 1 or error.over < HELPS * over):
                     # As many parts more as the registers are times too few.
                     passes *= max(2, 1 << (ceil(error.over) - 1).bit_length())
-                    change, sizes, over = _in_passes(tried, passes), [], error.over
+                    change, sizes = _in_passes(tried, passes), []
+                    over = inf if error.at_least else error.over
             except _NoSmaller:
                 pass
             except UnsupportedError:

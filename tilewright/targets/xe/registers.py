@@ -49,6 +49,8 @@ class TooManyRegisters(UnsupportedError):
 
     over: float = 2.0
     """How many times the registers are too few."""
+    at_least: bool = False
+    """Whether that counts what is held whole only."""
     held: Sequence[tuple[Attribute, int]] = ()
     """Places of the program, and bytes of a subgroup that what is made there takes at the fullest point; most first."""
 
@@ -182,7 +184,7 @@ def refuse_whole(kernel: gpu.FuncOp, machine: XeMachine) -> None:
             kind=TooManyRegisters,
         )
         assert isinstance(error, TooManyRegisters)
-        error.over = (need + RESERVE) / most_registers
+        error.over, error.at_least = (need + RESERVE) / most_registers, True
         error.held = Counter({_place(v): size for v, size in held}).most_common(3)
         raise error
 
