@@ -221,7 +221,7 @@ def _in_any_order(kernel: gpu.FuncOp) -> bool:
     writes = [access for access in analysis.accesses if access.writes]
     for n, a in enumerate(writes):
         moving = [loop.counter for loop in a.loops if a.depends_on(loop)]
-        if moving and not analysis.separated_by(a).issuperset(moving):
+        if not (add_up(a, a) or analysis.separated_by(a).issuperset(moving)):
             return False
         for b in writes[:n]:
             apart = not analysis.may_overlap(a, b, common=analysis.program_ids)
