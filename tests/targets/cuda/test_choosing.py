@@ -11,6 +11,7 @@ import pytest
 import tilewright as tw
 from tilewright.diagnostics import UnsupportedError
 from tilewright.targets.cuda import choosing
+from tilewright.targets.cuda.sharing import ALONE, choose
 
 
 @tw.kernel
@@ -115,3 +116,16 @@ def test_the_choice_is_explained() -> None:
     assert "products" in renamed.explain(*specs, target="sm_90a").splitlines()[1]
     sized = renamed.explain(*specs, ALONG=128, DOWN=128, DEEP=64)
     assert sized == "renamed: no constexpr is left to the planner (tw.auto)"
+
+
+@pytest.mark.parametrize("m, n, k", [(6, 2048, 8192), (48, 2560, 10240), (16, 1536, 7168)])
+def test_clusters_that_are_counted_on_can_be_built(m, n, k) -> None:
+    """Few programs: the planner has several workgroups for each in mind, and a launch compiles them."""
+    specs = [tw.spec(shape, tw.bf16, strides) for shape, strides in operands(m, n, k)]
+    sizes = chosen(renamed, *operands(m, n, k))
+    alone = renamed.compile(*specs, target="cuda-sm_90a", **sizes).executable
+    programs = -(-m // sizes["DOWN"]) * -(-n // sizes["ALONG"])
+    share = choose(alone.plan.work, programs, k, [s.shape for s in specs], 132)
+    assert share != ALONE
+    made = alone.shared(share)
+    assert made is not alone and made.plan.cluster[0] == share.parts

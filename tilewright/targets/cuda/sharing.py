@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tilewright.targets.cuda.passes.suits import panel_bytes, panel_line, warpgroups_of
-from tilewright.uarch.nvidia import LINE
+from tilewright.uarch.nvidia import LANES, LINE, WARPGROUP
 from tilewright.uarch.sm90 import SMEM
 
 LEAST_SIDE = 64
@@ -149,11 +149,26 @@ def shares(
             room = multiprocessors if parts <= 2 else multiprocessors * 7 // 8
             if parts == 1 or programs * count * parts <= room:
                 most = min(steps, trips // (2 * parts))
-                yield from (Share(count, parts, s) for s in range(1, most + 1))
+                made = (Share(count, parts, s) for s in range(1, most + 1))
+                yield from (share for share in made if _fits(work, share))
             parts *= 2
         count *= 2
         if not tiles or min(split_sides(work.rows, work.columns, count)) < LEAST_SIDE:
             return
+
+
+def _fits(work: Work, share: Share) -> bool:
+    """Can warpgroups do such tiles, and add up their sums: as many registers of a thread for each of a cluster, through
+    the memory that copies had?"""
+    rows, columns = split_sides(work.rows, work.columns, share.tiles)
+    if rows % LEAST_SIDE or (columns not in work.widths and columns % work.widths[-1]):
+        return False
+    if share.parts == 1:
+        return True
+    registers = rows * columns // (warpgroups_of([rows]) * WARPGROUP * LANES)
+    slot = _slot_bytes(work, share, rows, columns)
+    held = min(_ring_bytes(work, rows) // slot, MOST_COPIES) * slot
+    return registers % share.parts == 0 and 4 * rows * columns <= held
 
 
 def split_sides(rows: int, columns: int, tiles: int) -> tuple[int, int]:
@@ -230,7 +245,8 @@ class _Iteration:
         self.port = (written + a + b * -(-rows // LEAST_SIDE)) / rates["port"]
         self.product = rates["issue"] * work.product_clocks * share.steps / share.tiles
         step = _beside(6, self.product, self.port)
-        ahead = min(_ring_bytes(work, rows) // int(a + b), MOST_COPIES) - 1
+        slot = _slot_bytes(work, share, rows, columns)
+        ahead = min(_ring_bytes(work, rows) // slot, MOST_COPIES) - 1
         self.waiting = (rates["latency"] + step) / max(ahead, 0.5)
         self.step = max(step, self.waiting)
         self.out = rates["cache"] / (2 if share.parts > 1 else 1)
@@ -261,6 +277,12 @@ def _from_memory(work: Work, programs: int, trips: int, sides: Sides) -> float:
 def _lines(across: bool, row: float) -> float:
     """How many times as long a copy takes as in whole lines: where these run across k, a tile's have so many bytes."""
     return LINE / (panel_line(int(row)) or LINE) if across else 1
+
+
+def _slot_bytes(work: Work, share: Share, rows: int, columns: int) -> int:
+    """What an iteration copies."""
+    a = work.row_bytes * rows // work.rows
+    return (a + work.column_bytes * columns // work.columns) * share.steps
 
 
 def _ring_bytes(work: Work, rows: int) -> int:
