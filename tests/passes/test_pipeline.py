@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -89,8 +90,13 @@ def test_cpu_passes_alone_make_the_code_of_the_pipeline():
         lambda name, module: whole.update({name: print_module(module)}),
     )
     found = one_by_one(names, TEXT, "cpu-avx2")
-    assert found == canonical(whole["cpu-to-mach"])
+    assert placeless(found) == placeless(canonical(whole["cpu-to-mach"]))
     assert "tw_workgroup" in found
+
+
+def placeless(text: str) -> str:
+    """Without the places in the words of assertions: a pass alone sees those of the text before it."""
+    return re.sub(r"by zero\\0A[^\"]*\"", 'by zero"', text)
 
 
 @pytest.mark.parametrize("chip", ["sm_90a", "sm_80"])

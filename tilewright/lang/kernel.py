@@ -344,10 +344,25 @@ class Kernel(KernelFunction):
 
     def _choice(self, values: list[Any]) -> dict[str, Any]:
         """A value for every constexpr that is tw.auto."""
+        from tilewright.arguments import ArrayArg
+
+        request, types, options = self._request(values)
+        shapes = tuple(
+            (t.dtype, t.shape, t.strides) if isinstance(t, ArrayArg) else t for t in types
+        )
+        given = tuple(sorted((k, repr(v)) for k, v in request.given.items()))
+        key = options, shapes, given  # other looks are of no concern
+        if (chosen := self._chosen.get(key)) is None:
+            chosen = self._chosen[key] = self._asked(request, types, options)
+        return chosen
+
+    def _asked(
+        self, request: AutoRequest, types: list[Any], options: CompileOptions
+    ) -> dict[str, Any]:
+        """What `tilewright tune` found, else the planner's choice."""
         from tilewright.runtime.tuning import known
         from tilewright.targets.base import get_target
 
-        request, types, options = self._request(values)
         tuned = known(self.fingerprint(), types, options)
         if all(name in tuned for name in request.names):
             return {name: tuned[name] for name in request.names}

@@ -53,7 +53,8 @@ def test_own_copies_that_were_not_waited_for(wait: str) -> None:
         text, args = OWN.replace("WAIT", wait), [aligned(64, 4), y]
         report = run_threads(POINTERS, text, args, check=True, schedule=schedule)
         assert set(kinds(report)) == {"race"} and "a copy of workgroup" in str(report)
-        assert np.isnan(y).all() == (schedule == "late")
+        if schedule != "random":
+            assert np.isnan(y).all() == (schedule == "late")
 
 
 BARRIER = """

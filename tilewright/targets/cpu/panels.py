@@ -99,19 +99,22 @@ def flip(b: Builder, x: SSAValue) -> SSAValue:
 
 
 def halves(b: Builder, x: SSAValue) -> tuple[SSAValue, SSAValue]:
-    """Two bf16, as i16, that add up to each f16 of a vector: its first 8 bits and the other 3.
+    """Two bf16, as i16, that add up to each f16 of a vector: its first 8 bits and the other 3, of its sign.
 
-    Where these are zero, or x is infinite or NaN, the second is 2^-102 x: nothing beside the first, and of its sign, so
-    that products with it are infinite or NaN where those of x are, and never cancel infinity.
+    Where these are zero, or x is infinite or NaN, each is half of x: so the second is zero only where x is, and
+    infinity times it is infinite or NaN as infinity times x is.
     """
     lanes = x.type.get_shape()[0]  # pyright: ignore
     floats, words = VectorType(f32, [lanes]), VectorType(i32, [lanes])
     wide = b.value(arith.ExtFOp(x, floats))
-    high = b.value(arith.AndIOp(_bitcast(b, wide, words), b.constant(words, -(1 << 16))))
-    rest = b.value(arith.SubfOp(wide, _bitcast(b, high, floats)))
-    small = b.value(arith.MulfOp(wide, b.constant(floats, 2.0**-102)))
+    cut = b.value(arith.AndIOp(_bitcast(b, wide, words), b.constant(words, -(1 << 16))))
+    top = _bitcast(b, cut, floats)
+    rest = b.value(arith.SubfOp(wide, top))
+    half = b.value(arith.MulfOp(wide, b.constant(floats, 0.5)))
     nothing = b.value(arith.CmpfOp(rest, b.constant(floats, 0.0), "ueq"))
-    low = _bitcast(b, b.value(arith.SelectOp(nothing, small, rest)), words)
+    high, low = (
+        _bitcast(b, b.value(arith.SelectOp(nothing, half, part)), words) for part in (top, rest)
+    )
     pairs = VectorType(IntegerType(16), [2 * lanes])
     first, second = (
         b.shuffle(v, v, range(1, 2 * lanes, 2))
