@@ -284,6 +284,15 @@ class Kernel(KernelFunction):
         A run-time parameter that is None is one of compile time: that variant of the kernel is
         compiled without it. Constexprs that are tw.auto get their values.
         """
+        kernel, values = self._variant_for(args, kwargs)
+        if any(value is auto for value in values):
+            values = kernel._choose(values)
+        return kernel, values
+
+    def _variant_for(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[Kernel, list[Any]]:
+        """The kernel without the parameters that are None, and one value per parameter."""
         values = list(self.launcher.bind(args, kwargs))
         missing = frozenset(
             p.name
@@ -291,8 +300,6 @@ class Kernel(KernelFunction):
             if value is None and not p.constexpr
         )
         kernel = self if missing <= self._none else self._variant(missing)
-        if any(value is auto for value in values):
-            values = kernel._choose(values)
         return kernel, values
 
     def _variant(self, none: frozenset[str]) -> Kernel:
@@ -396,8 +403,8 @@ class Kernel(KernelFunction):
         target = kwargs.pop("target", None)
         chosen = self.options(target=target) if target is not None else self
         try:
-            values = list(chosen.launcher.bind(args, kwargs))
-            request, _, options = chosen._request(values)
+            kernel, values = chosen._variant_for(args, kwargs)
+            request, _, options = kernel._request(values)
             if not request.names:
                 return f"{self.name}: no constexpr is left to the planner (tw.auto)"
             found = get_target(options.target).choices(request, options)

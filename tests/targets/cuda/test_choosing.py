@@ -4,12 +4,14 @@
 # pyright: reportMissingParameterType=false
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 import tilewright as tw
 from tilewright.diagnostics import UnsupportedError
+from tilewright.ops.matmul import matmul_kernel
 from tilewright.targets.cuda import choosing
 from tilewright.targets.cuda.sharing import ALONE, choose
 
@@ -129,3 +131,17 @@ def test_clusters_that_are_counted_on_can_be_built(m, n, k) -> None:
     assert share != ALONE
     made = alone.shared(share)
     assert made is not alone and made.plan.cluster[0] == share.parts
+
+
+def test_launches_of_one_kernel_differ_in_their_batch() -> None:
+    """What is remembered of the kernel says nothing of how many products a launch has."""
+
+    for batch in (2, 48):
+        shapes = (batch, 64, 512), (batch, 512, 512), (batch, 64, 512)
+        text = matmul_kernel.explain(
+            *(tw.spec(shape, tw.bf16) for shape in shapes), None, None, BM=tw.auto, BN=tw.auto,
+            BK=tw.auto, target="sm_90a",
+        ).splitlines()[1]  # fmt: skip
+        sizes = {name: int(size) for name, size in re.findall(r"(B[MN]) = (\d+)", text)}
+        programs = batch * -(-64 // sizes["BM"]) * -(-512 // sizes["BN"])
+        assert f": {programs} programs" in text

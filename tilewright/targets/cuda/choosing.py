@@ -51,8 +51,19 @@ class Form:
     """With all of them `PROBE`."""
     roles: Mapping[str, str]
     """`rows`, `columns` or `step` by constexpr."""
-    batch: int
-    """Products of the launch that it was built for."""
+    module: ModuleOp
+    """The kernel, so built."""
+
+    def batch(self, request: Request) -> int | None:
+        """Products of a launch; None where programs are no rows and columns of tiles."""
+        rows, columns = self.work.sides(_shapes(request))
+        if rows is None or columns is None:
+            return None
+        programs = launch_programs(self.module, request.arguments)
+        count, rest = divmod(
+            programs, -(-rows // self.work.rows) * -(-columns // self.work.columns)
+        )
+        return None if rest else count
 
 
 @dataclass(frozen=True)
@@ -94,24 +105,16 @@ def choices(
     for first, each in enumerate(found[:TRIED]):
         made = _work(request, each.values, options, machine)
         if made is not None and replace(made, engine=each.work.engine) == each.work:
-            sides = form.work.sides(_shapes(request))
-            return [
-                c.choice(_as(c.work, form.work, sides), multiprocessors)
-                for c in found[first:][:TOLD]
-            ]
+            shapes = _shapes(request)
+            return [c.choice(c.work.sides(shapes), multiprocessors) for c in found[first:][:TOLD]]
     return []
-
-
-def _as(work: Work, base: Work, sides: Sides) -> Sides:
-    """Rows and columns of the result as a loop has them, which may be transposed."""
-    return sides if work.row_extent == base.row_extent else (sides[1], sides[0])
 
 
 def candidates(request: Request, form: Form, multiprocessors: int) -> Iterator[Candidate]:
     """Every tiling for the arguments at hand, costed."""
     work, shapes = form.work, _shapes(request)
-    sides, trips = work.sides(shapes), _end(work, request)
-    if None in sides or trips is None:
+    sides, trips, batch = work.sides(shapes), _end(work, request), form.batch(request)
+    if trips is None or batch is None:
         return
     least = work.row_bytes // work.rows // work.step, work.column_bytes // work.columns // work.step
     ways = {
@@ -126,7 +129,7 @@ def candidates(request: Request, form: Form, multiprocessors: int) -> Iterator[C
         tiled = _tiled(work, sized["rows"], sized["columns"], sized["step"], sides)
         if tiled is not None:
             chosen = dict(zip(names, values, strict=True))
-            yield _costed(chosen, tiled, form.batch, trips, shapes, multiprocessors)
+            yield _costed(chosen, tiled, batch, trips, shapes, multiprocessors)
 
 
 def _form(request: Request, options: CompileOptions, machine: Machine) -> Form | None:
@@ -145,12 +148,7 @@ def _form(request: Request, options: CompileOptions, machine: Machine) -> Form |
         if replace(other, engine=work.engine) != _resized(work, **{doubled[0]: 2}):
             return None
         roles[name] = doubled[0]
-    sides = work.sides(_shapes(request))
-    programs = launch_programs(request.build(base), request.arguments)
-    if sides[0] is None or sides[1] is None:
-        return None
-    batch, rest = divmod(programs, -(-sides[0] // work.rows) * -(-sides[1] // work.columns))
-    return None if rest else Form(work, roles, batch)
+    return Form(work, roles, request.build(base))
 
 
 def _work(
