@@ -43,14 +43,16 @@ def swap_operands(function: gpu.FuncOp, machine: Machine) -> bool:
         return False
     outside = [value for value in values if _comes_in(value)]
     inside = [value for value in values if not _comes_in(value)]
+    known = set(inside)
     for value in outside:
-        _enter(value, set(inside))
+        _enter(value, known)
     for op in products:
         a, b = (_transposed(v, op) for v in (op.a, op.b))
         op.operands[0], op.operands[1] = b, a
     turned = [Rewriter.replace_value_with_new_type(value, _turned(value)) for value in inside]
+    known = set(turned)
     for value in turned:
-        _leave(value, set(turned))
+        _leave(value, known)
     return True
 
 
