@@ -28,23 +28,8 @@ from tilewright.codegen.combine import combine
 from tilewright.codegen.target import LLVMTarget
 from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import mach
-from tilewright.dialects.upstream.arith import ATOMIC_KINDS
+from tilewright.dialects.upstream.arith import ATOMIC_KINDS, REDUCTIONS_OF_ATOMICS
 from tilewright.dtypes import from_mlir
-
-_COMBINE = {
-    "addf": "add",
-    "addi": "add",
-    "mulf": "mul",
-    "muli": "mul",
-    "maxs": "maxsi",
-    "mins": "minsi",
-    "maxu": "maxui",
-    "minu": "minui",
-    "ori": "or",
-    "andi": "and",
-    "xori": "xor",
-}
-"""Atomics whose reduction is called otherwise."""
 
 
 def expand_atomics(module: ModuleOp, target: LLVMTarget) -> None:
@@ -107,7 +92,11 @@ def _loop(b: Builder, op: mach.AtomicRmwOp, least: int) -> SSAValue:
     with b.inside(before):
         (known,) = before.args
         old = _from_word(b, known, type, bits, shift)
-        new = op.value if kind == "assign" else combine(b, _COMBINE.get(kind, kind), old, op.value)
+        new = (
+            op.value
+            if kind == "assign"
+            else combine(b, REDUCTIONS_OF_ATOMICS.get(kind, kind), old, op.value)
+        )
         desired = _to_word(b, new, known, bits, shift)
         swap = mach.CmpxchgOp(pointer, known, desired, ordering=op.ordering.data, scope=scope)
         b.op(swap)

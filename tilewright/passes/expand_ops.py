@@ -29,7 +29,7 @@ from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream import gpu as more_gpu
 from tilewright.dialects.upstream import math as more_math
 from tilewright.dialects.upstream import vector as more
-from tilewright.dialects.upstream.arith import with_element
+from tilewright.dialects.upstream.arith import combining, with_element
 from tilewright.passes.emit import Before, element_of, with_shape
 
 Rule = Callable[[Any, Before], None]
@@ -140,35 +140,12 @@ def _erfc(op: more_math.ErfcOp, at: Before) -> None:
 # --- Vectors ---------------------------------------------------------------------------------------
 
 
-def _combined(at: Before, kind: str, a: SSAValue, b: SSAValue) -> SSAValue:
-    floats = isinstance(element_of(a.type), AnyFloat)
-    if kind in ("add", "mul"):
-        ops = (arith.AddfOp, arith.MulfOp) if floats else (arith.AddiOp, arith.MuliOp)
-        return at.add(ops[kind == "mul"](a, b))
-    return at.add(_KINDS[kind](a, b))
-
-
-_KINDS: dict[str, Any] = {
-    "minui": arith.MinUIOp,
-    "minsi": arith.MinSIOp,
-    "maxui": arith.MaxUIOp,
-    "maxsi": arith.MaxSIOp,
-    "and": arith.AndIOp,
-    "or": arith.OrIOp,
-    "xor": arith.XOrIOp,
-    "minnumf": arith.MinnumfOp,
-    "maxnumf": arith.MaxnumfOp,
-    "minimumf": arith.MinimumfOp,
-    "maximumf": arith.MaximumfOp,
-}
-
-
 def _outerproduct(op: more.OuterProductOp, at: Before) -> None:
     shape = shape_of(op.result)
     rows = at.broadcast(at.cast(op.lhs, [shape[0], *[1] * (len(shape) - 1)]), shape)
     columns = at.broadcast(op.rhs, shape)
-    product = _combined(at, "mul", rows, columns)
-    at.replace(product if op.acc is None else _combined(at, op.kind, product, op.acc))
+    product = at.add(combining("mul", rows, columns))
+    at.replace(product if op.acc is None else at.add(combining(op.kind, product, op.acc)))
 
 
 def _scan(op: more.ScanOp, at: Before) -> None:
@@ -185,7 +162,7 @@ def _scan(op: more.ScanOp, at: Before) -> None:
     total = slice_(0) if op.is_inclusive else at.cast(op.initial_value, row)
     made = at.broadcast(total, shape)
     for n in range(1, shape[dim]):
-        total = _combined(at, op.kind, total, slice_(n if op.is_inclusive else n - 1))
+        total = at.add(combining(op.kind, total, slice_(n if op.is_inclusive else n - 1)))
         place = [n if d == dim else 0 for d in range(len(shape))]
         made = at.add(more.InsertStridedSliceOp(total, made, place, ones))
     assert total.type == kind

@@ -176,8 +176,8 @@ def choices(request: Request, rates: Rates = GENERIC) -> list[Choice]:
         if choice not in seen:
             try:
                 module = request.build(dict(zip(request.names, choice, strict=True)))
-                seen[choice] = launch_seconds(module, request.arguments, rates)
-                programs[choice] = launch_programs(module, request.arguments)
+                found = launch_cost(module, request.arguments, rates)
+                seen[choice], programs[choice] = found
             except TilewrightError as error:
                 reasons.append(error)
                 seen[choice] = inf
@@ -201,11 +201,16 @@ def choices(request: Request, rates: Rates = GENERIC) -> list[Choice]:
 
 def launch_seconds(module: ModuleOp, arguments: Sequence[Any], rates: Rates) -> float:
     """Estimated time of a launch that covers the arrays which the kernel stores to."""
+    return launch_cost(module, arguments, rates)[0]
+
+
+def launch_cost(module: ModuleOp, arguments: Sequence[Any], rates: Rates) -> tuple[float, int]:
+    """:func:`launch_seconds`, and :func:`launch_programs`."""
     kernel, estimate = _estimated(module, arguments, rates)
-    program = estimate.block(kernel.body.block)
+    program, programs = estimate.block(kernel.body.block), estimate.all_programs(kernel)
     loops = [op for op in kernel.walk() if isinstance(op, (scf.ForOp, scf.WhileOp))]
     shared = len(loops) == 1 and any(isinstance(op, xetile.TileMmaOp) for op in loops[0].walk())
-    return seconds(program, estimate.all_programs(kernel), rates, shared=shared)
+    return seconds(program, programs, rates, shared=shared), programs
 
 
 def launch_programs(module: ModuleOp, arguments: Sequence[Any]) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from xdsl.ir import Attribute
 
+from tilewright.dialects.upstream.arith import REDUCTIONS_OF_ATOMICS
 from tilewright.reference import numerics
 from tilewright.reference.values import Array
 
@@ -35,18 +36,6 @@ _INTEGER: dict[str, Combine] = {
     "and": np.bitwise_and,
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
-}
-_OF_ATOMIC = {
-    "addf": "add",
-    "addi": "add",
-    "mulf": "mul",
-    "muli": "mul",
-    "maxs": "maxsi",
-    "mins": "minsi",
-    "maxu": "maxui",
-    "minu": "minui",
-    "ori": "or",
-    "andi": "and",
 }
 
 
@@ -79,7 +68,7 @@ def atomic(kind: str, type: Attribute) -> Combine:
     """The combination of an atomic kind (arith.AtomicRMWKind), old value first."""
     if kind == "assign":
         return lambda _, new: new
-    name = _OF_ATOMIC.get(kind, kind)
+    name = REDUCTIONS_OF_ATOMICS.get(kind, kind)
     return lambda old, new: combine(name, type, old, new)
 
 

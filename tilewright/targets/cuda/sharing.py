@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tilewright.targets.cuda.passes.rings import MAX_STAGES
 from tilewright.targets.cuda.passes.suits import panel_bytes, panel_line, warpgroups_of
 from tilewright.uarch.nvidia import LANES, LINE, WARPGROUP
 from tilewright.uarch.sm90 import SMEM
@@ -30,8 +31,6 @@ LEAST_SIDE = 64
 """Rows or columns of a product that are not split further (the rows of one wgmma)."""
 MOST_PARTS = 8
 """Workgroups of a cluster that every machine of this kind can start (the portable size)."""
-MOST_COPIES = 8
-"""Iterations whose copies are under way at the same time, at most."""
 IDLE = 0.1
 """What part of all multiprocessors must be idle, over the rounds in which programs run."""
 WORTH = 1500
@@ -167,7 +166,7 @@ def _fits(work: Work, share: Share) -> bool:
         return True
     registers = rows * columns // (warpgroups_of([rows]) * WARPGROUP * LANES)
     slot = _slot_bytes(work, share, rows, columns)
-    held = min(_ring_bytes(work, rows) // slot, MOST_COPIES) * slot
+    held = min(_ring_bytes(work, rows) // slot, MAX_STAGES) * slot
     return registers % share.parts == 0 and 4 * rows * columns <= held
 
 
@@ -246,7 +245,7 @@ class _Iteration:
         self.product = rates["issue"] * work.product_clocks * share.steps / share.tiles
         step = _beside(6, self.product, self.port)
         slot = _slot_bytes(work, share, rows, columns)
-        ahead = min(_ring_bytes(work, rows) // slot, MOST_COPIES) - 1
+        ahead = min(_ring_bytes(work, rows) // slot, MAX_STAGES) - 1
         self.waiting = (rates["latency"] + step) / max(ahead, 0.5)
         self.step = max(step, self.waiting)
         self.out = rates["cache"] / (2 if share.parts > 1 else 1)
