@@ -1,22 +1,28 @@
 """The performance bars of the CPU target, measured here and now, beside what was asked.
 
-    python -m benchmarks.bars [--rounds 15] [--threads 1 2] [--json bars.json] [--only gemm softmax]
+    python -m benchmarks.bars [--threads 16] [--rounds 5] [--only cpu-ragged cpu-rows] [--json bars.json] [--markdown]
 
-Runs the suites of ``tilewright bench`` at the sizes of the bars and prints one line per bar: the
-ratio or the time, the bar, and whether it is met. It never fails: a number is a number.
+Runs the suites of ``tilewright bench`` at the sizes of the bars, in turn with PyTorch on the same threads, and
+prints a line per case as it is measured: the ratio or the time, the bar, and whether it is met; last, the geometric
+means that bars ask for. It never fails: a number is a number.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import geometric_mean
+from typing import Any
 
-from benchmarks.bench import run_suite
-from benchmarks.suites import Settings
+from benchmarks.suites import Settings, suite
 from tilewright.tools.console import out
 from tilewright.tools.measure import Row, environment
+
+THREADS = (1, 2, 16)
+"""Numbers of threads that bars are told for; in between, the bar of the next lower one holds."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +33,20 @@ class Bar:
     case: str
     """Start of the names of the cases that it concerns."""
     what: str
-    bound: float
-    at_least: bool
+    bounds: Sequence[float]
+    """For 1, 2 and 16 threads."""
     value: Callable[[Row], float | None]
+    at_least: bool = True
+    mean: Sequence[float] = ()
+    """What the geometric mean over its cases should be; none is asked where it is empty."""
 
-    def met(self, value: float) -> bool:
-        return value >= self.bound if self.at_least else value <= self.bound
+    def met(self, value: float, bound: float) -> bool:
+        return value >= bound if self.at_least else value <= bound
+
+
+def of(bounds: Sequence[float], threads: int) -> float:
+    """The bound for a number of threads."""
+    return bounds[max(i for i, n in enumerate(THREADS) if n <= threads)]
 
 
 def against(name: str) -> Callable[[Row], float | None]:
@@ -48,71 +62,123 @@ def microseconds(row: Row) -> float:
     return row.results[0].seconds * 1e6
 
 
+def _products(dtype: str, bounds: dict[int, Sequence[float]]) -> list[Bar]:
+    torch = against("torch")
+    return [
+        Bar("cpu-gemm", f"gemm {dtype} {n}x{n}x{n} ", "times torch", bound, torch)
+        for n, bound in bounds.items()
+    ]
+
+
 BARS = (
-    Bar("gemm", "gemm", "times torch", 0.9, True, against("torch")),
-    Bar("attention", "attention bf16", "times torch", 0.8, True, against("torch")),
-    Bar("softmax", "softmax", "times torch", 0.95, True, against("torch")),
-    Bar("softmax", "softmax", "times a copy", 0.9, True, against("copy")),
-    Bar("rms_norm", "rms_norm", "times torch", 0.95, True, against("torch")),
-    Bar("rms_norm", "rms_norm", "times a copy", 0.9, True, against("copy")),
-    Bar("launch", "launch", "us", 20, False, microseconds),
-    Bar("compile", "import tilewright", "ms", 500, False, milliseconds),
-    Bar("compile", "first launch", "ms", 500, False, milliseconds),
-    Bar("compile", "the same from the disk", "ms", 50, False, milliseconds),
-)
+    *_products("bf16", {1024: (1.1, 1.5, 1.3), 2048: (1.3, 1.3, 1.3), 4096: (1.4, 1.6, 1.9)}),
+    *_products("i8", {1024: (1.8, 1.2, 1.2), 2048: (1.8, 1.5, 1.2), 4096: (2.0, 1.9, 1.2)}),
+    *_products("f32", dict.fromkeys((256, 1024, 2048, 4096), (0.98, 0.98, 0.95))),
+    Bar(
+        "cpu-ragged", "gemm", "times torch", (1.0, 1.0, 0.95), against("torch"),
+        mean=(1.2, 1.2, 1.15),
+    ),
+    Bar("cpu-attention", "attention", "times torch", (1.1,) * 3, against("torch"), mean=(1.4,) * 3),
+    Bar("cpu-fused", "gelu(x w + b) bf16 4096x256x", "times torch.compile", (4, 4, 2.5),
+        against("torch.compile")),
+    Bar("cpu-fused", "gelu(x w + b) bf16 4096x1024x", "times torch.compile", (2.5, 2.5, 2.0),
+        against("torch.compile")),
+    Bar("cpu-two-products", "gelu(x w) v", "times torch.compile", (1.5,) * 3,
+        against("torch.compile")),
+    Bar("cpu-rows", "", "times a copy", (0.85,) * 3, against("copy")),
+    Bar("pool", "launch on the pool, awake", "us", (3,) * 3, microseconds, at_least=False),
+    Bar("pool", "launch on the pool, asleep", "us", (10,) * 3, microseconds, at_least=False),
+    Bar("compile", "import tilewright", "ms", (500,) * 3, milliseconds, at_least=False),
+    Bar("compile", "first launch", "ms", (100,) * 3, milliseconds, at_least=False),
+    Bar("compile", "the same from the disk", "ms", (5,) * 3, milliseconds, at_least=False),
+)  # fmt: skip
 
 
-def judged(rows: dict[str, Sequence[Row]]) -> Iterator[tuple[Bar, Row, float]]:
-    """Every bar with every case that it concerns, and the number measured."""
+def judged(row: Row, name: str) -> tuple[Bar, float] | None:
+    """The bar that a case of a suite has, and the number measured."""
     for bar in BARS:
-        for row in rows.get(bar.suite, ()):
-            value = bar.value(row) if row.case.name.startswith(bar.case) else None
-            if value is not None:
-                yield bar, row, value
+        if bar.suite == name and row.case.name.startswith(bar.case):
+            value = bar.value(row)
+            return None if value is None else (bar, value)
+    return None
 
 
-def markdown(rows: dict[str, Sequence[Row]]) -> str:
+def _verdict(bar: Bar, value: float, bound: float) -> str:
+    return (
+        f"{'>=' if bar.at_least else '<='} {bound:<5g}{'' if bar.met(value, bound) else ' NOT met'}"
+    )
+
+
+def markdown(found: Sequence[tuple[Bar, Row, float]]) -> str:
     """The bars as a table of docs/performance.md."""
     lines = ["| case | threads | measured | bar | |", "|---|---|---|---|---|"]
-    for bar, row, value in judged(rows):
+    for bar, row, value in found:
+        bound = of(bar.bounds, row.case.threads)
         rates = ", ".join(f"{r.name} {r.rate:.4g}" for r in row.results)
-        sign, verdict = (
-            (">=" if bar.at_least else "<="),
-            ("met" if bar.met(value) else "**not met**"),
-        )
         lines.append(
-            f"| {row.case.name} | {row.case.threads} | {value:.2f} {bar.what} "
-            f"({rates} {row.case.unit}) | {sign} {bar.bound:g} | {verdict} |"
+            f"| {row.case.name} | {row.case.threads} | {value:.2f} {bar.what} ({rates} {row.case.unit}) "
+            f"| {'>=' if bar.at_least else '<='} {bound:g} | {'met' if bar.met(value, bound) else '**not met**'} |"
         )
     return "\n".join(lines)
 
 
-def main() -> None:
+def means(found: Sequence[tuple[Bar, Row, float]]) -> dict[str, tuple[float, str]]:
+    """Of every bar that asks for one, by suite and threads: the geometric mean, and what becomes of it."""
+    groups: dict[tuple[str, int], tuple[Bar, list[float]]] = {}
+    for bar, row, value in found:
+        if bar.mean:
+            groups.setdefault((bar.suite, row.case.threads), (bar, []))[1].append(value)
+    mean = {key: geometric_mean(values) for key, (_, values) in groups.items()}
+    return {
+        f"{name}, {threads} threads": (
+            mean[name, threads],
+            _verdict(bar, mean[name, threads], of(bar.mean, threads)),
+        )
+        for (name, threads), (bar, _) in groups.items()
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--only", nargs="+", default=sorted({bar.suite for bar in BARS}))
+    names = list(dict.fromkeys(bar.suite for bar in BARS))
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="SUITE")
+    parser.add_argument("--against", default="torch", help="the peer: torch (default) or numpy")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[], help="of squares and lengths")
     parser.add_argument("--json")
     parser.add_argument("--markdown", action="store_true", help="print a table for the docs too")
-    args = parser.parse_args()
-    settings = Settings(threads=tuple(args.threads), rounds=args.rounds)
+    args = parser.parse_args(arguments)
+    settings = Settings(
+        tuple(args.sizes), threads=tuple(args.threads), rounds=args.rounds, against=args.against
+    )
     about = environment()
-    rows = {name: run_suite(name, settings) for name in args.only}
+    start = time.perf_counter()
     out().print(f"{about['processor']}, load {about['load']:.1f}, {about['time']}")
-    for bar, row, value in judged(rows):
-        sign = ">=" if bar.at_least else "<="
-        verdict = "met" if bar.met(value) else "NOT met"
-        rates = ", ".join(f"{r.name} {r.rate:.4g}" for r in row.results)
-        out().print(
-            f"{row.case.name:42} {row.case.threads}T  {value:8.2f} {bar.what:12} "
-            f"bar {sign} {bar.bound:<5g} {verdict:8} ({rates} {row.case.unit})"
-        )
+    found: list[tuple[Bar, Row, float]] = []
+    every: list[dict[str, Any]] = []
+    for name in args.only:
+        for row in suite(name)(settings):
+            every.append(row.as_json())
+            mine = judged(row, name)
+            rates = ", ".join(f"{r.name} {r.rate:.4g}" for r in row.results)
+            said = ""
+            if mine is not None:
+                bar, value = mine
+                found.append((bar, row, value))
+                bound = of(bar.bounds, row.case.threads)
+                said = f"{value:8.2f} {bar.what:20} {_verdict(bar, value, bound)}"
+            out().print(
+                f"{row.case.name:40} {row.case.threads:2}T {said:48} ({rates} {row.case.unit})"
+            )
+    for name, (value, verdict) in means(found).items():
+        out().print(f"geometric mean of {name}: {value:.2f} {verdict}")
+    out().print(f"{time.perf_counter() - start:.0f} s")
     if args.markdown:
-        print(markdown(rows))
+        print(markdown(found))
     if args.json:
-        found = [row.as_json() for suite in rows.values() for row in suite]
         with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({"environment": about, "rows": found}, file, indent=2)
+            json.dump({"environment": about, "rows": every}, file, indent=2)
 
 
 if __name__ == "__main__":

@@ -77,6 +77,18 @@ def attention(settings: Settings) -> Iterator[Row]:
                     yield _attention(settings, (q, k, v, out), dtype, threads, causal)
 
 
+def cpu_attention(settings: Settings) -> Iterator[Row]:
+    """The same of two-byte floats, at every length and head dimension of the bars."""
+    for dtype in settings.dtypes or ("bf16", "f16"):
+        for d in (64, 128):
+            for length in settings.sizes or (512, 1024, 2048, 4096):
+                q, k, v = (random((16, length, d), dtype) for _ in range(3))
+                arrays = q, k, v, np.zeros_like(q)
+                for threads in settings.threads:
+                    for causal in (False, True):
+                        yield _attention(settings, arrays, dtype, threads, causal)
+
+
 def _attention(settings: Settings, arrays: Any, dtype: str, threads: int, causal: bool) -> Row:
     q, k, v, out = arrays
     heads, length, d = q.shape

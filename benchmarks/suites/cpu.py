@@ -16,6 +16,7 @@ import tilewright as tw
 from benchmarks.suites import Settings
 from benchmarks.suites.data import LIMITS, check_close, random, tensor, torch_or_none
 from tilewright import ops
+from tilewright.ops.matmul import gelu
 from tilewright.tools.measure import Case, Contender, Row
 from tilewright.tools.measure import measure as measured
 
@@ -128,6 +129,44 @@ def cpu_fused(settings: Settings) -> Iterator[Row]:
                 name = f"gelu(x w + b) {dtype} 4096x{k}x4096"
                 case = Case(name, contenders, 2e-9 * 4096**2 * k, "GFLOP/s", threads, {"k": k})
                 yield measure(case, settings)
+
+
+@tw.kernel
+def two_products(X, W, V, Y, BM: tw.constexpr = 256, D: tw.constexpr = 256):  # pyright: ignore
+    """Y = gelu(X W) V, the intermediate in the workgroup's memory; W and V: [D, D]."""
+    m = tw.program_id(0) * BM
+    x = tw.load_tile(tw.init_tile(X, [m, 0], (BM, D)))
+    t = tw.tile_mma(x, tw.load_tile(tw.init_tile(W, [0, 0], (D, D))))
+    t = gelu(t).to(V.dtype)
+    y = tw.tile_mma(t, tw.load_tile(tw.init_tile(V, [0, 0], (D, D))))
+    tw.store_tile(y.to(Y.dtype), tw.init_tile(Y, [m, 0], (BM, D)))
+
+
+def cpu_two_products(settings: Settings) -> Iterator[Row]:
+    """gelu(x w) v, 32768 x 256 x 256 x 256, beside torch.compile."""
+    m, d = 32768, 256
+    for dtype in settings.dtypes or ("bf16",):
+        x, w, v = (random(s, dtype) for s in ((m, d), (d, d), (d, d)))
+        w, v = ((t.astype(np.float32) / d**0.5).astype(t.dtype) for t in (w, v))
+        y = np.zeros_like(x)
+        for threads in settings.threads:
+            run = two_products.options(target=settings.target, num_threads=threads)[tw.cdiv(m, 256)]
+            contenders = [
+                Contender("tilewright", lambda run=run, x=x, w=w, v=v, y=y: run(x, w, v, y))
+            ]
+            torch = torch_or_none(settings.against, threads)
+            if torch is not None:
+                given = [tensor(torch, t) for t in (x, w, v)]
+                gelu = torch.nn.functional.gelu
+                fused = _compiled(torch, lambda x, w, v, gelu=gelu: gelu(x @ w) @ v)
+                run(x, w, v, y)
+                expected = fused(*given).double().numpy()
+                check_close(y.astype(np.float64), expected, LIMITS[dtype], "two products")
+                contenders.append(
+                    Contender("torch.compile", lambda f=fused, given=given: f(*given))
+                )
+            name = f"gelu(x w) v {dtype} {m}x{d}x{d}x{d}"
+            yield measure(Case(name, contenders, 4e-9 * m * d * d, "GFLOP/s", threads), settings)
 
 
 @tw.kernel

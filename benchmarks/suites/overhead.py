@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import tilewright as tw
 from benchmarks.suites import Settings
 from benchmarks.suites.gpu_timing import gpu_torch
 from tilewright import knobs
-from tilewright.tools.measure import Case, Contender, Measured, Row, measure
+from tilewright.tools.measure import Case, Contender, Measured, Row, measure, rate
 
 
 @tw.kernel
@@ -39,6 +40,42 @@ def launch(settings: Settings) -> Iterator[Row]:
             Contender("numpy.add", lambda: np.add(x, y, out=z)),
         ]
         yield measure(Case("launch", contenders, 1, "us", threads), rounds=settings.rounds)
+
+
+EMPTY = """\
+declare void @tw_pool_launch(ptr, ptr, ptr, i64)
+define internal void @task(ptr %a, i64 %t, i64 %thread) {
+  ret void
+}
+define void @phases(ptr %a) {
+  %pool = load ptr, ptr %a
+  %count.at = getelementptr i64, ptr %a, i64 1
+  %count = load i64, ptr %count.at
+  call void @tw_pool_launch(ptr %pool, ptr @task, ptr %a, i64 %count)
+  ret void
+}
+"""
+
+
+def pool(settings: Settings) -> Iterator[Row]:
+    """A launch of as many empty tasks as threads, right after another one and 5 ms after it."""
+    from tilewright.codegen.jit import load
+    from tilewright.codegen.target import x86
+    from tilewright.targets.cpu.pool import pool as threads_of
+
+    for threads in settings.threads:
+        found = threads_of(threads)
+        code = load(EMPTY, x86("x86-64"), {"tw_pool_launch": found.launch_address})
+        phases, block = code.address("phases"), np.array([found.address, threads], np.int64)
+        for state, rest in (("awake", 0.0), ("asleep", 0.005)):
+            seconds: list[float] = []
+            for _ in range(200):
+                if rest:
+                    time.sleep(rest)
+                start = time.perf_counter()
+                found.run(phases, block.ctypes.data)
+                seconds.append(time.perf_counter() - start)
+            yield row_of(f"launch on the pool, {state}", seconds, "us", threads)
 
 
 def compile(settings: Settings) -> Iterator[Row]:
@@ -84,12 +121,12 @@ def first_launches(names: Mapping[str, str], rounds: int, *probe: str) -> Iterat
         yield row_of(label, times[kind])
 
 
-def row_of(label: str, seconds: list[float]) -> Row:
+def row_of(label: str, seconds: list[float], unit: str = "ms", threads: int = 1) -> Row:
     """A row of times that were measured elsewhere: median, least and most."""
-    case = Case(label, [Contender("tilewright", lambda: None)], 1, "ms")
-    low, high = min(seconds), max(seconds)
+    case = Case(label, [Contender("tilewright", lambda: None)], 1, unit, threads)
     median = statistics.median(seconds)
-    return Row(case, [Measured("tilewright", median, low, high, median * 1e3, 1.0)])
+    found = Measured("tilewright", median, min(seconds), max(seconds), rate(case, median), 1.0)
+    return Row(case, [found])
 
 
 def _probe(cache: Path, script: str, *arguments: str) -> dict[str, float]:
