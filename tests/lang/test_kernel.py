@@ -9,7 +9,7 @@ import pytest
 import tilewright as tw
 from tests.draws import fresh_rng
 from tests.lang.reference import poisoned
-from tilewright.lang.kernel import AutoRequest
+from tilewright.lang.choosing import AutoRequest
 
 
 @tw.kernel

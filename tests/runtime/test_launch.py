@@ -73,6 +73,19 @@ def test_grids(launcher, target):
         assert target.launches[-1][0] == full
 
 
+def test_what_a_call_leaves_open_is_asked_for_once(launcher, target):
+    """Later launches of the same shapes find the answer where they find the code, whatever computes the grid."""
+    given = arrays()
+    for rows in (3, 5, 7):
+        launcher.launch(lambda B: (rows, B), given, {})  # noqa: B023
+        assert target.launches[-1][0] == (rows, 16, 1)
+    assert launcher.program.resolved == 1
+    launcher.launch(lambda c: c["B"], arrays((32, 16)), {})
+    assert launcher.program.resolved == 2 and target.launches[-1][0] == (16, 1, 1)
+    with pytest.raises(LaunchError, match="asks for 'BM'"):
+        launcher.launch(lambda BM, B: BM, arrays(), {})
+
+
 @pytest.mark.parametrize("grid", [0, (0, 5), (5, 0), (1, 1, 0)])
 def test_a_grid_of_zero_runs_nothing(grid, launcher, target):
     for _ in range(2):

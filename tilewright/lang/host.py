@@ -26,6 +26,8 @@ def cdiv(a: Any, b: Any) -> Any:
     >>> tw.cdiv(1000, 256)
     4
     """
+    if type(a) is int and type(b) is int and b:  # a grid asks at every launch
+        return -(-a // b)
     if isinstance(a, Integral) and isinstance(b, Integral) and b:
         return -(-int(a) // int(b))
     from tilewright.lang.arithmetic import binary

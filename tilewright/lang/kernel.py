@@ -5,18 +5,16 @@ from __future__ import annotations
 import functools
 import inspect
 import linecache
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
 from tilewright.diagnostics import CompileError, LaunchError, Location, TilewrightError
 from tilewright.lang.annotations import auto, is_constexpr
+from tilewright.lang.choosing import Chooser
 from tilewright.lang.kernel_type import KernelFunction, Level
 
 if TYPE_CHECKING:
-    from xdsl.dialects.builtin import ModuleOp
-
     from tilewright.lang.build import Built
     from tilewright.runtime.binding import Parameter
     from tilewright.runtime.compiled import CompiledKernel, Program
@@ -30,34 +28,6 @@ Grid: TypeAlias = Any
 
 _MAX_GRIDS = 256
 """Grids for which a kernel keeps native launches."""
-_MAX_SHAPES = 4096
-"""Arguments for which a kernel keeps what was chosen for tw.auto."""
-
-
-class Constexprs(dict[str, Any]):
-    """The constexprs of a launch, as a grid function sees them: ``c.BM`` or ``c["BM"]``."""
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(f"the kernel has no constexpr {name}") from None
-
-
-@dataclass(frozen=True)
-class AutoRequest:
-    """What a target's planner knows when it chooses the constexprs that were left to it."""
-
-    names: tuple[str, ...]
-    """The constexprs to choose, in the order of the signature."""
-    given: Mapping[str, Any]
-    """The other constexprs."""
-    arguments: tuple[Any, ...]
-    """The run-time arguments as ``ArrayArg`` or ``ScalarType``, with their shapes."""
-    build: Callable[[Mapping[str, Any]], ModuleOp]
-    """The kernel IR for values of the chosen constexprs: what a choice would compile."""
-    memory: dict[str, Any]
-    """What the target remembers of the kernel for arguments of these types, whatever their shapes."""
 
 
 class Kernel(KernelFunction):
@@ -94,9 +64,7 @@ class Kernel(KernelFunction):
                 )
         self._with_options: dict[Any, Kernel] = {}
         self._with_none: dict[frozenset[str], Kernel] = {}
-        self._chosen: dict[Any, dict[str, Any]] = {}
-        self._planned: dict[Any, dict[str, Any]] = {}
-        self._chosen_in: object = None
+        self._chooser = Chooser(self)
         self._repeaters: dict[Any, Callable[..., None]] = {}
 
     # What a launcher asks of a front end (tilewright.runtime.launch.Program).
@@ -166,11 +134,6 @@ class Kernel(KernelFunction):
 
         return Launcher(cast("Program", self), self._options)
 
-    @functools.cached_property
-    def _is_plain(self) -> bool:
-        """Whether no default asks for more than binding: None, or tw.auto."""
-        return not any(p.default is None or p.default is auto for p in self.parameters)
-
     def __getitem__(self, grid: Grid) -> Callable[..., None]:
         """The kernel, ready to be called with its arguments, on ``grid``."""
 
@@ -180,40 +143,29 @@ class Kernel(KernelFunction):
                 return self._repeaters[grid]
             except (KeyError, TypeError):
                 pass
-        plain = self._is_plain and not callable(grid)
-        again = self.launcher.again if plain else None
+        launcher = self.launcher
+        if callable(grid):
+            return functools.partial(self._launch, grid)
         native: Callable[..., None] | None = None
         tried = False
 
         def launch(*args: Any, **kwargs: Any) -> None:
             nonlocal native, tried
-            if again is not None and not kwargs and again(grid, args):
-                if not tried and self.launcher.repeats:
-                    native, tried = self._repeater(grid, new), True
-                    if native is not None:  # who holds this launch calls native code from now on
-                        ready.__setstate__((native, (), {}, {"before": launch}))
-                return None
-            return new(*args, **kwargs)
-
-        def new(*args: Any, **kwargs: Any) -> None:
-            try:
-                if plain:
-                    for value in args:
-                        if value is None or value is auto:
-                            break
-                    else:
-                        if not kwargs:
-                            return self.launcher.launch(grid, args, kwargs)
-                kernel, values = self._resolve(args, kwargs)
-                extents = grid
-                if callable(grid):
-                    extents = kernel._grid(grid, values)
-                return kernel.launcher.launch(extents, tuple(values), {})
-            except TilewrightError as error:
-                raise error.bare() from error.__cause__
+            self._launch(grid, *args, **kwargs)
+            if not tried and launcher.repeats:
+                otherwise = functools.partial(self._launch, grid)
+                native, tried = self._repeater(grid, otherwise), True
+                if native is not None:  # who holds this launch calls native code from now on
+                    ready.__setstate__((native, (), {}, {"before": launch}))
 
         ready: Any = functools.partial(launch)
         return ready
+
+    def _launch(self, grid: Grid, /, *args: Any, **kwargs: Any) -> None:
+        try:
+            self.launcher.launch(grid, args, kwargs)
+        except TilewrightError as error:
+            raise error.bare() from error.__cause__
 
     def _repeater(self, grid: Grid, otherwise: Callable[..., None]) -> Callable[..., None] | None:
         """The launches on a grid in native code, kept for the next `kernel[grid]`."""
@@ -245,7 +197,7 @@ class Kernel(KernelFunction):
         given = {k: v for k, v in kwargs.items() if k in names}
         try:
             chosen = self.options(**options) if options else self
-            kernel, values = chosen._resolve(args, given)
+            kernel, values = chosen.resolve(chosen.launcher.bind(args, given))
             return kernel.launcher.compile(tuple(values), {})
         except TilewrightError as error:
             raise error.bare() from error.__cause__
@@ -276,31 +228,24 @@ class Kernel(KernelFunction):
 
     # Arguments that are more than values: None and tw.auto.
 
-    def _resolve(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[Kernel, list[Any]]:
-        """The kernel that takes these arguments, and one value per parameter.
+    def resolve(self, values: Sequence[Any]) -> tuple[Kernel, list[Any]]:
+        """For one value per parameter: the variant of the kernel for them, and values with nothing left open.
 
         A run-time parameter that is None is one of compile time: that variant of the kernel is
         compiled without it. Constexprs that are tw.auto get their values.
         """
-        kernel, values = self._variant_for(args, kwargs)
-        if any(value is auto for value in values):
-            values = kernel._choose(values)
-        return kernel, values
+        kernel = self._variant_for(values)
+        open_ = any(value is auto for value in values)
+        return kernel, kernel._chooser.filled(values) if open_ else list(values)
 
-    def _variant_for(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[Kernel, list[Any]]:
-        """The kernel without the parameters that are None, and one value per parameter."""
-        values = list(self.launcher.bind(args, kwargs))
+    def _variant_for(self, values: Sequence[Any]) -> Kernel:
+        """The kernel without the parameters that are None."""
         missing = frozenset(
             p.name
             for p, value in zip(self.parameters, values, strict=True)
             if value is None and not p.constexpr
         )
-        kernel = self if missing <= self._none else self._variant(missing)
-        return kernel, values
+        return self if missing <= self._none else self._variant(missing)
 
     def _variant(self, none: frozenset[str]) -> Kernel:
         found = self._with_none.get(none)
@@ -312,85 +257,6 @@ class Kernel(KernelFunction):
             self._with_none[none] = found
         return found
 
-    def _constexprs(self, values: list[Any]) -> dict[str, Any]:
-        pairs = zip(self.parameters, values, strict=True)
-        return {p.name: value for p, value in pairs if p.constexpr}
-
-    def _grid(self, grid: Callable[..., Any], values: list[Any]) -> Any:
-        """The extents that a grid function gives: called by constexpr names, or with all of them."""
-        constexprs = Constexprs(self._constexprs(values))
-        named, takes_all = _asks_for(grid)
-        if all(name in constexprs for name in named):
-            return grid(**(constexprs if takes_all else {n: constexprs[n] for n in named}))
-        if len(named) == 1:
-            return grid(constexprs)
-        missing = next(name for name in named if name not in constexprs)
-        raise LaunchError(
-            f"the grid of kernel {self.name} asks for {missing!r}, which is no constexpr",
-            hint=f"the constexprs are {', '.join(constexprs) or 'none'}",
-        )
-
-    def _choose(self, values: list[Any]) -> list[Any]:
-        """Values with every tw.auto replaced: by what `tilewright tune` found, else by the planner."""
-        if self._chosen_in is not (now := self.launcher.epoch()):
-            self._chosen.clear()
-            self._planned.clear()
-            self._chosen_in = now
-        looks = self.launcher.looks(values)
-        chosen = None if looks is None else self._chosen.get(looks)
-        if chosen is None:
-            chosen = self._choice(values)
-            if len(self._chosen) >= _MAX_SHAPES:
-                self._chosen.clear()
-            if looks is not None:
-                self._chosen[looks] = chosen
-        return [
-            chosen[p.name] if value is auto else value
-            for p, value in zip(self.parameters, values, strict=True)
-        ]
-
-    def _choice(self, values: list[Any]) -> dict[str, Any]:
-        """A value for every constexpr that is tw.auto."""
-        from tilewright.arguments import ArrayArg
-
-        request, types, options = self._request(values)
-        shapes = tuple(
-            (t.dtype, t.shape, t.strides) if isinstance(t, ArrayArg) else t for t in types
-        )
-        given = tuple(sorted((k, repr(v)) for k, v in request.given.items()))
-        key = options, shapes, given  # other looks are of no concern
-        if (chosen := self._chosen.get(key)) is None:
-            chosen = self._chosen[key] = self._asked(request, types, options)
-        return chosen
-
-    def _asked(
-        self, request: AutoRequest, types: list[Any], options: CompileOptions
-    ) -> dict[str, Any]:
-        """What `tilewright tune` found, else the planner's choice."""
-        from tilewright.runtime.tuning import known
-        from tilewright.targets.base import get_target
-
-        tuned = known(self.fingerprint(), types, options)
-        if all(name in tuned for name in request.names):
-            return {name: tuned[name] for name in request.names}
-        return dict(get_target(options.target).resolve_auto(request, options))
-
-    def _request(self, values: list[Any]) -> tuple[AutoRequest, list[Any], CompileOptions]:
-        """What is asked of a planner, the types of the arguments, and the options."""
-        from tilewright.runtime.key import signature_of
-
-        types, constexprs, options = self.launcher.describe(values)
-        names = tuple(name for name, value in constexprs.items() if value is auto)
-        given = {name: value for name, value in constexprs.items() if value is not auto}
-        signature = signature_of(types)
-
-        def build(trial: Mapping[str, Any]) -> ModuleOp:
-            return self.build(signature, {**given, **trial}, options).module
-
-        key = (options, signature, tuple(sorted((k, repr(v)) for k, v in given.items())))
-        memory = self._planned.setdefault(key, {})
-        return AutoRequest(names, given, tuple(types), build, memory), types, options
-
     def explain(self, *args: Any, **kwargs: Any) -> str:
         """What the planner would choose for arguments like these (arrays or ``ArraySpec``), as text: the cheapest
         choices with their estimated time and its largest causes; no device is needed.
@@ -398,20 +264,13 @@ class Kernel(KernelFunction):
         `kwargs`: constexprs, and `target`. A kernel that leaves nothing to the planner gets one line that says so.
         LaunchError for arguments that do not fit, UnsupportedError where no choice makes a legal kernel.
         """
-        from tilewright.targets.base import get_target
-
         target = kwargs.pop("target", None)
         chosen = self.options(target=target) if target is not None else self
         try:
-            kernel, values = chosen._variant_for(args, kwargs)
-            request, _, options = kernel._request(values)
-            if not request.names:
-                return f"{self.name}: no constexpr is left to the planner (tw.auto)"
-            found = get_target(options.target).choices(request, options)
+            values = chosen.launcher.bind(args, kwargs)
+            return chosen._variant_for(values)._chooser.explain(values)
         except TilewrightError as error:
             raise error.bare() from error.__cause__
-        head = f"{self.name} for {get_target(options.target).describe(options)}, estimated:"
-        return "\n".join([head, *map(str, found[:8])])
 
 
 @overload
@@ -468,14 +327,3 @@ def definition(function: FunctionType) -> Location:
             column = len(line) - len(line.lstrip()) + 1
             return Location(code.co_filename, number, column, len(line.rstrip()) + 1)
     return Location(code.co_filename, first, 1)
-
-
-def _asks_for(grid: Callable[..., Any]) -> tuple[tuple[str, ...], bool]:
-    """The names of a grid function's parameters, and whether it takes any others besides."""
-    if isinstance(grid, FunctionType):
-        code = grid.__code__
-        count = code.co_argcount + code.co_kwonlyargcount
-        return code.co_varnames[:count], bool(code.co_flags & inspect.CO_VARKEYWORDS)
-    parameters = inspect.signature(grid).parameters.values()
-    named = tuple(p.name for p in parameters if p.kind is not p.VAR_KEYWORD)
-    return named, len(named) < len(parameters)

@@ -120,7 +120,7 @@ def descend(
 
 
 class Request(Protocol):
-    """What has to be chosen (`tilewright.lang.kernel.AutoRequest`)."""
+    """What has to be chosen (`tilewright.lang.choosing.AutoRequest`)."""
 
     @property
     def names(self) -> tuple[str, ...]: ...

@@ -49,12 +49,16 @@ class Binder:
         self.kernel = kernel
         self.parameters = tuple(parameters)
         self.run_time_names = [p.name for p in parameters if not p.constexpr]
+        self._defaults = tuple(p.default for p in parameters)
+        self._least = 1 + max(
+            (i for i, default in enumerate(self._defaults) if default is MISSING), default=-1
+        )
 
     def values(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """One value per parameter, as Python binds a call; LaunchError names what is wrong."""
         parameters = self.parameters
-        if len(args) == len(parameters) and not kwargs:
-            return args
+        if not kwargs and self._least <= len(args) <= len(parameters):
+            return args + self._defaults[len(args) :]
         if len(args) > len(parameters):
             raise self._error(f"takes {len(parameters)} arguments, but {len(args)} were given")
         names = [p.name for p in parameters]

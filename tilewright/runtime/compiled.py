@@ -26,6 +26,8 @@ from tilewright.targets.base import CompileOptions, Executable, Storable, Target
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
+    from tilewright.runtime.launch import Launcher
+
 _METADATA = "tilewright.json"
 
 
@@ -60,6 +62,16 @@ class Program(Protocol):
         self, signature: Signature, constexprs: Mapping[str, Any], options: CompileOptions
     ) -> Built:
         """The module with one kernel, whose arguments are those of ``signature``, in order."""
+        ...
+
+    @property
+    def launcher(self) -> Launcher:
+        """What launches it."""
+        ...
+
+    def resolve(self, values: Sequence[Any]) -> tuple[Program, Sequence[Any]]:
+        """For one value per parameter, as a call gave them: the variant of the program for such a call, which may be
+        itself, and its values, with nothing left open."""
         ...
 
     def fingerprint(self) -> str | None:

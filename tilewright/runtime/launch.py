@@ -24,6 +24,7 @@ from tilewright.dtypes import DType
 from tilewright.runtime.arrays import is_cut, likeness, tensor_types
 from tilewright.runtime.binding import MISSING, Binder, Bound, Parameter, constexpr_likeness
 from tilewright.runtime.compiled import CompiledKernel, Program, compile_program
+from tilewright.runtime.grids import Constexprs, extents
 from tilewright.runtime.guards import Seen, guard, seen
 from tilewright.runtime.key import (
     ScalarType,
@@ -68,6 +69,8 @@ class _Looks:
     """Position, and first and past-the-last byte counted from the address, of every array."""
     plans: dict[frozenset[int], _Plan]
     """By the positions of the arrays that overlap others: that alone is not in the looks."""
+    constexprs: Constexprs
+    """Those of the launch, with what was chosen for it."""
 
 
 class Launcher:
@@ -83,7 +86,9 @@ class Launcher:
         self.overrides = dict(options or {})
         with_options(CompileOptions(), self.overrides)
         self.binder = Binder(program.name, program.parameters)
-        self._constexpr = tuple(p.name if p.constexpr else "" for p in program.parameters)
+        self._constexpr = tuple(
+            (p.name if p.constexpr else "", p.default) for p in program.parameters
+        )
         self._seen: dict[Any, _Looks] = {}
         self._kernels: dict[Any, CompiledKernel] = {}
         self._bound: dict[Any, Callable[[], None]] = {}
@@ -163,10 +168,6 @@ class Launcher:
                 key = _ADDRESSES[len(args)](grid, *args)
                 self._guarded[key] = seen(check, run, self._bound_under[2], key[1:])
 
-    def with_options(self, changes: Mapping[str, Any]) -> Launcher:
-        """A launcher of the same program with some options changed."""
-        return Launcher(self.program, {**self.overrides, **changes})
-
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """One value per parameter; LaunchError names what is missing or too much."""
         return self.binder.values(args, kwargs)
@@ -178,35 +179,25 @@ class Launcher:
         bound = self.binder.bind(values)
         return bound.types, bound.constexprs, self._chosen(bound.arrays)[0]
 
-    def looks(self, values: Sequence[Any]) -> tuple[Any, ...] | None:
-        """A cheap key of all that :meth:`describe` says but addresses; None for values that must be described."""
-        settings = knobs.current()
-        key: list[Any] = [settings.target, settings.num_threads]
-        for value, constexpr in zip(values, self._constexpr, strict=True):
-            if constexpr:
-                key.append(constexpr_likeness(value, constexpr))
-            elif (looks := likeness(value)) is not None:
-                key.append(looks[0])
-            elif (scalar := scalar_type(value)) is not None:
-                key.append(scalar)
-            else:
-                return None
-        return tuple(key)
-
     def launch(self, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Runs the program once for every point of ``grid`` (an int or 1 to 3 ints)."""
-        if not kwargs and self.again(grid, args):
+        """Runs the program once for every point of ``grid`` (an int, 1 to 3 ints, or a function of constexprs)."""
+        computed = callable(grid)
+        if not kwargs and not computed and self.again(grid, args):
             return None
         self.epoch()
-        full = full_grid(grid)
+        full = grid if computed else full_grid(grid)
         values = self.binder.values(args, kwargs)
         settings = knobs.current()
         key: list[Any] = [settings.target, settings.num_threads, settings.cpu]
         run_time: list[Any] = []
         pointers: list[int] = []
-        for value, constexpr in zip(values, self._constexpr, strict=True):
+        for value, (constexpr, default) in zip(values, self._constexpr, strict=True):
             if constexpr:
-                key.append(constexpr_likeness(value, constexpr))
+                same = value is default  # whatever it is: what is left open has no likeness
+                key.append(MISSING if same else constexpr_likeness(value, constexpr))
+                continue
+            if value is None:
+                key.append(None)
                 continue
             run_time.append(value)
             looks = likeness(value)
@@ -222,6 +213,8 @@ class Launcher:
         known = self._seen.get(tuple(key))
         if known is None:
             return self._launch_new(full, values, tuple(key))
+        if computed:
+            full = full_grid(extents(grid, known.constexprs, self.program.name))
         spans: list[tuple[int, int, int]] = []
         overlapping: set[int] = set()
         for (position, low, high), pointer in zip(known.arrays, pointers, strict=True):
@@ -241,11 +234,20 @@ class Launcher:
         if plan.prepared is None:
             raise _refused(plan)
         plan.prepared(full, run_time)
-        if not kwargs:
+        if not kwargs and not computed:
             self._bind(grid, args, plan.prepared, run_time)
 
-    def _launch_new(self, grid: Grid, values: Sequence[Any], key: Any) -> None:
+    def _launch_new(self, grid: Any, values: Sequence[Any], key: Any) -> None:
         """A launch of arguments not seen before; remembers what it found out under ``key``."""
+        watch = self.program.watch()
+        program, values = self.program.resolve(values)
+        launcher = self if program is self.program else program.launcher
+        if launcher is not self and self._watch[0] is _always:
+            self._watch[0] = watch
+        launcher._launch_resolved(grid, values, key, self)
+
+    def _launch_resolved(self, grid: Any, values: Sequence[Any], key: Any, asked: Launcher) -> None:
+        """With a value for every parameter; ``asked`` is the launcher that remembers it."""
         bound = self.binder.bind(values)
         for name, arg in zip(self.binder.run_time_names, bound.types, strict=True):
             if isinstance(arg, ArrayArg) and arg.device == NOWHERE:
@@ -258,13 +260,16 @@ class Launcher:
                     " records none. Pass x.detach(), launch under torch.no_grad(), or make it the forward of"
                     " a torch.autograd.Function (the functions of tilewright.torch have gradients)"
                 )
+        constexprs = Constexprs(bound.constexprs)
+        if callable(grid):
+            grid = full_grid(extents(grid, constexprs, self.program.name))
         options = self._options(bound.arrays)
         if 0 in grid:
             return
         kernel = self._kernel(bound, options)
         plan = self._plan(kernel, bound)
         if key is not None:
-            self._remember(key, bound, plan)
+            asked._remember(key, bound, plan, constexprs)
         if plan.refusal is not None:
             raise _refused(plan)
         kernel.executable.launch(grid, bound.args)
@@ -291,7 +296,7 @@ class Launcher:
         prepared = executable.prepare(bound.args) if isinstance(executable, Preparable) else None
         return _Plan(prepared)
 
-    def _remember(self, key: Any, bound: Bound, plan: _Plan) -> None:
+    def _remember(self, key: Any, bound: Bound, plan: _Plan, constexprs: Constexprs) -> None:
         looks = self._seen.get(key)
         if looks is None:
             arrays: list[tuple[int, int, int]] = []
@@ -301,23 +306,20 @@ class Launcher:
                     arrays.append((i, low - arg.pointer, high - arg.pointer))
             if len(self._seen) >= _MAX_SHAPES:
                 self._seen.clear()
-            looks = self._seen[key] = _Looks(arrays, {})
+            looks = self._seen[key] = _Looks(arrays, {}, constexprs)
         looks.plans[frozenset(overlapping_arguments(bound.types))] = plan
 
-    def compile(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], **options: Any
-    ) -> CompiledKernel:
+    def compile(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> CompiledKernel:
         """The kernel compiled for arguments like these (arrays or ``ArraySpec``), not run."""
-        launcher = self.with_options(options) if options else self
-        bound = launcher.binder.bind(launcher.binder.values(args, kwargs))
-        chosen, device = launcher._chosen(bound.arrays)
+        bound = self.binder.bind(self.binder.values(args, kwargs))
+        chosen, device = self._chosen(bound.arrays)
         if device is not None and get_target(chosen.target).on_host != (device == HOST):
             # Where these arrays lie says nothing of where those of a launch will.
             bound.types[:] = [
                 replace(t, pointer=0, device=NOWHERE) if isinstance(t, ArrayArg) else t
                 for t in bound.types
             ]
-        return launcher._kernel(bound, chosen)
+        return self._kernel(bound, chosen)
 
     def _kernel(self, bound: Bound, options: CompileOptions) -> CompiledKernel:
         """The kernel for these arguments: compiled when no signature like theirs was before."""

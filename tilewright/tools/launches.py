@@ -43,7 +43,7 @@ def ask(
     kernel: Any, given: Sequence[Any], constexprs: Mapping[str, Any], options: CompileOptions
 ) -> Asked:
     """The kernel's module for arguments like these."""
-    chosen, values = kernel._resolve(tuple(given), constexprs)
+    chosen, values = kernel.resolve(kernel.launcher.bind(tuple(given), constexprs))
     types, constexprs, _ = chosen.launcher.describe(values)
     built: Any = chosen.build(signature_of(types), constexprs, options).module
     pairs = [(p.name, v) for p, v in zip(chosen.parameters, values, strict=True) if not p.constexpr]

@@ -46,7 +46,7 @@ def halves(X, W, Y, BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto, BK: 
 def chosen(kernel: Any, *args: Any, dtype: Any = tw.bf16) -> dict[str, int]:
     specs = [tw.spec(shape, dtype, strides) for shape, strides in args]
     kernel = kernel.options(target="cuda-sm_90a")
-    values = kernel._choose(list(kernel.launcher.bind(tuple(specs), {})))
+    values = kernel.resolve(kernel.launcher.bind(tuple(specs), {}))[1]
     return {p.name: v for p, v in zip(kernel.parameters, values, strict=True) if p.constexpr}
 
 

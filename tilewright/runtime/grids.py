@@ -1,0 +1,50 @@
+"""Grids that are functions of constexprs: ``kernel[lambda BM: tw.cdiv(M, BM)]``, ``kernel[lambda c: tw.cdiv(M, c.BM)]``.
+
+They are called at every launch: what they read besides constexprs may have changed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from tilewright.diagnostics import LaunchError
+
+
+class Constexprs(dict[str, Any]):
+    """The constexprs of a launch, as a grid function sees them: ``c.BM`` or ``c["BM"]``."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"the kernel has no constexpr {name}") from None
+
+
+def extents(grid: Callable[..., Any], constexprs: Constexprs, kernel: str) -> Any:
+    """What a grid function gives: called by constexpr names, or with all of them."""
+    named, takes_all = _asks_for(grid)
+    for name in named:
+        if name not in constexprs:
+            break
+    else:
+        return grid(**(constexprs if takes_all else {n: constexprs[n] for n in named}))
+    if len(named) == 1:
+        return grid(constexprs)
+    raise LaunchError(
+        f"the grid of kernel {kernel} asks for {name!r}, which is no constexpr",
+        hint=f"the constexprs are {', '.join(constexprs) or 'none'}",
+    )
+
+
+def _asks_for(grid: Callable[..., Any]) -> tuple[tuple[str, ...], bool]:
+    """The names of a grid function's parameters, and whether it takes any others besides."""
+    if isinstance(grid, FunctionType):
+        code = grid.__code__
+        count = code.co_argcount + code.co_kwonlyargcount
+        return code.co_varnames[:count], bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    parameters = inspect.signature(grid).parameters.values()
+    named = tuple(p.name for p in parameters if p.kind is not p.VAR_KEYWORD)
+    return named, len(named) < len(parameters)
