@@ -1,8 +1,7 @@
 """Constexprs that a launch leaves open (``tw.auto``): what fills them, and what a reader is told of it.
 
-The first that knows decides: what a search on this machine measured (`tilewright tune`, ``@tw.autotune``), what the
-planner chose before for such a launch (both lie on disk), the target's planner. A process asks once for arguments of one
-kind; after that a launch finds the choice where it finds the code (`runtime/launch.py`).
+The first that knows decides: what `tilewright tune` measured, else the target's planner. A process asks once for
+arguments of one kind; after that a launch finds the choice where it finds the code (`runtime/launch.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Grids that are functions of constexprs: ``kernel[lambda BM: tw.cdiv(M, BM)]``, ``kernel[lambda c: tw.cdiv(M, c.BM)]``.
+"""Grids that are functions of constexprs: ``k[lambda BM: tw.cdiv(M, BM)]``, ``k[lambda c: tw.cdiv(M, c.BM)]``.
 
 They are called at every launch: what they read besides constexprs may have changed.
 """

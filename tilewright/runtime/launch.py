@@ -18,7 +18,7 @@ from types import FunctionType
 from typing import Any
 
 from tilewright import cache, forks, frames, knobs
-from tilewright.arguments import HOST, NOWHERE, ArrayArg, Grid, contiguous_strides, full_grid
+from tilewright.arguments import HOST, NOWHERE, ArrayArg, contiguous_strides, full_grid
 from tilewright.diagnostics import LaunchError, UnsupportedError
 from tilewright.dtypes import DType
 from tilewright.runtime.arrays import is_cut, likeness, tensor_types
