@@ -185,7 +185,7 @@ class Launcher:
         if not kwargs and not computed and self.again(grid, args):
             return None
         self.epoch()
-        full = grid if computed else full_grid(grid)
+        full: Any = grid if computed else full_grid(grid)
         values = self.binder.values(args, kwargs)
         settings = knobs.current()
         key: list[Any] = [settings.target, settings.num_threads, settings.cpu]
