@@ -27,29 +27,35 @@ SMEM: Final = 227 << 10
 PRODUCT_RATES: Final[Mapping[str, float]] = MappingProxyType(
     {
         "hertz": 1.755e9,
-        "issue": 1.06,
-        "port": 148,
-        "latency": 1380,
-        "cache": 17200,
-        "memory": 2130,
-        "turn": 1.7,
-        "start": 340,
-        "program": 1540,
-        "engine": 0.022,
-        "threads": 0.29,
-        "meet": 1810,
-        "exchange": 0.44,
+        "issue": 1.042,
+        "port": 163,
+        "latency": 1268,
+        "copy": 768,
+        "cache": 12550,
+        "cache_apart": 6890,
+        "cache_once": 4290,
+        "memory": 2255,
+        "resident": 45e6,
+        "turn": 2.35,
+        "start": 2890,
+        "program": 1900,
+        "engine": 0.012,
+        "threads": 0.238,
+        "meet": 832,
+        "exchange": 0.434,
     }
 )
-"""How fast a loop of products runs, fitted to 5500 launches of 140 tilings on 68 shapes as language models have them
-(H200, 2026-11-23). Of tilings within 1.4 of the best for their shape, two thirds are within 8 % of what this says; the
-tiling chosen by it runs at 0.968 of the best one's speed (geometric mean over these shapes, worst 0.74).
+"""How fast a loop of products runs, fitted to 6700 launches of some 1000 tilings on 112 shapes as language models have
+them, NT and NN (H200, 2026-11-23). Of tilings within 1.4 of the best for their shape, two thirds are within 9 % of what
+this says; the tiling chosen by it runs at 0.974 of the best one's speed (geometric mean over these shapes, worst 0.74).
 
 Clocks per second, of a chip that is not hot. Clocks of a product, per clock that its instruction takes. Bytes per
-clock: through a multiprocessor's port of shared memory (copies in, operands out), out of L2 to all of them (half as
-many where a cluster's workgroups are at different k), out of memory. Clocks: from a copy's start to its data, for each
-of those that read one line at the same time, of a launch, of a program besides its loop, of an element stored by the
-copy engine or by threads, of the meetings of a cluster that adds up its sums, and of an element of these."""
+clock: through a multiprocessor's port of shared memory (copies in, operands out). Clocks from a copy's start to its
+data, and bytes per clock of one that comes. Bytes per clock: out of L2 to all multiprocessors; the same where a
+cluster's workgroups are at different k; out of L2 where nobody else reads the same; out of memory. Bytes that L2 holds
+from launch to launch. Clocks: for each of those that read one line at the same time, of a launch, of a program besides
+its loop, of an element stored by the copy engine or by threads, of the meetings of a cluster that adds up its sums, and
+of an element of these."""
 
 _PTX: Final = "PTX ISA, wgmma.mma_async"
 

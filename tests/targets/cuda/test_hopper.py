@@ -123,7 +123,15 @@ def test_places_beyond_32_bits_lie_outside(row, start, rng):
 
 
 @pytest.mark.parametrize(
-    "share, cluster", [(Share(1, 4, 1), 4), (Share(2, 2, 1), 2), (Share(2, 1, 2), 1)], ids=str
+    "share, cluster",
+    [
+        (Share(1, 4, 1), 4),
+        (Share(1, 3), 3),
+        (Share(1, 7), 7),
+        (Share(2, 2, 1), 2),
+        (Share(2, 1, 2), 1),
+    ],
+    ids=str,
 )
 def test_products_of_several_workgroups(share, cluster, rng):
     a, b = values(rng, 128, 256), np.asfortranarray(values(rng, 256, 72))

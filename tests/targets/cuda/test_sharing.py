@@ -46,9 +46,9 @@ def lowered(text: str, share: Share, observe: Any = lambda name, module: None) -
     return run_pipeline(parse_module(text), machine, OPTIONS, [], observe=observe, share=share)
 
 
-@pytest.mark.parametrize("share", [Share(1, 4), Share(2, 2), Share(1, 2, 2)])
+@pytest.mark.parametrize("share", [Share(1, 4), Share(1, 3), Share(2, 2), Share(1, 2, 2)])
 def test_a_cluster_adds_up_what_its_workgroups_summed(share: Share) -> None:
-    """Five steps of k among four, or two workgroups; the last rows and columns lie outside the arrays."""
+    """Five steps of k among two to four workgroups; the last rows and columns lie outside the arrays."""
     m, n, k = 72, 100, 320 if share.steps == 1 else 384
     side = 64 if share.tiles == 1 else 128
 
@@ -190,8 +190,8 @@ def test_what_has_no_room_for_a_cluster_runs_as_it_is(monkeypatch: pytest.Monkey
     text = text_of(biased, (a, b.T, np.zeros(256, np.float32), c))
     monkeypatch.setenv("TILEWRIGHT_CACHE", "0")
     assert build_shared(b"", text, "sm_90a", Share(1, 2)) is not None
-    # 32 registers of a thread are no 64 parts.
-    assert build_shared(b"", text, "sm_90a", Share(1, 64)) is None
+    # 128 times four registers of each thread are more than shared memory has.
+    assert build_shared(b"", text, "sm_90a", Share(1, 128)) is None
 
 
 @tw.kernel

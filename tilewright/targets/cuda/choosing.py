@@ -34,7 +34,7 @@ from tilewright.uarch.sm90 import SMEM
 
 PROBE = 64
 """What all constexprs are when the kernel is first built: legal rows, columns and steps of every instruction."""
-SIDES = (8, 16, 24, 32, 48, 64, 96, 112, 128, 160, 192, 208, 224, 240, 256)
+SIDES = (*range(8, 64, 8), *range(64, 257, 16))
 LINES = (LINE, 2 * LINE, 4 * LINE)
 """Bytes of k that one step takes."""
 TOLD = 8
@@ -104,7 +104,7 @@ def choices(
     found = sorted(candidates(request, form, multiprocessors), key=lambda c: c.clocks)
     for first, each in enumerate(found[:TRIED]):
         made = _work(request, each.values, options, machine)
-        if made is not None and replace(made, engine=each.work.engine) == each.work:
+        if made == each.work:
             shapes = _shapes(request)
             return [c.choice(c.work.sides(shapes), multiprocessors) for c in found[first:][:TOLD]]
     return []
@@ -118,8 +118,8 @@ def candidates(request: Request, form: Form, multiprocessors: int) -> Iterator[C
         return
     least = work.row_bytes // work.rows // work.step, work.column_bytes // work.columns // work.step
     ways = {
-        "rows": SIDES,
-        "columns": SIDES,
+        "rows": _sides(sides[0]),
+        "columns": _sides(sides[1]),
         "step": tuple(line // max(least) for line in LINES),
     }
     given = {"rows": work.rows, "columns": work.columns, "step": work.step}
@@ -130,6 +130,19 @@ def candidates(request: Request, form: Form, multiprocessors: int) -> Iterator[C
         if tiled is not None:
             chosen = dict(zip(names, values, strict=True))
             yield _costed(chosen, tiled, batch, trips, shapes, multiprocessors)
+
+
+def _sides(extent: int | None) -> Sequence[int]:
+    """Those of `SIDES` that no shorter one covers an extent with as few of; of multiples of 64, which alone rows of a
+    product can be, no shorter such one."""
+    if extent is None:
+        return SIDES
+    found: list[int] = []
+    for shorter, side in zip((0, *SIDES), SIDES, strict=False):
+        less = [n for n in (shorter, side - WGMMA_ROWS if side % WGMMA_ROWS == 0 else 0) if n > 0]
+        if not less or any(-(-extent // side) < -(-extent // n) for n in less):
+            found.append(side)
+    return found
 
 
 def _form(request: Request, options: CompileOptions, machine: Machine) -> Form | None:
@@ -145,7 +158,7 @@ def _form(request: Request, options: CompileOptions, machine: Machine) -> Form |
         doubled = [f for f in ("rows", "columns", "step") if getattr(other, f) != getattr(work, f)]
         if len(doubled) != 1 or doubled[0] in roles.values():
             return None
-        if replace(other, engine=work.engine) != _resized(work, **{doubled[0]: 2}):
+        if other != _resized(work, **{doubled[0]: 2}):
             return None
         roles[name] = doubled[0]
     return Form(work, roles, request.build(base))
@@ -195,7 +208,7 @@ def _tiled(work: Work, rows: int, columns: int, step: int, sides: Sides) -> Work
             column_lines=found.row_lines,
             row_extent=found.column_extent,
             column_extent=found.row_extent,
-            engine=False,
+            stored=0,
         )
     if found.rows % WGMMA_ROWS or found.columns not in found.widths:
         return None

@@ -21,6 +21,7 @@ from tilewright.dialects import mach, stage
 from tilewright.targets.cuda import staged as st
 from tilewright.targets.cuda.distribute import Distributor, pointer_in, rule
 from tilewright.targets.cuda.narrow import Narrow, Word
+from tilewright.targets.cuda.sharing import part_of
 
 CLUSTER_SHARED = 7
 """The address space of shared memory of any workgroup of the cluster."""
@@ -40,24 +41,21 @@ def cluster_sum(d: Distributor, op: Operation) -> None:
     assert layout is not None
     value = d.fragment_of(op.value, layout).value
     element = dtypes.from_mlir(op.result.type.element_type)
-    if layout.registers % size or element.itemsize != 4:
-        raise d.error(
-            op,
-            f"{layout.registers} registers of {element.name} are not shared by {size} workgroups",
-        )
+    if element.itemsize != 4:
+        raise d.error(op, f"elements of {element.name} are not shared by workgroups")
     assert isinstance(value.type, VectorType)
     if st.facts(d).summed:
         meet(d)  # rank 0 has collected the sum before, whose room may be this one's
     st.facts(d).summed = True
-    part = layout.registers // size
-    width = next(w for w in (4, 2, 1) if part % w == 0)
+    part, width = part_of(layout.registers, size)
     step = 4 * width * d.team.threads
     kind = VectorType(value.type.element_type, [width])
-    start = _room(d, op, 4 * layout.registers * d.team.threads)
+    start = _room(d, op, 4 * part * size * d.team.threads)
     thread = n.of(d.thread)
     mine = n.add(n.add(st.shared_address(d), start), n.mul(thread, 4 * width))
-    for i in range(0, layout.registers, width):
-        held = d.pick(value, range(i, i + width))
+    nothing = b.constant(kind, 0)
+    for i in range(0, part * size, width):
+        held = d.pick(value, range(i, i + width)) if i < layout.registers else nothing
         b.store(held, n.pointer(n.add(mine, i // width * step)), align=4 * width)
     meet(d)
     here = st.rank(d)

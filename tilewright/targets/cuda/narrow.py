@@ -66,6 +66,14 @@ class Narrow:
             return x & mask
         return self.b.value(arith.AndIOp(x, self.value(mask)))
 
+    def rem(self, x: Word, y: int) -> Word:
+        """What is left of a word, which is not negative, divided by y."""
+        if isinstance(x, int):
+            return x % y
+        if y & (y - 1) == 0:
+            return self.low(x, y.bit_length() - 1)
+        return self.b.value(arith.RemUIOp(x, self.value(y)))
+
     def high(self, x: Word, bits: int) -> Word:
         """All but the lowest bits, moved down."""
         if isinstance(x, int):

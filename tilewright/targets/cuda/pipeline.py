@@ -43,8 +43,8 @@ from tilewright.targets.cuda.passes.rounding import round_where_loaded
 from tilewright.targets.cuda.passes.shares import share_loop
 from tilewright.targets.cuda.passes.slices import slice_products
 from tilewright.targets.cuda.passes.steps import merge_steps, narrow_steps
-from tilewright.targets.cuda.passes.stores import engine_stores
-from tilewright.targets.cuda.passes.suits import panel_bytes, warpgroups
+from tilewright.targets.cuda.passes.stores import engine_stores, room_of_panels
+from tilewright.targets.cuda.passes.suits import warpgroups
 from tilewright.targets.cuda.passes.swap_operands import swap_operands
 from tilewright.targets.cuda.passes.turns import take_turns
 from tilewright.targets.cuda.retile import retile
@@ -194,7 +194,7 @@ def _persists(unit: CudaUnit) -> bool:
 
 def _rings(unit: CudaUnit) -> None:
     kernel, machine = unit.kernel, unit.machine
-    panels = panel_bytes(warpgroups(kernel)) if unit.on("stores") else 0
+    panels = room_of_panels(kernel, warpgroups(kernel)) if unit.on("stores") else 0
     room = machine.memories["smem"].size - unit.spare - panels
     room -= put_bytes(kernel, machine, unit.ring_loads())
     form_rings(kernel, machine, Budget(room, unit.stages), unit.remarks)

@@ -37,6 +37,10 @@ WORTH = 1500
 """Clocks that sharing must save: less is not worth a second compilation of the kernel."""
 GAIN = 0.05
 """What part of the time it must save: the cost is no better known."""
+SHORT = 16
+"""Bytes of a line in shared memory where no swizzle fits a tile's rows."""
+SHORT_COST = 1.6
+"""Copies in lines of half the length take this power of two times as long (H200, fitted with the rates)."""
 
 
 Sides: TypeAlias = tuple[int | None, int | None]
@@ -65,8 +69,8 @@ class Work:
     """Can a cluster share the loop?"""
     steps: bool
     """Can several iterations be taken at once?"""
-    engine: bool
-    """Do results leave through the copy engine?"""
+    stored: int
+    """Bytes of an element of the result where the copy engine can store tiles of it; else 0."""
     widths: tuple[int, ...]
     """Columns that the instruction can do at a time."""
     row_lines: bool
@@ -142,23 +146,20 @@ def shares(
     first."""
     count = 1
     while True:
-        parts = 1
-        while parts <= (MOST_PARTS if work.parts else 1) and 2 * parts <= trips:
+        for parts in range(1, min(MOST_PARTS if work.parts else 1, trips // 2) + 1):
             # Clusters do not cross the groups of multiprocessors that the chip is made of.
             room = multiprocessors if parts <= 2 else multiprocessors * 7 // 8
             if parts == 1 or programs * count * parts <= room:
                 most = min(steps, trips // (2 * parts))
                 made = (Share(count, parts, s) for s in range(1, most + 1))
                 yield from (share for share in made if _fits(work, share))
-            parts *= 2
         count *= 2
         if not tiles or min(split_sides(work.rows, work.columns, count)) < LEAST_SIDE:
             return
 
 
 def _fits(work: Work, share: Share) -> bool:
-    """Can warpgroups do such tiles, and add up their sums: as many registers of a thread for each of a cluster, through
-    the memory that copies had?"""
+    """Can warpgroups do such tiles, and add up their sums through the memory that copies had?"""
     rows, columns = split_sides(work.rows, work.columns, share.tiles)
     if rows % LEAST_SIDE or (columns not in work.widths and columns % work.widths[-1]):
         return False
@@ -166,8 +167,18 @@ def _fits(work: Work, share: Share) -> bool:
         return True
     registers = rows * columns // (warpgroups_of([rows]) * WARPGROUP * LANES)
     slot = _slot_bytes(work, share, rows, columns)
-    held = min(_ring_bytes(work, rows) // slot, MAX_STAGES) * slot
-    return registers % share.parts == 0 and 4 * rows * columns <= held
+    held = min(_ring_bytes(work, rows, columns) // slot, MAX_STAGES) * slot
+    summed = part_of(registers, share.parts)[0] * share.parts
+    return 4 * rows * columns * summed <= held * registers
+
+
+def part_of(registers: int, size: int) -> tuple[int, int]:
+    """Registers that each of a cluster of `size` adds up, of so many; and how many of them at a time.
+
+    The last part may be longer than what is left: behind it are zeros.
+    """
+    width = next(w for w in (4, 2, 1) if registers % w == 0)
+    return -(-registers // (width * size)) * width, width
 
 
 def split_sides(rows: int, columns: int, tiles: int) -> tuple[int, int]:
@@ -245,11 +256,12 @@ class _Iteration:
         self.product = rates["issue"] * work.product_clocks * share.steps / share.tiles
         step = _beside(6, self.product, self.port)
         slot = _slot_bytes(work, share, rows, columns)
-        ahead = min(_ring_bytes(work, rows) // slot, MAX_STAGES) - 1
-        self.waiting = (rates["latency"] + step) / max(ahead, 0.5)
+        ahead = min(_ring_bytes(work, rows, columns) // slot, MAX_STAGES) - 1
+        arrives = rates["latency"] + self.loaded / rates["copy"]
+        self.waiting = (arrives + step) / max(ahead, 0.5)
         self.step = max(step, self.waiting)
-        self.out = rates["cache"] / (2 if share.parts > 1 else 1)
-        stored = rates["engine" if work.engine else "threads"] * rows * columns
+        self.out = rates["cache" if share.parts == 1 else "cache_apart"]
+        stored = rates["engine" if _panels(work, rows, columns) else "threads"] * rows * columns
         self.stores = stored * inside[0] * inside[1] * work.sums
         summed = rates["meet"] + rates["exchange"] * rows * columns * work.sums
         self.meeting = summed if share.parts > 1 else 0.0
@@ -265,17 +277,17 @@ class _Iteration:
 
 
 def _from_memory(work: Work, programs: int, trips: int, sides: Sides) -> float:
-    """Clocks that the arrays take from memory, each line once."""
+    """Clocks that the arrays take from memory, or from L2 where this holds them, each line once."""
     lines = ((work.row_bytes / work.rows, sides[0]), (work.column_bytes / work.columns, sides[1]))
-    memory = trips * sum(line * n for line, n in lines if n) / work.rates["memory"]
+    held = trips * sum(line * n for line, n in lines if n)
     if sides[0] and sides[1]:  # products of a batch
-        memory *= max(1, programs / (-(-sides[0] // work.rows) * -(-sides[1] // work.columns)))
-    return memory
+        held *= max(1, programs / (-(-sides[0] // work.rows) * -(-sides[1] // work.columns)))
+    return held / work.rates["memory" if held > work.rates["resident"] else "cache_once"]
 
 
 def _lines(across: bool, row: float) -> float:
     """How many times as long a copy takes as in whole lines: where these run across k, a tile's have so many bytes."""
-    return LINE / (panel_line(int(row)) or LINE) if across else 1
+    return (LINE / (panel_line(int(row)) or SHORT)) ** SHORT_COST if across else 1
 
 
 def _slot_bytes(work: Work, share: Share, rows: int, columns: int) -> int:
@@ -284,9 +296,14 @@ def _slot_bytes(work: Work, share: Share, rows: int, columns: int) -> int:
     return (a + work.column_bytes * columns // work.columns) * share.steps
 
 
-def _ring_bytes(work: Work, rows: int) -> int:
+def _ring_bytes(work: Work, rows: int, columns: int) -> int:
     """Shared memory for copies: what barriers, and the panels of stores, leave of it."""
-    return SMEM - (2 << 10) - (panel_bytes(warpgroups_of([rows])) if work.engine else 0)
+    return SMEM - (2 << 10) - _panels(work, rows, columns)
+
+
+def _panels(work: Work, rows: int, columns: int) -> int:
+    """Of these, bytes of the panels; 0 where threads store."""
+    return panel_bytes(warpgroups_of([rows]), columns * work.stored) if work.stored else 0
 
 
 def _beside(power: int, *times: float) -> float:

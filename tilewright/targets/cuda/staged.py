@@ -192,7 +192,7 @@ def rank(d: Distributor) -> Word:
         return 0
     n = Narrow(d.b)
     number = d.b.value(gpu.BlockIdOp(gpu.DimensionAttr(gpu.DimensionEnum.X)))
-    return n.low(n.of(number), size.bit_length() - 1)
+    return n.rem(n.of(number), size)
 
 
 def cursor_of(d: Distributor, slot: SSAValue, parity: SSAValue) -> SSAValue:

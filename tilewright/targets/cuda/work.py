@@ -15,7 +15,7 @@ from tilewright.targets.cuda.passes.rings import loads_of
 from tilewright.targets.cuda.passes.rounding import loaded
 from tilewright.targets.cuda.passes.shares import shared_loop
 from tilewright.targets.cuda.passes.steps import can_merge
-from tilewright.targets.cuda.passes.suits import TRANSPOSES, instruction_for, panel_line
+from tilewright.targets.cuda.passes.suits import PANEL_BYTES, TRANSPOSES, instruction_for
 from tilewright.targets.cuda.sharing import Work
 from tilewright.uarch import sm90
 from tilewright.uarch.base import Machine
@@ -62,7 +62,7 @@ def work_of(kernel: gpu.FuncOp, machine: Machine) -> Work | None:
         clocks,
         True,
         can_merge(kernel),
-        _leaves_by_engine(kernel, rows, columns),
+        _stored(kernel, rows, columns),
         widths,
         rows_across,
         columns_across,
@@ -110,16 +110,15 @@ def _extent(
     return found.pop() if len(found) == 1 else (-1, -1), across
 
 
-def _leaves_by_engine(kernel: gpu.FuncOp, rows: int, columns: int) -> bool:
-    """Will `stores` give the results to the copy engine, as far as their shapes say?"""
-    stores = [op for op in kernel.walk() if isinstance(op, xetile.StoreTileOp)]
-    return any(
-        tuple(_vector(op.value).get_shape()) == (rows, columns)
-        and op.tile_type.order == (1, 0)
-        and panel_line(columns * dtypes.from_mlir(op.tile_type.element_type).itemsize) is not None
-        and not isinstance(op.value.owner, TRANSPOSES)
-        for op in stores
-    )
+def _stored(kernel: gpu.FuncOp, rows: int, columns: int) -> int:
+    """Bytes of an element of a result of this shape that the copy engine can store; 0 if there is none."""
+    for op in kernel.walk():
+        if isinstance(op, xetile.StoreTileOp) and op.tile_type.order == (1, 0):
+            itemsize = dtypes.from_mlir(op.tile_type.element_type).itemsize
+            whole = tuple(_vector(op.value).get_shape()) == (rows, columns)
+            if whole and itemsize in PANEL_BYTES and not isinstance(op.value.owner, TRANSPOSES):
+                return itemsize
+    return 0
 
 
 def _vector(value: SSAValue) -> VectorType:

@@ -20,7 +20,7 @@ from tilewright.dialects import stage, xetile
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.memory_objects import may_alias, memory_root
 from tilewright.targets.cuda.passes.rings import unaddressable
-from tilewright.targets.cuda.passes.suits import BUFFERS, panel_line
+from tilewright.targets.cuda.passes.suits import BUFFERS, PANEL_BYTES, panel_line
 from tilewright.uarch.nvidia import WGMMA_ROWS
 
 
@@ -39,13 +39,29 @@ def engine_stores(function: gpu.FuncOp, groups: int, remarks: list[str]) -> int:
     return changed
 
 
-def _obstacle(op: xetile.StoreTileOp, analysis: AccessAnalysis, groups: int) -> str | None:
+def panels_of(op: xetile.StoreTileOp, groups: int) -> stage.RingType | None:
+    """The panels through which `groups` warpgroups would store; None where they do not divide the tile."""
     type = op.value.type
     assert isinstance(type, VectorType)
     rows, columns = type.get_shape()
     itemsize = dtypes.from_mlir(type.element_type).itemsize
     line = panel_line(columns * itemsize)
-    if itemsize not in (2, 4) or line is None or rows % (WGMMA_ROWS * groups):
+    if itemsize not in PANEL_BYTES or line is None or rows % (WGMMA_ROWS * groups):
+        return None
+    part = stage.PartAttr((WGMMA_ROWS, line // itemsize), type.element_type, (1, 0), line)
+    return stage.RingType(BUFFERS * groups, [part])
+
+
+def room_of_panels(function: gpu.FuncOp, groups: int) -> int:
+    """Bytes of shared memory that panels will take, at most."""
+    stores = [op for op in function.walk() if isinstance(op, xetile.StoreTileOp)]
+    kinds = {kind for op in stores if (kind := panels_of(op, groups)) is not None}
+    return sum(kind.slots.data * kind.slot_bytes for kind in kinds)
+
+
+def _obstacle(op: xetile.StoreTileOp, analysis: AccessAnalysis, groups: int) -> str | None:
+    if panels_of(op, groups) is None:
+        rows, columns = op.value.type.get_shape()  # pyright: ignore
         return f"{rows}x{columns} is not cut into panels of {WGMMA_ROWS} rows of whole swizzles"
     if op.mask is not None:
         return "a mask says which of its elements are written"
@@ -91,13 +107,8 @@ def _from_product(op: xetile.StoreTileOp) -> bool:
 
 
 def _rewrite(function: gpu.FuncOp, op: xetile.StoreTileOp, groups: int) -> None:
-    type = op.value.type
-    assert isinstance(type, VectorType) and op.parent is not None
-    itemsize = dtypes.from_mlir(type.element_type).itemsize
-    line = panel_line(type.get_shape()[1] * itemsize)
-    assert line is not None
-    part = stage.PartAttr((WGMMA_ROWS, line // itemsize), type.element_type, (1, 0), line)
-    kind = stage.RingType(BUFFERS * groups, [part])
+    kind = panels_of(op, groups)
+    assert kind is not None and op.parent is not None
     ring = next(
         (
             o

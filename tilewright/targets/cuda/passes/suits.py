@@ -14,11 +14,13 @@ from tilewright.dialects.stage.rings import SWIZZLES
 from tilewright.dialects.upstream.vector import TransposeOp
 from tilewright.targets.cuda.ownership import is_elementwise
 from tilewright.uarch.base import Machine, MatrixInstruction
-from tilewright.uarch.nvidia import LANES, LINE, WARPGROUP, WGMMA_ROWS
+from tilewright.uarch.nvidia import LANES, WARPGROUP, WGMMA_ROWS
 
+PANEL_BYTES = (2, 4)
+"""Sizes of the elements of tiles that the copy engine stores."""
 BUFFERS = 2
 """Panels of a warpgroup: one is written while the copy engine takes the other."""
-MOST_ACCUMULATORS = {1: 192, 2: 192, 3: 128}
+MOST_ACCUMULATORS = {1: 192, 2: 192, 3: 96}
 """Registers of a thread that accumulators of one product may take, by warpgroups that compute."""
 
 
@@ -69,9 +71,9 @@ def panel_line(row: int) -> int | None:
     return next((n for n in reversed(SWIZZLES) if n and row % n == 0), None)
 
 
-def panel_bytes(groups: int) -> int:
-    """Shared memory of the panels through which a team of warpgroups stores, at most."""
-    return groups * BUFFERS * WGMMA_ROWS * LINE
+def panel_bytes(groups: int, row: int) -> int:
+    """Shared memory of the panels through which warpgroups store rows of so many bytes; 0 where they cannot."""
+    return groups * BUFFERS * WGMMA_ROWS * (panel_line(row) or 0)
 
 
 def _rows(op: Operation) -> int | None:
