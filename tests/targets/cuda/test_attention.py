@@ -98,6 +98,68 @@ def test_sums_are_kept_per_lane(kind: str) -> None:
     assert ir["stage"].count("{pending = 1 : i64}") == {"cap": 2, "window": 6, "bias": 2}[kind]
 
 
+@tw.kernel
+def several(
+    Q, R, K, L, V, W, O, P, KIND: tw.constexpr, D: tw.constexpr = 64, BM: tw.constexpr = 64, BN: tw.constexpr = 64,
+):  # fmt: skip
+    """Attention whose scores are the sum of two products (KIND "two"), or whose result has two parts ("parts"), or
+    whose keys count half as much as those of the block after, by a product at the iteration's begin ("fading")."""
+    m = tw.program_id(0) * BM
+    q = tw.load_tile(tw.init_tile(Q, [m, 0], (BM, D)))
+    r = tw.load_tile(tw.init_tile(R, [m, 0], (BM, D)))
+    top = tw.full((BM, 1), 0.0, tw.f32)
+    out = tw.zeros((BM, D), tw.f32)
+    other = tw.zeros((BM, D), tw.f32)
+    for n in range(0, K.shape[0], BN):
+        if KIND == "fading":
+            out = out * 0.5
+        k = tw.load_tile(tw.init_tile(K, [n, 0], (BN, D)))
+        s = tw.tile_mma(q, tw.transpose(k))
+        if KIND == "two":
+            s = tw.tile_mma(r, tw.transpose(tw.load_tile(tw.init_tile(L, [n, 0], (BN, D)))), s)
+        new = top if KIND == "fading" else tw.maximum(top, tw.max(s * 0.125, 1))
+        p = tw.exp(s * 0.125 - new).to(V.dtype)
+        keep = tw.exp(top - new)
+        top = new
+        if KIND != "fading":
+            out = out * keep
+        out = tw.tile_mma(p, tw.load_tile(tw.init_tile(V, [n, 0], (BN, D))), out)
+        if KIND == "parts":
+            other = tw.tile_mma(p, tw.load_tile(tw.init_tile(W, [n, 0], (BN, D))), other * keep)
+    tw.store_tile(out.to(O.dtype), tw.init_tile(O, [m, 0], (BM, D)))
+    if KIND == "parts":
+        tw.store_tile(other.to(P.dtype), tw.init_tile(P, [m, 0], (BM, D)))
+
+
+@pytest.mark.parametrize("kind", ["two", "parts", "fading"])
+def test_any_number_of_products_is_rotated(kind: str) -> None:
+    length, depth = 192, 64
+
+    def fresh() -> tuple[list[Any], Array, Array]:
+        rng = fresh_rng()
+        q, r, k, l, v, w = (rng.standard_normal((length, depth)).astype(bf16) for _ in range(6))
+        out = np.full((2, length, depth), np.nan, bf16)
+        s = q.astype(np.float64) @ k.T.astype(np.float64)
+        if kind == "two":
+            s += r.astype(np.float64) @ l.T.astype(np.float64)
+        p = np.exp(s / 8 - np.maximum(s.max(-1, keepdims=True) / 8, 0))
+        if kind == "fading":
+            p = np.exp(s / 8) * 0.5 ** ((length - 1 - np.arange(length)) // 64)
+        wanted = np.stack([p @ x.astype(np.float64) for x in (v, w)])
+        count = 1 + (kind == "parts")
+        return [q, r, k, l, v, w, out[0], out[1]], out[:count], wanted[:count]
+
+    _, (_, ir, _) = check_passes(
+        text_of(several, tuple(fresh()[0]), KIND=kind), (3, 1, 1), fresh, after=("rotate", "roles")
+    )
+    loop = ir["stage"].split('stage.role "compute"')[1].split("scf.if")[1]
+    # The loop's first wait leaves the products of the iteration before in flight.
+    body = loop[loop.index("scf.for") :]
+    late = {"two": 1, "parts": 2, "fading": 1}[kind]
+    assert f"{{pending = {late} : i64}}" in body
+    assert body[: body.index("stage.mma.wait")].count("stage.mma.issue") == 1 + late
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_three_warpgroups_share_192_rows(causal: bool) -> None:
     text = text_of(

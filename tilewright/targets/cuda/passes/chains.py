@@ -22,20 +22,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import arith, gpu, scf
-from xdsl.ir import Block, Region, SSAValue
+from xdsl.ir import Block, SSAValue
 
+from tilewright.passes.loop_pipeliner import Schedule
 from tilewright.passes.memory_objects import is_pure
 from tilewright.targets.cuda.passes.rings import PROGRAMS
-from tilewright.targets.cuda.passes.rotation import Rotation, Values
 
 MOST = 3
 """Loops of a run."""
 
 
-def chained(rotations: Sequence[Rotation]) -> list[list[Rotation]]:
-    """Rotations of loops that follow one another, in runs; each loop is in one."""
-    runs: list[list[Rotation]] = []
-    for each in rotations:
+def chained(schedules: Sequence[Schedule]) -> list[list[Schedule]]:
+    """Schedules of loops that follow one another, in runs; each loop is in one."""
+    runs: list[list[Schedule]] = []
+    for each in schedules:
         run = next((r for r in runs if _follows(each, r[-1])), None)
         if run is None or len(run) == MOST:
             runs.append([each])
@@ -44,8 +44,8 @@ def chained(rotations: Sequence[Rotation]) -> list[list[Rotation]]:
     return runs
 
 
-def _follows(rotation: Rotation, before: Rotation) -> bool:
-    loop, other = rotation.loop, before.loop
+def _follows(schedule: Schedule, before: Schedule) -> bool:
+    loop, other = schedule.loop, before.loop
     if (
         loop.parent is None
         or loop.parent is not other.parent
@@ -59,7 +59,7 @@ def _follows(rotation: Rotation, before: Rotation) -> bool:
     ]
     if not other.is_before_in_block(loop) or any(op.regions or not is_pure(op) for op in between):
         return False
-    return _varies(loop.lb) and _same_late(before, rotation)
+    return _varies(loop.lb) and _same_late(before, schedule)
 
 
 def _varies(value: SSAValue) -> bool:
@@ -83,15 +83,14 @@ def _varies(value: SSAValue) -> bool:
     return False
 
 
-def _same_late(a: Rotation, b: Rotation) -> bool:
+def _same_late(a: Schedule, b: Schedule) -> bool:
     """Are the ops of L equal, on values that correspond?"""
-    if len(a.late) != len(b.late) or len(a.crossing) != len(b.crossing):
+    late, other = ([op for op in x.order if x.stage(op)] for x in (a, b))
+    if len(late) != len(other) or [n for _, n in a.carried] != [n for _, n in b.carried]:
         return False
-    if [a.is_late(y) for y in a.yields] != [b.is_late(y) for y in b.yields]:
-        return False
-    match: Values = dict(zip(a.loop.body.block.args, b.loop.body.block.args, strict=True))
-    match |= dict(zip(a.crossing, b.crossing, strict=True))
-    for x, y in zip(a.late, b.late, strict=True):
+    pairs = zip(a.carried, b.carried, strict=True)
+    match: dict[SSAValue, SSAValue] = {p: q for (p, _), (q, _) in pairs}
+    for x, y in zip(late, other, strict=True):
         if x.name != y.name or x.properties != y.properties or x.attributes != y.attributes:
             return False
         if x.result_types != y.result_types or len(x.operands) != len(y.operands):
@@ -100,8 +99,10 @@ def _same_late(a: Rotation, b: Rotation) -> bool:
             if match.get(p, p) is not q and not _same_constant(p, q):
                 return False
         match |= dict(zip(x.results, y.results, strict=True))
-    ends = zip(a.yields, b.yields, strict=True)
-    return all(match.get(p) is q for p, q in ends if a.is_late(p))
+    if [a.end_stage(x) for x in a.args] != [b.end_stage(y) for y in b.args]:
+        return False
+    ends = zip(a.args, b.args, strict=True)
+    return all(match.get(a.ends[x]) is b.ends[y] for x, y in ends if a.end_stage(x))
 
 
 def _same_constant(a: SSAValue, b: SSAValue) -> bool:
@@ -109,50 +110,3 @@ def _same_constant(a: SSAValue, b: SSAValue) -> bool:
     return (
         isinstance(x, arith.ConstantOp) and isinstance(y, arith.ConstantOp) and x.value == y.value
     )
-
-
-# The new program --------------------------------------------------------------------------------
-
-
-def rewrite_chain(run: Sequence[Rotation]) -> None:
-    """Replaces the loops of a run, at the place of the last of them."""
-    end = run[-1].loop
-    place = Block()
-    results = _from(run, place, list(run[0].loop.iter_args))
-    parent = end.parent
-    assert parent is not None
-    for op in list(place.ops):
-        op.detach()
-        parent.insert_op_before(op, end)
-    for result, fresh in zip(end.results, results, strict=True):
-        fresh.name_hint = result.name_hint
-        result.replace_all_uses_with(fresh)
-    for each in reversed(run):
-        each.loop.detach()
-        each.loop.erase()
-
-
-def _from(run: Sequence[Rotation], into: Block, start: list[SSAValue]) -> list[SSAValue]:
-    """The loops of a run from its first on, none before which ran: what is carried after all of them."""
-    if not run:
-        return start
-    first, last = run[0], run[-1]
-    loop = first.loop
-    then = Block()
-    made = first.first_iteration(then, start)
-    second = arith.AddiOp(loop.lb, loop.step)
-    then.add_op(second)
-    state: list[SSAValue] = [loop.lb, *made]
-    for each in run:
-        begin = second.result if each is first else each.loop.lb
-        new = scf.ForOp(begin, each.loop.ub, each.loop.step, state, Region(each.body()))
-        new.attributes.update(each.loop.attributes)
-        then.add_op(new)
-        state = list(new.results)
-    then.add_op(scf.YieldOp(*last.last_product(then, state)))
-    otherwise = Block()
-    otherwise.add_op(scf.YieldOp(*_from(run[1:], otherwise, start)))
-    ran = arith.CmpiOp(loop.lb, loop.ub, "slt")
-    choice = scf.IfOp(ran, list(loop.result_types), Region(then), Region(otherwise))
-    into.add_ops([ran, choice])
-    return list(choice.results)

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
@@ -25,8 +25,12 @@ def with_carried(loop: scf.ForOp, initial: SSAValue) -> tuple[scf.ForOp, BlockAr
     block.insert_op_before(scf.YieldOp(*last.operands, arg), last)
     last.detach()
     last.erase()
-    body = loop.detach_region(0)
-    new = scf.ForOp(loop.lb, loop.ub, loop.step, [*loop.iter_args, initial], body)
+    return with_start(loop, [*loop.iter_args, initial]), arg
+
+
+def with_start(loop: scf.ForOp, start: Sequence[SSAValue]) -> scf.ForOp:
+    """A loop that begins with other values, of the types of its block's arguments."""
+    new = scf.ForOp(loop.lb, loop.ub, loop.step, list(start), loop.detach_region(0))
     new.attributes.update(loop.attributes)
     parent = loop.parent
     assert parent is not None
@@ -36,7 +40,7 @@ def with_carried(loop: scf.ForOp, initial: SSAValue) -> tuple[scf.ForOp, BlockAr
         old.replace_all_uses_with(fresh)
     loop.detach()
     loop.erase()
-    return new, arg
+    return new
 
 
 def set_yield(block: Block, position: int, value: SSAValue) -> None:

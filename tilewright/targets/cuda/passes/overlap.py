@@ -20,14 +20,17 @@ So are all where a ring has one slot: the next iteration's copy waits for this o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from xdsl.dialects import arith, gpu, scf
+from xdsl.dialects import gpu, scf
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import stage
 from tilewright.dialects.stage.rings import ring_type
-from tilewright.targets.cuda.passes.loops import set_yield, with_carried
+from tilewright.passes.loop_pipeliner import Schedule, expand_predicated
+from tilewright.targets.cuda.passes.loops import with_start
 
 
 @dataclass
@@ -104,42 +107,30 @@ def _releases(loop: scf.ForOp, sums: list[_Sum]) -> list[stage.CopyReleaseOp]:
 
 
 def _rewrite(loop: scf.ForOp, sums: list[_Sum]) -> None:
-    parent = loop.parent
-    assert parent is not None
-    block = loop.body.block
+    """The waits, and the releases of what the products read, are the loop's second stage."""
     releases = _releases(loop, sums)
     loop = _carry_pending(loop, sums)
     block = loop.body.block
     # After the last issue, all products but those of this iteration are done.
-    last_issue = _last([s.issue for s in sums])
     drain = stage.ProductWaitOp(pending=len(sums))
-    block.insert_op_after(drain, last_issue)
-    place: Operation = drain
-    after: list[Operation] = []
-    if releases:
-        again = arith.CmpiOp(block.args[0], loop.lb, "ne")
-        block.insert_op_after(again, place)
-        place = again
-        ran = arith.CmpiOp(loop.lb, loop.ub, "slt")
-        after.append(ran)
-        for release in releases:
-            start = _initial_cursor(release.cursor)
-            loop, before = with_carried(loop, start)
-            set_yield(block, -1, release.cursor)
-            late = stage.CopyReleaseOp(release.ring, before, again.result)
-            block.insert_op_after(late, place)
-            place = late
-            after.append(stage.CopyReleaseOp(release.ring, loop.results[-1], ran.result))
-            release.detach()
-            release.erase()
-    final = stage.ProductWaitOp([loop.results[s.position] for s in sums])
+    late = [drain, *releases]
+    early = [op for op in block.ops if op not in releases and op is not block.last_op]
+    at = max(early.index(s.issue) for s in sums) + 1
+    block.insert_op_after(drain, early[at - 1])
+    schedule = Schedule(loop, dict.fromkeys(late, 1), [*early[:at], *late, *early[at:]])
+    kernel, last, *_ = expand_predicated(schedule, _predicate, _initial_cursor)
+    final = stage.ProductWaitOp([kernel.results[s.position] for s in sums])
     for each, old in zip(sums, final.values, strict=True):
-        loop.results[each.position].replace_uses_with_if(
+        kernel.results[each.position].replace_uses_with_if(
             old, lambda use: use.operation is not final
         )
-    parent = loop.parent
-    assert parent is not None
-    parent.insert_ops_after([final, *after], loop)
+    Rewriter.replace_op(last, final, [])
+
+
+def _predicate(op: Operation, holds: Callable[[], SSAValue]) -> None:
+    """There is no slot to release where there was no iteration; to wait does no harm."""
+    if isinstance(op, stage.CopyReleaseOp):
+        op.operands = [op.ring, op.cursor, holds()]
 
 
 def _carry_pending(loop: scf.ForOp, sums: list[_Sum]) -> scf.ForOp:
@@ -152,23 +143,11 @@ def _carry_pending(loop: scf.ForOp, sums: list[_Sum]) -> scf.ForOp:
         start = stage.ProductStartOp(inits[each.position])
         parent.insert_op_before(start, loop)
         inits[each.position] = start.result
-        arg = block.args[each.position + 1]
-        fresh = block.insert_arg(start.result.type, each.position + 1)
-        fresh.name_hint = arg.name_hint
-        arg.replace_all_uses_with(fresh)
-        block.erase_arg(arg)
+        Rewriter.replace_value_with_new_type(block.args[each.position + 1], start.result.type)
         each.wait.values[0].replace_all_uses_with(each.issue.result)
         each.wait.detach()
         each.wait.erase()
-    new = scf.ForOp(loop.lb, loop.ub, loop.step, inits, loop.detach_region(0))
-    new.attributes.update(loop.attributes)
-    parent.insert_op_before(new, loop)
-    for old, fresh in zip(loop.results, new.results, strict=True):
-        fresh.name_hint = old.name_hint
-        old.replace_all_uses_with(fresh)
-    loop.detach()
-    loop.erase()
-    return new
+    return with_start(loop, inits)
 
 
 def _initial_cursor(cursor: SSAValue) -> SSAValue:
@@ -180,11 +159,3 @@ def _initial_cursor(cursor: SSAValue) -> SSAValue:
         return parent.iter_args[cursor.index - 1]
     assert isinstance(cursor.owner, stage.AdvanceOp)
     return _initial_cursor(cursor.owner.cursor)
-
-
-def _last(ops: list[stage.ProductIssueOp]) -> Operation:
-    last: Operation = ops[0]
-    for op in ops:
-        if last.is_before_in_block(op):
-            last = op
-    return last

@@ -34,7 +34,7 @@ from tilewright.dialects.upstream.vector import ShapeCastOp, StepOp
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.neutral import splat
 from tilewright.targets.cuda.ownership import is_elementwise
-from tilewright.targets.cuda.passes.loops import depends
+from tilewright.targets.cuda.passes.loops import depends, with_start
 
 LANES = 4
 """Lanes that share a row of an accumulator."""
@@ -186,15 +186,11 @@ def _rewrite(chain: _Chain) -> scf.ForOp:
         found.detach()
         found.erase()
     block.erase_arg(old)
-    new = scf.ForOp(loop.lb, loop.ub, loop.step, inits, loop.detach_region(0))
-    new.attributes.update(loop.attributes)
-    total = xetile.ReductionOp("add", new.results[position], [1])
-    parent.insert_ops_before([new, total], loop)
-    for i, (was, now) in enumerate(zip(loop.results, new.results, strict=True)):
-        now.name_hint = was.name_hint
-        was.replace_all_uses_with(total.result if i == position else now)
-    loop.detach()
-    loop.erase()
+    new = with_start(loop, inits)
+    carried = new.results[position]
+    total = xetile.ReductionOp("add", carried, [1])
+    parent.insert_op_after(total, new)
+    carried.replace_uses_with_if(total.result, lambda use: use.operation is not total)
     return new
 
 

@@ -30,9 +30,15 @@ from tilewright.targets.cuda.passes.suits import warpgroups
 from tilewright.uarch.base import Machine
 from tilewright.uarch.nvidia import REGISTER_FILE, WARPGROUP
 
-COPY_REGISTERS = {2: 40, 3: 32}
+COPY_REGISTERS = {1: 40, 2: 40, 3: 32}
 """Of a thread that copies, by warpgroups that compute: with three, every eight more for them count."""
 MOST_REGISTERS = 240
+
+
+def compute_registers(groups: int) -> int:
+    """Of a thread that computes, where so many warpgroups do."""
+    left = REGISTER_FILE // (32 * WARPGROUP) - COPY_REGISTERS[groups]
+    return min(left // groups // 8 * 8, MOST_REGISTERS)
 
 
 def split_roles(function: gpu.FuncOp, machine: Machine, remarks: list[str]) -> bool:
@@ -58,10 +64,7 @@ def split_roles(function: gpu.FuncOp, machine: Machine, remarks: list[str]) -> b
             top.insert_op_before(op, last)
         return False
     keep(compute, [op for op in compute.walk() if _effect(op)])
-    registers = None
-    if groups > 1:
-        left = REGISTER_FILE // (32 * WARPGROUP) - COPY_REGISTERS[groups]
-        registers = min(left // groups // 8 * 8, MOST_REGISTERS)
+    registers = compute_registers(groups) if groups > 1 else None
     roles = stage.RolesOp(
         [
             stage.RoleOp(

@@ -1,0 +1,250 @@
+"""Software pipelining: the ops of a loop run in stages, those of a later stage iterations behind.
+
+    for i { A(i); B(i) }    ->    if it runs { A(first)                                     prologue
+                                               for i from the second { A(i); B(i - 1) }     kernel
+    A in stage 0, B in stage 1                 B(last) }                                    epilogue
+
+A pass decides (a `Schedule`: op -> stage, and the order of one turn of the kernel); this file makes the loops.
+
+Requires: a loop all of whose ops but the yield are in the order. What an op reads was made in its own stage before it,
+or in a stage before; what the loop carries, in the iteration before (so at most one stage later, and then before it in
+the order). What ops of two stages do to memory does not depend on their order, unless a ring orders it.
+Guarantees: every op sees the values of its iteration; a loop that runs no iteration gives what it began with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects import arith, scf
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+
+@dataclass
+class Schedule:
+    """When the ops of a loop's body run: the stage of each (0 where there is no entry), and their order in a turn."""
+
+    loop: scf.ForOp
+    stages: Mapping[Operation, int]
+    order: Sequence[Operation]
+
+    def __post_init__(self) -> None:
+        block = self.loop.body.block
+        assert block.last_op is not None
+        self.depth = max(self.stages.values(), default=0)
+        """Iterations between the first stage and the last."""
+        self.args = block.args[1:]
+        self.ends: dict[SSAValue, SSAValue] = dict(
+            zip(self.args, block.last_op.operands, strict=True)
+        )
+        """What the loop yields for each value that it carries."""
+        found: dict[SSAValue, int] = {block.args[0]: 0, **dict.fromkeys(self.args, 1)}
+        for op in self.order:
+            for value in self.reads(op):
+                found[value] = max(self.age(value, self.stage(op)), found.get(value, 0))
+        self.carried = [(v, n) for n in range(self.depth + 2) for v in found if n < found[v]]
+        """What a turn leaves to the next: a value, as so many turns before made it."""
+
+    def stage(self, op: Operation) -> int:
+        return self.stages.get(op, 0)
+
+    def end_stage(self, value: SSAValue) -> int:
+        """The stage that makes a value, or what a carried one will be."""
+        owner = self.ends.get(value, value).owner
+        return self.stage(owner) if isinstance(owner, Operation) else 0
+
+    def age(self, value: SSAValue, stage: int) -> int:
+        """How many turns ago what an op of a stage reads was made; 0: in this one."""
+        return stage + (value in self.ends) - self.end_stage(value)
+
+    def reads(self, op: Operation) -> list[SSAValue]:
+        """The values of the iteration that an op takes, or one inside of it."""
+        return [v for inner in op.walk() for v in inner.operands if self.is_inside(v)]
+
+    def is_inside(self, value: SSAValue) -> bool:
+        owner = value.owner
+        return (owner if isinstance(owner, Block) else owner.parent) is self.loop.body.block
+
+
+Held = dict[SSAValue, list[SSAValue]]
+"""What earlier turns made of each carried value, the newest first."""
+Predicate = Callable[[Operation, Callable[[], SSAValue]], None]
+"""Makes an op act only where a condition holds, if that matters: it is computed where it is asked for."""
+
+
+@dataclass
+class _Turn:
+    """One turn: the ops of some stages, each for its iteration."""
+
+    schedule: Schedule
+    into: Block
+    held: Held
+    active: range
+    counter: SSAValue | None = None
+    """Of the first stage; None after its last iteration."""
+    predicate: Predicate | None = None
+    """What is done to ops of the second stage, if it may have no iteration in this turn."""
+    known: SSAValue | None = None
+
+    def run(self) -> Held:
+        """Makes the ops; what is held after them."""
+        s = self.schedule
+        self.fresh: dict[SSAValue, SSAValue] = {}
+        if self.counter is not None:
+            self.fresh[s.loop.body.block.args[0]] = self.counter
+        for op in s.order:
+            if (stage := s.stage(op)) in self.active:
+                made = op.clone({v: self.value(v, stage) for v in s.reads(op)})
+                if stage and self.predicate is not None:
+                    self.predicate(made, self.has_second)
+                self.into.add_op(made)
+                self.fresh |= dict(zip(op.results, made.results, strict=True))
+        return {value: self._after(value) for value, _ in s.carried}
+
+    def has_second(self) -> SSAValue:
+        """Has the second stage an iteration in this turn?"""
+        if self.known is None:
+            lower, upper = self.schedule.loop.lb, self.schedule.loop.ub
+            asked = (
+                arith.CmpiOp(lower, upper, "slt")
+                if self.counter is None
+                else arith.CmpiOp(self.counter, lower, "ne")
+            )
+            self.into.add_op(asked)
+            self.known = asked.result
+        return self.known
+
+    def value(self, value: SSAValue, stage: int) -> SSAValue:
+        """A value as it is in the iteration that a stage is in."""
+        s = self.schedule
+        if not s.is_inside(value):
+            return value
+        if age := s.age(value, stage):
+            return self.held[value][age - 1]
+        if value not in s.ends:
+            return self.fresh[value]
+        # What the loop begins with, before the stage that makes the next has begun.
+        made = stage + 1 in self.active
+        return self.value(s.ends[value], stage + 1) if made else self.held[value][0]
+
+    def _after(self, value: SSAValue) -> list[SSAValue]:
+        s, before = self.schedule, self.held.get(value, [])
+        stage = s.end_stage(value)
+        if stage not in self.active or not (value in s.ends or value in self.fresh):
+            return before
+        newest = self.value(s.ends[value], stage) if value in s.ends else self.fresh[value]
+        return [newest, *before]
+
+
+def expand(run: Sequence[Schedule]) -> None:
+    """Replaces loops of one block, each of which begins with what the one before gives, at the place of the last.
+
+    All have two stages. One goes into the next without an epilogue and a prologue between: their second stages must do
+    the same to values that correspond, in order.
+    """
+    assert all(s.depth == 1 for s in run)
+    place = Block()
+    results = _from(run, place, list(run[0].loop.iter_args))
+    _replace([s.loop for s in run], place, results)
+
+
+def _from(run: Sequence[Schedule], into: Block, start: list[SSAValue]) -> list[SSAValue]:
+    """The loops of a run from its first on, none before which ran: what is carried after all of them."""
+    if not run:
+        return start
+    first, last = run[0], run[-1]
+    loop = first.loop
+    then, otherwise = Block(), Block()
+    held: Held = {arg: [value] for arg, value in zip(first.args, start, strict=True)}
+    state = _flat(first, _Turn(first, then, held, range(1), loop.lb).run())
+    second = arith.AddiOp(loop.lb, loop.step)
+    then.add_op(second)
+    for each in run:
+        begin = second.result if each is first else each.loop.lb
+        state = _kernel(each, then, begin, state)
+    then.add_op(scf.YieldOp(*_epilogue(last, then, state)))
+    otherwise.add_op(scf.YieldOp(*_from(run[1:], otherwise, start)))
+    ran = arith.CmpiOp(loop.lb, loop.ub, "slt")
+    choice = scf.IfOp(ran, list(loop.result_types), Region(then), Region(otherwise))
+    into.add_ops([ran, choice])
+    return list(choice.results)
+
+
+def expand_predicated(
+    schedule: Schedule, predicate: Predicate, before: Callable[[SSAValue], SSAValue]
+) -> list[Operation]:
+    """Replaces a loop without a second copy of its body: the kernel begins with the first iteration.
+
+    It has two stages, and carries nothing that the second makes. `predicate` keeps an op of the second from harm where
+    that has no iteration; `before` gives what it reads there of the first. Returns the new ops: the kernel, and what
+    follows it.
+    """
+    assert schedule.depth == 1 and not any(schedule.end_stage(arg) for arg in schedule.args)
+    loop, place = schedule.loop, Block()
+    begun: Held = {arg: [value] for arg, value in zip(schedule.args, loop.iter_args, strict=True)}
+    start = [before(v) if n or v not in begun else begun[v][0] for v, n in schedule.carried]
+    state = _kernel(schedule, place, loop.lb, start, predicate)
+    return _replace([loop], place, _epilogue(schedule, place, state, predicate))
+
+
+def _kernel(
+    schedule: Schedule,
+    into: Block,
+    begin: SSAValue,
+    state: Sequence[SSAValue],
+    predicate: Predicate | None = None,
+) -> Sequence[SSAValue]:
+    """The loop of whole turns, the first of which is iteration `begin` of the first stage."""
+    loop = schedule.loop
+    body = Block(arg_types=[begin.type, *(v.type for v in state)])
+    counter, *carried = body.args
+    turn = _Turn(
+        schedule, body, _held(schedule, carried), range(schedule.depth + 1), counter, predicate
+    )
+    body.add_op(scf.YieldOp(*_flat(schedule, turn.run())))
+    new = scf.ForOp(begin, loop.ub, loop.step, list(state), Region(body))
+    new.attributes.update(loop.attributes)
+    into.add_op(new)
+    return new.results
+
+
+def _epilogue(
+    schedule: Schedule,
+    into: Block,
+    state: Sequence[SSAValue],
+    predicate: Predicate | None = None,
+) -> list[SSAValue]:
+    """The later stage of the last iteration; what the loop gives."""
+    held = _Turn(schedule, into, _held(schedule, state), range(1, 2), None, predicate).run()
+    return [held[arg][0] for arg in schedule.args]
+
+
+def _flat(schedule: Schedule, held: Held) -> list[SSAValue]:
+    return [held[value][n] for value, n in schedule.carried]
+
+
+def _held(schedule: Schedule, flat: Sequence[SSAValue]) -> Held:
+    found: Held = {}
+    for (value, _), each in zip(schedule.carried, flat, strict=True):
+        found.setdefault(value, []).append(each)
+    return found
+
+
+def _replace(
+    loops: Sequence[scf.ForOp], place: Block, results: Sequence[SSAValue]
+) -> list[Operation]:
+    """The ops of a block in place of loops; they are where the last one was."""
+    end = loops[-1]
+    made = list(place.ops)
+    for op in made:
+        op.detach()
+    assert end.parent is not None
+    end.parent.insert_ops_before(made, end)
+    for old, new in zip(end.results, results, strict=True):
+        new.name_hint = old.name_hint
+        old.replace_all_uses_with(new)
+    for loop in reversed(loops):
+        loop.detach()
+        loop.erase()
+    return made
