@@ -75,6 +75,7 @@ not written.
 | arguments | numpy arrays (with the types of `ml_dtypes`), torch tensors, DLPack objects; ints (`index`), floats (`f32`), bools (`i1`), numpy scalars (their dtype); passing `None` makes a parameter a compile-time constant |
 | `P: tw.constexpr` | a compile-time parameter: a number, string, dtype, function, or a tuple of these; the kernel is compiled once per value |
 | `P: tw.constexpr = tw.auto` | chosen by the target's planner for the shapes and the machine, or by `tilewright tune` |
+| `@tw.autotune(configs=None, key=None, budget=10.0)` | above `@tw.kernel`: constexprs are chosen by measuring, at the first launch with arguments of a new kind |
 | `kernel.explain(*args, target=...)` | what the planner would choose for arguments like these: the cheapest choices, their estimated times, and what takes most of them |
 | `kernel.compile(*args, target=...)` | compiles for arguments like these (arrays, or `tw.spec(shape, dtype)`); no device is needed; the result has `.ir`, `.asm`, `.remarks` |
 | `kernel.options(...)` | the same kernel with its own `target`, `num_threads`, `num_stages`, `fastmath`, `maps`, `disable` |

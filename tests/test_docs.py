@@ -49,7 +49,9 @@ def run(command: list[str], tmp_path: Path, cwd: Path) -> subprocess.CompletedPr
 
 # Pages that are programs from top to bottom. Others show fragments, or carry doctests, which the
 # tests of their subject run.
-PROGRAMS = ("README", "quickstart", "from-triton", "recipes", "commands", "performance")
+PROGRAMS = (
+    "README", "quickstart", "from-triton", "recipes", "commands", "performance", "tuning",
+)  # fmt: skip
 WITH_PYTHON = [p for p in PAGES if p.stem in PROGRAMS and blocks(p, "python")]
 WITH_COMMANDS = [p for p in PAGES if blocks(p, "sh")]
 

@@ -20,6 +20,7 @@ PACKAGE = ROOT / "tilewright"
 
 GROUND = {
     "arguments", "cache", "diagnostics", "dtypes", "forks", "frames", "knobs", "printed", "private",
+    "records",
 }  # fmt: skip
 """What every part may import."""
 BELOW: dict[str, set[str]] = {

@@ -53,6 +53,7 @@ from tilewright.lang.kernel import Kernel, kernel
 
 if TYPE_CHECKING:
     from tilewright.arguments import ArraySpec as spec
+    from tilewright.lang.autotune import autotune
     from tilewright.lang.compute import (
         broadcast,
         convert_layout,
@@ -146,6 +147,7 @@ _LAZY: dict[str, str] = {
     "view": "tilewright.lang.views",
     **dict.fromkeys(("Array", "Tile", "Value"), "tilewright.lang.values"),
     "spec": "tilewright.arguments",
+    "autotune": "tilewright.lang.autotune",
 }
 """Public names that are imported from their module when first asked for."""
 
@@ -194,6 +196,7 @@ __all__ = [
     "arange",
     "atomic_rmw",
     "auto",
+    "autotune",
     "barrier",
     "bf16",
     "broadcast",

@@ -9,7 +9,8 @@ executed later: an entry, or a cache, that somebody else may have written is not
 
     tilewright-kernel-1\\n | 32 bytes SHA-256 | 8 bytes length of index | index (JSON) | blobs
 
-When the entries outgrow the bound, those that were used the longest ago are deleted.
+When the entries outgrow the bound, those that were used the longest ago are deleted. Entries of another suffix in the
+same folders have no bound: what a machine measured (`records.py`).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from tilewright import knobs, private
 
 MAGIC = b"tilewright-kernel-1\n"
 SUFFIX = ".kernel"
+RECORDS = ".record"
 _DIGEST = 32
 _STALE_SECONDS = 3600.0
 
@@ -47,11 +49,15 @@ class CacheStats:
 
 
 class KernelCache:
-    """The entries in one directory. Safe under concurrent processes and threads."""
+    """The entries of one suffix in one directory. Safe under concurrent processes and threads.
 
-    def __init__(self, directory: Path, limit: int):
+    ``limit``: bytes that they may have together; None: none is deleted for it, and a damaged one is told of.
+    """
+
+    def __init__(self, directory: Path, limit: int | None, suffix: str = SUFFIX):
         self.directory = directory
         self.limit = limit
+        self.suffix = suffix
         self._counts = CacheStats()
         self._warned = False
 
@@ -72,6 +78,8 @@ class KernelCache:
         artifacts = unpack(data)
         if artifacts is None:
             self._counts.misses += 1
+            if self.limit is None:
+                warnings.warn(f"{path} is damaged and not used", RuntimeWarning, stacklevel=2)
             self.discard(key)
             return None
         self._counts.hits += 1
@@ -105,6 +113,10 @@ class KernelCache:
         self._counts.corrupt += 1
         private.remove(self._path(key))
 
+    def keys(self) -> list[str]:
+        """The keys of all entries."""
+        return [path.name.removesuffix(self.suffix) for path, _, _ in self._files()]
+
     def clear(self) -> None:
         """Deletes every entry."""
         for path, _, _ in self._files():
@@ -119,7 +131,7 @@ class KernelCache:
         return self._counts
 
     def _path(self, key: str) -> Path:
-        return self.directory / key[:2] / (key + SUFFIX)
+        return self.directory / key[:2] / (key + self.suffix)
 
     def _files(self) -> Iterator[tuple[Path, int, float]]:
         """Path, size and time of last use of every entry; drops leftovers of killed writers."""
@@ -130,7 +142,7 @@ class KernelCache:
             for entry in _entries(folder.path):
                 try:
                     stat = entry.stat()
-                    if entry.name.endswith(SUFFIX):
+                    if entry.name.endswith(self.suffix):
                         yield Path(entry.path), stat.st_size, stat.st_mtime
                     elif entry.name.startswith("new-") and now - stat.st_mtime > _STALE_SECONDS:
                         os.unlink(entry.path)
@@ -139,6 +151,8 @@ class KernelCache:
 
     def _evict(self) -> None:
         """Deletes the least recently used entries until nine tenths of the bound are left."""
+        if self.limit is None:
+            return
         files = list(self._files())
         total = sum(size for _, size, _ in files)
         if total <= self.limit:
@@ -227,15 +241,24 @@ def compiler_fingerprint() -> str:
     return digest(repr(stats))
 
 
-_open: dict[tuple[Path, int], KernelCache] = {}
+_open: dict[tuple[Path, int | None, str], KernelCache] = {}
 
 
 def current() -> KernelCache | None:
     """The cache that the knobs in force ask for; None when it is switched off."""
+    return _in_force(knobs.current().cache_size, SUFFIX)
+
+
+def records() -> KernelCache | None:
+    """The entries beside its kernels that are not evicted."""
+    return _in_force(None, RECORDS)
+
+
+def _in_force(limit: int | None, suffix: str) -> KernelCache | None:
     settings = knobs.current()
     if not settings.cache:
         return None
-    key = (settings.cache_path, settings.cache_size)
+    key = (settings.cache_path, limit, suffix)
     found = _open.get(key)
     if found is None:
         found = _open.setdefault(key, KernelCache(*key))

@@ -115,7 +115,7 @@ class CopyProgram:
         module = gpu.ModuleOp(StringAttr(self.name), Region(Block([function])))
         return Built(ModuleOp([module]), self.contiguous)
 
-    def resolve(self, values: Sequence[Any]) -> tuple[CopyProgram, Sequence[Any]]:
+    def resolve(self, values: Sequence[Any], grid: Any) -> tuple[CopyProgram, Sequence[Any]]:
         self.resolved += 1
         return self, values
 

@@ -1,7 +1,8 @@
 """Constexprs that a launch leaves open (``tw.auto``): what fills them, and what a reader is told of it.
 
-The first that knows decides: what `tilewright tune` measured, else the target's planner. A process asks once for
-arguments of one kind; after that a launch finds the choice where it finds the code (`runtime/launch.py`).
+The first that knows decides: what was measured on this machine (`tilewright tune`, ``@tw.autotune``), a search now
+(``@tw.autotune``), the target's planner, whose choices lie on disk too. A process asks once for arguments of one kind;
+after that a launch finds the choice where it finds the code (`runtime/launch.py`).
 """
 
 from __future__ import annotations
@@ -10,16 +11,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tilewright import forks
 from tilewright.lang.annotations import auto
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
     from tilewright.lang.kernel import Kernel
+    from tilewright.runtime.search import Candidate, Progress
+    from tilewright.runtime.tuning import Tuned
     from tilewright.targets.base import CompileOptions
 
 _MAX_SHAPES = 4096
 """Arguments for which a kernel keeps what was chosen."""
+_searching = forks.lock()
+"""Held during a search: two would measure each other."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,14 @@ class AutoRequest:
     memory: dict[str, Any]
     """What the target remembers of the kernel for arguments of these types, whatever their shapes."""
 
+    def about(self, kernel: str) -> str:
+        """The launch, for people: ``gemm(f32[64, 64], index, N=3)``."""
+        arguments = (
+            f"{a.dtype}{list(a.shape)}" if hasattr(a, "shape") else str(a) for a in self.arguments
+        )
+        given = (f"{name}={value}" for name, value in self.given.items())
+        return f"{kernel}({', '.join((*arguments, *given))})"
+
 
 class Chooser:
     """Fills what launches of one kernel leave open."""
@@ -46,20 +60,25 @@ class Chooser:
         self._chosen: dict[Any, Mapping[str, Any]] = {}
         self._planned: dict[Any, dict[str, Any]] = {}
         self._chosen_in: object = None
+        self._found: dict[str, Tuned] = {}
+        """What this process searched, whether or not it lies on disk."""
 
-    def filled(self, values: Sequence[Any]) -> list[Any]:
-        """One value per parameter, with a choice for every one that is tw.auto."""
+    def filled(self, values: Sequence[Any], grid: Any = None) -> list[Any]:
+        """One value per parameter, with a choice for every one that is tw.auto.
+
+        `grid`: of a launch, which may search; None where there is none.
+        """
         if self._chosen_in is not (now := self.kernel.launcher.epoch()):
             self._chosen.clear()
             self._planned.clear()
             self._chosen_in = now
-        chosen = self._choice(values)
+        chosen = self._choice(values, grid if self.kernel.search is not None else None)
         return [
             chosen[p.name] if value is auto else value
             for p, value in zip(self.kernel.parameters, values, strict=True)
         ]
 
-    def _choice(self, values: Sequence[Any]) -> Mapping[str, Any]:
+    def _choice(self, values: Sequence[Any], grid: Any) -> Mapping[str, Any]:
         from tilewright.arguments import ArrayArg
 
         request, types, options = self.request(values)
@@ -67,23 +86,101 @@ class Chooser:
             (t.dtype, t.shape, t.strides) if isinstance(t, ArrayArg) else t for t in types
         )
         given = tuple(sorted((k, repr(v)) for k, v in request.given.items()))
-        key = options, shapes, given  # where arrays lie is of no concern
+        also = self._also(values)
+        key = (
+            options,
+            shapes,
+            given,
+            repr(also),
+            grid is not None,
+        )  # where arrays lie is of no concern
         if (chosen := self._chosen.get(key)) is None:
             if len(self._chosen) >= _MAX_SHAPES:
                 self._chosen.clear()
-            chosen = self._chosen[key] = self._asked(request, types, options)
+            chosen = self._chosen[key] = self._asked(request, options, values, grid)
         return chosen
 
     def _asked(
-        self, request: AutoRequest, types: list[Any], options: CompileOptions
+        self, request: AutoRequest, options: CompileOptions, values: Sequence[Any], grid: Any
     ) -> Mapping[str, Any]:
-        from tilewright.runtime.tuning import known
-        from tilewright.targets.base import get_target
+        from tilewright.runtime.tuning import planned
 
-        tuned = known(self.kernel.fingerprint(), types, options)
-        if all(name in tuned for name in request.names):
-            return {name: tuned[name] for name in request.names}
-        return dict(get_target(options.target).resolve_auto(request, options))
+        key = self._key(request, options, values)
+        tuned = self._tuned(key, request.names)
+        if tuned is None and grid is not None:
+            with _searching:  # others who wait find what it found
+                tuned = self._tuned(key, request.names) or self._tune(values, grid)
+        if tuned is not None:
+            return {name: tuned.constexprs[name] for name in request.names}
+        return planned(self.kernel.source, request, options)
+
+    def _key(
+        self, request: AutoRequest, options: CompileOptions, values: Sequence[Any]
+    ) -> str | None:
+        """What a search's result for such a launch is kept under."""
+        from tilewright.runtime.tuning import tuning_key
+
+        source = self.kernel.source
+        if source is None:
+            return None
+        return tuning_key(source, request.given, request.arguments, options, self._also(values))
+
+    def _also(self, values: Sequence[Any]) -> list[Any] | None:
+        """Extents and numbers of the parameters that `@tw.autotune` names as its key."""
+        search = self.kernel.search
+        if search is None or search.key is None:
+            return None
+        pairs = zip(self.kernel.parameters, values, strict=True)
+        named = [(p.name, v) for p, v in pairs if p.name in search.key]
+        return [(name, tuple(v.shape) if hasattr(v, "shape") else v) for name, v in named]
+
+    def _tuned(self, key: str | None, names: Sequence[str]) -> Tuned | None:
+        """What a search found, if that says all that is asked."""
+        from tilewright.runtime.tuning import find
+
+        found = None if key is None else self._found.get(key) or find(key)
+        return found if found is not None and set(names) <= set(found.constexprs) else None
+
+    def _tune(self, values: Sequence[Any], grid: Any) -> Tuned | None:
+        """What `@tw.autotune` asks for; None where there was nothing to compare."""
+        from tilewright.runtime.search import bar, result
+
+        search = self.kernel.search
+        assert search is not None
+        candidates = self.candidates(values, search.configs, planned=True)
+        with bar(f"tuning {self.kernel.name}") as progress:
+            return result(self.searched(values, grid, candidates, search.budget, progress)[0])
+
+    def candidates(
+        self, values: Sequence[Any], configs: Sequence[Mapping[str, Any]], planned: bool
+    ) -> list[Candidate]:
+        """What a search of a launch's open constexprs tries: `configs`, or the planner's choices; beside the planner's
+        first choice where they are `planned`."""
+        from tilewright.runtime.search import candidates_of
+
+        request, _, options = self.request(values)
+        return candidates_of(request, options, configs, planned)
+
+    def searched(
+        self,
+        values: Sequence[Any],
+        grid: Any,
+        candidates: Sequence[Candidate],
+        budget: float,
+        progress: Progress,
+    ) -> tuple[list[Candidate], bool]:
+        """The candidates with their times, the best first, and whether the result is kept on disk. See `search`."""
+        from tilewright.runtime.search import Job, result, search
+        from tilewright.runtime.tuning import save
+
+        request, _, options = self.request(values)
+        key = self._key(request, options, values)
+        measured = search(Job(self.kernel.launcher, values, grid), candidates, budget, progress)
+        tuned = result(measured)
+        if tuned is None or key is None:
+            return measured, False
+        self._found[key] = tuned
+        return measured, save(key, tuned, request.about(self.kernel.name), options)
 
     def request(self, values: Sequence[Any]) -> tuple[AutoRequest, list[Any], CompileOptions]:
         """What is asked of a planner, the types of the arguments, and the options."""

@@ -141,8 +141,9 @@ TABLES: dict[str, dict[str, str]] = {
         " the divisibility of extents and strides",
         "swizzle2d": "; leave it out: the compiler orders the workgroups",
         "jit": "tw.kernel",
-        "autotune heuristics Config": "tw.auto; BM: tw.constexpr = tw.auto is chosen by the planner,"
-        " or by `tilewright tune`",
+        "heuristics": "tw.auto; BM: tw.constexpr = tw.auto is chosen by the planner, or by"
+        " `tilewright tune`",
+        "Config": "; the configs of tw.autotune are dicts of constexprs",
         "next_power_of_2": "; extents of tiles need no power of two",
     },
 }  # fmt: skip

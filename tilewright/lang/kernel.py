@@ -15,6 +15,7 @@ from tilewright.lang.choosing import Chooser
 from tilewright.lang.kernel_type import KernelFunction, Level
 
 if TYPE_CHECKING:
+    from tilewright.lang.autotune import Autotune
     from tilewright.lang.build import Built
     from tilewright.runtime.binding import Parameter
     from tilewright.runtime.compiled import CompiledKernel, Program
@@ -48,11 +49,16 @@ class Kernel(KernelFunction):
         level: Level = "workgroup",
         subgroups: int | None = None,
         options: Mapping[str, Any] | None = None,
+        none: frozenset[str] = frozenset(),
+        search: Autotune | None = None,
     ):
         super().__init__(function, level, subgroups)
         functools.update_wrapper(self, function)
         self._options = dict(options or {})
-        self._none: frozenset[str] = frozenset()
+        self._none = none
+        """Run-time parameters that are None: those are of compile time."""
+        self.search = search
+        """What `@tw.autotune` says, if anything."""
         self._signature = inspect.signature(function)
         for parameter in self._signature.parameters.values():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -64,7 +70,7 @@ class Kernel(KernelFunction):
                 )
         self._with_options: dict[Any, Kernel] = {}
         self._with_none: dict[frozenset[str], Kernel] = {}
-        self._chooser = Chooser(self)
+        self.chooser = Chooser(self)
         self._repeaters: dict[Any, Callable[..., None]] = {}
 
     # What a launcher asks of a front end (tilewright.runtime.launch.Program).
@@ -80,12 +86,15 @@ class Kernel(KernelFunction):
         from tilewright.runtime.binding import MISSING, Parameter
 
         scope = self.function.__globals__
+        searched = self.search.names if self.search is not None else ()
+
+        def default(p: inspect.Parameter) -> Any:
+            if p.name in searched:
+                return auto
+            return MISSING if p.default is p.empty else p.default
+
         return tuple(
-            Parameter(
-                p.name,
-                is_constexpr(p.annotation, scope) or p.name in self._none,
-                MISSING if p.default is p.empty else p.default,
-            )
+            Parameter(p.name, is_constexpr(p.annotation, scope) or p.name in self._none, default(p))
             for p in self._signature.parameters.values()
         )
 
@@ -118,6 +127,15 @@ class Kernel(KernelFunction):
 
         source = references(self.function).fingerprint
         return None if source is None else digest(source, self.level, str(self.subgroups))
+
+    @property
+    def source(self) -> str | None:
+        """Digest of its source wherever that lies: copies of a program share results. None where there is none."""
+        from tilewright.cache import digest
+        from tilewright.runtime.references import references
+
+        content = references(self.function).content
+        return None if content is None else digest(content, self.level, str(self.subgroups))
 
     def watch(self) -> Callable[[], bool]:
         """A check, made now, that tells at any later time whether :meth:`build` would read what it reads now."""
@@ -215,8 +233,7 @@ class Kernel(KernelFunction):
         if key is not None and key in self._with_options:
             return self._with_options[key]
         merged = {**self._options, **changes}
-        kernel = Kernel(self.function, level=self.level, subgroups=self.subgroups, options=merged)
-        kernel._none = self._none
+        kernel = self._like(options=merged)
         # Refuses options that do not exist, at once.
         kernel.launcher = Launcher(cast("Program", kernel), merged)
         if key is not None:
@@ -228,17 +245,17 @@ class Kernel(KernelFunction):
 
     # Arguments that are more than values: None and tw.auto.
 
-    def resolve(self, values: Sequence[Any]) -> tuple[Kernel, list[Any]]:
+    def resolve(self, values: Sequence[Any], grid: Any = None) -> tuple[Kernel, list[Any]]:
         """For one value per parameter: the variant of the kernel for them, and values with nothing left open.
 
         A run-time parameter that is None is one of compile time: that variant of the kernel is
-        compiled without it. Constexprs that are tw.auto get their values.
+        compiled without it. Constexprs that are tw.auto get their values; on a grid they may be searched.
         """
-        kernel = self._variant_for(values)
+        kernel = self.variant_for(values)
         open_ = any(value is auto for value in values)
-        return kernel, kernel._chooser.filled(values) if open_ else list(values)
+        return kernel, kernel.chooser.filled(values, grid) if open_ else list(values)
 
-    def _variant_for(self, values: Sequence[Any]) -> Kernel:
+    def variant_for(self, values: Sequence[Any]) -> Kernel:
         """The kernel without the parameters that are None."""
         missing = frozenset(
             p.name
@@ -250,12 +267,16 @@ class Kernel(KernelFunction):
     def _variant(self, none: frozenset[str]) -> Kernel:
         found = self._with_none.get(none)
         if found is None:
-            found = Kernel(
-                self.function, level=self.level, subgroups=self.subgroups, options=self._options
-            )
-            found._none = none
-            self._with_none[none] = found
+            found = self._with_none[none] = self._like(none=none)
         return found
+
+    def searched(self, search: Autotune) -> Kernel:
+        """The same kernel, whose constexprs are searched (`tw.autotune`)."""
+        return self._like(search=search)
+
+    def _like(self, **changes: Any) -> Kernel:
+        same: dict[str, Any] = {"options": self._options, "none": self._none, "search": self.search}
+        return Kernel(self.function, level=self.level, subgroups=self.subgroups, **same | changes)
 
     def explain(self, *args: Any, **kwargs: Any) -> str:
         """What the planner would choose for arguments like these (arrays or ``ArraySpec``), as text: the cheapest
@@ -268,7 +289,7 @@ class Kernel(KernelFunction):
         chosen = self.options(target=target) if target is not None else self
         try:
             values = chosen.launcher.bind(args, kwargs)
-            return chosen._variant_for(values)._chooser.explain(values)
+            return chosen.variant_for(values).chooser.explain(values)
         except TilewrightError as error:
             raise error.bare() from error.__cause__
 

@@ -126,6 +126,11 @@ class Request(Protocol):
     def names(self) -> tuple[str, ...]: ...
 
     @property
+    def given(self) -> Mapping[str, Any]:
+        """The other constexprs."""
+        ...
+
+    @property
     def arguments(self) -> tuple[Any, ...]: ...
 
     @property

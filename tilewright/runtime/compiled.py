@@ -69,9 +69,9 @@ class Program(Protocol):
         """What launches it."""
         ...
 
-    def resolve(self, values: Sequence[Any]) -> tuple[Program, Sequence[Any]]:
-        """For one value per parameter, as a call gave them: the variant of the program for such a call, which may be
-        itself, and its values, with nothing left open."""
+    def resolve(self, values: Sequence[Any], grid: Any) -> tuple[Program, Sequence[Any]]:
+        """For one value per parameter, as a launch on a grid gave them: the variant of the program for such a call,
+        which may be itself, and its values, with nothing left open."""
         ...
 
     def fingerprint(self) -> str | None:

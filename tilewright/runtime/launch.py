@@ -50,7 +50,7 @@ _MAX_SHAPES = 4096
 
 
 @dataclass(slots=True)
-class _Plan:
+class Plan:
     """What becomes of launches that look alike: a prepared launch, or the reason for refusing.
 
     Neither, where the executable cannot prepare: such launches describe their arguments each time.
@@ -67,7 +67,7 @@ class _Looks:
 
     arrays: list[tuple[int, int, int]]
     """Position, and first and past-the-last byte counted from the address, of every array."""
-    plans: dict[frozenset[int], _Plan]
+    plans: dict[frozenset[int], Plan]
     """By the positions of the arrays that overlap others: that alone is not in the looks."""
     constexprs: Constexprs
     """Those of the launch, with what was chosen for it."""
@@ -177,7 +177,7 @@ class Launcher:
     ) -> tuple[list[ArrayArg | ScalarType], dict[str, Any], CompileOptions]:
         """What one value per parameter is: run-time arguments, constexprs, options of the launch."""
         bound = self.binder.bind(values)
-        return bound.types, bound.constexprs, self._chosen(bound.arrays)[0]
+        return bound.types, bound.constexprs, self.chosen(bound.arrays)[0]
 
     def launch(self, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Runs the program once for every point of ``grid`` (an int, 1 to 3 ints, or a function of constexprs)."""
@@ -240,7 +240,7 @@ class Launcher:
     def _launch_new(self, grid: Any, values: Sequence[Any], key: Any) -> None:
         """A launch of arguments not seen before; remembers what it found out under ``key``."""
         watch = self.program.watch()
-        program, values = self.program.resolve(values)
+        program, values = self.program.resolve(values, grid)
         launcher = self if program is self.program else program.launcher
         if launcher is not self and self._watch[0] is _always:
             self._watch[0] = watch
@@ -266,37 +266,37 @@ class Launcher:
         options = self._options(bound.arrays)
         if 0 in grid:
             return
-        kernel = self._kernel(bound, options)
-        plan = self._plan(kernel, bound)
+        kernel = self.kernel_for(bound, options)
+        plan = self.plan(kernel, bound)
         if key is not None:
             asked._remember(key, bound, plan, constexprs)
         if plan.refusal is not None:
             raise _refused(plan)
         kernel.executable.launch(grid, bound.args)
 
-    def _plan(self, kernel: CompiledKernel, bound: Bound) -> _Plan:
+    def plan(self, kernel: CompiledKernel, bound: Bound) -> Plan:
         """Checks what the types of the arguments do not say."""
         for i, (name, arg) in enumerate(zip(self.binder.run_time_names, bound.types, strict=True)):
             if not isinstance(arg, ArrayArg):
                 continue
             if i in kernel.stored and arg.readonly:
                 what = f"kernel {kernel.name} stores to {name}, which is a read-only array"
-                return _Plan(None, what, f"pass a writeable array: {name}.copy()")
+                return Plan(None, what, f"pass a writeable array: {name}.copy()")
             if i in kernel.contiguous and not is_contiguous(arg):
                 what = (
                     f"kernel {kernel.name} indexes {name} as one flat array, but its strides "
                     f"{arg.strides} leave gaps in shape {arg.shape}"
                 )
                 if i in kernel.stored:  # of a copy, what the kernel writes would be lost
-                    return _Plan(
+                    return Plan(
                         None, what, f"allocate {name} contiguous: numpy.empty(shape, dtype)"
                     )
-                return _Plan(None, what, f"pass numpy.ascontiguousarray({name})")
+                return Plan(None, what, f"pass numpy.ascontiguousarray({name})")
         executable = kernel.executable
         prepared = executable.prepare(bound.args) if isinstance(executable, Preparable) else None
-        return _Plan(prepared)
+        return Plan(prepared)
 
-    def _remember(self, key: Any, bound: Bound, plan: _Plan, constexprs: Constexprs) -> None:
+    def _remember(self, key: Any, bound: Bound, plan: Plan, constexprs: Constexprs) -> None:
         looks = self._seen.get(key)
         if looks is None:
             arrays: list[tuple[int, int, int]] = []
@@ -312,16 +312,16 @@ class Launcher:
     def compile(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> CompiledKernel:
         """The kernel compiled for arguments like these (arrays or ``ArraySpec``), not run."""
         bound = self.binder.bind(self.binder.values(args, kwargs))
-        chosen, device = self._chosen(bound.arrays)
+        chosen, device = self.chosen(bound.arrays)
         if device is not None and get_target(chosen.target).on_host != (device == HOST):
             # Where these arrays lie says nothing of where those of a launch will.
             bound.types[:] = [
                 replace(t, pointer=0, device=NOWHERE) if isinstance(t, ArrayArg) else t
                 for t in bound.types
             ]
-        return self._kernel(bound, chosen)
+        return self.kernel_for(bound, chosen)
 
-    def _kernel(self, bound: Bound, options: CompileOptions) -> CompiledKernel:
+    def kernel_for(self, bound: Bound, options: CompileOptions) -> CompiledKernel:
         """The kernel for these arguments: compiled when no signature like theirs was before."""
         self.epoch()
         target = get_target(options.target)
@@ -344,7 +344,7 @@ class Launcher:
 
     def _options(self, arrays: Sequence[ArrayArg]) -> CompileOptions:
         """The options of a launch on ``arrays``, which the target has to reach."""
-        options, device = self._chosen(arrays)
+        options, device = self.chosen(arrays)
         target = get_target(options.target)
         if device is None or target.on_host == (device == HOST):
             return options
@@ -360,7 +360,7 @@ class Launcher:
             hint=f"move them ({there}), or leave the target out: it follows the arrays",
         )
 
-    def _chosen(self, arrays: Sequence[ArrayArg]) -> tuple[CompileOptions, str | None]:
+    def chosen(self, arrays: Sequence[ArrayArg]) -> tuple[CompileOptions, str | None]:
         """The kernel's own options, then the knobs, then those of the arrays; and the arrays' device."""
         settings = knobs.current()
         chosen = dict(self.overrides)
@@ -437,7 +437,7 @@ _NAMES = frozenset({str, DType, type(None), FunctionType})
 """Types of constexprs that are equal only when they mean the same."""
 
 
-def _refused(plan: _Plan) -> LaunchError:
+def _refused(plan: Plan) -> LaunchError:
     return LaunchError(plan.refusal or "", hint=plan.hint)
 
 

@@ -51,9 +51,12 @@ class References(Kept):
     def __init__(self, function: FunctionType):
         self.function = function
         self._watch = _Watch()
+        self.content: str | None
+        """The fingerprint without the places in files where functions stand: equal in copies of the program."""
         self.unchanged: Callable[[], bool]
         """Whether everything is what it was. It may say no where something equal was put in the place of a function."""
         parts: list[str | None] = []
+        self._placeless: dict[str, str] = {}
         seen: set[int] = set()
         work: list[FunctionType] = [function]
         while work:
@@ -71,7 +74,9 @@ class References(Kept):
                 if isinstance(value, _Word):
                     parts.append(f"{path}=tilewright.{value.name}")
                 elif isinstance(plain, FunctionType):
-                    parts.append(f"{path}=function {plain.__module__}.{plain.__qualname__}")
+                    place = f"{path}=function {plain.__module__}.{plain.__qualname__}"
+                    self._placeless[place] = f"{path}=function {plain.__qualname__}"
+                    parts.append(place)
                     if not (plain.__module__ or "").startswith("tilewright."):
                         work.append(plain)
                 elif isinstance(value, (type, ModuleType)) or inspect.isbuiltin(value):
@@ -86,6 +91,8 @@ class References(Kept):
         texts = [part for part in parts if part is not None]
         self.fingerprint = digest(*texts) if len(texts) == len(parts) else None
         """None where a part has no text that is the same in every process."""
+        contents = [self._placeless.get(text, text) for text in texts]
+        self.content = digest(*contents) if len(texts) == len(parts) else None
         self.unchanged = self._watch.check()
 
     def _function(self, function: FunctionType, *, root: bool) -> list[str | None]:
@@ -96,7 +103,9 @@ class References(Kept):
         except CompileError:
             return [None]
         code = function.__code__
-        parts: list[str | None] = [f"{code.co_filename}:{code.co_firstlineno}", text.text]
+        place = f"{code.co_filename}:{code.co_firstlineno}"
+        self._placeless[place] = ""
+        parts: list[str | None] = [place, text.text]
         if not root:
             for name in ("__defaults__", "__kwdefaults__"):
                 self._watch.attribute(function, name)

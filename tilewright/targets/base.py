@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
-from tilewright.arguments import HOST_ALIGNMENT, Argument, ArrayArg, Grid
+from tilewright.arguments import HOST_ALIGNMENT, Argument, ArrayArg, Grid, numpy_view
 from tilewright.diagnostics import UnsupportedError
 from tilewright.passes.observer import Observer, ignore
 
 if TYPE_CHECKING:
+    import numpy as np
     from xdsl.dialects.builtin import ModuleOp
 
     from tilewright.passes.pipeline import Pipeline
@@ -208,6 +210,26 @@ class Target(Protocol):
     def resolve_auto(self, request: Request, options: CompileOptions) -> Mapping[str, Any]:
         """Values for the constexprs that a launch leaves to the planner."""
         return self.choices(request, options)[0].values
+
+    def identity(self, options: CompileOptions) -> str:
+        """The machine whose times are measured with these options, for what is kept on disk: other than
+        `fingerprint`, the same whatever version compiles."""
+        return self.name
+
+    def seconds(self, run: Callable[[], None], calls: int, arrays: Sequence[ArrayArg]) -> float:
+        """How long one of so many launches in a row takes, on `arrays`, with all that it started."""
+        start = time.perf_counter()
+        for _ in range(calls):
+            run()
+        return (time.perf_counter() - start) / calls
+
+    def fetched(self, array: ArrayArg) -> np.ndarray[Any, Any]:
+        """A copy, on the host, of what an array holds when all launches are done."""
+        return numpy_view(array).copy()
+
+    def put(self, array: ArrayArg, content: np.ndarray[Any, Any]) -> None:
+        """Writes what :meth:`fetched` gave back."""
+        numpy_view(array)[...] = content
 
     def missing(self) -> str | None:
         """What is missing to run kernels here, as a sentence; None where they run."""

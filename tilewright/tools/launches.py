@@ -61,29 +61,34 @@ def inputs_of(asked: Asked, grid: str | None, seed: int) -> Inputs:
     function = kernel_in(asked.module)
     assert function is not None
     values = make_args(asked.values, seed)
+    return poisoned(function, Inputs(grid_for(asked, grid, values), values))
+
+
+def grid_for(asked: Asked, grid: str | None, values: Sequence[Any]) -> tuple[int, int, int]:
+    """The grid that covers the arrays, or a given one."""
+    if grid is not None:
+        return whole(parse_grid(grid, asked.constexprs))
+    function = kernel_in(asked.module)
+    assert function is not None
     needed, unknown = covering(function, values)
-    if grid is None:
-        if unknown:
-            axes = " and ".join(map(str, unknown))
-            raise UsageError(
-                f"the grid of kernel {asked.kernel.name} does not follow from its tiles along axis {axes}",
-                hint="--grid 4,2 says how many programs run along each axis",
-            )
-        return poisoned(function, Inputs(whole([needed.get(axis, 1) for axis in range(3)]), values))
-    return poisoned(function, Inputs(whole(parse_grid(grid, asked.constexprs)), values))
+    if unknown:
+        axes = " and ".join(map(str, unknown))
+        raise UsageError(
+            f"the grid of kernel {asked.kernel.name} does not follow from its tiles along axis {axes}",
+            hint="--grid 4,2 says how many programs run along each axis",
+        )
+    return whole([needed.get(axis, 1) for axis in range(3)])
 
 
-def shortfall(asked: Asked, inputs: Inputs) -> str | None:
+def shortfall(asked: Asked, grid: tuple[int, int, int], values: Sequence[Any]) -> str | None:
     """Why a grid leaves a part of the arrays out; None when it covers them, or that cannot be told."""
     function = kernel_in(asked.module)
     assert function is not None
-    needed, _ = covering(function, inputs.args)
+    needed, _ = covering(function, values)
     full = [needed.get(axis, 1) for axis in range(3)]
-    if all(have >= want for have, want in zip(inputs.grid, full, strict=True)):
+    if all(have >= want for have, want in zip(grid, full, strict=True)):
         return None
-    return (
-        f"the grid {text_of(inputs.grid)} covers a part of the arrays: {text_of(full)} cover them"
-    )
+    return f"the grid {text_of(grid)} covers a part of the arrays: {text_of(full)} cover them"
 
 
 def whole(grid: Sequence[int]) -> tuple[int, int, int]:

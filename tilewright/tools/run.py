@@ -137,7 +137,7 @@ def run_kernel(source: Source, args: argparse.Namespace) -> int:
     inputs = inputs_of(asked, args.grid, seed)
     asked.launch(inputs.grid, inputs.args)
     print(f"seed {seed}, grid {text_of(inputs.grid)}")
-    if (part := shortfall(asked, inputs)) is not None:
+    if (part := shortfall(asked, inputs.grid, inputs.args)) is not None:
         err().print(f"warning: {part}")
     for name, value in zip(asked.names, inputs.args, strict=True):
         if isinstance(value, np.ndarray):

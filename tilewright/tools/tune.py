@@ -1,10 +1,10 @@
-"""Search the constexprs of a kernel for the fastest, within a budget of seconds.
+"""Search the constexprs of a kernel for the fastest, within a budget of seconds, or explain the planner's choice.
 
-Every combination of the values given with --try is a candidate. All that compile are measured in
-turn on random data; after every round the slowest are dropped, until the time is up or one is left.
-The grid is the one that covers the arrays, and outputs start as NaN: a candidate that writes a part of
-them, or something else than the first, is left out. The best is kept on disk, where constexprs that a
-kernel leaves to `tw.auto` find it.
+The planner's choices for what a kernel leaves open (`tw.auto`) are the candidates, or every combination of the values
+given with --try. All that compile are measured in turn on random data, beside the planner's first choice; the slowest
+are dropped from round to round, until the time is up. The grid is the one that covers the arrays, and outputs start as
+NaN: a candidate that writes a part of them, or something else than the first, is left out. The best is kept on disk,
+where launches of the kernel find it.
 """
 
 from __future__ import annotations
@@ -12,22 +12,19 @@ from __future__ import annotations
 import argparse
 import itertools
 import secrets
-import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from tilewright import knobs, records
 from tilewright.diagnostics import TilewrightError
-from tilewright.runtime import tuning
-from tilewright.targets.base import CompileOptions, with_options
+from tilewright.lang.annotations import auto
+from tilewright.runtime.search import Candidate, bar, text_of
+from tilewright.targets.base import TARGETS, CompileOptions, get_target, with_options
 from tilewright.tools.compile import add_kernel_arguments
 from tilewright.tools.console import err, out
 from tilewright.tools.exits import DONE, UsageError
-from tilewright.tools.launches import ask, inputs_of, shortfall
+from tilewright.tools.launches import Asked, ask, grid_for, inputs_of, shortfall
 from tilewright.tools.sources import (
     find_kernel,
     known_constexprs,
@@ -37,16 +34,20 @@ from tilewright.tools.sources import (
     parse_value,
 )
 
+BUDGET = 10.0
+
 EPILOG = """\
 examples:
   tilewright tune examples/01_gemm.py:gemm --args 'f32[2048,2048]' 'f32[2048,2048]' \\
       'f32[2048,2048]' --try BM=128,256 BN=128,256 BK=32,64 --budget 20
-  tilewright tune FILE.py:KERNEL ... --set T=bf16 --try BM=32,64      T fixed, BM searched
+  tilewright tune FILE.py:KERNEL --args ...            what it leaves open, as the planner would choose
+  tilewright tune FILE.py:KERNEL --args ... --explain  the planner's choices; nothing is measured
+  tilewright tune --export tuned.tw                    all results as a file; --import takes it
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="FILE.py:KERNEL")
+    parser.add_argument("file", nargs="?", help="FILE.py:KERNEL")
     add_kernel_arguments(parser)
     parser.add_argument(
         "--try", nargs="+", default=[], dest="tries", metavar="NAME=V,V", help="values to search"
@@ -59,62 +60,142 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target", default="cpu", help="what to compile for: cpu (default), cuda, ..."
     )
-    parser.add_argument("--budget", type=float, default=10.0, metavar="S", help="seconds (10)")
+    parser.add_argument("--budget", type=float, metavar="S", help=f"seconds ({BUDGET:.0f})")
     parser.add_argument("--seed", type=int, help="of the random data")
-
-
-@dataclass
-class Candidate:
-    """One choice of constexprs, and its measured times or why it has none."""
-
-    constexprs: dict[str, Any]
-    launch: Callable[[], None] | None = None
-    out: str = "not tried: the time was up (--budget)"
-    """Why it was left out; empty for one that runs."""
-    seconds: list[float] = field(default_factory=list[float])
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.seconds)
+    parser.add_argument(
+        "--explain", action="store_true", help="print the planner's choices; measure nothing"
+    )
+    parser.add_argument("--export", metavar="OUT", help="write all that is kept to a file")
+    parser.add_argument("--import", metavar="FILE", dest="taken", help="take what a file holds")
 
 
 def execute(args: argparse.Namespace) -> int:
+    if args.export is not None:
+        out().print(f"{records.export(Path(args.export))} records are in {args.export}")
+        return DONE
+    if args.taken is not None:
+        taken, left = records.load(Path(args.taken), machines())
+        out().print(f"{taken} records of {args.taken} are kept, {left} are not")
+        return DONE
+    if args.file is None:
+        raise UsageError("tune is asked for a kernel", hint="FILE.py:KERNEL, or --export, --import")
+    return tune(args)
+
+
+def machines() -> set[str]:
+    """What measures here is called so in records."""
+    found: set[str] = set()
+    for name in TARGETS:
+        try:
+            target = get_target(name)
+            if target.missing() is None:
+                found.add(target.identity(CompileOptions(target=name)))
+        except TilewrightError:
+            continue
+    return found
+
+
+def tune(args: argparse.Namespace) -> int:
+    """Searches one kernel, or explains its planner's choice."""
     source = parse_source(args.file)
     if not source.is_python:
         raise UsageError("tune searches constexprs, which kernels of a Python file have")
     kernel = find_kernel(source).options(target=args.target)
     fixed = parse_constexprs(args.set, kernel)
-    choices = parse_choices(args.tries)
-    known_constexprs(choices, kernel)
+    tries = parse_choices(args.tries)
+    known_constexprs(tries, kernel)
     given = [parse_argument(text) for text in args.args]
+    values = kernel.launcher.bind(tuple(given), {**fixed, **dict.fromkeys(tries, auto)})
+    named = dict(zip((p.name for p in kernel.parameters), values, strict=True))
+    searched = [name for name, value in named.items() if value is auto]
+    if not searched:
+        raise UsageError("--try names the constexprs to search: --try BM=64,128")
+    if args.explain:
+        out().print(kernel.variant_for(values).chooser.explain(values))
+        return DONE
+    options = with_options(CompileOptions(), kernel.launcher.overrides)
+    if tries:
+        combined = itertools.product(*tries.values())
+        configs = [dict(zip(tries, each, strict=True)) for each in combined]
+    else:
+        configs = list(kernel.search.configs if kernel.search is not None else ())
+    configs = [completed(kernel, values, config) for config in configs]
+    left_open = {p.name for p in kernel.parameters if p.default is auto}
+    chooser = kernel.variant_for(values).chooser
+    candidates = chooser.candidates(values, configs, planned=left_open.issuperset(searched))
     seed = args.seed if args.seed is not None else secrets.randbelow(2**31)
-    candidates = [
-        Candidate({**fixed, **dict(zip(choices, values, strict=True))})
-        for values in itertools.product(*choices.values())
-    ]
-    budget = time.perf_counter() + args.budget
-    with err().status("compiling ...") as status:
-        compile_all(kernel, given, candidates, args.grid, seed, budget, status.update)
-        running = [c for c in candidates if c.launch is not None]
-        measure_all(running, budget, status.update)
-    best = min(running, key=lambda c: c.median)
-    show(candidates, best)
-    if len(running) == 1 < len(candidates):
+
+    def asked(constexprs: Mapping[str, Any]) -> Asked:
+        return ask(kernel, given, {**fixed, **{n: constexprs[n] for n in searched}}, options)
+
+    first = first_of(asked, candidates)
+    inputs = inputs_of(first, args.grid, seed)
+    if args.grid is not None:
+        check_grid(args.grid, asked, candidates, inputs.args)
+    data = dict(zip(first.names, inputs.args, strict=True))
+
+    def grid(**constexprs: Any) -> tuple[int, int, int]:
+        return grid_for(asked(constexprs), args.grid, inputs.args)
+
+    budget = args.budget
+    if budget is None:
+        budget = kernel.search.budget if kernel.search is not None else BUDGET
+    filled = [data.get(name, value) for name, value in named.items()]
+    with bar(f"tuning {kernel.name}") as progress:
+        measured, kept = chooser.searched(filled, grid, candidates, budget, progress)
+    show(measured)
+    if len([c for c in measured if c.seconds]) > 1:
+        if kept:
+            out().print(f"kept in {knobs.current().cache_path}")
+        else:
+            err().print(
+                "remark: not kept: the kernel's source has no fingerprint, or the cache is off"
+            )
+    elif len(measured) > 1:
         err().print(
-            f"remark: not kept, because one candidate of {len(candidates)} is no search: --budget"
+            f"remark: not kept, because one candidate of {len(measured)} is no search: --budget"
             " gives it more seconds"
         )
-        return DONE
-    types, _, options = kernel.launcher.describe(kernel.launcher.bind(given, best.constexprs))
-    fingerprint = kernel.fingerprint()
-    if fingerprint is None:
-        err().print("remark: the kernel's source has no fingerprint, so the result is not kept")
-        return DONE
-    key = tuning.tuning_key(fingerprint, types, options)
-    chosen = {name: best.constexprs[name] for name in choices}
-    path = tuning.save(key, tuning.Tuned(chosen, best.median, len(running)))
-    out().print(f"kept in {path}")
     return DONE
+
+
+def completed(kernel: Any, values: Sequence[Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """A candidate with what it leaves open chosen by the planner."""
+    parameters = kernel.parameters
+    given = [config.get(p.name, v) for p, v in zip(parameters, values, strict=True)]
+    _, full = kernel.resolve(given)
+    triples = zip(parameters, values, full, strict=True)
+    return {p.name: chosen for p, value, chosen in triples if value is auto}
+
+
+def first_of(asked: Callable[[Mapping[str, Any]], Asked], candidates: Sequence[Candidate]) -> Asked:
+    """The first candidate that is legal; the last one's error where none is."""
+    refused: TilewrightError | None = None
+    for candidate in candidates:
+        try:
+            return asked(candidate.constexprs)
+        except TilewrightError as error:
+            refused = error
+    raise refused or UsageError("there is nothing to try")
+
+
+def check_grid(
+    grid: str,
+    asked: Callable[[Mapping[str, Any]], Asked],
+    candidates: Sequence[Candidate],
+    args: Sequence[Any],
+) -> None:
+    """UsageError where a grid that was given covers a part of the arrays only."""
+    for candidate in candidates:
+        try:
+            here = asked(candidate.constexprs)
+        except TilewrightError:
+            continue
+        if (part := shortfall(here, grid_for(here, grid, args), args)) is not None:
+            raise UsageError(
+                f"{text_of(candidate.constexprs)}: {part}",
+                hint="leave --grid out, or write it with constexprs: 'cdiv(2048, BM), 4'",
+            )
 
 
 def parse_choices(texts: Sequence[str]) -> dict[str, list[Any]]:
@@ -125,104 +206,24 @@ def parse_choices(texts: Sequence[str]) -> dict[str, list[Any]]:
         if not equals or not name.isidentifier() or not values:
             raise UsageError(f"--try {text!r} is not of the form NAME=VALUE,VALUE")
         choices[name] = [parse_value(value) for value in values.split(",")]
-    if not choices:
-        raise UsageError("--try names the constexprs to search: --try BM=64,128")
     return choices
 
 
-def compile_all(
-    kernel: Any,
-    given: Sequence[Any],
-    candidates: Sequence[Candidate],
-    grid: str | None,
-    seed: int,
-    budget: float,
-    say: Callable[[str], None],
-) -> None:
-    """Runs every candidate once: those that give the whole result of the first can be launched afterwards."""
-    options = with_options(CompileOptions(), kernel.launcher.overrides)
-    expected: Sequence[Any] | None = None
-    refused: TilewrightError | None = None
-    for i, candidate in enumerate(candidates):
-        if expected is not None and time.perf_counter() > budget:
-            break
-        say(f"compiling {i + 1} of {len(candidates)}: {text_of(candidate.constexprs)}")
-        try:
-            asked = ask(kernel, given, candidate.constexprs, options)
-            inputs = inputs_of(asked, grid, seed)
-            if (part := shortfall(asked, inputs)) is not None:
-                raise UsageError(
-                    f"{text_of(candidate.constexprs)}: {part}",
-                    hint="leave --grid out, or write it with constexprs: 'cdiv(2048, BM), 4'",
-                )
-            asked.launch(inputs.grid, inputs.args)
-        except UsageError:
-            raise
-        except TilewrightError as error:
-            refused, candidate.out = error, error.message
-            continue
-        if expected is None:
-            expected = inputs.args
-        elif (wrong := disagreement(inputs.args, expected)) is not None:
-            candidate.out = wrong
-            continue
-        candidate.out = ""
-        candidate.launch = partial(asked.launch, inputs.grid, inputs.args)
-    if expected is None:
-        raise refused or UsageError("there is nothing to try")
-
-
-def disagreement(given: Sequence[Any], expected: Sequence[Any]) -> str | None:
-    """How two results of the same inputs differ by more than rounding."""
-    for i, (a, b) in enumerate(zip(given, expected, strict=True)):
-        if not isinstance(a, np.ndarray):
-            continue
-        wide, other = a.astype(np.float64), b.astype(np.float64)
-        if not np.array_equal(np.isnan(wide), np.isnan(other)):
-            return f"argument {i} is written in another part than with the first"
-        error = float(np.linalg.norm(np.nan_to_num(wide - other)))
-        error /= max(float(np.linalg.norm(np.nan_to_num(other))), 1e-30)
-        if not error < 1e-2:
-            return f"argument {i} differs from the first's by {error:.1e}"
-    return None
-
-
-def measure_all(candidates: list[Candidate], budget: float, say: Callable[[str], None]) -> None:
-    """Rounds in turn; after each the slower half goes, but the best four stay to the end."""
-    running = list(candidates)
-    rounds = 0
-    while rounds < 3 or (time.perf_counter() < budget and rounds < 50):
-        rounds += 1
-        for candidate in running:
-            assert candidate.launch is not None
-            start = time.perf_counter()
-            candidate.launch()
-            candidate.seconds.append(time.perf_counter() - start)
-            if rounds > 1 and time.perf_counter() > budget + 5:
-                return
-        running.sort(key=lambda c: c.median)
-        running = running[: max(4, len(running) // 2)]
-        say(
-            f"round {rounds}: best {text_of(running[0].constexprs)} {running[0].median * 1e3:.3f} ms"
-        )
-
-
-def show(candidates: Sequence[Candidate], best: Candidate) -> None:
+def show(candidates: Sequence[Candidate]) -> None:
     """The candidates, best first; then those without a time, and why they have none."""
     from rich.box import SIMPLE
     from rich.table import Table
 
-    table = Table("constexprs", "median", "rounds", "of best", box=SIMPLE)
-    for candidate in sorted((c for c in candidates if c.seconds), key=lambda c: c.median):
+    timed = [c for c in candidates if c.seconds]
+    table = Table("constexprs", "median", "rounds", "of best", "", box=SIMPLE)
+    for candidate in timed:
         table.add_row(
             text_of(candidate.constexprs), f"{candidate.median * 1e3:.3f} ms",
-            str(len(candidate.seconds)), f"{candidate.median / best.median:.2f} x",
+            str(len(candidate.seconds)), f"{candidate.median / timed[0].median:.2f} x",
+            "the planner's choice" if candidate.planned else "",
         )  # fmt: skip
-    out().print(table)
+    if timed:
+        out().print(table)
     for candidate in candidates:
         if candidate.out:
             out().print(f"{text_of(candidate.constexprs)} {candidate.out}")
-
-
-def text_of(constexprs: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in constexprs.items())

@@ -18,7 +18,7 @@ from tilewright.passes.observer import Observer, ignore
 from tilewright.printed import OPEN, Lines
 from tilewright.targets.base import CompileOptions, Executable, PreparedLaunch, Target, get_target
 from tilewright.targets.cpu import workspace
-from tilewright.targets.cpu.machine import Machine, chosen
+from tilewright.targets.cpu.machine import Machine, chosen, host_core
 from tilewright.targets.cpu.pool import Pool, pool
 from tilewright.targets.stages import StageTexts, source_of
 from tilewright.uarch.x86 import X86
@@ -239,6 +239,11 @@ class CpuTarget(Target):
 
     def fingerprint(self, options: CompileOptions) -> str:
         return f"{chosen(options.machine).key()}|{toolchain_version()}"
+
+    def identity(self, options: CompileOptions) -> str:
+        """Core, instructions and threads."""
+        m, threads = chosen(options.machine), options.num_threads or thread_count()
+        return f"{host_core()} with {m}; {threads} threads"
 
     def describe(self, options: CompileOptions) -> str:
         """What this machine has, for people."""

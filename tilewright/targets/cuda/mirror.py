@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import ctypes as C
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from tilewright.arguments import ArrayArg
 from tilewright.targets.cuda import driver
@@ -91,3 +94,33 @@ def mirrored(arrays: Sequence[ArrayArg]) -> Generator[list[ArrayArg], None, None
     finally:
         for span in spans:
             span.download(not all(a.readonly for a in arrays))
+
+
+def device_with(arrays: Sequence[ArrayArg]) -> AbstractContextManager[None]:
+    """Inside: the device on which these arrays lie is current; the first where there are none."""
+    place = next((a.device for a in arrays if a.on_device), "cuda:0")
+    return driver.device(int(place.partition(":")[2])).current()
+
+
+def fetched(array: ArrayArg) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """The bytes that an array of the current device covers, copied to the host, and the array in them."""
+    low, high = array.byte_range()
+    raw = np.empty(high - low, np.uint8)
+    driver.call("cuCtxSynchronize")
+    if raw.size:
+        driver.call("cuMemcpyDtoH_v2", _host(raw), C.c_uint64(low), C.c_size_t(raw.size))
+    steps = [stride * array.dtype.itemsize for stride in array.strides]
+    return raw, np.ndarray(array.shape, array.dtype.numpy, raw, array.pointer - low, steps)
+
+
+def put(array: ArrayArg, content: np.ndarray[Any, Any]) -> None:
+    """Writes the elements of an array of the current device."""
+    raw, view = fetched(array)
+    if raw.size:
+        view[...] = content
+        low, _ = array.byte_range()
+        driver.call("cuMemcpyHtoD_v2", C.c_uint64(low), _host(raw), C.c_size_t(raw.size))
+
+
+def _host(raw: np.ndarray[Any, Any]) -> C.c_void_p:
+    return C.c_void_p(raw.ctypes.data)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import FixedBitwidthType, MemRefType, ModuleOp
@@ -24,13 +25,15 @@ from tilewright.targets.base import CompileOptions, Target, split_name
 from tilewright.targets.cuda import driver, inspect, streams
 from tilewright.targets.cuda.executable import CudaExecutable
 from tilewright.targets.cuda.lowered import Lowered, plan_of
-from tilewright.targets.cuda.mirror import mirrored
+from tilewright.targets.cuda.mirror import device_with, fetched, mirrored, put
 from tilewright.targets.cuda.sharing import ALONE, Share
 from tilewright.targets.stages import StageTexts, source_of
 from tilewright.uarch import Rates
 from tilewright.uarch.nvidia import REGISTER_FILE
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from tilewright.passes.planner import Choice, Request
 
 
@@ -182,6 +185,34 @@ class CudaTarget(Target):
         # What a machine's name stands for is in the compiler's own sources, which are in the key too.
         # How many programs print is in their code.
         return f"{machine_name(options)}|{toolchain_version()}|{knobs.current().print_lines}"
+
+    def identity(self, options: CompileOptions) -> str:
+        """The device at hand, where it is compiled for."""
+        name = machine_name(options)
+        if not driver.available():
+            return name
+        device = driver.device(0)
+        return f"{name}: {device.name}, {device.multiprocessors} multiprocessors"
+
+    def seconds(self, run: Callable[[], None], calls: int, arrays: Sequence[ArrayArg]) -> float:
+        """See `tilewright.targets.base.Target`; the device is done before the clock starts, and before it is read."""
+        with device_with(arrays):
+            driver.call("cuCtxSynchronize")
+            start = time.perf_counter()
+            for _ in range(calls):
+                run()
+            driver.call("cuCtxSynchronize")
+            return (time.perf_counter() - start) / calls
+
+    def fetched(self, array: ArrayArg) -> np.ndarray[Any, Any]:
+        """See `tilewright.targets.base.Target`."""
+        with device_with([array]):
+            return fetched(array)[1]
+
+    def put(self, array: ArrayArg, content: np.ndarray[Any, Any]) -> None:
+        """See `tilewright.targets.base.Target`; bytes between the elements stay what they are."""
+        with device_with([array]):
+            put(array, content)
 
     def describe(self, options: CompileOptions) -> str:
         """What it compiles for, for people."""
