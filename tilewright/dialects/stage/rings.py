@@ -21,6 +21,7 @@ from xdsl.dialects.builtin import (
     DenseArrayBase,
     FloatTF32Type,
     IntAttr,
+    UnitAttr,
     VectorType,
     f32,
     i1,
@@ -461,26 +462,33 @@ class StoreOp(IRDLOperation):
 
     ```mlir
     stage.store %v, %t through %r : vector<128x256xbf16>, !xetile.tile<128x256xbf16>, !stage.ring<..>
+    stage.store %v, %t through %r {transpose} : vector<128x48xbf16>, !xetile.tile<48x128xbf16>, !stage.ring<..>
     ```
-    `r` belongs to stores alone: its parts are the panels that a warpgroup writes before the copy engine takes them.
-    The store is done when the kernel ends.
+    `transpose`: columns of the value are rows of the tile. `r` belongs to stores alone: its parts are the panels that a
+    warpgroup writes before the copy engine takes them. The store is done when the kernel ends.
     """
 
     name = "stage.store"
     value = operand_def(VectorType)
     tile = operand_def(TileType)
     ring = operand_def(RingType)
+    transpose = opt_prop_def(UnitAttr)
     traits = traits_def(Writes("tile"), Acts(ORDER))
+    irdl_options = (ParsePropInAttrDict(),)
     assembly_format = (
         "$value `,` $tile `through` $ring attr-dict "
         "`:` type($value) `,` type($tile) `,` type($ring)"
     )
 
-    def __init__(self, value: SSAValue, tile: SSAValue, ring: SSAValue):
-        super().__init__(operands=[value, tile, ring])
+    def __init__(self, value: SSAValue, tile: SSAValue, ring: SSAValue, transpose: bool = False):
+        properties = {"transpose": UnitAttr()} if transpose else {}
+        super().__init__(operands=[value, tile, ring], properties=properties)
 
     def verify_(self) -> None:
         value, tile = self.value.type, self.tile.type
         assert isinstance(value, VectorType) and isinstance(tile, TileType)
-        if value.get_shape() != tile.get_shape() or value.element_type != tile.element_type:
-            raise VerifyException(f"{self.name}: {value} is not the tile {tile}")
+        shape = value.get_shape()
+        stored = shape if self.transpose is None else shape[::-1]
+        if stored != tile.get_shape() or value.element_type != tile.element_type:
+            across = "" if self.transpose is None else ", transposed,"
+            raise VerifyException(f"{self.name}: {value}{across} is not the tile {tile}")

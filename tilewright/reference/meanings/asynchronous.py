@@ -179,7 +179,8 @@ def read_part(site: Site, op: stage.ReadPartOp, tile: Array) -> Array:
 
 @meaning("stage.store")
 def store(site: Site, op: stage.StoreOp, value: Array, tile: TileValue, _: Rings) -> None:
-    store_tile(site, op, value, tile)  # pyright: ignore[reportArgumentType]
+    stored = value if op.transpose is None else value.swapaxes(-1, -2)
+    store_tile(site, op, stored, tile)  # pyright: ignore[reportArgumentType]
 
 
 # Products: a pending value is the number of its product, one per instance.

@@ -208,7 +208,7 @@ def _tiled(work: Work, rows: int, columns: int, step: int, sides: Sides) -> Work
             column_lines=found.row_lines,
             row_extent=found.column_extent,
             column_extent=found.row_extent,
-            stored=0,
+            transposed=True,
         )
     if found.rows % WGMMA_ROWS or found.columns not in found.widths:
         return None

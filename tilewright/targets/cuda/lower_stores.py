@@ -2,7 +2,8 @@
 
 A warpgroup stores its rows panel by panel: one thread waits until the engine has read the panel's last contents, the
 warps write it (stmatrix for 16-bit elements), make that visible to the engine, and meet; one thread starts the copy.
-Two panels take turns, so that writing one overlaps the engine's reading of the other.
+Two panels take turns, so that writing one overlaps the engine's reading of the other. Of a value that is stored
+transposed, a panel's lines are columns, and stmatrix transposes.
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ def store(d: Distributor, op: Operation) -> None:
     place = st.place_of(d, op.ring)
     part = place.type.parts.data[0]
     groups = d.team.warps // WARPGROUP
-    columns = part.lines[1]
+    transpose = op.transpose is not None
+    columns = part.lines[0 if transpose else 1]
     init = op.tile.owner
     assert isinstance(init, xetile.InitTileOp)
-    map, dims = tensor_map(d, init, part, WGMMA_ROWS)
+    map, dims = tensor_map(d, init, part, part.lines[0])
     group = st.warpgroup(d)
     word = Narrow(b)
     mine = word.index(group)
@@ -67,12 +69,16 @@ def store(d: Distributor, op: Operation) -> None:
             st.instr(d, "bar.sync", barrier, threads)
             at = (block * n + column) // 2
             held = d.pick(value, range(at, at + columns // 2))
-            _write(d, held, panel, columns)
+            if transpose:
+                _write_transposed(d, held, panel, columns)
+            else:
+                _write(d, held, panel, columns)
             st.instr(d, "fence.proxy.async")
             st.instr(d, "bar.sync", barrier, threads)
             with b.when(first):
                 row = word.add(word.mul(group, WGMMA_ROWS), block * WGMMA_ROWS * groups)
-                where = coordinates(d, init, dims, row, column)
+                at = (column, row) if transpose else (row, column)
+                where = coordinates(d, init, dims, *at)
                 st.instr(d, f"tma.store.{len(dims)}d", d.shared_pointer(panel), map, *where)
                 st.instr(d, "bulk.commit_group")
 
@@ -82,7 +88,7 @@ def _panels(op: Operation, groups: int) -> int:
     assert isinstance(op, stage.StoreOp) and isinstance(op.value.type, VectorType)
     m, n = op.value.type.get_shape()
     part = ring_type(op.ring).parts.data[0]
-    return m // (WGMMA_ROWS * groups) * (n // part.lines[1])
+    return m // (WGMMA_ROWS * groups) * (n // part.lines[0 if op.transpose is not None else 1])
 
 
 def _write(d: Distributor, value: SSAValue, panel: Idx, columns: int) -> None:
@@ -114,6 +120,28 @@ def _write(d: Distributor, value: SSAValue, panel: Idx, columns: int) -> None:
             at = chunk_at(row, b.add(b.div(b.rem(lane, 4), 2), 2 * group))
             two = d.pick(value, range(4 * group + 2 * half, 4 * group + 2 * half + 2))
             b.store(two, d.shared_pointer(b.add(at, b.mul(b.rem(lane, 2), 8))), align=8)
+
+
+def _write_transposed(d: Distributor, value: SSAValue, panel: Idx, columns: int) -> None:
+    """A warpgroup writes columns of its accumulator's order, 64 elements of 16 bits each, as lines of a swizzled panel.
+
+    A matrix of stmatrix has 8 columns of a warp's rows 0 to 7 or 8 to 15, which are 16 bytes of 8 lines.
+    """
+    b = d.b
+    words = b.value(vector.BitcastOp(value, VectorType(i32, [columns // 4])))
+    lane, warp = d.lane, b.rem(d.warp, WARPGROUP)
+    chunk = b.add(b.mul(warp, 2), b.rem(b.div(lane, 8), 2))
+    swizzled = b.mul(b.value(arith.XOrIOp(b.idx(chunk), b.idx(b.rem(lane, 8)))), 16)
+    for first in range(0, columns, 16):
+        count = 4 if first + 16 <= columns else 2  # columns come in eights
+        line = b.add(b.add(b.mul(b.div(lane, 16), 8), b.rem(lane, 8)), first)
+        if (
+            count == 2
+        ):  # addresses of lanes from 16 on are not used, but theirs would lie behind the panel
+            line = b.add(b.rem(lane, 8), first)
+        at = d.shared_pointer(b.add(b.add(b.mul(line, LINE), swizzled), panel))
+        held = d.pick(words, range(first // 4, first // 4 + count))
+        b.op(mach.InstrOp(f"nvptx.stmatrix.x{count}.trans", [held, at]))
 
 
 def finish_stores(d: Distributor) -> None:

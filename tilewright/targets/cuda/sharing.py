@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tilewright.targets.cuda.passes.rings import MAX_STAGES
-from tilewright.targets.cuda.passes.suits import panel_bytes, panel_line, warpgroups_of
+from tilewright.targets.cuda.passes.suits import BUFFERS, panel_line, panel_of, warpgroups_of
 from tilewright.uarch.nvidia import LANES, LINE, WARPGROUP
 from tilewright.uarch.sm90 import SMEM
 
@@ -71,6 +71,8 @@ class Work:
     """Can several iterations be taken at once?"""
     stored: int
     """Bytes of an element of the result where the copy engine can store tiles of it; else 0."""
+    transposed: bool
+    """Is the result stored transposed?"""
     widths: tuple[int, ...]
     """Columns that the instruction can do at a time."""
     row_lines: bool
@@ -303,7 +305,8 @@ def _ring_bytes(work: Work, rows: int, columns: int) -> int:
 
 def _panels(work: Work, rows: int, columns: int) -> int:
     """Of these, bytes of the panels; 0 where threads store."""
-    return panel_bytes(warpgroups_of([rows]), columns * work.stored) if work.stored else 0
+    panel = panel_of(columns, work.stored, work.transposed)
+    return warpgroups_of([rows]) * BUFFERS * panel[0] * panel[1] if panel else 0
 
 
 def _beside(power: int, *times: float) -> float:

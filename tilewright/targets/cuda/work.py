@@ -10,12 +10,13 @@ from xdsl.ir import BlockArgument, OpResult, SSAValue
 
 from tilewright import dtypes
 from tilewright.dialects import xetile
+from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.arith import constant
 from tilewright.targets.cuda.passes.rings import loads_of
 from tilewright.targets.cuda.passes.rounding import loaded
 from tilewright.targets.cuda.passes.shares import shared_loop
 from tilewright.targets.cuda.passes.steps import can_merge
-from tilewright.targets.cuda.passes.suits import PANEL_BYTES, TRANSPOSES, instruction_for
+from tilewright.targets.cuda.passes.suits import TRANSPOSES, instruction_for, source_of
 from tilewright.targets.cuda.sharing import Work
 from tilewright.uarch import sm90
 from tilewright.uarch.base import Machine
@@ -62,7 +63,7 @@ def work_of(kernel: gpu.FuncOp, machine: Machine) -> Work | None:
         clocks,
         True,
         can_merge(kernel),
-        _stored(kernel, rows, columns),
+        *_stored(kernel, rows, columns),
         widths,
         rows_across,
         columns_across,
@@ -110,15 +111,16 @@ def _extent(
     return found.pop() if len(found) == 1 else (-1, -1), across
 
 
-def _stored(kernel: gpu.FuncOp, rows: int, columns: int) -> int:
-    """Bytes of an element of a result of this shape that the copy engine can store; 0 if there is none."""
+def _stored(kernel: gpu.FuncOp, rows: int, columns: int) -> tuple[int, bool]:
+    """Bytes of an element of a result of this shape that the copy engine can store, 0 if there is none; and whether it
+    is stored transposed."""
     for op in kernel.walk():
         if isinstance(op, xetile.StoreTileOp) and op.tile_type.order == (1, 0):
+            value, transpose = source_of(op)
             itemsize = dtypes.from_mlir(op.tile_type.element_type).itemsize
-            whole = tuple(_vector(op.value).get_shape()) == (rows, columns)
-            if whole and itemsize in PANEL_BYTES and not isinstance(op.value.owner, TRANSPOSES):
-                return itemsize
-    return 0
+            if shape_of(value) == (rows, columns) and itemsize in (2, 4):
+                return itemsize, transpose
+    return 0, False
 
 
 def _vector(value: SSAValue) -> VectorType:

@@ -1,26 +1,29 @@
 """stores: a tile that products gave is stored by the copy engine, beside the next program.
 
-    xetile.store_tile %v, %t    ->    stage.store %v, %t through %panels
+    xetile.store_tile %v, %t       ->    stage.store %v, %t through %panels
+    xetile.store_tile T(%v), %t    ->    stage.store %v, %t through %panels {transpose}
 
 Requires: products issued. Guarantees: the same memory when the kernel ends.
 
 Takes part: a store of a value with the rows of a product (whole blocks of 64 for every warpgroup) to an array that the
 copy engine can address and that nothing else in the kernel touches. The panels are two per warpgroup, 64 rows of 128
-bytes (of 64 or 32 where the tile's rows are no multiple of that): one is written while the engine takes the other.
+bytes (of 64 or 32 where the tile's rows are no multiple of that): one is written while the engine takes the other. A
+product that was computed transposed (`swap-operands`) leaves so too: a warpgroup's 64 rows are 128 bytes of a line.
 """
 
 from __future__ import annotations
 
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation
+from xdsl.rewriter import Rewriter
 
 from tilewright import dtypes
 from tilewright.dialects import stage, xetile
+from tilewright.dialects.movement import shape_of
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.memory_objects import may_alias, memory_root
 from tilewright.targets.cuda.passes.rings import unaddressable
-from tilewright.targets.cuda.passes.suits import BUFFERS, PANEL_BYTES, panel_line
+from tilewright.targets.cuda.passes.suits import BUFFERS, panel_of, source_of
 from tilewright.uarch.nvidia import WGMMA_ROWS
 
 
@@ -41,14 +44,15 @@ def engine_stores(function: gpu.FuncOp, groups: int, remarks: list[str]) -> int:
 
 def panels_of(op: xetile.StoreTileOp, groups: int) -> stage.RingType | None:
     """The panels through which `groups` warpgroups would store; None where they do not divide the tile."""
-    type = op.value.type
-    assert isinstance(type, VectorType)
-    rows, columns = type.get_shape()
-    itemsize = dtypes.from_mlir(type.element_type).itemsize
-    line = panel_line(columns * itemsize)
-    if itemsize not in PANEL_BYTES or line is None or rows % (WGMMA_ROWS * groups):
+    value, transpose = source_of(op)
+    (rows, columns), element = shape_of(value), op.tile_type.element_type
+    panel = panel_of(columns, dtypes.from_mlir(element).itemsize, transpose)
+    if panel is None or rows % (WGMMA_ROWS * groups):
         return None
-    part = stage.PartAttr((WGMMA_ROWS, line // itemsize), type.element_type, (1, 0), line)
+    lines, line = panel
+    part = stage.PartAttr(
+        (lines, line // dtypes.from_mlir(element).itemsize), element, (1, 0), line
+    )
     return stage.RingType(BUFFERS * groups, [part])
 
 
@@ -61,7 +65,7 @@ def room_of_panels(function: gpu.FuncOp, groups: int) -> int:
 
 def _obstacle(op: xetile.StoreTileOp, analysis: AccessAnalysis, groups: int) -> str | None:
     if panels_of(op, groups) is None:
-        rows, columns = op.value.type.get_shape()  # pyright: ignore
+        rows, columns = shape_of(op.value)
         return f"{rows}x{columns} is not cut into panels of {WGMMA_ROWS} rows of whole swizzles"
     if op.mask is not None:
         return "a mask says which of its elements are written"
@@ -88,8 +92,8 @@ def _obstacle(op: xetile.StoreTileOp, analysis: AccessAnalysis, groups: int) -> 
 def _from_product(op: xetile.StoreTileOp) -> bool:
     """Is the value computed from a product of its own shape?"""
     seen: set[Operation] = set()
-    assert isinstance(op.value.type, VectorType)
-    shape, work = op.value.type.get_shape(), [op.value]
+    value, _ = source_of(op)
+    shape, work = shape_of(value), [value]
     while work:
         owner = work.pop().owner
         if isinstance(owner, stage.ProductWaitOp):
@@ -98,11 +102,7 @@ def _from_product(op: xetile.StoreTileOp) -> bool:
             seen.add(owner)
             if owner.regions:
                 return any(isinstance(i, stage.ProductIssueOp) for i in owner.walk())
-            work += [
-                v
-                for v in owner.operands
-                if isinstance(v.type, VectorType) and v.type.get_shape() == shape
-            ]
+            work += [v for v in owner.operands if shape_of(v) == shape]
     return False
 
 
@@ -123,9 +123,8 @@ def _rewrite(function: gpu.FuncOp, op: xetile.StoreTileOp, groups: int) -> None:
         first = function.body.block.first_op
         assert first is not None
         function.body.block.insert_op_before(ring, first)
-    op.parent.insert_op_before(stage.StoreOp(op.value, op.tile, ring.result), op)
-    op.detach()
-    op.erase()
+    value, transpose = source_of(op)
+    Rewriter.replace_op(op, stage.StoreOp(value, op.tile, ring.result, transpose))
 
 
 def _stores_only(ring: stage.RingOp) -> bool:

@@ -16,8 +16,6 @@ from tilewright.targets.cuda.ownership import is_elementwise
 from tilewright.uarch.base import Machine, MatrixInstruction
 from tilewright.uarch.nvidia import LANES, WARPGROUP, WGMMA_ROWS
 
-PANEL_BYTES = (2, 4)
-"""Sizes of the elements of tiles that the copy engine stores."""
 BUFFERS = 2
 """Panels of a warpgroup: one is written while the copy engine takes the other."""
 MOST_ACCUMULATORS = {1: 192, 2: 192, 3: 96}
@@ -32,6 +30,14 @@ def through_transposes(value: SSAValue) -> SSAValue:
     while isinstance(value, OpResult) and isinstance(value.op, TRANSPOSES):
         value = value.op.operands[0]
     return value
+
+
+def source_of(op: xetile.StoreTileOp) -> tuple[SSAValue, bool]:
+    """What a store stores, and whether transposed."""
+    value, transpose = op.value, False
+    while isinstance(value, OpResult) and isinstance(value.op, TRANSPOSES):
+        value, transpose = value.op.operands[0], not transpose
+    return value, transpose
 
 
 def sources(value: SSAValue) -> Iterator[Operation]:
@@ -71,9 +77,14 @@ def panel_line(row: int) -> int | None:
     return next((n for n in reversed(SWIZZLES) if n and row % n == 0), None)
 
 
-def panel_bytes(groups: int, row: int) -> int:
-    """Shared memory of the panels through which warpgroups store rows of so many bytes; 0 where they cannot."""
-    return groups * BUFFERS * WGMMA_ROWS * (panel_line(row) or 0)
+def panel_of(columns: int, itemsize: int, transpose: bool) -> tuple[int, int] | None:
+    """Lines, and bytes of a line, of the panels through which warpgroups store sums of so many columns; None where
+    they cannot. Transposed, a warpgroup's 64 rows are a line, and columns are lines."""
+    if transpose:
+        lines = [n for n in range(8, WGMMA_ROWS + 1, 8) if columns % n == 0]
+        return (lines[-1], WGMMA_ROWS * itemsize) if lines and itemsize == 2 else None
+    line = panel_line(columns * itemsize) if itemsize in (2, 4) else None
+    return None if line is None else (WGMMA_ROWS, line)
 
 
 def _rows(op: Operation) -> int | None:
