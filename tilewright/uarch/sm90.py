@@ -24,25 +24,34 @@ from tilewright.uarch.nvidia import COMMON_LIMITS, LANES, MMA_SYNC, REGISTER_FIL
 
 SMEM: Final = 227 << 10
 
+MULTIPROCESSORS: Final = 132
+
+CLUSTERS: Final[Mapping[int, int]] = MappingProxyType(
+    {2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}
+)
+"""Clusters of so many workgroups that run at the same time, each with a multiprocessor of its own, of which there are
+`MULTIPROCESSORS`: clusters do not cross the groups of these that the chip is made of (H200,
+cuOccupancyMaxActiveClusters). Eight is the size that all machines of this kind can start."""
+
 PRODUCT_RATES: Final[Mapping[str, float]] = MappingProxyType(
     {
         "hertz": 1.755e9,
-        "issue": 1.042,
-        "port": 163,
-        "latency": 1268,
-        "copy": 768,
-        "cache": 12550,
-        "cache_apart": 6890,
-        "cache_once": 4290,
-        "memory": 2255,
+        "issue": 1.063,
+        "port": 205,
+        "latency": 1417,
+        "copy": 2270,
+        "cache": 10960,
+        "cache_apart": 6680,
+        "cache_once": 3988,
+        "memory": 2265,
         "resident": 45e6,
-        "turn": 2.35,
-        "start": 2890,
-        "program": 1900,
-        "engine": 0.012,
-        "threads": 0.238,
-        "meet": 832,
-        "exchange": 0.434,
+        "turn": 1.64,
+        "start": 3480,
+        "program": 1535,
+        "engine": 0.02,
+        "threads": 0.229,
+        "meet": 1390,
+        "exchange": 0.384,
     }
 )
 """How fast a loop of products runs, fitted to 6700 launches of some 1000 tilings on 112 shapes as language models have

@@ -25,12 +25,10 @@ from typing import TypeAlias
 from tilewright.targets.cuda.passes.rings import MAX_STAGES
 from tilewright.targets.cuda.passes.suits import BUFFERS, panel_line, panel_of, warpgroups_of
 from tilewright.uarch.nvidia import LANES, LINE, WARPGROUP
-from tilewright.uarch.sm90 import SMEM
+from tilewright.uarch.sm90 import CLUSTERS, MULTIPROCESSORS, SMEM
 
 LEAST_SIDE = 64
 """Rows or columns of a product that are not split further (the rows of one wgmma)."""
-MOST_PARTS = 8
-"""Workgroups of a cluster that every machine of this kind can start (the portable size)."""
 IDLE = 0.1
 """What part of all multiprocessors must be idle, over the rounds in which programs run."""
 WORTH = 1500
@@ -39,7 +37,7 @@ GAIN = 0.05
 """What part of the time it must save: the cost is no better known."""
 SHORT = 16
 """Bytes of a line in shared memory where no swizzle fits a tile's rows."""
-SHORT_COST = 1.6
+SHORT_COST = 1.75
 """Copies in lines of half the length take this power of two times as long (H200, fitted with the rates)."""
 
 
@@ -148,10 +146,9 @@ def shares(
     first."""
     count = 1
     while True:
-        for parts in range(1, min(MOST_PARTS if work.parts else 1, trips // 2) + 1):
-            # Clusters do not cross the groups of multiprocessors that the chip is made of.
-            room = multiprocessors if parts <= 2 else multiprocessors * 7 // 8
-            if parts == 1 or programs * count * parts <= room:
+        for parts in range(1, min(max(CLUSTERS) if work.parts else 1, trips // 2) + 1):
+            room = CLUSTERS.get(parts, 0) * multiprocessors // MULTIPROCESSORS
+            if parts == 1 or programs * count <= room:
                 most = min(steps, trips // (2 * parts))
                 made = (Share(count, parts, s) for s in range(1, most + 1))
                 yield from (share for share in made if _fits(work, share))
@@ -246,11 +243,10 @@ class _Iteration:
                 (work.column_bytes, work.columns, columns),
             )
         )
-        # What lies outside of the array is written to shared memory as zeros, and loaded from nowhere.
         inside = [
             1.0 if n is None else min(1.0, n / own) for n, own in zip(sides, self.own, strict=True)
         ]
-        self.loaded = a * inside[0] + b * inside[1]
+        self.loaded = a + b  # what lies outside of an array is zeros, and takes as long
         # A is written and read, B is written, and read again for every 64 rows. Copies in short lines take longer.
         deep = work.step * share.steps
         written = a * _lines(work.row_lines, a / deep) + b * _lines(work.column_lines, b / deep)
