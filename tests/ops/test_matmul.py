@@ -135,10 +135,25 @@ def test_tiles_of_a_cpu_are_no_larger_than_the_product_and_enough_for_its_thread
     from tilewright.ops.tiles import product_tile
 
     a = np.zeros((1, 1), np.float32)
-    for m, n in ((1, 4096), (333, 64), (4096, 17), (1024, 1024), (4096, 4096)):
+    for m, n in ((333, 64), (1024, 1024), (4096, 4096)):
         tile = product_tile(a, m, n, 1, {"target": "cpu", "num_threads": cores})
         bm, bn = tile["BM"], tile["BN"]
         assert bm in (32, 64, 128, 256) and bn in (32, 64, 128, 256)
-        assert bm < 2 * max(m, 17) and bn < 2 * max(n, 17)
+        assert bm < 2 * m and bn < 2 * n
         tiles = -(-m // bm) * -(-n // bn)
         assert cores == 1 or tiles >= 2 * cores or bm == bn == 32
+
+
+@pytest.mark.parametrize("cores", [1, 2, 16, 96])
+def test_tiles_of_a_short_side_are_as_short_and_the_other_is_long(cores):
+    from tilewright.ops.tiles import product_tile
+
+    a = np.zeros((1, 1), np.float32)
+    for m, n, short in ((1, 4096, {"BM": 1}), (3, 9000, {"BM": 4}), (8, 4096, {"BM": 8}),
+                        (4096, 1, {"BN": 4}), (4096, 17, {"BN": 24}), (4096, 24, {"BN": 24})):  # fmt: skip
+        tile = product_tile(a, m, n, 1, {"target": "cpu", "num_threads": cores})
+        assert short.items() <= tile.items()
+        tiles = -(-m // tile["BM"]) * -(-n // tile["BN"])
+        least = 128 if "BM" in short else 32
+        assert cores == 1 or tiles >= 2 * cores or max(tile["BM"], tile["BN"]) == least
+    assert product_tile(a, 1, 4096, 1, {"target": "cpu", "num_threads": 1})["BN"] == 4096

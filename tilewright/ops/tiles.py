@@ -14,6 +14,8 @@ from tilewright import knobs
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions, get_target
 
+FEW_ROWS, FEW_COLUMNS = 8, 24
+
 
 def product_tile(
     a: Any, m: int, n: int, batches: int, options: Mapping[str, Any]
@@ -25,11 +27,11 @@ def product_tile(
     """
     arg = describe(a)
     asked = options.get("target")
+    size = arg.dtype.itemsize
     if not arg.on_device:
         target = asked or arg.device.partition(":")[0]
         threads = options.get("num_threads") or knobs.current().num_threads
         return _shared_tile(m, n, batches, _cores(target, threads))
-    size = arg.dtype.itemsize
     if size > 2:
         # Multiply-add on registers: smaller tiles, shorter steps.
         return {"BM": 64, "BN": 64, "BK": 16} if size > 4 else {"BM": 128, "BN": 128, "BK": 16}
@@ -40,14 +42,24 @@ def product_tile(
 
 
 def _shared_tile(m: int, n: int, batches: int, cores: int) -> dict[str, int]:
-    """Powers of two from 32 to 256 that cover a product; the longer is halved until each core has two tiles."""
+    """Tiles that cover a product: powers of two from 32 to 256. A side of up to 8 rows, or 24 columns, is not
+    padded to 32: beside it the other operand stays where it lies (docs/cpu-target.md). Tiles of few rows are long, as
+    memory is read along them. The longer side is halved until each core has two tiles."""
 
-    def covering(extent: int) -> int:
-        return min(256, max(32, 1 << (extent - 1).bit_length()))
+    def covering(extent: int, least: int, most: int = 256) -> int:
+        return min(most, max(least, 1 << (extent - 1).bit_length()))
 
-    bm, bn = covering(m), covering(n)
-    while cores > 1 and -(-m // bm) * -(-n // bn) * batches < 2 * cores and max(bm, bn) > 32:
-        bm, bn = (bm // 2, bn) if bm >= bn else (bm, bn // 2)
+    few = m <= FEW_ROWS
+    bm, bn = covering(m, 1 if few else 32), covering(n, 64, 4096) if few else covering(n, 32)
+    if not few and n <= FEW_COLUMNS:
+        bn = -(-n // 8) * 8 if n > 4 else 4
+    while cores > 1 and -(-m // bm) * -(-n // bn) * batches < 2 * cores:
+        if bm >= bn and bm > 32:
+            bm //= 2
+        elif bn > bm and bn > (128 if few else 32):
+            bn //= 2
+        else:
+            break
     return {"BM": bm, "BN": bn}
 
 

@@ -66,8 +66,8 @@ class Panels:
     """Integers are stored with their top bit flipped."""
 
 
-PanelsOf = Callable[[VectorType, VectorType, Attribute], tuple[Panels, Panels]]
-"""Tiles A and B and the element type of C -> panels of A and of B."""
+PanelsOf = Callable[[SSAValue, SSAValue, Attribute], tuple[Panels | None, Panels | None]]
+"""Tiles A and B and the element type of C -> panels of A and of B; None for one that stays where it is."""
 
 
 @dataclass
@@ -101,9 +101,11 @@ class Packing:
         assert last is not None
         for i, (a, b) in enumerate(op.pairs):
             element = op.inits[i].type.element_type  # pyright: ignore
-            wanted = self.panels_of(a.type, b.type, element)  # pyright: ignore
-            for side, value in enumerate((a, b)):
-                reason = self.operand(op, value, side, 2 * i + side, wanted[side])
+            wanted = self.panels_of(a, b, element)
+            for side, (value, panels) in enumerate(zip((a, b), wanted, strict=True)):
+                if panels is None:
+                    continue
+                reason = self.operand(op, value, side, 2 * i + side, panels)
                 if reason is not None:
                     self.remarks.append(
                         f"operand {'AB'[side]} of a contraction is packed by every workgroup: {reason}"

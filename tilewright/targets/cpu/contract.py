@@ -28,6 +28,7 @@ from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.memory import Buffer, itemsize, rows_cols
 from tilewright.targets.cpu.micro import emit_micro, family_of, known_bytes, panel_start
 from tilewright.targets.cpu.operands import Operands, PackedArray
+from tilewright.targets.cpu.thin import ThinProduct, thin_form
 
 MAX_PREFETCHES = 16
 """Prefetches of B per micro-kernel: more would cost more than they hide."""
@@ -97,6 +98,15 @@ class ContractEmitter:
         rows, width = rows_cols(a.type)
         cols = rows_cols(bb.type)[1]
         length = b.mul(trips, width)
+        thin = thin_form(m, family, a, bb)
+        if thin is not None:
+            if zero:
+                self.clear(c)
+            value, other = (a, bb) if thin.side == 0 else (bb, a)
+            count = rows if thin.side == 1 else cols
+            side = self.operands.side(other, thin.family, 1 - thin.side, count, length)
+            ThinProduct(self.e, m, thin, value, c).emit(side, length)
+            return
         side_b = self.operands.side(bb, family, 1, cols, length)
         col_panels = b.ceildiv(b.max(b.min(cols, side_b.x_count), 0), family.nr)
         side_a = self.operands.side(a, family, 0, rows, length, col_panels)
@@ -104,7 +114,7 @@ class ContractEmitter:
         length = b.min(length, b.min(side_a.k_count, side_b.k_count))
         length = b.max(length, 0)
         row_panels = b.ceildiv(b.max(b.min(rows, side_a.x_count), 0), family.mr)
-        kc, unit = m.depth(family.group) // family.a.parts, family.group
+        kc, unit = family.depth, family.group
         main, ragged = length, None
         if width % unit and not (isinstance(length, int) and length % unit == 0):
             goes_on = b.either(
@@ -167,8 +177,7 @@ class ContractEmitter:
         if operand.next_bytes is None:
             return
         lines = (
-            self.m.depth(family.group)
-            // family.a.parts
+            family.depth
             // family.b.group
             * known_bytes(operand.k_bytes)
             // 64

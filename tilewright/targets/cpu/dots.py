@@ -40,16 +40,20 @@ def dot_family_of(m: Machine, a: VectorType, b: VectorType, c: Attribute) -> Fam
         if not (m.bf16_dots and pairs):
             return None
         left, right = PanelFormat(m.mr, 2, bf16), PanelFormat(nr, 2, bf16)
-        return Family("bf16dot2", f32, m.mr, nr, left, right, m.panels)
+        return Family("bf16dot2", f32, m.mr, nr, left, right, m.kc, m.panels)
     if not (isinstance(c, IntegerType) and c.width.data == 32):
         return None
     unsigned = is_unsigned(x), is_unsigned(y)
     if itemsize(x) == itemsize(y) == 1 and _multiplies_bytes(m):
         left = PanelFormat(m.mr, 4, i8, unsigned[0], biased=unsigned[0] == unsigned[1])
-        return Family("dot4", i32, m.mr, nr, left, PanelFormat(nr, 4, i8, unsigned[1]), m.panels)
+        return Family(
+            "dot4", i32, m.mr, nr, left, PanelFormat(nr, 4, i8, unsigned[1]), m.kc, m.panels
+        )
     if _fits_i16(x) and _fits_i16(y) and m.vector_bytes >= 32:
         left = PanelFormat(m.mr, 2, i16, unsigned[0])
-        return Family("dot2", i32, m.mr, nr, left, PanelFormat(nr, 2, i16, unsigned[1]), m.panels)
+        return Family(
+            "dot2", i32, m.mr, nr, left, PanelFormat(nr, 2, i16, unsigned[1]), m.kc, m.panels
+        )
     return None
 
 

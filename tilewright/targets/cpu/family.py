@@ -21,6 +21,8 @@ class Family:
     nr: int
     a: PanelFormat
     b: PanelFormat
+    depth: int
+    """k per block."""
     panels: int = 1
     """Panels of B, `nr` columns each, that it multiplies at once."""
 

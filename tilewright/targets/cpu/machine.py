@@ -46,10 +46,6 @@ class Machine:
         """Columns of a panel of B for accumulators of `size` bytes."""
         return self.nv * self.vector_bytes // size
 
-    def depth(self, group: int) -> int:
-        """Elements of k per block for instructions that take `group` k at once: 16 steps of AMX, else `kc`."""
-        return 16 * group if group >= 32 else self.kc
-
     def __str__(self) -> str:
         """The instructions that products use, as a person calls them: "AVX-512 with VNNI"."""
         vectors = {64: "AVX-512", 32: "AVX2"}.get(self.vector_bytes, "SSE2")
@@ -70,10 +66,23 @@ class Machine:
         """Rows of buffers come in multiples of this, so that micro-kernels may write whole blocks."""
         return 32 if self.amx else self.mr
 
+    @property
+    def accumulators(self) -> int:
+        """Vector registers that sums may take, beside what they are computed from."""
+        return 24 if self.vector_bytes == 64 else 12
+
+    def thin(self, *, tiles: bool) -> tuple[int, int]:
+        """Rows of A and columns of B up to which the other operand is multiplied where it lies (see `thin`), instead of
+        by `tiles` or by vectors from panels."""
+        return THIN_OF_TILES if tiles else (self.mr, THIN_COLUMNS)
+
     def has(self, feature: str) -> bool:
         return self.target.has(feature)
 
 
+THIN_OF_TILES: Final = (8, 8)
+"""Up to there multiply-add on registers keeps up with memory."""
+THIN_COLUMNS: Final = 24
 TIERS: Final = {"generic": "x86-64", "avx2": "avx2", "avx512": "vnni", "amx": "amx"}
 """Tiers that a user may choose among, and the highest level of each."""
 EXTRAS: Final = {

@@ -27,6 +27,8 @@ from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.memory import Buffer, itemsize, plain
 from tilewright.targets.cpu.panels import PanelFormat
 
+AMX_STEPS = 16
+"""Steps of tiles per block of k: a panel of B of that depth stays in the first cache."""
 UNROLL = 2
 """Steps of k per iteration: one cache line of a packed A of four-byte elements."""
 
@@ -40,7 +42,7 @@ def family_of(m: Machine, a: VectorType, b: VectorType, c: Attribute) -> Family:
             PanelFormat(AMX_ROWS, k, plain(x.element_type), parts=parts_of(m, x.element_type, k))
             for x, k in ((a, group), (b, group // TILE_ROWS))
         )
-        return Family(amx, c, AMX_ROWS, AMX_ROWS, left, right)
+        return Family(amx, c, AMX_ROWS, AMX_ROWS, left, right, AMX_STEPS * group // left.parts)
     return vector_family_of(m, a, b, c)
 
 
@@ -53,12 +55,12 @@ def vector_family_of(m: Machine, a: VectorType, b: VectorType, c: Attribute) -> 
         element = c if itemsize(c) == 8 else _f32()
         nr = m.nr(itemsize(element))
         left, right = PanelFormat(m.mr, 1, element), PanelFormat(nr, 1, element)
-        return Family("fma", element, m.mr, nr, left, right, m.panels)
+        return Family("fma", element, m.mr, nr, left, right, m.kc, m.panels)
     assert isinstance(c, IntegerType)
     nr = m.nr(itemsize(c))
     left = PanelFormat(m.mr, 1, c, is_unsigned(a.element_type))
     right = PanelFormat(nr, 1, c, is_unsigned(b.element_type))
-    return Family("mul", c, m.mr, nr, left, right, m.panels)
+    return Family("mul", c, m.mr, nr, left, right, m.kc, m.panels)
 
 
 def _f32() -> Attribute:

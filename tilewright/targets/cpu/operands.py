@@ -152,7 +152,7 @@ class Operands:
         value = self.e.values.real(value)
         if isinstance(value, OpResult) and isinstance(value.op, PanelOp):
             tiles = x_axis == 0 and family.b.group < format.group
-            return self.panel_side(value.op, count, family.group, uses if tiles else None)
+            return self.panel_side(value.op, family, count, uses if tiles else None)
         buffer = self.e.values.buffers.get(value)
         if buffer is not None and buffer.element == format.element and format.parts == 1:
             if format.group == 1:
@@ -164,12 +164,12 @@ class Operands:
                 and buffer.shape[1] % format.group == 0
             ):
                 return self.buffer_side(buffer, format, x_axis, count, length)
-        return self.packed_side(value, format, x_axis, count, length, family.group)
+        return self.packed_side(value, family, x_axis, count, length)
 
-    def panel_side(self, op: PanelOp, count: int, unit: int, uses: Idx | None) -> Side:
+    def panel_side(self, op: PanelOp, family: Family, count: int, uses: Idx | None) -> Side:
         """`uses`: of rows that tile instructions can read where they are; else None."""
         b = self.b
-        array = self.packed[self.e.values.real(op.panels)]
+        array, unit = self.packed[self.e.values.real(op.panels)], family.group
         offsets = [folded(self.e.scalar(v)) for v in op.offsets]
         if len(offsets) == 1:
             offsets = [0, *offsets]
@@ -195,7 +195,7 @@ class Operands:
             pointer, panel_bytes = array.place(b, batch, first, k)
             if b.known_bool(array.ahead) is True:
                 return self.finder(format, pointer, panel_bytes)
-            own, own_bytes = self.block_memory(format, count, unit, array.along_k)
+            own, own_bytes = self.block_memory(family, format, count, array.along_k)
             here = b.negated(array.ahead)
             stop = b.add(k, b.round_up(b.sub(end, begin), unit))
             as_it_is: Idx = 0
@@ -293,15 +293,15 @@ class Operands:
         return Side(format, count, length, locate, locate)
 
     def packed_side(
-        self, value: SSAValue, format: PanelFormat, x_axis: int, count: int, length: Idx, unit: int
+        self, value: SSAValue, family: Family, x_axis: int, count: int, length: Idx
     ) -> Side:
-        """An operand packed block by block into scratch memory of the workgroup, with zeros up to a multiple of
-        `unit` k."""
+        """An operand packed block by block into the workgroup's memory, with zeros up to a whole group of k."""
         b, e, m = self.b, self.e, self.m
+        format, unit = family.a if x_axis == 0 else family.b, family.group
         size = itemsize(format.element)
         along_k = contiguous_axis(e, value) == 1 - x_axis
         depth = block_depth(format, along_k, m.vector_bytes)
-        memory, panel_bytes = self.block_memory(format, count, unit, along_k, length)
+        memory, panel_bytes = self.block_memory(family, format, count, along_k, length)
 
         def locate(begin: Idx, end: Idx) -> Finder:
             with b.loop(0, -(-count // format.lanes), nonempty=True) as p:
@@ -326,12 +326,16 @@ class Operands:
         return Side(format, count, length, locate, locate)
 
     def block_memory(
-        self, format: PanelFormat, count: int, unit: int, along_k: bool, length: Idx | None = None
+        self,
+        family: Family,
+        format: PanelFormat,
+        count: int,
+        along_k: bool,
+        length: Idx | None = None,
     ) -> tuple[SSAValue, int]:
         """Memory of the workgroup for panels of `count` x, as deep as a block of k: its address, bytes per panel."""
-        m = self.m
-        step = max(block_depth(format, along_k, m.vector_bytes), unit)
-        capacity = -(-m.depth(unit) // format.parts // step) * step
+        step = max(block_depth(format, along_k, self.m.vector_bytes), family.group)
+        capacity = -(-family.depth // step) * step
         if isinstance(length, int):
             capacity = min(capacity, -(-length // step) * step)
         panel_bytes = capacity * format.lanes * format.bytes

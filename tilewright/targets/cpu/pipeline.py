@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import (
     ModuleOp,
     VectorType,
 )
-from xdsl.ir import Attribute, OpResult
+from xdsl.ir import Attribute, OpResult, SSAValue
 
 from tilewright.codegen.registers import strided_form
 from tilewright.dialects.stage import ContractOp
@@ -29,25 +29,31 @@ from tilewright.targets.cpu.machine import Machine, machine
 from tilewright.targets.cpu.memory import element_of
 from tilewright.targets.cpu.micro import family_of
 from tilewright.targets.cpu.sizes import check_sizes
+from tilewright.targets.cpu.thin import thin_form
 from tilewright.targets.workgroup import BEGIN, begin
 
 
 def panels_for(m: Machine) -> PanelsOf:
     """How the machine's micro-kernels want their operands packed."""
 
-    def panels(a: VectorType, b: VectorType, c: Attribute) -> tuple[Panels, Panels]:
-        family = family_of(m, a, b, c)
+    def panels(a: SSAValue, b: SSAValue, c: Attribute) -> tuple[Panels | None, Panels | None]:
+        assert isinstance(a.type, VectorType) and isinstance(b.type, VectorType)
+        family = family_of(m, a.type, b.type, c)
+        thin = thin_form(m, family, a, b)
+        if thin is not None:
+            family = thin.family
         left, right = family.a, family.b
         # An instruction that multiplies bytes of either sign must go on knowing which.
         bytes_ = left.element == IntegerType(8)
-        signs = (a.element_type, b.element_type) if bytes_ else (left.element, right.element)
+        types = (a.type.element_type, b.type.element_type)
+        signs = types if bytes_ else (left.element, right.element)
         unit = family.group
-        return (
-            Panels(
-                left.lanes, left.group, signs[0], m.depth(unit) // left.parts, unit, left.biased
-            ),
-            Panels(right.lanes, right.group, signs[1], 0, unit, right.biased),
-        )
+        of_a = Panels(left.lanes, left.group, signs[0], family.depth, unit, left.biased)
+        of_b = Panels(right.lanes, right.group, signs[1], 0, unit, right.biased)
+        if thin is None:
+            return of_a, of_b
+        # Few rows are packed by whoever reads them: the launch need not wait for that.
+        return None, of_b if thin.side == 0 else None
 
     return panels
 

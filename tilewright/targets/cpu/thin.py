@@ -1,0 +1,305 @@
+"""Products with a thin side: the other operand is multiplied where it lies.
+
+A product of few rows uses every element of B so few times that a copy in panels would cost more than the product, which
+memory alone should limit. B is read along whichever of its dimensions is contiguous, and converted in registers:
+
+    outer   B's rows run along x     C[r, x..] += A[r, k] B[k, x..]         a vector of x times one element of A
+    inner   B's rows run along k     C[r, x] += sum of A[r, k..] B[k.., x]  vectors of k, added up across at the end
+
+A product of few columns is the same with the sides exchanged, where A's rows run along k. The thin side is packed as
+the micro-kernel reads it, element by element (outer) or vector by vector (inner) of k, with zeros beyond its end:
+
+    for block of k:              find the thin side, or pack it
+      for run of k:              a few rows of B are read side by side, so that each is read in a long run (outer)
+        for block of x:          its accumulators in registers, C in a buffer of the workgroup
+
+Loads of a block that leaves the array are masked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects import arith, math, scf
+from xdsl.dialects.builtin import AnyFloat, MemRefType, VectorType
+from xdsl.ir import Block, OpResult, SSAValue
+
+from tilewright.codegen.builder import Builder, Idx
+from tilewright.codegen.registers import strided_form
+from tilewright.dialects import xetile as xt
+from tilewright.dialects.stage import ContractOp
+from tilewright.passes.packing import Chain, chain_of
+from tilewright.targets.cpu.evaluate import Evaluator, Place
+from tilewright.targets.cpu.family import Family, Operand
+from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.memory import Buffer, Tile, itemsize, rows_cols
+from tilewright.targets.cpu.operands import Finder, Side
+from tilewright.targets.cpu.panels import PanelFormat, widen
+from tilewright.targets.cpu.reductions import power_of_two
+
+RUN = 16
+"""Rows of B that are read side by side (outer): as many streams as caches follow."""
+DEPTH = 4096
+"""k per block of the thin side (inner), shared by its rows: the other operand is read in runs as long."""
+FLOATS = ("fma", "bf16dot2", "tdpbf16ps", "tdpfp16ps")
+"""Families of products of floats."""
+
+
+@dataclass(frozen=True)
+class Thin:
+    """How a product with a thin side runs."""
+
+    family: Family
+    """`inner` or `outer`, with the block of C that its accumulators hold."""
+    side: int
+    """The operand that is read where it lies: 0 is A, 1 is B."""
+    chain: Chain
+    """It: a load, seen through casts and transposes."""
+
+
+def thin_form(m: Machine, family: Family, a: SSAValue, bb: SSAValue) -> Thin | None:
+    """The form of a product that `family` would compute otherwise; None where neither side is thin, or the other one
+    is not a load of rows that lie together."""
+    rows, width = rows_cols(a.type)
+    cols = rows_cols(bb.type)[1]
+    element = family.accumulator
+    if family.name not in FLOATS or not isinstance(element, AnyFloat):
+        return None
+    limits = m.thin(tiles=family.name.startswith("tdp"))
+    side = 1 if rows <= limits[0] else 0 if cols <= limits[1] else None
+    if side is None:
+        return None
+    wide = (a, bb)[side]
+    block = wide.op.parent if isinstance(wide, OpResult) else None
+    chain: Chain | None = None
+    if block is not None and isinstance(block.parent_op(), ContractOp):
+        chain = chain_of(wide, block)
+    along = contiguous(chain) if chain is not None else None
+    if chain is None or along is None or chain.load.padding_value != 0:
+        return None
+    lanes = m.vector_bytes // itemsize(element)
+    if along == 1 - side:  # k
+        few = rows if side == 1 else min(4, lanes, power_of_two(cols))
+        many = _most(8 if side == 0 else min(8, lanes), m.accumulators // few)
+        mr, nr = (few, many) if side == 1 else (many, few)
+        left, right = (PanelFormat(power_of_two(n), lanes, element) for n in (mr, nr))
+        family = Family("inner", element, mr, nr, left, right, DEPTH // power_of_two(few))
+        return Thin(family, side, chain) if width % lanes == 0 else None
+    if side == 0:
+        return None
+    left = PanelFormat(power_of_two(rows), 1, element)
+    right = PanelFormat(lanes, 1, element)
+    vectors = _most(min(16, cols // lanes), m.accumulators // rows)
+    family = Family("outer", element, rows, vectors * lanes, left, right, m.kc)
+    return Thin(family, side, chain)
+
+
+def _most(limit: int, n: int) -> int:
+    """The largest power of two that exceeds neither, or 1."""
+    return 1 << (max(min(limit, n), 1).bit_length() - 1)
+
+
+def contiguous(chain: Chain) -> int | None:
+    """The dimension of the operand along which its array is contiguous, where the array's type says so."""
+    tile = chain.load.tile.owner
+    if not isinstance(tile, xt.InitTileOp) or not isinstance(tile.source.type, MemRefType):
+        return None
+    strides = strided_form(tile.source.type)[0]
+    if len(strides) < 2 or 1 not in strides[-2:]:
+        return None
+    return (1 if strides[-1] == 1 else 0) ^ int(chain.transposed)
+
+
+class ThinProduct:
+    """Emits one such product. `value`: the operand that is read where it lies."""
+
+    def __init__(self, e: Evaluator, m: Machine, form: Thin, value: SSAValue, c: Buffer):
+        self.e = e
+        self.b: Builder = e.b
+        self.m = m
+        self.form = form
+        self.family = form.family
+        self.value = value
+        self.c = c
+        tile = e.values.tiles[e.values.real(form.chain.load.tile)]
+        assert isinstance(tile, Tile)
+        self.tile = tile
+        x_axis = form.side ^ int(form.chain.transposed)
+        self.x_count, self.k_count = (tile.limit(self.b, axis) for axis in (x_axis, 1 - x_axis))
+        """x and k that its array has from the tile's start on."""
+        self.type = VectorType(
+            form.family.accumulator,  # pyright: ignore
+            [m.vector_bytes // itemsize(form.family.accumulator)],
+        )
+        self.lanes: int = self.type.get_shape()[0]
+
+    def emit(self, thin: Side, length: Idx) -> None:
+        """C += A B over `length` k. `thin`: the thin side."""
+        b, family, c = self.b, self.family, self.c
+        length = b.max(b.min(length, b.min(self.k_count, thin.k_count)), 0)
+        count = b.max(b.min(c.shape[self.form.side], self.x_count), 0)
+        inside = self.not_before(count)
+        depth = family.depth
+        with b.loop(0, length, depth) as block, self.e.scope():
+            ks = block.iv, b.min(b.add(block.iv, depth), length)
+            find = thin.locate(*ks)
+            if family.name == "outer":
+                self.runs(find(0), ks, count, inside)
+            else:
+                self.blocks(find, thin, ks, count, inside)
+
+    def not_before(self, count: Idx) -> Idx:
+        """`count`, or 0 where the tile starts before its array."""
+        b = self.b
+        after: SSAValue | None = None
+        for offset in self.tile.offsets:
+            if not b.is_nonnegative(offset):
+                after = b.both(after, b.cmp("sge", offset, 0))
+        return count if after is None else b.select(after, count, 0)
+
+    def place(self, x: Idx, k: Idx, along_k: bool, inside: bool) -> Place:
+        """A vector of the operand."""
+        row, col = (x, k) if self.form.side == 0 else (k, x)
+        axis = int(along_k) if self.form.side == 0 else 1 - int(along_k)
+        return Place(row, col, axis, self.lanes, inside)
+
+    def read(self, place: Place) -> SSAValue:
+        return widen(self.b, self.e.at(self.value, place), self.family.accumulator)
+
+    def fetch(self, place: Place, dx: int, dk: int) -> None:
+        """Fetch what is needed later, `dx` and `dk` further on."""
+        b = self.b
+        rows, cols = (dx, dk) if self.form.side == 0 else (dk, dx)
+        row, col, axis = b.add(place.row, rows), b.add(place.col, cols), place.axis
+        if self.form.chain.transposed:
+            row, col = col, row
+        b.prefetch(self.e.address(self.tile, Place(row, col, axis)))
+
+    # Outer ----------------------------------------------------------------------------------------------------
+
+    def runs(self, a: Operand, ks: tuple[Idx, Idx], count: Idx, inside: Idx) -> None:
+        """All of C over a block of k: `count` columns, of which masks are not needed for the first `inside`."""
+        b, family = self.b, self.family
+        main = b.mul(b.div(inside, family.nr), family.nr)
+        with b.loop(*ks, RUN) as run:
+            mine = run.iv, b.min(b.add(run.iv, RUN), ks[1])
+            at = b.ptr(a.pointer, b.mul(b.sub(run.iv, ks[0]), a.k_bytes))
+            start = Operand(at, a.x_bytes, a.k_bytes)
+            with b.loop(0, main, family.nr) as x:
+                self.outer(start, x.iv, mine, family.nr // self.lanes, True)
+            with b.loop(main, count, self.lanes) as x:
+                self.outer(start, x.iv, mine, 1, False)
+
+    def outer(self, a: Operand, x: Idx, ks: tuple[Idx, Idx], vectors: int, inside: bool) -> None:
+        """C[all rows, x..] over a run of k, the first of which `a` has."""
+        b, c, rows = self.b, self.c, self.family.mr
+        size = itemsize(c.element)
+        target = c.address(b, 0, x)
+        places = [
+            b.ptr(target, (r * c.ld + v * self.lanes) * size)
+            for r in range(rows)
+            for v in range(vectors)
+        ]
+        sums = [b.load(place, self.type) for place in places]
+        line = max(1, 64 // (self.lanes * itemsize(self.tile.element)))
+        with b.loop(*ks, 1, sums) as loop, self.e.scope():
+            at = b.ptr(a.pointer, b.mul(b.sub(loop.iv, ks[0]), a.k_bytes))
+            found: list[SSAValue] = []
+            for v in range(vectors):
+                place = self.place(b.add(x, v * self.lanes), loop.iv, False, inside)
+                found.append(self.read(place))
+                if inside and v % line == 0:
+                    self.fetch(place, vectors * self.lanes, 0)
+            out: list[SSAValue] = []
+            for r in range(rows):
+                one = b.load(b.ptr(at, b.mul(r, a.x_bytes)), self.family.accumulator)
+                factor = b.splat(one, self.lanes)
+                for v, row in enumerate(found):
+                    out.append(b.value(math.FmaOp(factor, row, loop.carried[r * vectors + v])))
+            loop.out = out
+        for place, value in zip(places, loop.results, strict=True):
+            b.store(value, place)
+
+    # Inner ----------------------------------------------------------------------------------------------------
+
+    def blocks(
+        self, find: Finder, thin: Side, ks: tuple[Idx, Idx], count: Idx, inside: Idx
+    ) -> None:
+        """All of C over a block of k: `count` x of the operand, of which the first `inside` are in the array."""
+        b, family, side = self.b, self.family, self.form.side
+        even = b.cmp("eq", b.rem(b.sub(ks[1], ks[0]), family.group), 0)
+        step = (family.mr, family.nr)[side]
+
+        def block(x: Idx, whole: bool) -> None:
+            if side == 1:
+                self.inner(find(0), 0, x, ks, whole)
+                return
+            cols = b.max(b.min(self.c.shape[1], thin.x_count), 0)
+            with b.loop(0, b.ceildiv(cols, family.nr)) as j:
+                self.inner(find(j.iv), b.mul(j.iv, family.nr), x, ks, whole)
+
+        with b.loop(0, count, step) as x:
+            fits = b.both(even, b.cmp("sle", b.add(x.iv, step), inside))
+            assert fits is not None
+            sides = Block(), Block()
+            for each, whole in zip(sides, (True, False), strict=True):
+                with b.inside(each):
+                    block(x.iv, whole)
+                    b.op(scf.YieldOp())
+            b.if_else(fits, *sides, [])
+
+    def inner(self, thin: Operand, at: Idx, x: Idx, ks: tuple[Idx, Idx], inside: bool) -> None:
+        """C[block of the thin side from `at` on, x..], or with rows and columns exchanged, over a block of k."""
+        b, c, family, side = self.b, self.c, self.family, self.form.side
+        few, many = (family.nr, family.mr) if side == 0 else (family.mr, family.nr)
+        zero = b.constant(self.type, 0)
+        k0, k1 = ks
+        with b.loop(k0, k1, self.lanes, [zero] * (few * many)) as loop, self.e.scope():
+            group = b.ptr(thin.pointer, b.mul(b.div(b.sub(loop.iv, k0), self.lanes), thin.k_bytes))
+            fixed = [b.load(b.ptr(group, b.mul(i, thin.x_bytes)), self.type) for i in range(few)]
+            out = list(loop.carried)
+            for i in range(many):
+                place = self.place(b.add(x, i), loop.iv, True, inside)
+                row = self.read(place)
+                if inside:
+                    self.fetch(place, many, 0)
+                else:
+                    keep = b.mask_first(b.sub(k1, loop.iv), self.lanes)
+                    assert keep is not None
+                    row = b.value(arith.SelectOp(keep, row, zero))
+                for j, other in enumerate(fixed):
+                    out[i * few + j] = b.value(math.FmaOp(other, row, out[i * few + j]))
+            loop.out = out
+        sums = loop.results
+        row, col = (x, at) if side == 0 else (at, x)
+        for r in range(family.mr):
+            mine = [sums[r * few + j] if side == 0 else sums[j * few + r] for j in range(family.nr)]
+            total = across(b, mine)
+            target = c.address(b, b.add(row, r), col)
+            b.store(b.value(arith.AddfOp(b.load(target, total.type), total)), target)
+
+
+def across(b: Builder, vectors: Sequence[SSAValue]) -> SSAValue:
+    """A vector of the sums of all lanes of each of some vectors, a power of two of them.
+
+    Each step adds the halves of the parts that two vectors consist of, and puts the two beside one another.
+    """
+    current = list(vectors)
+    lanes: int = current[0].type.get_shape()[0]  # pyright: ignore
+    part = lanes
+    while len(current) > 1 or part > 1:
+        half = part // 2
+        low, high = ([i for i in range(2 * lanes) if i % part // half == h] for h in (0, 1))
+        if len(current) > 1:
+            current = [
+                b.value(arith.AddfOp(b.shuffle(x, y, low), b.shuffle(x, y, high)))
+                for x, y in zip(current[::2], current[1::2], strict=True)
+            ]
+        else:
+            (x,) = current
+            low, high = ([i for i in low if i < lanes], [i for i in high if i < lanes])
+            current = [b.value(arith.AddfOp(b.shuffle(x, x, low), b.shuffle(x, x, high)))]
+            lanes //= 2
+        part = half
+    return current[0] if lanes > 1 else b.extract(current[0], 0)
