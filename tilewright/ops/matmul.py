@@ -105,17 +105,14 @@ def matmul(
     if residual is not None:
         residual = flattened(residual, 2)
     kernel = matmul_kernel.options(**options) if options else matmul_kernel
-    tile = product_tile(a, m, n, flat.shape[0], options)
 
     def grid(BM: int, BN: int) -> tuple[int, int, int]:
         return -(-m // BM), -(-n // BN), flat.shape[0]
 
-    # A grid of numbers costs a launch less than a function.
-    chosen = tile.get("BM") is tw.auto
-    kernel[grid if chosen else grid(tile["BM"], tile["BN"])](
+    kernel[grid](
         flattened(a, 2), flattened(b, 2), flat, bias, residual,
         ACT=ACTIVATIONS[activation] if activation else None, ACC=acc,
-        A_BATCH=a.ndim > 2, B_BATCH=b.ndim > 2, **tile,
+        A_BATCH=a.ndim > 2, B_BATCH=b.ndim > 2, **product_tile(a, m, n, flat.shape[0], options),
     )  # fmt: skip
     if copy_back is not None:
         copy_back()
