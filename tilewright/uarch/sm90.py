@@ -37,34 +37,31 @@ PRODUCT_RATES: Final[Mapping[str, float]] = MappingProxyType(
     {
         "hertz": 1.755e9,
         "issue": 1.063,
-        "port": 205,
+        "port": 186.5,
         "latency": 1417,
-        "copy": 2270,
+        "copy": 1470,
         "cache": 10960,
-        "cache_apart": 6680,
-        "cache_once": 3988,
-        "memory": 2265,
+        "cache_apart": 8080,
+        "memory": 2400,
         "resident": 45e6,
-        "turn": 1.64,
-        "start": 3480,
-        "program": 1535,
-        "engine": 0.02,
-        "threads": 0.229,
-        "meet": 1390,
-        "exchange": 0.384,
+        "start": 2480,
+        "program": 2040,
+        "engine": 0.033,
+        "threads": 0.227,
+        "meet": 1510,
+        "exchange": 0.562,
     }
 )
-"""How fast a loop of products runs, fitted to 6700 launches of some 1000 tilings on 112 shapes as language models have
+"""How fast a loop of products runs, fitted to 11600 launches of some 2000 tilings on 230 shapes as language models have
 them, NT and NN (H200, 2026-11-23). Of tilings within 1.4 of the best for their shape, two thirds are within 9 % of what
-this says; the tiling chosen by it runs at 0.974 of the best one's speed (geometric mean over these shapes, worst 0.74).
+this says; the tiling chosen by it runs at 0.983 of the best one's speed (geometric mean over these shapes, worst 0.74).
 
 Clocks per second, of a chip that is not hot. Clocks of a product, per clock that its instruction takes. Bytes per
 clock: through a multiprocessor's port of shared memory (copies in, operands out). Clocks from a copy's start to its
 data, and bytes per clock of one that comes. Bytes per clock: out of L2 to all multiprocessors; the same where a
-cluster's workgroups are at different k; out of L2 where nobody else reads the same; out of memory. Bytes that L2 holds
-from launch to launch. Clocks: for each of those that read one line at the same time, of a launch, of a program besides
-its loop, of an element stored by the copy engine or by threads, of the meetings of a cluster that adds up its sums, and
-of an element of these."""
+cluster's workgroups are at different k; out of memory. Bytes that L2 holds from launch to launch. Clocks: of a launch,
+of a program besides its loop, of an element stored by the copy engine or by threads, of the meetings of a cluster that
+adds up its sums, and of an element of these."""
 
 _PTX: Final = "PTX ISA, wgmma.mma_async"
 

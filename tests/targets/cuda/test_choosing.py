@@ -110,7 +110,7 @@ def test_a_kernel_that_no_size_makes_legal_is_refused() -> None:
 
 def test_the_choice_is_explained() -> None:
     """Each line says a time, sizes, programs, and what takes most of it: few rows wait for memory, many multiply."""
-    specs = [tw.spec(shape, tw.bf16, strides) for shape, strides in operands(8, 4096, 4096)]
+    specs = [tw.spec(shape, tw.bf16, strides) for shape, strides in operands(8, 8192, 8192)]
     head, first, *others = renamed.explain(*specs, target="sm_90a").splitlines()
     assert "sm_90a" in head and "DOWN = 8" in first and "programs" in first and others
     assert first.partition("(")[2].startswith("memory")

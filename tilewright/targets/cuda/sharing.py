@@ -11,9 +11,9 @@ be idle for long (few programs, or a last round of few), the kernel is compiled 
   more often, and at the end the workgroups add up their sums.
 
 `clocks` is what a launch takes: rounds of programs, an iteration as long as its slowest part (products, the port of
-shared memory, copies that are waited for because few are under way, the L2 cache that serves all workgroups, a line
-that many of them read at the same time), then the program's own stores and what it takes to add up; and at least as
-long as the arrays take from memory. Parts that are alike hold one another up.
+shared memory, copies that are waited for because few are under way, the L2 cache that serves all workgroups), then the
+program's own stores and what it takes to add up; and at least as long as the arrays take from memory. Parts that are
+alike hold one another up.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ GAIN = 0.05
 """What part of the time it must save: the cost is no better known."""
 SHORT = 16
 """Bytes of a line in shared memory where no swizzle fits a tile's rows."""
-SHORT_COST = 1.75
+SHORT_COST = 1.42
 """Copies in lines of half the length take this power of two times as long (H200, fitted with the rates)."""
 
 
@@ -201,7 +201,7 @@ def clocks(
 
     def together(active: int) -> float:
         """Of workgroups that run at the same time."""
-        return mine * _beside(3, each.step, each.cache(active), each.lines(active)) + own
+        return mine * _beside(3, each.step, each.cache(active)) + own
 
     rounds, rest = divmod(programs * share.tiles * share.parts, multiprocessors)
     busy = rounds * together(multiprocessors) + (together(rest) if rest else 0) + each.meeting
@@ -222,7 +222,6 @@ def causes(
         "shared memory": iterations * each.port,
         "waiting for copies": iterations * each.waiting,
         "L2": iterations * each.cache(active),
-        "lines read by many": iterations * each.lines(active),
         "stores and starts": rounds * (work.rates["program"] + each.stores) + work.rates["start"],
         "sums of clusters": each.meeting,
         "memory": _from_memory(work, programs, trips, sides),
@@ -268,19 +267,14 @@ class _Iteration:
         """L2 serves so many workgroups at the same time."""
         return active * self.loaded / self.out
 
-    def lines(self, active: int) -> float:
-        """A line is read by one after the other of those that need it."""
-        apart = [-(-n // own) for n, own in zip(self.sides, self.own, strict=True) if n]
-        return max((active / n for n in apart), default=0) * self.rates["turn"]
-
 
 def _from_memory(work: Work, programs: int, trips: int, sides: Sides) -> float:
-    """Clocks that the arrays take from memory, or from L2 where this holds them, each line once."""
+    """Clocks that the arrays take from memory, each line once; none where L2 holds them from launch to launch."""
     lines = ((work.row_bytes / work.rows, sides[0]), (work.column_bytes / work.columns, sides[1]))
     held = trips * sum(line * n for line, n in lines if n)
     if sides[0] and sides[1]:  # products of a batch
         held *= max(1, programs / (-(-sides[0] // work.rows) * -(-sides[1] // work.columns)))
-    return held / work.rates["memory" if held > work.rates["resident"] else "cache_once"]
+    return held / work.rates["memory"] if held > work.rates["resident"] else 0.0
 
 
 def _lines(across: bool, row: float) -> float:
