@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -107,6 +108,37 @@ VECTORS: dict[str, tuple[str, Any]] = {
         exclusive,
     ),
 }
+MASK = "%five = arith.constant 5 : index\n  %nine = arith.constant 9 : index\n  %m = vector.create_mask %five, %nine : vector<8x16xi1>\n  "
+CORNER = np.outer(np.arange(8) < 5, np.arange(16) < 9)
+VECTORS |= {
+    "vector.mask": (
+        MASK
+        + FIRST
+        + f"  %l = vector.mask %m {{ vector.multi_reduction <maximumf>, %x, %f [1] : {V} to {R} }} : vector<8x16xi1> -> {R}\n"
+        f"  %d = arith.negf %x : {V}\n" + LAST,
+        lambda x: -x + np.maximum(np.where(CORNER, x, -np.inf).max(axis=1), x[:, 0])[:, None],
+    ),
+    "vector.mask, of an outer product": (
+        MASK
+        + FIRST
+        + ROW
+        + f"  %r = vector.mask %m {{ vector.outerproduct %f, %row, %x : {R}, vector<16xf32> }} : vector<8x16xi1> -> {V}",
+        lambda x: np.where(CORNER, x[:, :1] * x[:1] + x, x),
+    ),
+    "vector.mask, of nothing": (
+        MASK
+        + f"%n = arith.negf %x : {V}\n  %r = vector.mask %m, %x {{ vector.yield %n : {V} }} : vector<8x16xi1> -> {V}",
+        lambda x: np.where(CORNER, -x, x),
+    ),
+    "xegpu.truncf": (
+        f"%h = xegpu.truncf %x : {V} -> vector<8x16xf8E5M2>\n  %r = xegpu.extf %h : vector<8x16xf8E5M2> -> {V}",
+        lambda x: x.astype(ml_dtypes.float8_e5m2),
+    ),
+    "xegpu.extf": (
+        f"%h = arith.truncf %x : {V} to vector<8x16xbf16>\n  %r = xegpu.extf %h : vector<8x16xbf16> -> {V}",
+        lambda x: x.astype(ml_dtypes.bfloat16),
+    ),
+}
 BY_LANES: dict[str, tuple[str, Any]] = {
     "gpu.subgroup_broadcast": ("%r = gpu.subgroup_broadcast %x, first_active_lane : f32", lambda x: np.full_like(x, x[0])),
     "gpu.subgroup_broadcast, of a lane": (
@@ -117,13 +149,78 @@ BY_LANES: dict[str, tuple[str, Any]] = {
         "%y, %valid = gpu.rotate %x, 3, 8 : f32\n  %r = arith.select %valid, %y, %zero : f32",
         lambda x: np.concatenate([np.roll(x[:8], -3), np.zeros(8)]),
     ),
+    "xegpu.lane_shuffle": (
+        "%n = arith.negf %x : f32\n  %v = vector.from_elements %x, %n : vector<2xf32>\n  %p = xegpu.lane_shuffle %v pack : vector<2xf32>\n  %r = vector.extract %p[1] : f32 from vector<2xf32>",
+        lambda x: np.stack([x, -x]).reshape(16, 2)[:, 1],
+    ),
+    "xegpu.lane_shuffle, back": (
+        "%n = arith.negf %x : f32\n  %v = vector.from_elements %x, %n : vector<2xf32>\n  %p = xegpu.lane_shuffle %v unpack : vector<2xf32>\n  %r = vector.extract %p[1] : f32 from vector<2xf32>",
+        lambda x: np.stack([x, -x], axis=1).reshape(2, 16)[1],
+    ),
+    "memref.generic_atomic_rmw": (
+        "%old = memref.generic_atomic_rmw %o[%lane] : memref<16xf32> {\n  ^bb0(%now: f32):\n    memref.atomic_yield %x : f32\n  }\n"
+        "  %two = arith.constant 2.0 : f32\n  %mid = memref.generic_atomic_rmw %o[%lane] : memref<16xf32> {\n  ^bb0(%now: f32):\n"
+        "    %n = arith.mulf %two, %now : f32\n    memref.atomic_yield %n : f32\n  }\n"
+        "  %r = memref.generic_atomic_rmw %o[%lane] : memref<16xf32> {\n  ^bb0(%now: f32):\n    %m = arith.mulf %now, %now : f32\n"
+        "    %n = arith.subf %m, %x : f32\n    memref.atomic_yield %n : f32\n  }",
+        lambda x: 2 * x,
+    ),
+    "memref.reshape": (
+        "%s = memref.alloca() : memref<2xindex, 3>\n  %none = arith.constant 0 : index\n  %one = arith.constant 1 : index\n  %two = arith.constant 2 : index\n  %rows = gpu.subgroup_size : index\n"
+        "  %half = arith.divui %rows, %two : index\n  %first = arith.cmpi eq, %lane, %none : index\n"
+        "  scf.if %first {\n    memref.store %two, %s[%none] : memref<2xindex, 3>\n    memref.store %half, %s[%one] : memref<2xindex, 3>\n  }\n  gpu.barrier\n"
+        "  %v = memref.reshape %i(%s) : (memref<16xf32>, memref<2xindex, 3>) -> memref<2x?xf32>\n"
+        "  %d = arith.divui %lane, %half : index\n  %e = arith.remui %lane, %half : index\n  %r = memref.load %v[%d, %e] : memref<2x?xf32>",
+        lambda x: x,
+    ),
+    "vector.mask, of memory": (
+        "%five = arith.constant 5 : index\n  %one = arith.constant 1 : index\n  %none = arith.constant 0 : index\n  %pad = arith.constant 2.0 : f32\n"
+        "  %few = arith.cmpi ult, %lane, %five : index\n  %n = arith.select %few, %one, %none : index\n  %m = vector.create_mask %n : vector<1xi1>\n"
+        "  %other = arith.constant dense<3.0> : vector<1xf32>\n"
+        "  %v = vector.mask %m, %other { vector.transfer_read %i[%lane], %pad {in_bounds = [true]} : memref<16xf32>, vector<1xf32> } : vector<1xi1> -> vector<1xf32>\n"
+        "  %w = arith.negf %v : vector<1xf32>\n  vector.mask %m { vector.transfer_write %w, %o[%lane] {in_bounds = [true]} : vector<1xf32>, memref<16xf32> } : vector<1xi1>\n"
+        "  %y = vector.transfer_read %o[%lane], %pad, %m {in_bounds = [true]} : memref<16xf32>, vector<1xf32>\n"
+        "  %z = arith.subf %y, %v : vector<1xf32>\n  %r = vector.extract %z[0] : f32 from vector<1xf32>",
+        lambda x: np.where(np.arange(16) < 5, -2 * x, -1),
+    ),
 }  # fmt: skip
+XEGPU = """
+gpu.module @m {{ gpu.func @k(%i: memref<8x16xf32>, %o: memref<8x16xf32>) kernel
+    attributes {{tilewright.level = "subgroup", tilewright.subgroups = 1 : i64}} {{
+  {body}
+  gpu.return
+}} }}
+"""
+D, PART = (
+    "!xegpu.tensor_desc<8x16xf32>",
+    "!xegpu.mem_desc<8x16xf32, #xegpu.mem_layout<stride = [32, 1]>>",
+)
+MATRICES: dict[str, tuple[str, Any]] = {
+    "xegpu.mem_desc_subview": (
+        f"""%a = xegpu.create_nd_tdesc %i : memref<8x16xf32> -> {D}
+  %x = xegpu.load_nd %a[0, 0] : {D} -> vector<8x16xf32>
+  %slm = memref.alloca() : memref<4096xi8, 3>
+  %m = xegpu.create_mem_desc %slm : memref<4096xi8, 3> -> !xegpu.mem_desc<32x32xf32>
+  %c = arith.constant 8 : index
+  %half = xegpu.mem_desc_subview %m[%c, 0] : !xegpu.mem_desc<32x32xf32>, index -> !xegpu.mem_desc<16x32xf32, #xegpu.mem_layout<stride = [32, 1]>>
+  %part = xegpu.mem_desc_subview %half[%c, 16] : !xegpu.mem_desc<16x32xf32, #xegpu.mem_layout<stride = [32, 1]>>, index -> {PART}
+  xegpu.store_matrix %x, %part[0, 0] : vector<8x16xf32>, {PART}
+  gpu.barrier
+  %w = arith.constant 16 : index
+  %y = xegpu.load_matrix %m[%w, 16] : !xegpu.mem_desc<32x32xf32>, index -> vector<8x16xf32>
+  %r = arith.mulf %y, %y : vector<8x16xf32>
+  %u = xegpu.create_nd_tdesc %o : memref<8x16xf32> -> {D}
+  xegpu.store_nd %r, %u[0, 0] : vector<8x16xf32>, {D}""",
+        lambda x: x * x,
+    ),
+}
 CASES = {n: (TILES.format(body=b), m) for n, (b, m) in VECTORS.items()}
+CASES |= {n: (XEGPU.format(body=b), m) for n, (b, m) in MATRICES.items()}
 CASES |= {n: (LANES.format(body=b), m) for n, (b, m) in BY_LANES.items()}
 
 
 def test_every_op_has_a_case() -> None:
-    assert {op.name for op in EXPANSIONS} == {name.split(",")[0] for name in CASES}
+    assert {*EXPANSIONS} == {name.split(",")[0] for name in CASES}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -137,7 +234,7 @@ def test_the_text_is_a_fixed_point(name: str) -> None:
 def test_the_reference_is_what_numpy_says(name: str) -> None:
     text, meaning = CASES[name]
     rng = fresh_rng()
-    x = rng.standard_normal((16,) if name in BY_LANES else (8, 16)).astype(np.float32)
+    x = rng.standard_normal((8, 16) if "memref<8x16xf32>" in text else (16,)).astype(np.float32)
     if name.startswith("math.is"):
         x.flat[:5] = np.nan, np.inf, -np.inf, 1e-42, 0.0
     out = np.full_like(x, np.nan)
@@ -154,6 +251,8 @@ def test_the_reference_is_what_numpy_says(name: str) -> None:
 def test_targets_agree(name: str, target: str, tmp_path: Path, capsys) -> None:
     if name in BY_LANES and target == "sm_80":
         pytest.skip("programs of lanes are not compiled for NVIDIA GPUs")
+    if name in MATRICES and target == "sm_80":
+        pytest.skip("shared memory is that of a workgroup, which NVIDIA's programs are")
     path = tmp_path / "op.mlir"
     text = CASES[name][0]
     if name in BY_LANES and target == "xe-dg2":  # its subgroups have 8 lanes
@@ -188,11 +287,35 @@ INVALID = [
     ('%r = "gpu.subgroup_broadcast"(%s) <{broadcast_type = #gpu<broadcast specific_lane>}> : (f32) -> f32', "lane must be specified"),
     ("%r:2 = gpu.rotate %s, 4, 12 : f32", "width must be a power of two"),
     ("%r:2 = gpu.rotate %s, 16, 16 : f32", r"offset must be in the range \[0, 16\)"),
+    ("%r = vector.mask %k { arith.negf %x : vector<4x8xf32> } : vector<4x8xi1> -> vector<4x8xf32>", "expects a maskable operation"),
+    ("%r = vector.mask %k { vector.reduction <add>, %v : vector<8xf32> into f32 } : vector<4x8xi1> -> f32", "expects a mask of vector<8xi1>"),
+    ("%r = vector.mask %k { %a = arith.negf %v : vector<8xf32>\nvector.reduction <add>, %a : vector<8xf32> into f32 } : vector<4x8xi1> -> f32", "expects only one operation to mask"),
+    ("%r = vector.mask %k, %x { vector.yield %v : vector<8xf32> } : vector<4x8xi1> -> vector<4x8xf32>", "expects the results"),
+    ("%r = memref.reshape %h(%d) : (memref<4x8xf32>, memref<1xf32>) -> memref<32xf32>", "a shape in one row of integers"),
+    ("%r = memref.reshape %h(%g) : (memref<4x8xf32>, memref<2xindex>) -> memref<32xf32>", "length of shape operand differs"),
+    ("%r = memref.reshape %h(%g) : (memref<4x8xf32>, memref<2xindex>) -> memref<2x16xf16>", "element types of source and destination"),
+    ("%r = memref.reshape %h(%g) : (memref<4x8xf32>, memref<2xindex>) -> memref<2x16xf32, strided<[1, 2]>>", "identity affine map"),
+    ("%r = memref.generic_atomic_rmw %h[%i] : memref<4x8xf32> {\n^bb0(%e: f32):\nmemref.atomic_yield %e : f32\n}", "number of subscripts"),
+    ("%r = memref.generic_atomic_rmw %h[%i, %i] : memref<4x8xf32> {\n^bb0(%e: i32):\nmemref.atomic_yield %s : f32\n}", "argument of the element type"),
+    ("%r = memref.generic_atomic_rmw %h[%i, %i] : memref<4x8xf32> {\n^bb0(%e: f32):\nmemref.store %e, %h[%i, %i] : memref<4x8xf32>\nmemref.atomic_yield %s : f32\n}", "no side effects"),
+    ("%r = xegpu.extf %v : vector<8xf32> -> vector<8xf16>", "must be narrower"),
+    ("%r = xegpu.truncf %v : vector<8xf32> -> vector<8xi8>", "truncf takes floats"),
+    ("%r = xegpu.lane_shuffle %v pack : vector<8xf32>", "up to 64 bits"),
+    ("%r = xegpu.lane_shuffle %x pack : vector<4x8xf32>", "one row of whole bytes"),
+    ("%r = xegpu.mem_desc_subview %mem[0, 0] : !xegpu.mem_desc<8x8xf32> -> !xegpu.mem_desc<4x4xf32>", "strides"),
+    ("%r = xegpu.mem_desc_subview %mem[0, 0] : !xegpu.mem_desc<8x8xf32> -> !xegpu.mem_desc<16x4xf32>", "no larger than its matrix"),
+    ("%r = xegpu.mem_desc_subview %mem[0] : !xegpu.mem_desc<8x8xf32> -> !xegpu.mem_desc<4x8xf32>", "one offset per dimension"),
+    ("%r = xegpu.mem_desc_subview %mem[0, 0] : !xegpu.mem_desc<8x8xf32> -> !xegpu.mem_desc<4x8xf16>", "element type"),
+    ("%r = xegpu.mem_desc_subview %blocks[2, 0] : !xegpu.mem_desc<8x8xf32, #xegpu.mem_layout<block = [4, 8]>> -> !xegpu.mem_desc<4x8xf32, #xegpu.mem_layout<block = [4, 8]>>", "begins where a block of 4 does"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("op", "message"), INVALID, ids=lambda text: text[:40])
 def test_what_breaks_a_rule_is_refused(op: str, message: str) -> None:
-    text = f"func.func @f(%n: i32, %s: f32, %v: vector<8xf32>, %x: vector<4x8xf32>) {{\n{op}\nreturn\n}}"
+    text = (
+        "func.func @f(%n: i32, %s: f32, %i: index, %v: vector<8xf32>, %x: vector<4x8xf32>, %k: vector<4x8xi1>, "
+        "%h: memref<4x8xf32>, %d: memref<1xf32>, %g: memref<2xindex>, %mem: !xegpu.mem_desc<8x8xf32>, "
+        f"%blocks: !xegpu.mem_desc<8x8xf32, #xegpu.mem_layout<block = [4, 8]>>) {{\n{op}\nreturn\n}}"
+    )
     with pytest.raises(TilewrightError, match=message):
         parse_module(text)

@@ -16,7 +16,7 @@ whose other bits are written back as they were.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from xdsl.dialects import arith, memref, scf
 from xdsl.dialects.builtin import AnyFloat, IntegerType, MemRefType, ModuleOp, i1
@@ -28,7 +28,8 @@ from tilewright.codegen.combine import combine
 from tilewright.codegen.target import LLVMTarget
 from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import mach
-from tilewright.dialects.upstream.arith import ATOMIC_KINDS, REDUCTIONS_OF_ATOMICS
+from tilewright.dialects.upstream.combining import ATOMIC_KINDS, REDUCTIONS_OF_ATOMICS
+from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
 from tilewright.dtypes import from_mlir
 
 
@@ -38,8 +39,10 @@ def expand_atomics(module: ModuleOp, target: LLVMTarget) -> None:
         if isinstance(op, memref.AtomicRMWOp):
             kind = ATOMIC_KINDS[op.kind.value.data]
             op = _replace(op, lambda b, op=op, kind=kind: _on_memref(b, op, kind)).owner
+        if isinstance(op, GenericAtomicRMWOp):
+            _replace(op, lambda b, op=op: _by_body(b, op, target.least_atomic))
         if isinstance(op, mach.AtomicRmwOp) and not _has(target, op):
-            _replace(op, lambda b, op=op: _loop(b, op, target.least_atomic))
+            _replace(op, lambda b, op=op: _by_kind(b, op, target.least_atomic))
 
 
 def _replace(op: Operation, make: Callable[[Builder], SSAValue]) -> SSAValue:
@@ -55,7 +58,34 @@ def _replace(op: Operation, make: Callable[[Builder], SSAValue]) -> SSAValue:
 
 
 def _on_memref(b: Builder, op: memref.AtomicRMWOp, kind: str) -> SSAValue:
-    """On the address of the element."""
+    pointer = _element(b, op)
+    return b.value(mach.AtomicRmwOp(kind, op.value, pointer, ordering="acq_rel"))
+
+
+def _by_body(b: Builder, op: GenericAtomicRMWOp, least: int) -> SSAValue:
+    return exchange(b, op, _element(b, op), {}, least)
+
+
+def exchange(
+    b: Builder,
+    op: GenericAtomicRMWOp,
+    pointer: SSAValue,
+    outside: Mapping[SSAValue, SSAValue],
+    least: int = 8,
+) -> SSAValue:
+    """What the region computes of the element at `pointer`; what it takes from `outside` is called otherwise here."""
+
+    def new(now: SSAValue) -> SSAValue:
+        known = {**outside, op.now: now}
+        for inner in list(op.atomic_body.block.ops)[:-1]:
+            b.op(inner.clone(known))
+        return known.get(op.new, op.new)
+
+    return _loop(b, pointer, op.result.type, new, least, "acq_rel", None)
+
+
+def _element(b: Builder, op: memref.AtomicRMWOp | GenericAtomicRMWOp) -> SSAValue:
+    """The address of the element."""
     type = op.memref.type
     assert isinstance(type, MemRefType)
     view = b.op(memref.ExtractStridedMetaDataOp(op.memref)).results
@@ -64,8 +94,7 @@ def _on_memref(b: Builder, op: memref.AtomicRMWOp, kind: str) -> SSAValue:
         at = b.add(at, b.mul(place, stride))
     start = b.value(memref.ExtractAlignedPointerAsIndexOp.get(op.memref))
     address = b.add(start, b.mul(at, itemsize(type.element_type)))
-    pointer = b.value(mach.PtrFromIntOp(b.idx(address)))
-    return b.value(mach.AtomicRmwOp(kind, op.value, pointer, ordering="acq_rel"))
+    return b.value(mach.PtrFromIntOp(b.idx(address)))
 
 
 def _has(target: LLVMTarget, op: mach.AtomicRmwOp) -> bool:
@@ -77,13 +106,30 @@ def _has(target: LLVMTarget, op: mach.AtomicRmwOp) -> bool:
     return not isinstance(type, IntegerType) or type.width.data >= target.least_atomic
 
 
-def _loop(b: Builder, op: mach.AtomicRmwOp, least: int) -> SSAValue:
-    """Read, combine, and write unless another wrote in between: then again with what it wrote."""
-    type, kind = op.value.type, op.kind.data
+def _by_kind(b: Builder, op: mach.AtomicRmwOp, least: int) -> SSAValue:
+    kind = op.kind.data
+
+    def new(now: SSAValue) -> SSAValue:
+        if kind == "assign":
+            return op.value
+        return combine(b, REDUCTIONS_OF_ATOMICS.get(kind, kind), now, op.value)
+
     scope = None if op.scope is None else op.scope.data
+    return _loop(b, op.pointer, op.value.type, new, least, op.ordering.data, scope)
+
+
+def _loop(
+    b: Builder,
+    pointer: SSAValue,
+    type: Attribute,
+    new: Callable[[SSAValue], SSAValue],
+    least: int,
+    ordering: str,
+    scope: str | None,
+) -> SSAValue:
+    """Read, compute, and write unless another wrote in between: then again with what it wrote."""
     bits = IntegerType(8 * itemsize(type))
     word = IntegerType(max(bits.width.data, least))
-    pointer: SSAValue = op.pointer
     shift = None
     if word != bits:
         pointer, shift = _aligned(b, pointer, word)
@@ -92,13 +138,8 @@ def _loop(b: Builder, op: mach.AtomicRmwOp, least: int) -> SSAValue:
     with b.inside(before):
         (known,) = before.args
         old = _from_word(b, known, type, bits, shift)
-        new = (
-            op.value
-            if kind == "assign"
-            else combine(b, REDUCTIONS_OF_ATOMICS.get(kind, kind), old, op.value)
-        )
-        desired = _to_word(b, new, known, bits, shift)
-        swap = mach.CmpxchgOp(pointer, known, desired, ordering=op.ordering.data, scope=scope)
+        desired = _to_word(b, new(old), known, bits, shift)
+        swap = mach.CmpxchgOp(pointer, known, desired, ordering=ordering, scope=scope)
         b.op(swap)
         failed = b.value(arith.XOrIOp(swap.success, b.constant(i1, 1)))
         b.op(scf.ConditionOp(failed, swap.old))

@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.builder import Builder
-from tilewright.dialects.upstream.arith import combining
+from tilewright.dialects.upstream.combining import combining
 
 
 def identity_element(kind: str, element: Attribute) -> int | float:

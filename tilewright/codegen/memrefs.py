@@ -36,6 +36,7 @@ from tilewright.codegen.printer import (
     symbol,
 )
 from tilewright.codegen.registers import DYNAMIC, MemRefLayout
+from tilewright.diagnostics import UnsupportedError, error_at
 
 ALIGNMENT = 64
 """Bytes to which memref.alloc and memref.alloca align by default."""
@@ -76,6 +77,13 @@ def print_alloca(p: Printer, op: Operation) -> None:
     result = op.results[0]
     assert isinstance(result.type, MemRefType)
     layout = p.rep.memref(result.type)
+    if layout.pointer != "ptr":
+        raise error_at(
+            op,
+            f"{result.type} is memory of one thread, which this target addresses apart from arrays",
+            hint="values stay in registers; what threads share is memory space 3",
+            kind=UnsupportedError,
+        )
     sizes = _allocation_sizes(p, op, layout)
     align = integer_attribute(op, "alignment", ALIGNMENT)
     bytes = _bytes(p, layout, sizes, align)

@@ -23,8 +23,11 @@ def is_elementwise(op: Operation) -> bool:
 
 
 def is_elementwise_on_vectors(op: Operation) -> bool:
-    """The same, of ops that give vectors. For the passes that know XeGPU, `xegpu.truncf` is one of them, and so is the
+    """The same, of ops that give vectors. For the passes that know XeGPU, its conversions are among them, and so is the
     cast between integers of one width, signed and not."""
     if not op.results or not isinstance(op.results[0].type, VectorType):
         return False
-    return is_elementwise(op) or op.name in ("xegpu.truncf", "builtin.unrealized_conversion_cast")
+    return is_elementwise(op) or op.name in (
+        *("xegpu.truncf", "xegpu.extf"),
+        "builtin.unrealized_conversion_cast",
+    )

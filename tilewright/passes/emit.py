@@ -156,34 +156,3 @@ class Before:
 
     def all_true(self, shape: Sequence[int]) -> SSAValue:
         return self.splat(1, VectorType(IntegerType(1), list(shape)))
-
-
-NEUTRAL: dict[str, tuple[float, int | None]] = {
-    "add": (0.0, 0),
-    "mul": (1.0, 1),
-    "or": (0.0, 0),
-    "xor": (0.0, 0),
-    "and": (0.0, -1),
-    "minui": (0.0, -1),
-    "maxui": (0.0, 0),
-    "minsi": (0.0, None),
-    "maxsi": (0.0, None),
-    "minnumf": (float("inf"), None),
-    "minimumf": (float("inf"), None),
-    "maxnumf": (float("-inf"), None),
-    "maximumf": (float("-inf"), None),
-}
-"""Neutral elements of reductions: of floats, of integers (None: the width's own extreme)."""
-
-
-def neutral(kind: str, element: Attribute) -> int | float:
-    """The number that a reduction of this kind leaves alone."""
-    as_float, as_int = NEUTRAL[kind]
-    if isinstance(element, AnyFloat):
-        # -0.0 + -0.0 is -0.0, while 0.0 + -0.0 is 0.0.
-        return -0.0 if kind == "add" else as_float
-    if as_int is not None:
-        return as_int
-    width = element.width.data if isinstance(element, IntegerType) else 64
-    extreme = 2 ** (width - 1)
-    return extreme - 1 if kind == "minsi" else -extreme

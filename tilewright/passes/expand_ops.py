@@ -3,7 +3,8 @@
     %n = math.isnan %x : f32                 ->      %n = arith.cmpf uno, %x, %x : f32
     %r = math.clampf %x to [%a, %b] : f32    ->      %m = arith.maximumf %x, %a ; %r = arith.minimumf %m, %b
 
-Guarantees: the same results, and none of the ops of `EXPANSIONS`. Targets know the others only.
+Guarantees: the same results, and none of the ops of `EXPANSIONS`, but for atomics whose region is none of MLIR's kinds.
+Targets know the others only.
 """
 
 from __future__ import annotations
@@ -11,17 +12,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from xdsl.dialects import arith, gpu, math
+from xdsl.dialects import arith, gpu, math, memref, vector
 from xdsl.dialects.builtin import (
     AnyFloat,
+    DenseArrayBase,
     Float64Type,
     FloatAttr,
+    IndexType,
     IntegerAttr,
+    MemRefType,
     VectorType,
     f32,
     i32,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.rewriter import Rewriter
 
 from tilewright import dtypes
 from tilewright.diagnostics import UnsupportedError, error_at
@@ -29,17 +34,28 @@ from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream import gpu as more_gpu
 from tilewright.dialects.upstream import math as more_math
 from tilewright.dialects.upstream import vector as more
-from tilewright.dialects.upstream.arith import combining, with_element
-from tilewright.passes.emit import Before, element_of, with_shape
+from tilewright.dialects.upstream.arith import with_element
+from tilewright.dialects.upstream.combining import (
+    ATOMIC_KINDS,
+    KINDS_OF_ATOMICS,
+    combining,
+    neutral,
+)
+from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
+from tilewright.dialects.upstream.memref import ReshapeOp
+from tilewright.dialects.upstream.vector.masking import MaskOp
+from tilewright.dialects.xetile.assembly import split_indices
+from tilewright.passes.emit import Before, element_of, with_shape, zero_of
+from tilewright.passes.pipeline import Pass, Unit
 
 Rule = Callable[[Any, Before], None]
 
 
 def expand_ops(module: Operation) -> bool:
     """Rewrites what it finds in a module or kernel; whether it found something."""
-    found = [op for op in module.walk() if type(op) in EXPANSIONS]
+    found = [op for op in module.walk() if op.name in EXPANSIONS]
     for op in found:
-        EXPANSIONS[type(op)](op, Before(op))
+        EXPANSIONS[op.name](op, Before(op))
     return bool(found)
 
 
@@ -169,6 +185,144 @@ def _scan(op: more.ScanOp, at: Before) -> None:
     at.replace(made, at.cast(total, shape_of(op.accumulated_value)))
 
 
+def _mask(op: MaskOp, at: Before) -> None:
+    """The mask becomes an operand, or what it leaves out something that changes nothing."""
+    inner, mask = op.masked, op.mask
+    if inner is None:
+        made = [*op.yielded.arguments]
+        if op.passthru is not None:
+            made = [at.add(arith.SelectOp(mask, made[0], op.passthru))]
+        at.replace(*made) if made else Rewriter.erase_op(op)
+        return
+    inner.detach()
+    _MASKS[type(inner)](inner, mask, at)
+    at.insert(inner)
+    made = [*inner.results]
+    other = op.passthru
+    if isinstance(inner, more.OuterProductOp):
+        other = inner.acc or at.add(arith.ConstantOp(zero_of(inner.result.type)))
+    if other is not None:
+        made = [at.add(arith.SelectOp(mask, made[0], other))]
+    op.yielded.operands = ()
+    at.replace(*made) if made else Rewriter.erase_op(op)
+
+
+def _both(at: Before, mask: SSAValue, other: SSAValue | None) -> SSAValue:
+    return mask if other is None else at.add(arith.AndIOp(mask, other))
+
+
+def _mask_transfer(op: Any, mask: SSAValue, at: Before) -> None:
+    both = _both(at, mask, op.mask)
+    if op.mask is None:
+        op.operands = (*op.operands, both)
+        *sizes, _ = op.properties["operandSegmentSizes"].get_values()
+        op.properties["operandSegmentSizes"] = DenseArrayBase.from_list(i32, [*sizes, 1])
+    else:
+        op.operands = (*op.operands[:-1], both)
+
+
+def _mask_gather(op: Any, mask: SSAValue, at: Before) -> None:
+    op.operands[-2] = _both(at, mask, op.mask)
+
+
+def _mask_reduction(op: Any, mask: SSAValue, at: Before) -> None:
+    source = op.operands[0]
+    kind = str(getattr(op.properties["kind"], "data", op.properties["kind"]))
+    nothing = at.splat(neutral(kind, element_of(source.type)), source.type)
+    op.operands[0] = at.add(arith.SelectOp(mask, source, nothing))
+
+
+_MASKS: dict[type[Operation], Callable[[Any, SSAValue, Before], None]] = {
+    vector.TransferReadOp: _mask_transfer,
+    vector.TransferWriteOp: _mask_transfer,
+    vector.ReductionOp: _mask_reduction,
+    more.MultiReductionOp: _mask_reduction,
+    more.GatherOp: _mask_gather,
+    more.OuterProductOp: lambda op, mask, at: None,
+}
+
+
+# --- Memory ----------------------------------------------------------------------------------------
+
+
+def _reshape(op: ReshapeOp, at: Before) -> None:
+    result = op.result.type
+    if not isinstance(result, MemRefType):
+        raise error_at(op, "memref.reshape to a rank that is not known", kind=UnsupportedError)
+    sizes: list[SSAValue | int] = [*result.get_shape()]
+    for dim, extent in enumerate(result.get_shape()):
+        if extent < 0:
+            size = at.add(memref.LoadOp.get(op.shape, [at.index(dim)]))
+            is_index = isinstance(size.type, IndexType)
+            sizes[dim] = size if is_index else at.add(arith.IndexCastOp(size, IndexType()))
+    strides: list[SSAValue | int] = [1] * len(sizes)
+    for dim in range(len(sizes) - 1, 0, -1):
+        one, other = strides[dim], sizes[dim]
+        if isinstance(one, int) and isinstance(other, int):
+            strides[dim - 1] = one * other
+        else:
+            strides[dim - 1] = at.add(arith.MuliOp(at.index(one), at.index(other)))
+    at.replace(
+        at.add(memref.ReinterpretCastOp.from_dynamic(op.source, [0], sizes, strides, result))
+    )
+
+
+def _generic_atomic(op: GenericAtomicRMWOp, at: Before) -> None:
+    """One op of one of MLIR's kinds, on a value that the element has no part in; others are loops in the end."""
+    body = list(op.atomic_body.block.ops)[:-1]
+    outside = [inner for inner in body if isinstance(inner, arith.ConstantOp)]
+    rest = [inner for inner in body if inner not in outside]
+    if rest and op.new is rest[0].results[0] and len(rest) == 1:
+        kind = KINDS_OF_ATOMICS.get(type(rest[0]))
+        others = [v for v in rest[0].operands if v is not op.now]
+        if kind is None or len(rest[0].operands) != 2 or len(others) != 1:
+            return
+        value = others[0]
+    elif not rest and op.new is not op.now:
+        kind, value = "assign", op.new
+    else:
+        return
+    for inner in outside:
+        inner.detach()
+        at.insert(inner)
+    number = IntegerAttr(ATOMIC_KINDS.index(kind), 64)
+    at.replace(
+        at.add(
+            memref.AtomicRMWOp.create(
+                operands=[value, op.memref, *op.indices],
+                properties={"kind": number},
+                result_types=[op.result.type],
+            )
+        )
+    )
+
+
+def _mem_desc_subview(op: Any, at: Before) -> None:
+    """Whoever reads or writes the part does so in the whole, further on."""
+    for use in list(op.part.uses):
+        user = use.operation
+        if user.name not in MATRIX_PLACES:
+            raise error_at(
+                user,
+                f"{user.name} of a part of a shared matrix: only loads, stores and parts of it are known",
+                kind=UnsupportedError,
+            )
+        before = Before(user)
+        places = [
+            a + b
+            if isinstance(a, int) and isinstance(b, int)
+            else before.add(arith.AddiOp(before.index(a), before.index(b)))
+            for a, b in zip(op.mixed_offsets, user.mixed_offsets, strict=True)  # pyright: ignore
+        ]
+        static, dynamic = split_indices(places)
+        user.operands = (*user.operands[: use.index], op.mem_desc, *dynamic)
+        user.properties["const_offsets"] = static
+    Rewriter.erase_op(op)
+
+
+MATRIX_PLACES = ("xegpu.load_matrix", "xegpu.store_matrix", "xegpu.mem_desc_subview")
+
+
 # --- Lanes -------------------------------------------------------------------------------------------
 
 
@@ -192,17 +346,65 @@ def _rotate(op: more_gpu.RotateOp, at: Before) -> None:
     at.replace(value, at.add(arith.CmpiOp(lane, at.index(width), "ult")))
 
 
-EXPANSIONS: dict[type[Operation], Rule] = {
-    more_math.IsNaNOp: _isnan,
-    more_math.IsInfOp: _against_infinity("oeq"),
-    more_math.IsFiniteOp: _against_infinity("olt"),
-    more_math.IsNormalOp: _isnormal,
-    more_math.SincosOp: _sincos,
-    more_math.ClampFOp: _clampf,
-    more_math.ErfcOp: _erfc,
-    more.OuterProductOp: _outerproduct,
-    more.ScanOp: _scan,
-    more_gpu.SubgroupBroadcastOp: _subgroup_broadcast,
-    more_gpu.RotateOp: _rotate,
+def _lane_shuffle(op: Any, at: Before) -> None:
+    """Each element from the lane and the register that have it; which register, a lane knows only when it runs."""
+    source, kind = op.source, op.source.type
+    count = shape_of(source)[0]
+    width = at.add(gpu.SubgroupSizeOp())
+    lane, lanes = at.add(gpu.LaneIdOp()), at.add(arith.IndexCastOp(width, i32))
+    registers = [at.add(vector.ExtractOp(source, [n], kind.element_type)) for n in range(count)]
+    made: list[SSAValue] = []
+    for n in range(count):
+        step = at.index(n)
+        if op.packs is not None:
+            first = at.add(arith.MuliOp(lane, at.index(count)))
+            place = at.add(arith.AddiOp(first, step))
+            holder = at.add(arith.RemUIOp(place, width))
+            register = at.add(arith.DivUIOp(place, width))
+        else:
+            place = at.add(arith.AddiOp(at.add(arith.MuliOp(width, step)), lane))
+            holder = at.add(arith.DivUIOp(place, at.index(count)))
+            register = at.add(arith.RemUIOp(place, at.index(count)))
+        whose = at.add(arith.IndexCastOp(holder, i32))
+        found = [at.add(more_gpu.ShuffleOp(r, whose, lanes, "idx")) for r in registers]
+        chosen = found[0]
+        for number, other in enumerate(found[1:], 1):
+            hit = at.add(arith.CmpiOp(register, at.index(number), "eq"))
+            chosen = at.add(arith.SelectOp(hit, other, chosen))
+        made.append(chosen)
+    at.replace(at.add(more.FromElementsOp.create(operands=made, result_types=[kind])))
+
+
+def _as(conversion: Any) -> Rule:
+    """The conversion of arith."""
+    return lambda op, at: at.replace(at.add(conversion(op.source, op.result.type)))
+
+
+EXPANSIONS: dict[str, Rule] = {
+    "math.isnan": _isnan,
+    "math.isinf": _against_infinity("oeq"),
+    "math.isfinite": _against_infinity("olt"),
+    "math.isnormal": _isnormal,
+    "math.sincos": _sincos,
+    "math.clampf": _clampf,
+    "math.erfc": _erfc,
+    "vector.outerproduct": _outerproduct,
+    "vector.scan": _scan,
+    "vector.mask": _mask,
+    "memref.reshape": _reshape,
+    "memref.generic_atomic_rmw": _generic_atomic,
+    "gpu.subgroup_broadcast": _subgroup_broadcast,
+    "gpu.rotate": _rotate,
+    "xegpu.extf": _as(arith.ExtFOp),
+    "xegpu.truncf": _as(arith.TruncFOp),
+    "xegpu.lane_shuffle": _lane_shuffle,
+    "xegpu.mem_desc_subview": _mem_desc_subview,
 }
 """How each op is said by others."""
+
+EXPAND_OPS = Pass[Unit[Any]](
+    "expand-ops",
+    "what other ops say as well becomes those",
+    lambda u: expand_ops(u.module),
+    whole=True,
+)

@@ -242,6 +242,28 @@ def create_mem_desc(site: Site, op: xegpu.CreateMemDescOp, source: MemRefValue) 
     return MatrixValue(source.base + itemsize * source.offset)
 
 
+@meaning("xegpu.mem_desc_subview")
+def mem_desc_subview(
+    site: Site, op: xegpu.MemDescSubviewOp, matrix: MatrixValue, *_: Index
+) -> MatrixValue:
+    desc, part = op.desc, op.part.type
+    assert isinstance(part, xegpu.MemDescType)
+    offsets = _rows(site, op.mixed_offsets)
+    blocks = desc.block or (1,) * len(offsets)
+    inside = np.ones((1,), bool)
+    for offset, n, m, block in zip(
+        offsets, part.get_shape(), desc.get_shape(), blocks, strict=True
+    ):
+        inside = inside & (offset >= 0) & (offset + n <= m)
+        if (offset % block).any():
+            site.report("error", "layout", f"{op.name} begins inside of a block of {block}")
+    if not inside.all():
+        site.report("error", "out of bounds", f"{op.name} reaches outside its matrix {desc}")
+    safe = [np.where(inside, offset, 0) for offset in offsets]
+    start = np.asarray(distribution.memory(desc).address(*np.broadcast_arrays(*safe)))
+    return MatrixValue(matrix.base + numerics.numpy_type(desc.element_type).itemsize * start)
+
+
 def _matrix_addresses(
     site: Site, op: xegpu.MatrixAccess, matrix: MatrixValue, given: tuple[int, ...]
 ) -> tuple[Index, Array]:
@@ -393,9 +415,20 @@ def convert_layout(site: Site, op: xegpu.ConvertLayoutOp, value: Array) -> Array
     return value
 
 
-@meaning("xegpu.truncf")
-def truncf(site: Site, op: xegpu.TruncfOp, value: Array) -> Array:
-    return numerics.round_to(value, op.result.type)
+@meaning("xegpu.truncf", "xegpu.extf")
+def float_conversion(site: Site, op: Operation, value: Array) -> Array:
+    return numerics.round_to(value, op.results[0].type)
+
+
+@meaning("xegpu.lane_shuffle")
+def lane_shuffle(site: Site, op: xegpu.LaneShuffleOp, value: Array) -> Array:
+    together = Collective(site, width_of(op))
+    rows = together.split(value)
+    if op.packs is not None:
+        moved = rows.swapaxes(1, 2).reshape(rows.shape)
+    else:
+        moved = rows.reshape(rows.shape[0], rows.shape[2], rows.shape[1]).swapaxes(1, 2)
+    return together.join(moved)
 
 
 # --- Named barriers ----------------------------------------------------------------------------

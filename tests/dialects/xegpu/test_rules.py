@@ -226,6 +226,14 @@ INVALID = [
            "Scale B N dimension [8] must match B N dimension [16]."),
           ("scale_a", " scale_b = %u", "vector<8x4xf8E8M0FNU>", "Scale K dimension mismatch"),
       )],
+    *[("%a: vector<8x64xf8E5M2>, %b: vector<64x16xf8E5M2>, %s: vector<8x2xf8E8M0FNU>",
+       f"%d = xegpu.dpas_mx %a, %b scale_a = %s {{{name} = {layout(sg_layout=[3, 1], sg_data=[4, 2])}}} : "
+       "(vector<8x64xf8E5M2>, vector<64x16xf8E5M2>, vector<8x2xf8E8M0FNU>) -> vector<8x16xf32>",
+       f"{what} shape is not distributable with the layout")
+      for name, what in (("layout_a", "A"), ("layout_b", "B"), ("layout_cd", "Result"),
+                         ("layout_a_scale", "Scale A"))],
+    (f"%t: {T}<16x32xf32, #xegpu.layout<lane_layout = [1, 16], lane_data = [2, 2]>>", "",
+     "packed elements come from a single dimension"),
     # convert_layout, truncf
     ("%v: vector<32x64xf16>", f"%w = xegpu.convert_layout %v <{{input_layout = "
      f"{layout(sg_layout=[2, 4], sg_data=[16, 16])}, target_layout = {L1}}}> : vector<32x64xf16>",
@@ -269,6 +277,12 @@ NARROWER = [
      "needs the attribute packed"),
     ("%m: memref<16x64xf16, 3>", "%d = xegpu.create_mem_desc %m : memref<16x64xf16, 3> -> "
      "!xegpu.mem_desc<16x64xf16>", "statically 1d shaped"),
+    (f"%t: {T}<2x8x16xf32>", f"%v = xegpu.load_nd %t[0, 0, 0] : {T}<2x8x16xf32> -> vector<2x8x16xf32>",
+     "Expects a 1D or 2D TensorDesc."),
+    (f"%t: {T}<16xf32>", f"%v = xegpu.load_nd %t[0, 0] : {T}<16xf32> -> vector<16xf32>",
+     "Mismatched ranks between offsets and tensor descriptor"),
+    (f"%t: {T}<8x16xf32, {L1}>", f"%v = xegpu.load_nd %t[0, 0] : {T}<8x16xf32, {L1}> -> vector<8xf32>",
+     "TensorDesc doesn't need LayoutAttr for SIMT code"),
 ]  # fmt: skip
 
 

@@ -6,7 +6,7 @@ conversions, although the same ops are elementwise on vectors. New ops: remf, in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from xdsl.dialects import arith
@@ -48,65 +48,6 @@ from tilewright.dialects.upstream.complete import (
     set_result,
     set_verifier,
 )
-
-ATOMIC_KINDS: tuple[str, ...] = (
-    "addf",
-    "addi",
-    "assign",
-    "maximumf",
-    "maxs",
-    "maxu",
-    "minimumf",
-    "mins",
-    "minu",
-    "mulf",
-    "muli",
-    "ori",
-    "andi",
-    "maxnumf",
-    "minnumf",
-)
-"""`arith.AtomicRMWKind`: the position is the number that the generic form holds."""
-
-REDUCTIONS_OF_ATOMICS: Mapping[str, str] = {
-    "addf": "add",
-    "addi": "add",
-    "mulf": "mul",
-    "muli": "mul",
-    "maxs": "maxsi",
-    "mins": "minsi",
-    "maxu": "maxui",
-    "minu": "minui",
-    "ori": "or",
-    "andi": "and",
-    "xori": "xor",
-}
-"""`vector.kind` of the atomics that are called otherwise."""
-
-_COMBINING: Mapping[str, type[Operation]] = {
-    "minui": arith.MinUIOp,
-    "minsi": arith.MinSIOp,
-    "maxui": arith.MaxUIOp,
-    "maxsi": arith.MaxSIOp,
-    "and": arith.AndIOp,
-    "or": arith.OrIOp,
-    "xor": arith.XOrIOp,
-    "minnumf": arith.MinnumfOp,
-    "maxnumf": arith.MaxnumfOp,
-    "minimumf": arith.MinimumfOp,
-    "maximumf": arith.MaximumfOp,
-}
-
-
-def combining(kind: str, x: SSAValue, y: SSAValue) -> Operation:
-    """The op that combines two values, or vectors of one shape, by a `vector.kind`."""
-    element = x.type.element_type if isinstance(x.type, VectorType) else x.type
-    if kind in ("add", "mul"):
-        floats = isinstance(element, AnyFloat)
-        ops = (arith.AddfOp, arith.MulfOp) if floats else (arith.AddiOp, arith.MuliOp)
-        return ops[kind == "mul"](x, y)
-    return _COMBINING[kind](x, y)  # pyright: ignore[reportCallIssue]
-
 
 NO_FLAGS = FastMathFlagsAttr("none")
 

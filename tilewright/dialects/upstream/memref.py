@@ -15,6 +15,7 @@ from xdsl.dialects.builtin import (
     DenseIntOrFPElementsAttr,
     IndexType,
     IntegerAttr,
+    IntegerType,
     MemRefType,
     StringAttr,
     TensorType,
@@ -37,12 +38,12 @@ from xdsl.irdl import (
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.traits import Pure
+from xdsl.traits import MemoryReadEffect, Pure
 from xdsl.transforms.canonicalization_patterns.utils import const_evaluate_operand
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.effects import CACHES, Acts
-from tilewright.dialects.upstream.arith import ATOMIC_KINDS
+from tilewright.dialects.upstream.combining import ATOMIC_KINDS
 from tilewright.dialects.upstream.complete import (
     add_ops,
     add_verifier,
@@ -52,6 +53,8 @@ from tilewright.dialects.upstream.complete import (
     set_operand,
     set_verifier,
 )
+from tilewright.dialects.upstream.generic_atomic import AtomicYieldOp, GenericAtomicRMWOp
+from tilewright.dialects.upstream.strided import dense, strided_form
 
 _CAST = "$source attr-dict `:` type($source) `to` type($dest)"
 
@@ -340,6 +343,51 @@ class PrefetchOp(IRDLOperation):
         printer.print_attribute(self.memref.type)
 
 
+def _in_rows(type: MemRefType) -> bool:
+    """Whether elements lie one after the other from the first, row after row."""
+    shape = type.get_shape()
+    return strided_form(type) == (dense(shape, range(len(shape))), 0)
+
+
+@irdl_op_definition
+class ReshapeOp(IRDLOperation):
+    """`memref.reshape %m(%shape) : (memref<4x8xf32>, memref<1xindex>) -> memref<32xf32>`: the same elements in rows
+    of other lengths, which stand in memory.
+    """
+
+    name = "memref.reshape"
+
+    source = operand_def(base(MemRefType) | base(UnrankedMemRefType))
+    shape = operand_def(MemRefType)
+    result = result_def(base(MemRefType) | base(UnrankedMemRefType))
+
+    traits = traits_def(MemoryReadEffect())
+    assembly_format = "$source `(` $shape `)` attr-dict `:` functional-type(operands, results)"
+
+    def verify_(self) -> None:
+        source, shape, result = self.source.type, self.shape.type, self.result.type
+        assert isinstance(shape, MemRefType)
+        extents, number = shape.get_shape(), shape.element_type
+        if len(extents) != 1 or not isinstance(number, (IndexType, IntegerType)):
+            raise VerifyException(f"expects a shape in one row of integers, got {shape}")
+        if source.element_type != result.element_type:  # pyright: ignore[reportAttributeAccessIssue]
+            raise VerifyException(
+                "element types of source and destination memref types should be the same"
+            )
+        for word, type in (("source", source), ("result", result)):
+            if isinstance(type, MemRefType) and not _in_rows(type):
+                raise VerifyException(f"{word} memref type should have identity affine map")
+        if isinstance(result, MemRefType):
+            if extents[0] == DYNAMIC_INDEX:
+                raise VerifyException(
+                    "cannot use shape operand with dynamic length to reshape to statically-ranked memref type"
+                )
+            if extents[0] != len(result.get_shape()):
+                raise VerifyException(
+                    "length of shape operand differs from the result's memref rank"
+                )
+
+
 def kept_dimensions(op: memref.SubviewOp) -> list[int]:
     """The dimensions of its source that a subview's result has; a rank-reducing one drops some of extent 1.
 
@@ -395,4 +443,4 @@ def complete() -> None:
     set_verifier(memref.CopyOp, _verify_copy)
     set_custom(memref.AtomicRMWOp, _parse_atomic, _print_atomic)
     _complete_global()
-    add_ops(memref.MemRef, (TransposeOp, PrefetchOp))
+    add_ops(memref.MemRef, (TransposeOp, PrefetchOp, ReshapeOp, GenericAtomicRMWOp, AtomicYieldOp))

@@ -22,7 +22,15 @@ from tilewright.dialects.xegpu.attrs import (
     ScatterTensorDescAttr,
 )
 from tilewright.dialects.xegpu.block import BlockAccess, LoadNdOp, PrefetchNdOp, StoreNdOp
-from tilewright.dialects.xegpu.compute import ConvertLayoutOp, DpasMxOp, DpasOp, TruncfOp
+from tilewright.dialects.xegpu.compute import (
+    ConvertLayoutOp,
+    DpasMxOp,
+    DpasOp,
+    ExtfOp,
+    FloatConversion,
+    LaneShuffleOp,
+    TruncfOp,
+)
 from tilewright.dialects.xegpu.descriptors import (
     CreateDescOp,
     CreateNdDescOp,
@@ -34,6 +42,7 @@ from tilewright.dialects.xegpu.matrix import (
     CreateMemDescOp,
     LoadMatrixOp,
     MatrixAccess,
+    MemDescSubviewOp,
     StoreMatrixOp,
 )
 from tilewright.dialects.xegpu.scatter import (
@@ -70,7 +79,10 @@ XeGPU = Dialect(
         DpasMxOp,
         ConvertLayoutOp,
         TruncfOp,
+        ExtfOp,
+        LaneShuffleOp,
         CreateMemDescOp,
+        MemDescSubviewOp,
         LoadMatrixOp,
         StoreMatrixOp,
         AllocNbarrierOp,
@@ -112,17 +124,21 @@ __all__ = [
     "CreateNdDescOp",
     "DpasMxOp",
     "DpasOp",
+    "ExtfOp",
     "FenceOp",
     "FenceOpFlush",
     "FenceOpFlushAttr",
     "FenceScope",
     "FenceScopeAttr",
+    "FloatConversion",
     "InitNbarrierOp",
+    "LaneShuffleOp",
     "LayoutAttr",
     "LoadGatherOp",
     "LoadMatrixOp",
     "LoadNdOp",
     "MatrixAccess",
+    "MemDescSubviewOp",
     "MemDescType",
     "MemLayoutAttr",
     "MemorySpace",

@@ -1,8 +1,8 @@
-"""Ops on vectors: dpas, dpas_mx, convert_layout and truncf."""
+"""Ops on vectors: dpas, dpas_mx, convert_layout, truncf, extf and lane_shuffle."""
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import AnyFloat, IntegerType, VectorType
+from xdsl.dialects.builtin import AnyFloat, IntegerType, UnitAttr, VectorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
@@ -330,17 +330,8 @@ class ConvertLayoutOp(IRDLOperation):
         printer.print_attribute(self.source.type)
 
 
-@irdl_op_definition
-class TruncfOp(IRDLOperation):
-    """Converts to a narrower float, one whole register at a time (8- and 4-bit floats).
-
-    ```mlir
-    %r = xegpu.truncf %v : vector<16xf16> -> vector<16xf8E5M2>
-    ```
-    Rounds to nearest even as arith.truncf does.
-    """
-
-    name = "xegpu.truncf"
+class FloatConversion(IRDLOperation):
+    """What truncf and extf share."""
 
     source = operand_def(Attribute)
     result = result_def(Attribute)
@@ -351,10 +342,10 @@ class TruncfOp(IRDLOperation):
         super().__init__(operands=[source], result_types=[result_type])
 
     def verify_(self) -> None:
-        rules.verify_truncf(self)
+        rules.verify_float_conversion(self)
 
     @classmethod
-    def parse(cls, parser: Parser) -> TruncfOp:
+    def parse(cls, parser: Parser) -> FloatConversion:
         text = assembly.parse_op(parser, results=True)
         result = assembly.one_result(parser, text)
         assembly.no_bare(parser, text)
@@ -371,6 +362,77 @@ class TruncfOp(IRDLOperation):
         printer.print_attribute(self.source.type)
         printer.print_string(" -> ")
         printer.print_attribute(self.result.type)
+
+
+@irdl_op_definition
+class TruncfOp(FloatConversion):
+    """Converts to a narrower float, one whole register at a time (8- and 4-bit floats).
+
+    ```mlir
+    %r = xegpu.truncf %v : vector<16xf16> -> vector<16xf8E5M2>
+    ```
+    Rounds to nearest even as arith.truncf does.
+    """
+
+    name = "xegpu.truncf"
+
+
+@irdl_op_definition
+class ExtfOp(FloatConversion):
+    """Converts to a wider float, one whole register at a time (8- and 4-bit floats).
+
+    ```mlir
+    %r = xegpu.extf %v : vector<16xf8E5M2> -> vector<16xf16>
+    ```
+    """
+
+    name = "xegpu.extf"
+
+
+@irdl_op_definition
+class LaneShuffleOp(IRDLOperation):
+    """Hands the elements of a subgroup's lanes on, from every n-th for each of n lanes to n in a row for each.
+
+    ```mlir
+    %p = xegpu.lane_shuffle %v pack : vector<2xi16>
+    %v = xegpu.lane_shuffle %p unpack : vector<2xi16>
+    ```
+    With k elements in each of n lanes: element j of lane i is, packed, the (i * k + j)-th of the subgroup, and
+    unpacked its (j * n + i)-th. No element changes.
+    """
+
+    name = "xegpu.lane_shuffle"
+
+    source = operand_def(VectorType)
+    packs = opt_prop_def(UnitAttr, prop_name="pack")
+    result = result_def(VectorType)
+
+    traits = traits_def(Pure())
+
+    def verify_(self) -> None:
+        rules.verify_lane_shuffle(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> LaneShuffleOp:
+        source = parser.parse_unresolved_operand()
+        packs = parser.parse_keyword_in(("pack", "unpack")) == "pack"
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        kind = parser.parse_type()
+        return cls.create(
+            operands=[parser.resolve_operand(source, kind)],
+            properties={"pack": UnitAttr()} if packs else {},
+            attributes=attributes,
+            result_types=[kind],
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_operand(self.source)
+        printer.print_string(" unpack" if self.packs is None else " pack")
+        printer.print_op_attributes(self.attributes)
+        printer.print_string(" : ")
+        printer.print_attribute(self.source.type)
 
 
 def packing_factor(element: Attribute) -> int:

@@ -38,6 +38,12 @@ def _print_array(printer: Printer, name: str, values: Iterable[int]) -> None:
     printer.print_string(f"{name} = [{', '.join(str(v) for v in values)}]")
 
 
+def _verify_packed(name: str, data: tuple[int, ...]) -> None:
+    """What a lane has side by side lies in a row (RFC: "contiguous and come from a single dimension")."""
+    if sum(n > 1 for n in data) > 1:
+        raise VerifyException(f"{name} {[*data]}: packed elements come from a single dimension")
+
+
 @irdl_attr_definition
 class LayoutAttr(ParametrizedAttribute):
     """`#xegpu.layout<sg_layout = [8, 4], sg_data = [32, 32], inst_data = [8, 16], lane_layout = [1, 16],
@@ -121,6 +127,7 @@ class LayoutAttr(ParametrizedAttribute):
             value = f[name]
             if value is not None and (not value or min(value) < 1):
                 raise VerifyException(f"expected positive integers for {name}, got {[*value]}")
+        _verify_packed("lane_data", f["lane_data"] or ())
 
     def _verify_order(
         self,
@@ -265,10 +272,7 @@ class SgMapAttr(ParametrizedAttribute):
                 raise VerifyException(
                     f"expected positive integers for {name}, got {[*ints(value)]}"
                 )
-        if all(v > 1 for v in ints(self.wi_data)):
-            raise VerifyException(
-                f"wi_data {[*ints(self.wi_data)]}: packed elements come from a single dimension"
-            )
+        _verify_packed("wi_data", ints(self.wi_data))
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:

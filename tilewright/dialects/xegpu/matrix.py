@@ -1,4 +1,4 @@
-"""Matrices in shared local memory: create_mem_desc, load_matrix, store_matrix."""
+"""Matrices in shared local memory: create_mem_desc, mem_desc_subview, load_matrix, store_matrix."""
 
 from __future__ import annotations
 
@@ -84,13 +84,10 @@ class CreateMemDescOp(IRDLOperation):
         printer.print_attribute(self.mem_desc.type)
 
 
-class MatrixAccess(IRDLOperation):
-    """What load_matrix and store_matrix share. `subgroup_block_io`: the lanes' data is contiguous, so
-    that one block message moves it."""
+class MatrixPlace(IRDLOperation):
+    """A matrix, and where in it a part of it begins."""
 
     const_offsets = opt_prop_def(DenseArrayBase.constr(i64))
-    subgroup_block_io = opt_prop_def(UnitAttr)
-    layout = opt_prop_def(Attribute)
 
     @property
     def desc_operand(self) -> int:
@@ -112,10 +109,6 @@ class MatrixAccess(IRDLOperation):
             return list(values)
         return merge_indices(self.const_offsets, values)
 
-    @property
-    def ownership(self) -> Ownership | None:
-        return ownership_of(self.layout)
-
     def verify_offsets(self) -> None:
         if self.const_offsets is not None:
             verify_indices("offsets", self.const_offsets, self.operands[self.desc_operand + 1 :])
@@ -127,6 +120,18 @@ class MatrixAccess(IRDLOperation):
         assembly.print_properties(printer, self, ("const_offsets",))
         printer.print_string(" : ")
         assembly.print_types(printer, (*types, *(v.type for v in dynamic)))
+
+
+class MatrixAccess(MatrixPlace):
+    """What load_matrix and store_matrix share. `subgroup_block_io`: the lanes' data is contiguous, so
+    that one block message moves it."""
+
+    subgroup_block_io = opt_prop_def(UnitAttr)
+    layout = opt_prop_def(Attribute)
+
+    @property
+    def ownership(self) -> Ownership | None:
+        return ownership_of(self.layout)
 
 
 def _offsets(
@@ -141,6 +146,51 @@ def _offsets(
     properties, attributes = text.attrs.split(cls)
     properties["const_offsets"] = text.indices.attribute()
     return text.indices.resolve(parser), properties, attributes
+
+
+@irdl_op_definition
+class MemDescSubviewOp(MatrixPlace):
+    """A part of a shared matrix, stored as the whole is: with its strides and blocks.
+
+    ```mlir
+    %s = xegpu.mem_desc_subview %m[%x, 16] : !xegpu.mem_desc<32x32xf16>, index
+      -> !xegpu.mem_desc<16x16xf16, #xegpu.mem_layout<stride = [32, 1]>>
+    ```
+    It begins where a block does, if there are blocks.
+    """
+
+    name = "xegpu.mem_desc_subview"
+
+    mem_desc = operand_def(MemDescType)
+    offsets = var_operand_def(IndexType)
+    part = result_def(MemDescType)
+
+    traits = traits_def(Pure())
+
+    def verify_(self) -> None:
+        self.verify_offsets()
+        rules.verify_subview(self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> MemDescSubviewOp:
+        text = assembly.parse_op(parser, results=True)
+        result = assembly.one_result(parser, text)
+        assembly.drop_index_types(text, len(text.types) - 1)
+        values = text.resolve(parser)
+        offsets, properties, attributes = _offsets(parser, text, cls, 0)
+        return cls.build(
+            operands=[values, offsets],
+            properties=properties,
+            attributes=attributes,
+            result_types=[result],
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_operand(self.mem_desc)
+        self.print_tail(printer, (self.mem_desc.type,))
+        printer.print_string(" -> ")
+        printer.print_attribute(self.part.type)
 
 
 @irdl_op_definition

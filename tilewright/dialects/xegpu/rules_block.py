@@ -120,6 +120,14 @@ def _verify_block(op: block.BlockAccess) -> None:
             f"Mismatched ranks between offsets and tensor descriptor: {len(offsets)} and "
             f"{len(tdesc.get_shape())}"
         )
+    if offsets is not None and len(offsets) > len(tdesc.get_shape()):
+        narrower(
+            op,
+            f"Mismatched ranks between offsets and tensor descriptor: {len(offsets)} and "
+            f"{len(tdesc.get_shape())}",
+        )
+    if len(tdesc.get_shape()) > 2:
+        narrower(op, "Expects a 1D or 2D TensorDesc.")
     check_ownership("layout", op.layout)
 
 
@@ -252,10 +260,11 @@ def _verify_fragment(op: block.BlockAccess, given: tuple[int, ...], what: str) -
         raise VerifyException(
             f"{what} shape {brackets(given)} is not a valid distribution for tensor descriptor {tdesc}"
         )
+    words = f"{what} shape {brackets(given)}: TensorDesc doesn't need LayoutAttr for SIMT code"
     if op.ownership is not None and op.ownership.is_workgroup():
-        raise VerifyException(
-            f"{what} shape {brackets(given)}: TensorDesc doesn't need LayoutAttr for SIMT code"
-        )
+        raise VerifyException(words)
+    if tdesc.ownership is not None:
+        narrower(op, words)
 
 
 def verify_store_nd(op: block.StoreNdOp) -> None:

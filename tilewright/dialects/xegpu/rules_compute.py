@@ -1,4 +1,4 @@
-"""Rules of dpas, dpas_mx, convert_layout and truncf."""
+"""Rules of dpas, dpas_mx, convert_layout, conversions of floats and lane_shuffle."""
 
 from __future__ import annotations
 
@@ -52,11 +52,14 @@ def verify_dpas(op: compute.DpasOp) -> None:
     if len(d) != 2:
         raise VerifyException("Result must be a 2D vector.")
     _verify_matrix_dims(a, b, d)
-    for name, shape, label in (
-        ("layout_a", a, "A"),
-        ("layout_b", b, "B"),
-        ("layout_cd", d, "Result"),
-    ):
+    _verify_dealt(op, ("layout_a", a, "A"), ("layout_b", b, "B"), ("layout_cd", d, "Result"))
+
+
+def _verify_dealt(
+    op: compute.DpasOp | compute.DpasMxOp, *stated: tuple[str, tuple[int, ...], str]
+) -> None:
+    """Layouts of operands and result, given as (attribute, shape, what it is), deal them out."""
+    for name, shape, label in stated:
         layout = getattr(op, name)
         if isinstance(layout, (LayoutAttr, SliceAttr)) and len(shape) == 2:
             fault = distribution.fault(layout, shape)
@@ -140,6 +143,11 @@ def verify_dpas_mx(op: compute.DpasMxOp) -> None:
         raise VerifyException("Result must be a 2D vector.")
     _verify_matrix_dims(a, b, d)
     _verify_scales(op, a, (b[0] * b[2], b[1]) if len(b) == 3 else b)
+    _verify_dealt(op, ("layout_a", a, "A"), ("layout_b", b, "B"), ("layout_cd", d, "Result"))
+    for side, scale in (("a", op.scale_a), ("b", op.scale_b)):
+        if scale is not None:
+            shape = vector_shape(scale.type)
+            _verify_dealt(op, (f"layout_{side}_scale", shape, f"Scale {side.upper()}"))
 
 
 def _verify_scales(op: compute.DpasMxOp, a: tuple[int, ...], b: tuple[int, ...]) -> None:
@@ -195,11 +203,27 @@ def verify_convert_layout(op: compute.ConvertLayoutOp) -> None:
             )
 
 
-def verify_truncf(op: compute.TruncfOp) -> None:
-    source, result = op.source.type, op.result.type
-    if vector_shape(source) != vector_shape(result):
-        raise VerifyException(f"truncf keeps the shape, got {source} -> {result}")
-    if not (isinstance(element_of(source), AnyFloat) and isinstance(element_of(result), AnyFloat)):
-        raise VerifyException(f"truncf takes floats, got {source} -> {result}")
-    if element_bits(element_of(source)) <= element_bits(element_of(result)):
+def verify_float_conversion(op: compute.FloatConversion) -> None:
+    name = op.name.partition(".")[2]
+    given, made = op.source.type, op.result.type
+    if vector_shape(given) != vector_shape(made):
+        raise VerifyException(f"{name} keeps the shape, got {given} -> {made}")
+    if not (isinstance(element_of(given), AnyFloat) and isinstance(element_of(made), AnyFloat)):
+        raise VerifyException(f"{name} takes floats, got {given} -> {made}")
+    widths = element_bits(element_of(given)), element_bits(element_of(made))
+    if name == "truncf" and widths[0] <= widths[1]:
         raise VerifyException("input type must be wider than result type.")
+    if name == "extf" and widths[0] >= widths[1]:
+        raise VerifyException("input type must be narrower than result type.")
+
+
+def verify_lane_shuffle(op: compute.LaneShuffleOp) -> None:
+    kind = op.source.type
+    assert isinstance(kind, VectorType)
+    if kind != op.result.type:
+        raise VerifyException(f"lane_shuffle keeps the type, got {kind} -> {op.result.type}")
+    bits = element_bits(kind.element_type)
+    if len(kind.get_shape()) != 1 or bits % 8:
+        raise VerifyException(f"lane_shuffle takes one row of whole bytes, got {kind}")
+    if bits * kind.get_shape()[0] > 64:
+        raise VerifyException(f"lane_shuffle takes up to 64 bits of a lane, got {kind}")

@@ -51,6 +51,27 @@ def verify_create_mem_desc(op: matrix.CreateMemDescOp) -> None:
         )
 
 
+def verify_subview(op: matrix.MemDescSubviewOp) -> None:
+    whole, part = op.desc, op.part.type
+    assert isinstance(part, MemDescType)
+    _one_offset_each(op, whole.get_shape())
+    if part.element_type != whole.element_type:
+        raise VerifyException(f"a part has its matrix' element type, got {part} of {whole}")
+    if len(part.get_shape()) != len(whole.get_shape()) or any(
+        n > m for n, m in zip(part.get_shape(), whole.get_shape(), strict=True)
+    ):
+        raise VerifyException(f"a part is no larger than its matrix, got {part} of {whole}")
+    if (part.stride, part.block) != (whole.stride, whole.block):
+        raise VerifyException(
+            f"a part has its matrix' strides {brackets(whole.stride)} and blocks, got {part} of {whole}"
+        )
+    for offset, size in zip(op.mixed_offsets, whole.block or (), strict=False):
+        if isinstance(offset, int) and offset % size:
+            raise VerifyException(
+                f"a part begins where a block of {size} does, got offset {offset}"
+            )
+
+
 def verify_load_matrix(op: matrix.LoadMatrixOp) -> None:
     _verify_matrix_access(op, op.value.type)
 
@@ -59,14 +80,18 @@ def verify_store_matrix(op: matrix.StoreMatrixOp) -> None:
     _verify_matrix_access(op, op.value.type)
 
 
-def _verify_matrix_access(op: matrix.MatrixAccess, value: Attribute) -> None:
-    desc: MemDescType = op.desc
-    shape = desc.get_shape()
+def _one_offset_each(op: matrix.MatrixPlace, shape: tuple[int, ...]) -> None:
     if len(op.mixed_offsets) != len(shape):
         raise VerifyException(
             f"expected one offset per dimension of the mem_desc, got {len(op.mixed_offsets)} for "
             f"rank {len(shape)}"
         )
+
+
+def _verify_matrix_access(op: matrix.MatrixAccess, value: Attribute) -> None:
+    desc: MemDescType = op.desc
+    shape = desc.get_shape()
+    _one_offset_each(op, shape)
     if element_of(value) != desc.element_type:
         raise VerifyException(
             f"failed to verify that all of {{mem_desc, res}} have same element type: {value}, {desc}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xdsl.dialects.builtin import AnyFloat, IndexType, IntegerType
 from xdsl.ir import Attribute
 
-from tilewright.dialects.upstream.arith import ATOMIC_KINDS
+from tilewright.dialects.upstream.combining import ATOMIC_KINDS
 
 REDUCTION_KINDS: tuple[str, ...] = (
     "add",

@@ -46,6 +46,7 @@ from xdsl.rewriter import Rewriter
 from tilewright import layout as ly
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
+from tilewright.dialects.upstream.combining import neutral
 from tilewright.dialects.upstream.vector import (
     ExtractStridedSliceOp,
     InsertStridedSliceOp,
@@ -56,7 +57,7 @@ from tilewright.dialects.xegpu import MemDescType
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.layout import Bound, Distribution
 from tilewright.layout.bound import kept_fields, on_field
-from tilewright.passes.emit import Before, neutral, with_shape
+from tilewright.passes.emit import Before, with_shape
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.cooperative import cooperative
 from tilewright.passes.xegpu.layout_defaults import bytes_of

@@ -12,6 +12,7 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.diagnostics import UnsupportedError
+from tilewright.passes.expand_ops import EXPAND_OPS
 from tilewright.passes.kernel import IN_PASSES, integer
 from tilewright.passes.kernel_outlining import outline_launches
 from tilewright.passes.late_broadcasts import delay_broadcasts
@@ -317,7 +318,7 @@ PIPELINE = Pipeline[XeUnit](
     (*WORKGROUP, *SUBGROUP),
     lambda module, chip: Unit(module, xe_machine(chip)),
     "pvc",
-    (check_limits(), *IMEX),
+    (EXPAND_OPS, check_limits(), *IMEX),
 )
 
 

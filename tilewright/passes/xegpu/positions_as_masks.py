@@ -26,9 +26,10 @@ from xdsl.dialects.builtin import DYNAMIC_INDEX, AnyFloat, VectorType
 from xdsl.ir import SSAValue
 
 from tilewright.dialects.movement import positions_at_run_time, shape_of, static_position
+from tilewright.dialects.upstream.combining import neutral
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.passes.elements import insert_and_extract
-from tilewright.passes.emit import Before, element_of, neutral, with_shape
+from tilewright.passes.emit import Before, element_of, with_shape
 
 
 def positions_as_masks(kernel: gpu.FuncOp) -> None:

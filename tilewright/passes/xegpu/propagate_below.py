@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import NoneAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
-from tilewright.diagnostics import error_at, location_of
+from tilewright.diagnostics import location_of
 from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu import LayoutAttr
 from tilewright.dialects.xegpu.types import TensorDescType, element_bits
@@ -72,21 +72,13 @@ def _wanted(op: Operation) -> list[tuple[str, SSAValue]]:
 
 
 def _realisable(kernel: gpu.FuncOp, machine: XeMachine) -> None:
-    """Lanes that the machine does not have are taken out of the text, with a remark; refuses lane_data of two
-    dimensions, which no lane has."""
+    """Lanes that the machine does not have are taken out of the text, with a remark."""
     remarks: list[str] = []
 
     def kept(op: Operation, layout: Attribute) -> Attribute | None:
         if not isinstance(layout, LayoutAttr):
             return layout
-        data, grid = layout.field("lane_data"), layout.field("lane_layout")
-        if data is not None and sum(n > 1 for n in data) > 1:
-            raise error_at(
-                op,
-                f"{op.name}: lane_data = {[*data]} takes elements along two dimensions",
-                rule="a lane's elements are contiguous, along one dimension (XeGPU RFC)",
-                hint="1 in all dimensions but one",
-            )
+        grid = layout.field("lane_layout")
         if grid is None or prod(grid) == lanes_of(machine):
             return layout
         where = location_of(op)

@@ -26,10 +26,11 @@ from tilewright.diagnostics import (
 )
 from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import hints_of
+from tilewright.dialects.upstream.combining import neutral
 from tilewright.dialects.upstream.vector import MultiReductionOp, ShapeCastOp, StepOp
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.layout import Distribution, LayoutError
-from tilewright.passes.emit import Before, neutral
+from tilewright.passes.emit import Before
 from tilewright.passes.kernel import SUBGROUPS
 from tilewright.passes.level import among, run_around
 from tilewright.passes.ownership import is_vector, values_of

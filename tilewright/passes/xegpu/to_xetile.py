@@ -52,6 +52,7 @@ from tilewright.dialects.xegpu.types import MemDescType
 from tilewright.dialects.xetile import TileAttr, TileType
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before, with_shape
+from tilewright.passes.expand_ops import EXPANSIONS
 from tilewright.passes.xegpu.modernize import modernize
 from tilewright.passes.xegpu.to_xetile_values import (
     convert_dpas,
@@ -109,9 +110,8 @@ def _convert(op: Operation) -> None:
             convert_layout(op)
         case MultiReductionOp():
             convert_reduction(op)
-        case xegpu.TruncfOp():
-            at = Before(op)
-            at.replace(at.add(arith.TruncFOp(op.source, op.result.type)))
+        case xegpu.FloatConversion():
+            EXPANSIONS[op.name](op, Before(op))
         case _:
             pass
 

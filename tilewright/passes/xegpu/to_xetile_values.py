@@ -23,10 +23,11 @@ from xdsl.rewriter import Rewriter
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu, xetile
 from tilewright.dialects.movement import shape_of
+from tilewright.dialects.upstream.combining import neutral
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership
 from tilewright.dialects.xetile import WgMapAttr
-from tilewright.passes.emit import Before, neutral, with_shape
+from tilewright.passes.emit import Before, with_shape
 
 
 def ownership_in(attribute: Attribute | None) -> Ownership | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from itertools import accumulate
 from math import prod
 from typing import Any, cast
@@ -20,16 +21,17 @@ from xdsl.dialects.builtin import (
     NoneAttr,
     SymbolRefAttr,
 )
-from xdsl.ir import Attribute, Operation
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.diagnostics import UnsupportedError, error_at
-from tilewright.dialects.upstream.memref import kept_dimensions
+from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
+from tilewright.dialects.upstream.memref import ReshapeOp, kept_dimensions
 from tilewright.dialects.upstream.strided import strided_form
 from tilewright.dialects.xetile.kinds import ATOMIC_KINDS
 from tilewright.reference import access, numerics
 from tilewright.reference.meanings import reductions
 from tilewright.reference.meanings.arith import constant_rows
-from tilewright.reference.registry import meaning
+from tilewright.reference.registry import MEANINGS, meaning
 from tilewright.reference.site import Site
 from tilewright.reference.values import Array, Index, MemRefValue, scalar, spread
 
@@ -183,6 +185,28 @@ def extract_pointer(site: Site, op: Operation, source: MemRefValue) -> Index:
     return source.base
 
 
+@meaning("memref.reshape")
+def reshape(site: Site, op: ReshapeOp, source: MemRefValue, shape: MemRefValue) -> MemRefValue:
+    """Its extents are those of the type, or stand in memory."""
+    dtype = numerics.numpy_type(memref_type(op.shape).element_type)
+    sizes: list[Index] = []
+    for dim, extent in enumerate(memref_type(op.result).get_shape()):
+        address, inside = element_address(site, shape, [scalar(dim)], dtype.itemsize)
+        undefined_outside(site, inside)
+        stored = access.gather(site, address, inside, dtype, np.zeros((), dtype)).astype(np.int64)
+        if extent >= 0 and (stored != extent).any():
+            site.report(
+                "error", "shape", f"{op.name} to {extent} elements, where memory says others"
+            )
+        sizes.append(stored if extent < 0 else scalar(extent))
+    if (
+        reduce(np.multiply, sizes, scalar(1)) != reduce(np.multiply, source.sizes, scalar(1))
+    ).any():
+        site.report("error", "shape", f"{op.name} to another number of elements")
+    strides = [*accumulate([scalar(1), *sizes[:0:-1]], np.multiply)][::-1] if sizes else []
+    return MemRefValue(source.base, source.offset, tuple(sizes), tuple(strides))
+
+
 @meaning("memref.reinterpret_cast")
 def reinterpret_cast(site: Site, op: memref.ReinterpretCastOp, source: MemRefValue, *rest: Index):
     offsets, sizes, strides = _three(site, op, rest)
@@ -322,6 +346,43 @@ def atomic_rmw(
     kind = ATOMIC_KINDS[op.kind.value.data]
     combine = reductions.atomic(kind, op.result.type)
     return access.atomic(site, every, inside, value, combine, np.zeros((), value.dtype))
+
+
+@meaning("memref.generic_atomic_rmw")
+def generic_atomic_rmw(
+    site: Site, op: GenericAtomicRMWOp, target: MemRefValue, *indices: Index
+) -> Array:
+    """Instance after instance: each finds what the ones before left."""
+    dtype = numerics.numpy_type(op.result.type)
+    address, inside = element_address(site, target, indices, dtype.itemsize)
+    undefined_outside(site, inside)
+    every, inside = spread(address, site.count), spread(inside, site.count)
+    nothing = np.zeros((), dtype)
+    result = np.zeros(site.count, dtype)
+    for row in range(site.count):
+
+        def combine(old: Array, _: Array, row: int = row) -> Array:
+            return _body(site, op, old, row)
+
+        mine = inside & (np.arange(site.count) == row)
+        result += access.atomic(site, every, mine, nothing, combine, nothing)
+    return result
+
+
+def _body(site: Site, op: GenericAtomicRMWOp, old: Array, row: int) -> Array:
+    """What the region makes of an element, for one of the instances."""
+    values: dict[SSAValue, Any] = {op.now: old}
+
+    def value(operand: SSAValue) -> Any:
+        if operand not in values:
+            rows = site.group.get(operand)
+            values[operand] = rows if rows.shape[0] == 1 else rows[row : row + 1]
+        return values[operand]
+
+    for inner in list(op.atomic_body.block.ops)[:-1]:
+        made = MEANINGS[inner.name](site, inner, *(value(v) for v in inner.operands))
+        values.update(zip(inner.results, made if len(inner.results) > 1 else (made,), strict=True))
+    return value(op.new)
 
 
 @meaning("memref.copy", "gpu.memcpy")

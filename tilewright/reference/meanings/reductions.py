@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from xdsl.ir import Attribute
 
-from tilewright.dialects.upstream.arith import REDUCTIONS_OF_ATOMICS
+from tilewright.dialects.upstream.combining import REDUCTIONS_OF_ATOMICS
 from tilewright.reference import numerics
 from tilewright.reference.values import Array
 

@@ -17,7 +17,9 @@ from xdsl.ir.affine import AffineConstantExpr, AffineDimExpr, AffineMap
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects.movement import ELEMENTS, integers, moved
-from tilewright.dialects.upstream.vector import ScanOp
+from tilewright.dialects.upstream.arith import element
+from tilewright.dialects.upstream.combining import neutral
+from tilewright.dialects.upstream.vector import GatherOp, MaskOp, ScanOp
 from tilewright.reference import access, numerics
 from tilewright.reference.meanings import reductions
 from tilewright.reference.meanings.memref import element_address, undefined_outside
@@ -329,3 +331,44 @@ def _innermost(start: Sequence[Index], indices: Array) -> list[Array]:
     places = [index.reshape(-1, *[1] * rank) for index in start]
     places[-1] = places[-1] + indices
     return places
+
+
+# Masks.
+
+
+@meaning("vector.mask")
+def mask(site: Site, op: MaskOp, mask: Array, *passthru: Array) -> Any:
+    """The op inside, on the elements where the mask is true."""
+    inner = op.masked
+    if inner is None:
+        yielded = [site.group.get(v) for v in op.yielded.arguments]
+        made = [np.where(mask, v, other) for v, other in zip(yielded, passthru, strict=False)]
+        return (made or yielded)[0] if op.res else None
+    operands = [site.group.get(v) for v in inner.operands]
+    outer, site.op = site.op, inner
+    made = _masked(site, inner, mask, operands)
+    site.op = outer
+    return np.where(mask, made, passthru[0]) if passthru else made
+
+
+def _masked(site: Site, op: Operation, mask: Array, operands: list[Any]) -> Any:
+    if isinstance(op, (vector.TransferReadOp, vector.TransferWriteOp)):
+        both = mask if op.mask is None else mask & operands.pop()
+        move = transfer_read if isinstance(op, vector.TransferReadOp) else transfer_write
+        return move(site, op, *operands, both)  # pyright: ignore[reportArgumentType]
+    if isinstance(op, GatherOp):
+        *rest, old, otherwise = operands
+        return gather(site, op, *rest, old & mask, otherwise)
+    if op.name == "vector.outerproduct":
+        made = outerproduct(site, op, *operands)
+        return np.where(mask, made, operands[2] if len(operands) > 2 else np.zeros((), made.dtype))
+    source, *rest = operands
+    kept = np.where(mask, source, _neutral(_kind(op), op.operands[0].type, source.dtype))
+    whole = reduction if op.name == "vector.reduction" else multi_reduction
+    return whole(site, op, kept, *rest)  # pyright: ignore[reportArgumentType]
+
+
+def _neutral(kind: str, type: Attribute, dtype: np.dtype[Any]) -> Array:
+    """What a reduction's other elements do not change for, in the type of memory."""
+    number = neutral(kind, element(type))
+    return np.array(number).astype(dtype)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from xdsl.dialects import vector
-from xdsl.dialects.builtin import i1
 from xdsl.ir import Attribute, SSAValue
 
+from tilewright.codegen.atomic_loops import exchange
+from tilewright.codegen.builder import Builder as Scalars
 from tilewright.dialects import mach
-from tilewright.targets.emu.builder import Builder, element_of, index, shape_of
+from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
+from tilewright.targets.emu.builder import Builder, element_of, shape_of, vec
 from tilewright.targets.emu.lowering import Lowering
 
 
@@ -26,23 +28,51 @@ def atomic(
 
 
 def _each(b: Builder, kind: str, addresses: SSAValue, values: SSAValue, mask: SSAValue) -> SSAValue:
-    element = element_of(values.type)
-    (count,) = shape_of(values.type)
+    def old(pointer: SSAValue, pick: Pick) -> SSAValue:
+        return b.add(mach.AtomicRmwOp(kind, pick(values), pointer, ordering="seq_cst"))
+
+    return _in_turn(b, values.type, addresses, mask, old)
+
+
+Pick = Callable[[SSAValue], SSAValue]
+"""The component of a vector that it is the turn of."""
+
+
+def _in_turn(
+    b: Builder,
+    kind: Attribute,
+    addresses: SSAValue,
+    mask: SSAValue,
+    old: Callable[[SSAValue, Pick], SSAValue],
+) -> SSAValue:
+    """A vector of what `old` gives at one address after the other, 0 where `mask` is off."""
+    (count,) = shape_of(kind)
 
     def one(at: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        def pick(vector_: SSAValue, type: Attribute) -> SSAValue:
+        def pick(vector_: SSAValue) -> SSAValue:
             if count == 1:
                 return b.extract(vector_, 0)
-            return b.add(vector.ExtractOp(vector_, [at], type))
+            return b.add(vector.ExtractOp(vector_, [at], element_of(vector_.type)))
 
         def act() -> list[SSAValue]:
-            pointer = b.pointer(pick(addresses, index))
-            value = pick(values, element)
-            old = b.add(mach.AtomicRmwOp(kind, value, pointer, ordering="seq_cst"))
+            found = old(b.pointer(pick(addresses)), pick)
             if count == 1:
-                return [b.shape(old, 1)]
-            return [b.add(vector.InsertOp(old, carried[0], [at]))]
+                return [b.shape(found, 1)]
+            return [b.add(vector.InsertOp(found, carried[0], [at]))]
 
-        return b.when(pick(mask, i1), act, lambda: carried)
+        return b.when(pick(mask), act, lambda: carried)
 
-    return b.loop(0, count, 1, [b.zeros(values.type)], one)[0]
+    return b.loop(0, count, 1, [b.zeros(kind)], one)[0]
+
+
+def by_body(low: Lowering, op: GenericAtomicRMWOp, addresses: SSAValue, mask: SSAValue) -> SSAValue:
+    """Old values at `addresses`, of an atomic that says itself what becomes of them."""
+    b, body = low.b, op.atomic_body
+    taken = {v for inner in body.walk() for v in inner.operands if not body.is_ancestor(v.owner)}
+    wide = {v: low.wide(v) if low.lanes > 1 else b.shape(low.uniform(v), 1) for v in taken}
+
+    def old(pointer: SSAValue, pick: Pick) -> SSAValue:
+        outside = {v: pick(rows) for v, rows in wide.items()}
+        return exchange(Scalars(b.block), op, pointer, outside)
+
+    return _in_turn(b, vec(op.result.type, max(low.lanes, 1)), addresses, mask, old)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import VectorType, i1
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
@@ -156,12 +156,3 @@ def convert_layout(low: Lowering, op: xegpu.ConvertLayoutOp) -> None:
     if source is None or target is None or source == target:
         return
     raise low.refuse("between lanes: the whole value's shape is not known from a fragment")
-
-
-@lowers("xegpu.truncf")
-def truncf(low: Lowering, op: Operation) -> None:
-    from tilewright.targets.emu.products import narrow
-
-    value = low.wide(op.operands[0])
-    element = element_type(low, element_of(op.results[0].type))
-    low.set(op.results[0], narrow(low.b, value, element))

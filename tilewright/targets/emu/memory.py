@@ -7,7 +7,7 @@ other in memory of the subgroup.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from math import prod
 from typing import Any
@@ -26,13 +26,14 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.dialects import mach
+from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
 from tilewright.dialects.upstream.gpu import memory_space_number
 from tilewright.dialects.upstream.memref import kept_dimensions
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile.kinds import ATOMIC_KINDS
 from tilewright.targets.emu import context
 from tilewright.targets.emu import values as v
-from tilewright.targets.emu.atomics import atomic
+from tilewright.targets.emu.atomics import atomic, by_body
 from tilewright.targets.emu.builder import Idx, index, signless, size_of
 from tilewright.targets.emu.divergence import vec_mask
 from tilewright.targets.emu.lowering import Lowering, lowers
@@ -422,20 +423,38 @@ def atomic_rmw(low: Lowering, op: memref.AtomicRMWOp) -> None:
     atomic_at(low, kind, place, op.value, op.result)
 
 
+@lowers("memref.generic_atomic_rmw")
+def generic_atomic_rmw(low: Lowering, op: GenericAtomicRMWOp) -> None:
+    m = memory(low, op.memref)
+    place = place_of(low, m, [low.plain(x) for x in op.indices])
+    _in_order(low, place, op.result, lambda addresses, mask: by_body(low, op, addresses, mask))
+
+
 def atomic_at(low: Lowering, kind: str, place: Place, value: SSAValue, result: SSAValue) -> None:
     """A read-modify-write of every lane that is here, in their order."""
+
+    def old(addresses: SSAValue, mask: SSAValue) -> SSAValue:
+        data = low.wide(value) if low.lanes > 1 else low.b.shape(low.uniform(value), 1)
+        return atomic(low, kind, addresses, data, mask)
+
+    _in_order(low, place, result, old)
+
+
+def _in_order(
+    low: Lowering,
+    place: Place,
+    result: SSAValue,
+    old: Callable[[SSAValue, SSAValue], SSAValue],
+) -> None:
+    """`result` is what `old` gives for the addresses of the lanes that are here."""
     b = low.b
     if low.lanes == 1:
         addresses = b.shape(b.idx(place.base), 1)
-        data = b.shape(low.uniform(value), 1)
         mask = b.constant(b.shape(b.constant(IntegerType(1), 1), 1).type, 1)
-        old = atomic(low, kind, addresses, data, mask)
-        low.set(result, b.extract(old, 0))
+        low.set(result, b.extract(old(addresses, mask), 0))
         return
-
-    addresses = _addresses(low, place)
     mask = vec_mask(low) if low.mask is None else low.mask
-    low.env[result] = v.Varying(atomic(low, kind, addresses, low.wide(value), mask))
+    low.env[result] = v.Varying(old(_addresses(low, place), mask))
 
 
 def _addresses(low: Lowering, place: Place) -> SSAValue:

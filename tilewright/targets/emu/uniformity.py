@@ -53,6 +53,7 @@ COLLECTIVE_RESULTS = (
     "xegpu.update_offset",
     "xegpu.atomic_rmw",
     "memref.atomic_rmw",
+    "memref.generic_atomic_rmw",
     "gpu.shuffle",
     "memref.alloca",
 )

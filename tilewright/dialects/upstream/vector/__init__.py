@@ -7,6 +7,7 @@ from xdsl.traits import Pure
 from tilewright.dialects.upstream.complete import add_effect, add_ops
 from tilewright.dialects.upstream.vector import rules
 from tilewright.dialects.upstream.vector.compute import ContractionOp, MultiReductionOp
+from tilewright.dialects.upstream.vector.masking import MaskOp, YieldOp
 from tilewright.dialects.upstream.vector.memory import GatherOp, ScatterOp, complete_print
 from tilewright.dialects.upstream.vector.products import OuterProductOp, ScanOp
 from tilewright.dialects.upstream.vector.shapes import (
@@ -38,6 +39,8 @@ NEW_OPS = (
     ContractionOp,
     OuterProductOp,
     ScanOp,
+    MaskOp,
+    YieldOp,
 )
 
 
@@ -58,6 +61,7 @@ __all__ = [
     "GatherOp",
     "InsertStridedSliceOp",
     "InterleaveOp",
+    "MaskOp",
     "MultiReductionOp",
     "OuterProductOp",
     "ScanOp",
@@ -66,5 +70,6 @@ __all__ = [
     "StepOp",
     "ToElementsOp",
     "TransposeOp",
+    "YieldOp",
     "complete",
 ]

@@ -1,0 +1,112 @@
+"""What combines two values: the kinds of reductions and atomics, the ops that they are, what changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import AnyFloat, IntegerType, VectorType
+from xdsl.ir import Attribute, Operation, SSAValue
+
+ATOMIC_KINDS: tuple[str, ...] = (
+    "addf",
+    "addi",
+    "assign",
+    "maximumf",
+    "maxs",
+    "maxu",
+    "minimumf",
+    "mins",
+    "minu",
+    "mulf",
+    "muli",
+    "ori",
+    "andi",
+    "maxnumf",
+    "minnumf",
+)
+"""`arith.AtomicRMWKind`: the position is the number that the generic form holds."""
+
+REDUCTIONS_OF_ATOMICS: Mapping[str, str] = {
+    "addf": "add",
+    "addi": "add",
+    "mulf": "mul",
+    "muli": "mul",
+    "maxs": "maxsi",
+    "mins": "minsi",
+    "maxu": "maxui",
+    "minu": "minui",
+    "ori": "or",
+    "andi": "and",
+    "xori": "xor",
+}
+"""`vector.kind` of the atomics that are called otherwise."""
+
+_COMBINING: Mapping[str, type[Operation]] = {
+    "minui": arith.MinUIOp,
+    "minsi": arith.MinSIOp,
+    "maxui": arith.MaxUIOp,
+    "maxsi": arith.MaxSIOp,
+    "and": arith.AndIOp,
+    "or": arith.OrIOp,
+    "xor": arith.XOrIOp,
+    "minnumf": arith.MinnumfOp,
+    "maxnumf": arith.MaxnumfOp,
+    "minimumf": arith.MinimumfOp,
+    "maximumf": arith.MaximumfOp,
+}
+
+
+KINDS_OF_ATOMICS: Mapping[type[Operation], str] = {
+    arith.AddfOp: "addf",
+    arith.AddiOp: "addi",
+    arith.MulfOp: "mulf",
+    arith.MuliOp: "muli",
+    **{
+        _COMBINING[REDUCTIONS_OF_ATOMICS.get(kind, kind)]: kind
+        for kind in ATOMIC_KINDS
+        if REDUCTIONS_OF_ATOMICS.get(kind, kind) in _COMBINING
+    },
+}
+"""Of the ops that an atomic does, its name."""
+
+
+def combining(kind: str, x: SSAValue, y: SSAValue) -> Operation:
+    """The op that combines two values, or vectors of one shape, by a `vector.kind`."""
+    element = x.type.element_type if isinstance(x.type, VectorType) else x.type
+    if kind in ("add", "mul"):
+        floats = isinstance(element, AnyFloat)
+        ops = (arith.AddfOp, arith.MulfOp) if floats else (arith.AddiOp, arith.MuliOp)
+        return ops[kind == "mul"](x, y)
+    return _COMBINING[kind](x, y)  # pyright: ignore[reportCallIssue]
+
+
+_NEUTRAL: Mapping[str, tuple[float, int | None]] = {
+    "add": (0.0, 0),
+    "mul": (1.0, 1),
+    "or": (0.0, 0),
+    "xor": (0.0, 0),
+    "and": (0.0, -1),
+    "minui": (0.0, -1),
+    "maxui": (0.0, 0),
+    "minsi": (0.0, None),
+    "maxsi": (0.0, None),
+    "minnumf": (float("inf"), None),
+    "minimumf": (float("inf"), None),
+    "maxnumf": (float("-inf"), None),
+    "maximumf": (float("-inf"), None),
+}
+"""Neutral elements of reductions: of floats, of integers (None: the width's own extreme)."""
+
+
+def neutral(kind: str, element: Attribute) -> int | float:
+    """The number that a reduction of this kind leaves alone."""
+    as_float, as_int = _NEUTRAL[kind]
+    if isinstance(element, AnyFloat):
+        # -0.0 + -0.0 is -0.0, while 0.0 + -0.0 is 0.0.
+        return -0.0 if kind == "add" else as_float
+    if as_int is not None:
+        return as_int
+    width = element.width.data if isinstance(element, IntegerType) else 64
+    extreme = 2 ** (width - 1)
+    return extreme - 1 if kind == "minsi" else -extreme
