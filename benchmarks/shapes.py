@@ -1,9 +1,11 @@
 """Products as language models have them, on a GPU: shapes drawn afresh, `ops.matmul` and a user's kernel beside cuBLAS.
 
     python -m benchmarks.shapes [--count 60] [--seed N] [--rounds 5] [--json shapes.json] [--workers 12] [--tilings]
+                                [--dtypes bf16 f16]
 
 N and K are those of eight published language models' layers, M is log-uniform from 1 to 8192 (half of all multiples
-of 16, the others as they fall), operands NT or NN in bf16 or f16. The user's kernel is ten plain lines whose tile
+of 16, the others as they fall), operands NT or NN in bf16 or f16; f8e4m3 (to bf16) and i8 (to i32) are NT, and M is
+what torch's `_scaled_mm` and `_int_mm` take. The user's kernel is ten plain lines whose tile
 sizes are `tw.auto`. Kernels are compiled by so many processes first; every launch is a CUDA graph's. With `--tilings`
 the user's kernel also runs with each of twenty fixed tile sizes, and "planner" is the best one's time over that of what
 was chosen. It never fails: a number is a number.
@@ -22,6 +24,7 @@ from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 import tilewright as tw
+from benchmarks.suites import gpu
 from benchmarks.suites.gpu_timing import captured, gpu_torch, measure_gpu, timed
 from tilewright import ops
 from tilewright.diagnostics import TilewrightError
@@ -47,6 +50,10 @@ TILINGS = (
 """BM, BN, BK that a person would try."""
 
 
+LIMITS = {"bf16": 8e-3, "f16": 8e-3, "f8e4m3": 8e-3, "i8": 1e-6}
+"""Of the relative distance from float32's products, whose sums of integers are rounded."""
+
+
 class Shape(NamedTuple):
     m: int
     n: int
@@ -59,23 +66,27 @@ class Shape(NamedTuple):
         return f"{self.dtype} {self.layout} {self.m}x{self.n}x{self.k}"
 
 
-def drawn(count: int, seed: int) -> Iterator[Shape]:
+def drawn(count: int, seed: int, dtypes: Sequence[str] = ("bf16", "f16")) -> Iterator[Shape]:
     """So many shapes, the same for the same seed."""
     draw = random.Random(seed)
     for _ in range(count):
         m = round(math.exp(draw.uniform(0, math.log(8192))))
         m = 16 * math.ceil(m / 16) if draw.random() < 0.5 else m
-        yield Shape(m, *draw.choice(LAYERS), draw.choice(("NT", "NN")), draw.choice(("bf16", "f16")))  # fmt: skip
+        shape = Shape(m, *draw.choice(LAYERS), draw.choice(("NT", "NN")), draw.choice(dtypes))
+        if shape.dtype in ("f8e4m3", "i8"):
+            m = max(m, 17) if shape.dtype == "i8" else m
+            shape = shape._replace(m=m, layout="NT")
+        yield shape
 
 
 @tw.kernel
 def product(
-    A: Any, B: Any, C: Any,
+    A: Any, B: Any, C: Any, ACC: tw.constexpr = tw.f32,
     BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto, BK: tw.constexpr = tw.auto,
 ):  # fmt: skip
     """C = A B, as a user writes it."""
     m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
-    acc = tw.zeros((BM, BN), tw.f32)
+    acc = tw.zeros((BM, BN), ACC)
     for k in range(0, A.shape[1], BK):
         a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
         b = tw.load_tile(tw.init_tile(B, [k, n], (BK, BN)))
@@ -84,20 +95,18 @@ def product(
 
 
 def operands(shape: Shape) -> tuple[Any, Any, Any, Any]:
-    """a, b, and two results full of NaN."""
+    """a, b, and two results, poisoned."""
     torch = gpu_torch()
-    kind = {"bf16": torch.bfloat16, "f16": torch.float16}[shape.dtype]
-    a = torch.randn(shape.m, shape.k, device="cuda").to(kind)
-    b = torch.randn(shape.n, shape.k, device="cuda").to(kind).t()
-    b = b if shape.layout == "NT" else b.contiguous()
-    c, d = (torch.full((shape.m, shape.n), math.nan, device="cuda", dtype=kind) for _ in "cd")
-    return a, b, c, d
+    a, b, c = gpu.operands(torch, shape.dtype, shape.layout, shape.m, shape.n, shape.k)
+    c.fill_(math.nan if c.is_floating_point() else -1)
+    return a, b, c, c.clone()
 
 
 def runs(a: Any, b: Any, c: Any, d: Any) -> tuple[Any, Any]:
     m, n = c.shape
     grid = lambda BM, BN: (tw.cdiv(m, BM), tw.cdiv(n, BN))  # noqa: E731
-    return lambda: ops.matmul(a, b, out=c), lambda: product[grid](a, b, d)
+    own = {} if c.is_floating_point() else {"ACC": tw.i32}
+    return lambda: ops.matmul(a, b, out=c), lambda: product[grid](a, b, d, **own)
 
 
 def tilings(a: Any, b: Any, d: Any) -> Iterator[tuple[tuple[int, int, int], Any]]:
@@ -130,12 +139,12 @@ def measured(shape: Shape, rounds: int, tiled: bool) -> dict[str, Any]:
     for name, run, result in (("ops", ours, c), ("auto", users, d)):
         run()
         off = float((result.float() - wanted).norm() / wanted.norm())
-        if not off <= 8e-3:
+        if not off <= LIMITS[shape.dtype]:
             return {"shape": shape.name, "wrong": f"{name} by {off:.2e}"}
     contenders = [
         Contender("ops", captured(torch, ours)),
         Contender("auto", captured(torch, users)),
-        Contender("cuBLAS", captured(torch, lambda: torch.mm(a, b, out=e))),
+        Contender("cuBLAS", captured(torch, gpu.library(torch, shape.dtype, a, b, e))),
     ]
     flops = 2 * shape.m * shape.n * shape.k
     row = measure_gpu(Case(shape.name, contenders, flops, "TFLOP/s"), rounds=rounds)
@@ -172,10 +181,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 16))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=12)
+    parser.add_argument("--dtypes", nargs="+", default=("bf16", "f16"), choices=LIMITS)
     parser.add_argument("--json")
     parser.add_argument("--tilings", action="store_true", help="beside twenty fixed tilings")
     args = parser.parse_args()
-    shapes = list(drawn(args.count, args.seed))
+    shapes = list(drawn(args.count, args.seed, args.dtypes))
     print(f"seed {args.seed}; {environment()}", flush=True)
     with ProcessPoolExecutor(args.workers, get_context("spawn")) as pool:
         chunk = max(1, args.count // args.workers // 2)

@@ -81,7 +81,7 @@ def operands(torch: Any, dtype: str, layout: str, m: int, n: int, k: int) -> tup
     return (a if layout[0] == "N" else a.T), (b if layout[1] == "N" else b.T), c
 
 
-def _library(torch: Any, dtype: str, a: Any, b: Any, out: Any) -> Callable[[], Any]:
+def library(torch: Any, dtype: str, a: Any, b: Any, out: Any) -> Callable[[], Any]:
     """cuBLAS through torch."""
     if dtype == "i8":
         return lambda: torch._int_mm(a, b)
@@ -103,20 +103,18 @@ def product_row(
     kernel = gpu_kernels.product
     if dtype == "tf32":
         kernel = gpu_kernels.product_tf32
-    bk = {"tf32": 32, "i8": 128, "f8e4m3": 128}.get(dtype, 64)
-    bn = 256 if n >= 256 else 128 if n > 64 else 64
-    bm = 128 if m > 64 else 64
-    launch = kernel[tw.cdiv(m, bm), tw.cdiv(n, bn)]
+    launch = kernel[lambda BM, BN: (tw.cdiv(m, BM), tw.cdiv(n, BN))]
+    options |= dict.fromkeys(("BM", "BN", "BK"), tw.auto)
 
     def ours() -> None:
-        launch(a, b, c, BM=bm, BN=bn, BK=bk, **options)
+        launch(a, b, c, **options)
 
     def error() -> float:
         rows = slice(0, min(m, 192))
         wide = torch.float64
         return distance(torch, c[rows], a[rows].to(wide) @ b.to(wide))
 
-    peers = [Contender("cuBLAS", _library(torch, dtype, a, b, torch.empty_like(c)))]
+    peers = [Contender("cuBLAS", library(torch, dtype, a, b, torch.empty_like(c)))]
     if proof and PROOFS is not None and dtype in ("bf16",) and layout == "NT":
         from benchmarks.suites.gpu_proofs import gemm_proof
 
