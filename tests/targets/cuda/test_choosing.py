@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import tilewright as tw
+from tilewright import knobs
 from tilewright.diagnostics import UnsupportedError
 from tilewright.ops.matmul import matmul_kernel
 from tilewright.targets.cuda import choosing
@@ -78,7 +79,7 @@ def test_what_is_chosen_is_what_runs() -> None:
         )
         return iter(found[-1][1])
 
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, knobs.override(cache=False):  # choices lie on disk
         patch.setattr(choosing, "candidates", noting)
         sizes = chosen(renamed, *operands(40, 2048, 512))
     request, listed = found[0]

@@ -52,6 +52,30 @@ def test_few_rows_are_columns_of_the_transposed_product(rows, columns, layout, r
     assert "wgmma" in text and "tma.store" in text and re.search(r"stmatrix\.x\d\.trans", text)
 
 
+@tw.kernel
+def rounded(A, B, C, BM: tw.constexpr, BN: tw.constexpr, BK: tw.constexpr):
+    """C = A B of f32 arrays, multiplied as tf32."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    acc = tw.zeros((BM, BN), tw.f32)
+    for i in range(0, A.shape[1], BK):
+        a = tw.load_tile(tw.init_tile(A, [m, i], (BM, BK))).to(tw.tf32)
+        b = tw.load_tile(tw.init_tile(B, [i, n], (BK, BN))).to(tw.tf32)
+        acc = tw.tile_mma(a, b, acc)
+    tw.store_tile(acc, tw.init_tile(C, [m, n], (BM, BN)))
+
+
+@pytest.mark.parametrize("rows, columns", [(128, 128), (64, 64), (40, 128), (176, 64)])
+def test_operands_that_are_read_only_transposed(rows, columns, rng):
+    """Lines of a left operand run along k, of a right one along n, in a type that is not 16 bits wide."""
+    a, b = values(rng, 200, 136, dtype="f4"), values(rng, 136, 200, dtype="f4")
+    grid = (-(-200 // rows), -(-200 // columns), 1)
+    code = check(
+        rounded, [a, b, poison(200, 200, dtype="f4")], grid, 1e-2, BM=rows, BN=columns, BK=32
+    )
+    text = str(code.module)
+    assert f"m64n{rows}k8" in text and "tma.store" in text
+
+
 @pytest.mark.parametrize("condition", [0, 1])
 def test_what_meets_the_sums_is_transposed_with_them(condition, rng):
     a, b = values(rng, 20, 128), values(rng, 128, 200)

@@ -3,7 +3,7 @@
 A warpgroup stores its rows panel by panel: one thread waits until the engine has read the panel's last contents, the
 warps write it (stmatrix for 16-bit elements), make that visible to the engine, and meet; one thread starts the copy.
 Two panels take turns, so that writing one overlaps the engine's reading of the other. Of a value that is stored
-transposed, a panel's lines are columns, and stmatrix transposes.
+transposed, a panel's lines are columns, and stmatrix transposes; 64 rows of 32 bits are two panels side by side.
 """
 
 from __future__ import annotations
@@ -54,14 +54,16 @@ def store(d: Distributor, op: Operation) -> None:
     facts = st.facts(d)
     facts.barriers = max(facts.barriers, FIRST_BARRIER + groups)
     facts.stores = True
-    buffers = place.count // groups
-    base = b.add(b.mul(mine, buffers * part.bytes), place.slots)
+    pieces = WGMMA_ROWS * part.itemsize // LINE if transpose else 1
+    step = pieces * part.bytes
+    buffers = place.count // groups // pieces
+    base = b.add(b.mul(mine, buffers * step), place.slots)
     # After an odd number of panels, the last one is the next store's first: then it must have been read.
     even = all(_panels(use.operation, groups) % buffers == 0 for use in op.ring.uses)
     number = 0
     for block in range(m // (WGMMA_ROWS * groups)):
         for column in range(0, n, columns):
-            panel = b.add(base, number % buffers * part.bytes)
+            panel = b.add(base, number % buffers * step)
             pending = buffers - 1 if even or number else 0
             number += 1
             with b.when(first):
@@ -70,16 +72,20 @@ def store(d: Distributor, op: Operation) -> None:
             at = (block * n + column) // 2
             held = d.pick(value, range(at, at + columns // 2))
             if transpose:
-                _write_transposed(d, held, panel, columns)
+                write = _transpose_halves if part.itemsize == 2 else _transpose_words
+                write(d, held, panel, columns)
             else:
                 _write(d, held, panel, columns)
             st.instr(d, "fence.proxy.async")
             st.instr(d, "bar.sync", barrier, threads)
             with b.when(first):
                 row = word.add(word.mul(group, WGMMA_ROWS), block * WGMMA_ROWS * groups)
-                at = (column, row) if transpose else (row, column)
-                where = coordinates(d, init, dims, *at)
-                st.instr(d, f"tma.store.{len(dims)}d", d.shared_pointer(panel), map, *where)
+                for piece in range(pieces):
+                    along = word.add(row, piece * WGMMA_ROWS // pieces)
+                    at = (column, along) if transpose else (along, column)
+                    source = d.shared_pointer(b.add(panel, piece * part.bytes))
+                    where = coordinates(d, init, dims, *at)
+                    st.instr(d, f"tma.store.{len(dims)}d", source, map, *where)
                 st.instr(d, "bulk.commit_group")
 
 
@@ -122,7 +128,30 @@ def _write(d: Distributor, value: SSAValue, panel: Idx, columns: int) -> None:
             b.store(two, d.shared_pointer(b.add(at, b.mul(b.rem(lane, 2), 8))), align=8)
 
 
-def _write_transposed(d: Distributor, value: SSAValue, panel: Idx, columns: int) -> None:
+def _transpose_words(d: Distributor, value: SSAValue, panel: Idx, columns: int) -> None:
+    """A warpgroup writes columns of its accumulator's order, 64 elements of 32 bits each, as lines of two panels.
+
+    At a time a warp's lanes write 8 elements of 4 lines each: the swizzle keeps them in banks of their own.
+    """
+    b = d.b
+    lane, warp = d.lane, b.rem(d.warp, WARPGROUP)
+    row = b.div(lane, 4)
+    panel = b.add(panel, b.mul(b.div(warp, 2), columns * LINE))
+    start = b.add(b.mul(b.rem(warp, 2), 4), b.div(row, 4))
+    for half in range(2):
+        chunk = b.idx(b.add(start, 2 * half))
+        for odd in range(2):
+            line = b.add(b.mul(b.rem(lane, 4), 2), odd)
+            swizzled = b.mul(b.value(arith.XOrIOp(chunk, b.idx(line))), 16)
+            within = b.add(swizzled, b.mul(b.rem(row, 4), 4))
+            at = b.add(b.add(b.mul(line, LINE), within), panel)
+            for block in range(columns // 8):
+                register = 4 * block + 2 * half + odd
+                one = d.pick(value, range(register, register + 1))
+                b.store(one, d.shared_pointer(b.add(at, 8 * block * LINE)), align=4)
+
+
+def _transpose_halves(d: Distributor, value: SSAValue, panel: Idx, columns: int) -> None:
     """A warpgroup writes columns of its accumulator's order, 64 elements of 16 bits each, as lines of a swizzled panel.
 
     A matrix of stmatrix has 8 columns of a warp's rows 0 to 7 or 8 to 15, which are 16 bytes of 8 lines.

@@ -204,7 +204,7 @@ PLACED: Sequence[Pass[CudaUnit]] = (
     POSITIONS,
     Pass(
         "swap-operands",
-        "products with few rows are computed transposed, so that columns fill a warpgroup's rows",
+        "products with few rows, or operands that warpgroups read only transposed, are computed transposed",
         lambda u: swap_operands(u.kernel, u.machine),
         requires=W,
         optional=True,

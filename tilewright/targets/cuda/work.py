@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 from xdsl.dialects import gpu, memref
 from xdsl.dialects.builtin import MemRefType, VectorType
-from xdsl.ir import BlockArgument, OpResult, SSAValue
+from xdsl.ir import BlockArgument, SSAValue
 
 from tilewright import dtypes
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.arith import constant
 from tilewright.targets.cuda.passes.rings import loads_of
-from tilewright.targets.cuda.passes.rounding import loaded
+from tilewright.targets.cuda.passes.rounding import source_load
 from tilewright.targets.cuda.passes.shares import shared_loop
 from tilewright.targets.cuda.passes.steps import can_merge
-from tilewright.targets.cuda.passes.suits import TRANSPOSES, instruction_for, source_of
+from tilewright.targets.cuda.passes.suits import instruction_for, source_of
 from tilewright.targets.cuda.sharing import Work
 from tilewright.uarch import sm90
 from tilewright.uarch.base import Machine
@@ -95,11 +95,10 @@ def _extent(
     across = False
     for op in products:
         value, dimension = (op.a, 0) if side == 0 else (op.b, 1)
-        while isinstance(value, OpResult) and isinstance(value.op, TRANSPOSES):
-            value, dimension = value.op.operands[0], 1 - dimension
-        load = loaded(value)
-        if load is None or load.permutation is not None:
+        found_load = source_load(value, dimension)
+        if found_load is None:
             return (-1, -1), across
+        load, dimension = found_load
         across = load.tile_type.order[0] == dimension
         origin = load.tile.owner
         array = origin.source if isinstance(origin, xetile.InitTileOp) else None

@@ -19,8 +19,8 @@ from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xetile
-from tilewright.dialects.upstream.vector import TransposeOp
 from tilewright.passes.cleanup import eliminate_dead
+from tilewright.targets.cuda.passes.suits import TRANSPOSES
 
 
 def round_where_loaded(function: gpu.FuncOp) -> int:
@@ -52,6 +52,15 @@ def loaded(value: SSAValue) -> xetile.LoadTileOp | None:
     return owner if isinstance(owner, xetile.LoadTileOp) else None
 
 
+def source_load(value: SSAValue, dimension: int) -> tuple[xetile.LoadTileOp, int] | None:
+    """The load behind an operand's transposes and rounding, and which dimension of its tile is `dimension` of the
+    operand; None if it is none, or permutes itself."""
+    while isinstance(value, OpResult) and isinstance(value.op, TRANSPOSES):
+        value, dimension = value.op.operands[0], 1 - dimension
+    load = loaded(value)
+    return None if load is None or load.permutation is not None else (load, dimension)
+
+
 def _to_tf32(op: arith.TruncFOp) -> bool:
     source, result = op.input.type, op.result.type
     return (
@@ -69,7 +78,7 @@ def _roundings(value: SSAValue) -> list[arith.TruncFOp] | None:
         user = use.operation
         if isinstance(user, arith.TruncFOp) and _to_tf32(user):
             found.append(user)
-        elif isinstance(user, xetile.TransposeOp | TransposeOp):
+        elif isinstance(user, TRANSPOSES):
             inner = _roundings(user.results[0])
             if inner is None:
                 return None

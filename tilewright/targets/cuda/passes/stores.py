@@ -24,7 +24,7 @@ from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.memory_objects import may_alias, memory_root
 from tilewright.targets.cuda.passes.rings import unaddressable
 from tilewright.targets.cuda.passes.suits import BUFFERS, panel_of, source_of
-from tilewright.uarch.nvidia import WGMMA_ROWS
+from tilewright.uarch.nvidia import LINE, WGMMA_ROWS
 
 
 def engine_stores(function: gpu.FuncOp, groups: int, remarks: list[str]) -> int:
@@ -50,10 +50,11 @@ def panels_of(op: xetile.StoreTileOp, groups: int) -> stage.RingType | None:
     if panel is None or rows % (WGMMA_ROWS * groups):
         return None
     lines, line = panel
-    part = stage.PartAttr(
-        (lines, line // dtypes.from_mlir(element).itemsize), element, (1, 0), line
-    )
-    return stage.RingType(BUFFERS * groups, [part])
+    pieces = max(1, line // LINE)
+    line //= pieces
+    elements = line // dtypes.from_mlir(element).itemsize
+    part = stage.PartAttr((lines, elements), element, (1, 0), line)
+    return stage.RingType(BUFFERS * groups * pieces, [part])
 
 
 def room_of_panels(function: gpu.FuncOp, groups: int) -> int:

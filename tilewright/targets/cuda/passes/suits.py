@@ -14,7 +14,7 @@ from tilewright.dialects.stage.rings import SWIZZLES
 from tilewright.dialects.upstream.vector import TransposeOp
 from tilewright.targets.cuda.ownership import is_elementwise
 from tilewright.uarch.base import Machine, MatrixInstruction
-from tilewright.uarch.nvidia import LANES, WARPGROUP, WGMMA_ROWS
+from tilewright.uarch.nvidia import LANES, LINE, WARPGROUP, WGMMA_ROWS
 
 BUFFERS = 2
 """Panels of a warpgroup: one is written while the copy engine takes the other."""
@@ -79,11 +79,13 @@ def panel_line(row: int) -> int | None:
 
 def panel_of(columns: int, itemsize: int, transpose: bool) -> tuple[int, int] | None:
     """Lines, and bytes of a line, of the panels through which warpgroups store sums of so many columns; None where
-    they cannot. Transposed, a warpgroup's 64 rows are a line, and columns are lines."""
+    they cannot. Transposed, columns are lines, and a warpgroup's 64 rows one line, or two of 32 bits each."""
+    if itemsize not in (2, 4):
+        return None
     if transpose:
-        lines = [n for n in range(8, WGMMA_ROWS + 1, 8) if columns % n == 0]
-        return (lines[-1], WGMMA_ROWS * itemsize) if lines and itemsize == 2 else None
-    line = panel_line(columns * itemsize) if itemsize in (2, 4) else None
+        lines = [n for n in range(8, LINE // itemsize + 1, 8) if columns % n == 0]
+        return (lines[-1], WGMMA_ROWS * itemsize) if lines else None
+    line = panel_line(columns * itemsize)
     return None if line is None else (WGMMA_ROWS, line)
 
 

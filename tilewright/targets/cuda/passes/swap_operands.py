@@ -1,4 +1,8 @@
-"""swap-operands: a product with few rows is computed transposed, so that its columns fill a warpgroup's 64 rows.
+"""swap-operands: a product is computed transposed where that suits warpgroups better.
+
+It has few rows: then its columns fill a warpgroup's 64 rows. Or its right operand's lines run along n, its left one's
+along k, in a type other than of 16 bits: warpgroups read a right operand in shared memory only if its lines run along
+k, but threads may load the left one as it lies.
 
     %s = scf.for .. iter_args(%acc = 0 : 16x128) {        %s = scf.for .. iter_args(%acc = 0 : 128x16) {
       %d = tile_mma %a, %b, %acc                            %d = tile_mma T(%b), T(%a), %acc
@@ -8,10 +12,9 @@
 
 Requires: XeTile at workgroup level. Guarantees: the same sums in the same order.
 
-Takes part: a kernel all of whose products have rows that no warpgroup instruction takes and columns that one does as
-rows, none of which feeds another, and whose sums go through `for` and `if` alone. All values that sums meet element by
-element are transposed with them; what comes in (a bias, a residual) and goes out (a store, a reduction) is transposed
-there.
+Takes part: a kernel all of whose products gain so and have columns that the instruction takes as rows, none of which
+feeds another, and whose sums go through `for` and `if` alone. All values that sums meet element by element are
+transposed with them; what comes in (a bias, a residual) and goes out (a store, a reduction) is transposed there.
 """
 
 from __future__ import annotations
@@ -23,12 +26,14 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Block, Operation, OpResult, SSAValue, Use
 from xdsl.rewriter import Rewriter
 
+from tilewright import dtypes
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.vector import TransposeOp
 from tilewright.passes.emit import dense, with_shape
 from tilewright.passes.neutral import splat
 from tilewright.targets.cuda.ownership import is_elementwise
+from tilewright.targets.cuda.passes.rounding import source_load
 from tilewright.targets.cuda.passes.suits import instruction_for
 from tilewright.uarch.base import Machine
 
@@ -57,14 +62,26 @@ def swap_operands(function: gpu.FuncOp, machine: Machine) -> bool:
 
 
 def _gains(op: xetile.TileMmaOp, machine: Machine) -> bool:
-    """Is there a warpgroup's instruction for the transposed product alone?"""
+    """Is there a warpgroup's instruction for the transposed product alone, or can it read only that one's operands?"""
     a, b, c = (v.type for v in (op.a, op.b, op.result))
     assert isinstance(a, VectorType) and isinstance(b, VectorType) and isinstance(c, VectorType)
     found = instruction_for(machine, b, a, c)
     if found is None:
         return False
     m, n = c.get_shape()
-    return m % found.m[0] != 0 and n % found.m[0] == 0 and (m in found.n or m % found.n[-1] == 0)
+    fits = n % found.m[0] == 0 and (m in found.n or m % found.n[-1] == 0)
+    return fits and (m % found.m[0] != 0 or _turned_memory(op))
+
+
+def _turned_memory(op: xetile.TileMmaOp) -> bool:
+    """Do lines of the arrays, of a type that is not 16 bits wide, run along k on the left, along n on the right?"""
+    right = source_load(op.b, 1)
+    left = source_load(op.a, 1)
+    if left is None or right is None:
+        return False
+    (a, k), (b, n) = left, right
+    wide = dtypes.from_mlir(b.tile_type.element_type).itemsize
+    return wide != 2 and a.tile_type.order[0] == k and b.tile_type.order[0] == n
 
 
 def _connected(products: Sequence[xetile.TileMmaOp]) -> list[SSAValue] | None:
