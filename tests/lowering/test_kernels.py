@@ -99,7 +99,7 @@ def columns_too(X, Y, Z):
 
 def module_of(kernel: Any, *args: Any, **constants: Any) -> tuple[ModuleOp, list[Any]]:
     """A kernel's module for these arguments, and the arguments of a launch."""
-    chosen, values = kernel._resolve(args, constants)
+    chosen, values = kernel.resolve(kernel.launcher.bind(args, constants))
     types, constexprs, _ = chosen.launcher.describe(values)
     built = chosen.build(signature_of(types), constexprs, CompileOptions()).module
     given = [v for p, v in zip(chosen.parameters, values, strict=True) if not p.constexpr]
