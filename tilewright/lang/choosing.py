@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _MAX_SHAPES = 4096
 """Arguments for which a kernel keeps what was chosen."""
+_TOLD = 8
+"""Choices that a reader is told of."""
 _searching = forks.lock()
 """Held during a search: two would measure each other."""
 
@@ -50,6 +52,43 @@ class AutoRequest:
         )
         given = (f"{name}={value}" for name, value in self.given.items())
         return f"{kernel}({', '.join((*arguments, *given))})"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a launch takes the choice that it takes; `str` says it."""
+
+    kernel: str
+    request: AutoRequest
+    options: CompileOptions
+    machine: str
+    choices: Sequence[Any]
+    """The planner's (`passes.planner.Choice`), the cheapest first."""
+    tuned: Tuned | None
+    """What was measured, if anything was."""
+
+    def __str__(self) -> str:
+        from tilewright.targets.base import get_target
+
+        if not self.request.names:
+            return f"{self.kernel}: no constexpr is left to the planner (tw.auto)"
+        rates = get_target(self.options.target).rates(self.options)
+        lines = [f"{self.machine}, estimated:", *map(self._line, self.choices[:_TOLD])]
+        lines.append(f"rates: {rates.origin}")
+        if self.tuned is not None:
+            told = [choice.values for choice in self.choices[:_TOLD]]
+            others = [(v, s) for v, s in self.tuned.measured if dict(v) not in told]
+            lines += [f"{1e6 * s:9.1f} us measured  {_sizes(v)}" for v, s in others]
+            lines.append(f"launches take {_sizes(self.tuned.constexprs)}, the fastest measured")
+        return "\n".join(lines)
+
+    def _line(self, choice: Any) -> str:
+        found = None if self.tuned is None else self.tuned.seconds_of(choice.values)
+        return f"{choice}" + ("" if found is None else f"; {1e6 * found:.1f} us measured")
+
+
+def _sizes(constexprs: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in constexprs.items())
 
 
 class Chooser:
@@ -104,10 +143,11 @@ class Chooser:
         self, request: AutoRequest, options: CompileOptions, values: Sequence[Any], grid: Any
     ) -> Mapping[str, Any]:
         from tilewright.runtime.tuning import planned
+        from tilewright.targets.base import get_target
 
         key = self._key(request, options, values)
         tuned = self._tuned(key, request.names)
-        if tuned is None and grid is not None:
+        if tuned is None and grid is not None and get_target(options.target).missing() is None:
             with _searching:  # others who wait find what it found
                 tuned = self._tuned(key, request.names) or self._tune(values, grid)
         if tuned is not None:
@@ -198,15 +238,15 @@ class Chooser:
         memory = self._planned.setdefault(key, {})
         return AutoRequest(names, given, tuple(types), build, memory), types, options
 
-    def explain(self, values: Sequence[Any]) -> str:
-        """The planner's choices for such a launch, as text."""
+    def explained(self, values: Sequence[Any]) -> Explanation:
+        """What there is to say of the choice for such a launch."""
         from tilewright.targets.base import get_target
 
-        name = self.kernel.name
         request, _, options = self.request(values)
         if not request.names:
-            return f"{name}: no constexpr is left to the planner (tw.auto)"
+            return Explanation(self.kernel.name, request, options, "", [], None)
         target = get_target(options.target)
-        found = target.choices(request, options)
-        head = f"{name} for {target.describe(options)}, estimated:"
-        return "\n".join([head, *map(str, found[:8])])
+        head = f"{self.kernel.name} for {target.describe(options)}"
+        choices = target.choices(request, options)
+        tuned = self._tuned(self._key(request, options, values), request.names)
+        return Explanation(self.kernel.name, request, options, head, choices, tuned)

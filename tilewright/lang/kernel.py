@@ -280,7 +280,7 @@ class Kernel(KernelFunction):
 
     def explain(self, *args: Any, **kwargs: Any) -> str:
         """What the planner would choose for arguments like these (arrays or ``ArraySpec``), as text: the cheapest
-        choices with their estimated time and its largest causes; no device is needed.
+        choices with their estimated time and its largest causes, and what a search measured; no device is needed.
 
         `kwargs`: constexprs, and `target`. A kernel that leaves nothing to the planner gets one line that says so.
         LaunchError for arguments that do not fit, UnsupportedError where no choice makes a legal kernel.
@@ -289,7 +289,7 @@ class Kernel(KernelFunction):
         chosen = self.options(target=target) if target is not None else self
         try:
             values = chosen.launcher.bind(args, kwargs)
-            return chosen.variant_for(values).chooser.explain(values)
+            return str(chosen.variant_for(values).chooser.explained(values))
         except TilewrightError as error:
             raise error.bare() from error.__cause__
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from math import ceil, inf
+from math import ceil, inf, prod
 from typing import Any, Protocol, TypeVar
 
 from xdsl.dialects import arith, gpu, memref, scf
@@ -26,6 +26,7 @@ from xdsl.dialects.builtin import ModuleOp, VectorType
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tilewright import dtypes
+from tilewright.arguments import ArrayArg
 from tilewright.diagnostics import TilewrightError, UnsupportedError
 from tilewright.dialects import xetile
 from tilewright.dialects.upstream.arith import constant
@@ -47,7 +48,9 @@ class Work:
     """What one program does, or several: what :func:`seconds` tells the time of."""
 
     product_flops: float = 0.0
-    """Multiplications and additions of products, as many as would be at 4 bytes per element."""
+    """Multiplications and additions of products, as many as would take as long at 4 bytes per element."""
+    flops: float = 0.0
+    """Operations on numbers, as many as there are."""
     near_bytes: float = 0.0
     """Results of ops on values, and operands of products."""
     shared_bytes: float = 0.0
@@ -64,7 +67,8 @@ class Work:
 
     def product(self, m: int, n: int, k: int, size: int, rates: Rates, times: float = 1.0) -> None:
         """Adds [m, k] x [k, n] with elements of ``size`` bytes, accumulated in 4 bytes."""
-        self.product_flops += times * 2 * m * n * k * size / 4
+        self.flops += times * 2 * m * n * k
+        self.product_flops += times * 2 * m * n * k * (rates.product_flops / rates.flops(size))
         # Panels come from the near cache, so that a small product is bound by them.
         self.near_bytes += times * (m * k + k * n) * size
         if not rates.asynchronous:
@@ -84,20 +88,39 @@ def seconds(
     `least_bytes`: what the whole launch moves to and from memory at least, on all cores together. `shared`: may several
     cores do one program, its one loop with products in turn?
     """
+    return together(causes(program, programs, rates, least_bytes, shared), rates)
+
+
+def causes(
+    program: Work,
+    programs: float,
+    rates: Rates,
+    least_bytes: float = 0.0,
+    shared: bool = False,
+) -> dict[str, float]:
+    """What :func:`seconds` is made of: how long the launch would take for one cause alone."""
     rounds, meeting = ceil(programs / rates.cores), 0.0
     parts = min(rates.parts, int(rates.cores // programs))
     if shared and parts > 1:  # a program's sums are added up in the end
         rounds, meeting = 1 / parts, rates.launch_seconds / 2
-    busy = (
-        program.product_flops / rates.product_flops
-        + program.near_bytes / rates.elementwise_bytes
-        + program.ops * rates.op_seconds
-    )
-    moved = program.shared_bytes / rates.shared_bytes + program.memory_bytes / rates.memory_bytes
-    least = least_bytes / rates.memory_bytes / rates.cores
-    if rates.asynchronous:  # the slowest of all decides
-        return max(rounds * busy, rounds * moved, least) + meeting + rates.launch_seconds
-    return rounds * (busy + moved) + least + meeting + rates.launch_seconds
+    return {
+        "products": rounds * program.product_flops / rates.product_flops,
+        "values": rounds * program.near_bytes / rates.elementwise_bytes,
+        "ops": rounds * program.ops * rates.op_seconds,
+        "shared cache": rounds * program.shared_bytes / rates.shared_bytes,
+        "memory": rounds * program.memory_bytes / rates.memory_bytes,
+        "whole arrays": least_bytes / rates.memory_bytes / rates.cores,
+        "sums of cores": meeting,
+        "start": rates.launch_seconds,
+    }
+
+
+def together(causes: Mapping[str, float], rates: Rates) -> float:
+    """How long a launch takes for all its causes: where copies run beside the rest, the slowest decides."""
+    busy = causes["products"] + causes["values"] + causes["ops"]
+    moved, least = causes["shared cache"] + causes["memory"], causes["whole arrays"]
+    work = max(busy, moved, least) if rates.asynchronous else busy + moved + least
+    return work + causes["sums of cores"] + causes["start"]
 
 
 def descend(
@@ -174,15 +197,15 @@ def choices(request: Request, rates: Rates = GENERIC) -> list[Choice]:
     Raises UnsupportedError when the kernel compiles with none of the candidates.
     """
     seen: dict[tuple[int, ...], float] = {}
-    programs: dict[tuple[int, ...], int] = {}
+    made: dict[tuple[int, ...], Choice] = {}
     reasons: list[TilewrightError] = []
 
     def cost(choice: tuple[int, ...]) -> float:
         if choice not in seen:
+            values = dict(zip(request.names, choice, strict=True))
             try:
-                module = request.build(dict(zip(request.names, choice, strict=True)))
-                found = launch_cost(module, request.arguments, rates)
-                seen[choice], programs[choice] = found
+                made[choice] = costed(values, request.build(values), request.arguments, rates)
+                seen[choice] = made[choice].seconds
             except TilewrightError as error:
                 reasons.append(error)
                 seen[choice] = inf
@@ -197,25 +220,36 @@ def choices(request: Request, rates: Rates = GENERIC) -> list[Choice]:
             location=reasons[0].location,
             hint="give the constexprs values",
         )
-    made = sorted(programs, key=lambda choice: (choice != best, seen[choice]))
-    return [
-        Choice(dict(zip(request.names, each, strict=True)), seen[each], programs[each])
-        for each in made
-    ]
+    return [made[each] for each in sorted(made, key=lambda each: (each != best, seen[each]))]
 
 
 def launch_seconds(module: ModuleOp, arguments: Sequence[Any], rates: Rates) -> float:
     """Estimated time of a launch that covers the arrays which the kernel stores to."""
-    return launch_cost(module, arguments, rates)[0]
+    return costed({}, module, arguments, rates).seconds
 
 
-def launch_cost(module: ModuleOp, arguments: Sequence[Any], rates: Rates) -> tuple[float, int]:
-    """:func:`launch_seconds`, and :func:`launch_programs`."""
+def costed(
+    values: dict[str, int], module: ModuleOp, arguments: Sequence[Any], rates: Rates
+) -> Choice:
+    """What a launch would take with the values of constexprs that `module` was built with."""
     kernel, estimate = _estimated(module, arguments, rates)
     program, programs = estimate.block(kernel.body.block), estimate.all_programs(kernel)
     loops = [op for op in kernel.walk() if isinstance(op, (scf.ForOp, scf.WhileOp))]
     shared = len(loops) == 1 and any(isinstance(op, xetile.TileMmaOp) for op in loops[0].walk())
-    return seconds(program, programs, rates, shared=shared), programs
+    found = causes(program, programs, rates, shared=shared)
+    why = {cause: seconds for cause, seconds in found.items() if seconds}
+    return Choice(values, together(found, rates), programs, causes=why)
+
+
+def launch_traffic(module: ModuleOp, arguments: Sequence[Any]) -> tuple[float, int, int]:
+    """Operations on numbers of a launch that covers the arrays which the kernel stores to, bytes of the arrays at its
+    tiles, each once, and bytes of an element of its products (of its arrays, where it has none)."""
+    kernel, estimate = _estimated(module, arguments, GENERIC)
+    flops = estimate.block(kernel.body.block).flops * estimate.all_programs(kernel)
+    arrays = [a for a in arguments if isinstance(a, ArrayArg)]
+    moved = sum(prod(a.shape) * a.dtype.itemsize for a in arrays)
+    products = [_element_bytes(o.a) for o in kernel.walk() if isinstance(o, xetile.TileMmaOp)]
+    return flops, moved, max(products or [a.dtype.itemsize for a in arrays], default=4)
 
 
 def launch_programs(module: ModuleOp, arguments: Sequence[Any]) -> int:
@@ -272,6 +306,8 @@ class _Estimate:
             work.memory_bytes += sum(_bytes(value) for value in op.results)
             work.ops += 1
         elif results := sum(_bytes(value) for value in op.results):
+            if op.name.startswith(("arith.", "math.")):
+                work.flops += sum(_elements(value) for value in op.results)
             if results <= rates.cache_bytes:
                 work.near_bytes += results
             else:
@@ -370,11 +406,12 @@ def _element_bytes(value: SSAValue) -> int:
     return dtypes.from_mlir(_vector(value).element_type).itemsize
 
 
+def _elements(value: SSAValue) -> int:
+    """Elements of a tile's value; 0 for scalars and tiles."""
+    return prod(value.type.get_shape()) if isinstance(value.type, VectorType) else 0
+
+
 def _bytes(value: SSAValue) -> int:
     """Bytes of a tile's value; 0 for scalars and tiles."""
-    if not isinstance(value.type, VectorType):
-        return 0
-    size = _element_bytes(value)
-    for extent in value.type.get_shape():
-        size *= extent
-    return size
+    elements = _elements(value)
+    return elements * _element_bytes(value) if elements else 0

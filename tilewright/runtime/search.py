@@ -24,7 +24,7 @@ import numpy as np
 
 from tilewright import cache
 from tilewright.arguments import HOST, ArrayArg, full_grid
-from tilewright.diagnostics import LaunchError, TilewrightError, UnsupportedError
+from tilewright.diagnostics import LaunchError, TilewrightError
 from tilewright.runtime.binding import Bound
 from tilewright.runtime.grids import Constexprs, extents
 from tilewright.runtime.launch import Launcher
@@ -112,19 +112,14 @@ def search(
 ) -> list[Candidate]:
     """The candidates, those that were measured first, the best of all at the head.
 
-    `budget`: seconds; that one candidate is compiled and three rounds are measured may take longer. Raises
-    UnsupportedError where the target cannot run here, and what the last candidate was refused for where none of them
-    runs.
+    `budget`: seconds; that one candidate is compiled and three rounds are measured may take longer. Raises what a
+    launch raises, and what the last candidate was refused for where none of them runs.
     """
     if not candidates:
         raise LaunchError("there is nothing to search")
     first = job.bound(candidates[0].constexprs)
     options, device = job.launcher.chosen(first.arrays)
     target = get_target(options.target)
-    if (missing := target.missing()) is not None:
-        raise UnsupportedError(
-            f"a search measures, and target {options.target!r} cannot run here: {missing}"
-        )
     apart = device == HOST and not target.on_host
     end = time.perf_counter() + budget
     with target.mirrored(first.arrays) if apart else nullcontext(first.arrays) as there:
@@ -134,7 +129,7 @@ def search(
         with _kept(target) as kept:
             _prepare(job, target, candidates, bounds, options, end, kept, progress)
             running = [c for c in candidates if c.run is not None]
-            if len(running) > 1:
+            if running:
                 _measure(target, there, running, end, progress)
         for candidate in candidates:
             candidate.run = None  # it names memory that may go

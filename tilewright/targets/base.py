@@ -207,6 +207,17 @@ class Target(Protocol):
 
         return choices(request, self.rates(options))
 
+    def samples(self, request: Request, options: CompileOptions) -> Sequence[Mapping[str, int]]:
+        """Values for a request's constexprs whose times say how fast this machine is; none where the target's planner
+        asks for no more than :meth:`rates`."""
+        return []
+
+    def fitted(
+        self, timed: Sequence[tuple[Request, Mapping[str, int], float]], options: CompileOptions
+    ) -> Mapping[str, float]:
+        """Numbers of the target's own that explain the seconds of launches with the values of :meth:`samples`."""
+        return {}
+
     def resolve_auto(self, request: Request, options: CompileOptions) -> Mapping[str, Any]:
         """Values for the constexprs that a launch leaves to the planner."""
         return self.choices(request, options)[0].values

@@ -1,4 +1,5 @@
-"""Search the constexprs of a kernel for the fastest, within a budget of seconds, or explain the planner's choice.
+"""Search the constexprs of a kernel for the fastest, within a budget of seconds; explain the planner's choice;
+measure the rates of this machine.
 
 The planner's choices for what a kernel leaves open (`tw.auto`) are the candidates, or every combination of the values
 given with --try. All that compile are measured in turn on random data, beside the planner's first choice; the slowest
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import knobs, records
-from tilewright.diagnostics import TilewrightError
+from tilewright.diagnostics import TilewrightError, UnsupportedError
 from tilewright.lang.annotations import auto
 from tilewright.runtime.search import Candidate, bar, text_of
 from tilewright.targets.base import TARGETS, CompileOptions, get_target, with_options
@@ -41,7 +42,8 @@ examples:
   tilewright tune examples/01_gemm.py:gemm --args 'f32[2048,2048]' 'f32[2048,2048]' \\
       'f32[2048,2048]' --try BM=128,256 BN=128,256 BK=32,64 --budget 20
   tilewright tune FILE.py:KERNEL --args ...            what it leaves open, as the planner would choose
-  tilewright tune FILE.py:KERNEL --args ... --explain  the planner's choices; nothing is measured
+  tilewright tune FILE.py:KERNEL --args ... --explain --roofline OUT.svg    the planner's choices; nothing is measured
+  tilewright tune --calibrate                          the rates of this machine, for its planner
   tilewright tune --export tuned.tw                    all results as a file; --import takes it
 """
 
@@ -65,6 +67,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--explain", action="store_true", help="print the planner's choices; measure nothing"
     )
+    parser.add_argument(
+        "--roofline", metavar="OUT.svg", help="draw where it stands under what the machine allows"
+    )
+    parser.add_argument(
+        "--calibrate", action="store_true", help="measure the machine's rates, for the planner"
+    )
     parser.add_argument("--export", metavar="OUT", help="write all that is kept to a file")
     parser.add_argument("--import", metavar="FILE", dest="taken", help="take what a file holds")
 
@@ -77,8 +85,15 @@ def execute(args: argparse.Namespace) -> int:
         taken, left = records.load(Path(args.taken), machines())
         out().print(f"{taken} records of {args.taken} are kept, {left} are not")
         return DONE
+    if args.calibrate:
+        from tilewright.tools.calibrate import calibrate
+
+        check_runs(with_options(CompileOptions(), {"target": args.target}))
+        return calibrate(args.target, args.budget)
     if args.file is None:
-        raise UsageError("tune is asked for a kernel", hint="FILE.py:KERNEL, or --export, --import")
+        raise UsageError(
+            "tune is asked for a kernel", hint="FILE.py:KERNEL, or --calibrate, --export, --import"
+        )
     return tune(args)
 
 
@@ -110,10 +125,12 @@ def tune(args: argparse.Namespace) -> int:
     searched = [name for name, value in named.items() if value is auto]
     if not searched:
         raise UsageError("--try names the constexprs to search: --try BM=64,128")
-    if args.explain:
-        out().print(kernel.variant_for(values).chooser.explain(values))
-        return DONE
+    if args.explain or args.roofline:
+        from tilewright.tools.explain import explain
+
+        return explain(kernel.variant_for(values), values, args.roofline)
     options = with_options(CompileOptions(), kernel.launcher.overrides)
+    check_runs(options)
     if tries:
         combined = itertools.product(*tries.values())
         configs = [dict(zip(tries, each, strict=True)) for each in combined]
@@ -157,6 +174,15 @@ def tune(args: argparse.Namespace) -> int:
             " gives it more seconds"
         )
     return DONE
+
+
+def check_runs(options: CompileOptions) -> None:
+    """UnsupportedError where nothing can be measured here."""
+    if (missing := get_target(options.target).missing()) is not None:
+        raise UnsupportedError(
+            f"target {options.target!r} cannot run here, so nothing of it can be measured: {missing}",
+            hint="--explain prints the planner's choices without a device",
+        )
 
 
 def completed(kernel: Any, values: Sequence[Any], config: Mapping[str, Any]) -> dict[str, Any]:

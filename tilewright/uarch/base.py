@@ -143,6 +143,14 @@ class Rates:
     """Copies and products run beside other ops, and accumulators stay in registers from step to step."""
     parts: int = 1
     """Cores that can share one program with products, where there are fewer programs than cores."""
+    by_size: tuple[tuple[int, float], ...] = ()
+    """Bytes of an element and operations of products per second, where they are not in the ratio of the bytes."""
+    origin: str = "assumed"
+    """Where the numbers are from."""
+
+    def flops(self, size: int) -> float:
+        """Multiplications and additions of products of elements of so many bytes."""
+        return dict(self.by_size).get(size, self.product_flops * 4 / size)
 
 
 GENERIC = Rates(
@@ -157,6 +165,7 @@ GENERIC = Rates(
     stage_bytes=1 << 20,
     op_seconds=1e-7,
     launch_seconds=5e-6,
+    origin="assumed: the ratios of any of today's CPU cores",
 )
 """A machine of no name: the ratios are those of any of today's CPU cores."""
 
@@ -168,6 +177,7 @@ def gpu_rates(
     shared_bytes: float,
     shared_memory: int,
     parts: int = 1,
+    origin: str = "the data sheet",
 ) -> Rates:
     """The rates of a GPU, whose cores are multiprocessors or Xe cores of 128 lanes with 256 KiB of registers."""
     return Rates(
@@ -185,6 +195,7 @@ def gpu_rates(
         gather_ops=32,
         asynchronous=True,
         parts=parts,
+        origin=origin,
     )
 
 

@@ -136,7 +136,8 @@ SM90: Final = Machine(
     ),
     source="CUDA programming guide, PTX ISA",
     # H100 and H200 data sheets: 989 TFLOP/s of bf16, less a fifth; 3.4 to 4.8 TB/s.
-    rates=gpu_rates(132, 3e12, 3e10, 6e10, SMEM, parts=8),
+    rates=gpu_rates(132, 3e12, 3e10, 6e10, SMEM, parts=8,
+                    origin="data sheets; loops of products fitted on an H200, 2026-11-23"),
 )  # fmt: skip
 
 

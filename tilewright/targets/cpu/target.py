@@ -21,6 +21,7 @@ from tilewright.targets.cpu import workspace
 from tilewright.targets.cpu.machine import Machine, chosen, host_core
 from tilewright.targets.cpu.pool import Pool, pool
 from tilewright.targets.stages import StageTexts, source_of
+from tilewright.uarch.calibration import with_calibration
 from tilewright.uarch.x86 import X86
 
 if TYPE_CHECKING:
@@ -235,7 +236,8 @@ class CpuTarget(Target):
         m = chosen(options.machine)
         per_core = 8e11 if m.amx else 2e9 * m.vector_bytes
         cores = options.num_threads or thread_count()
-        return replace(X86.rates, cores=cores, product_flops=per_core)
+        found = replace(X86.rates, cores=cores, product_flops=per_core)
+        return with_calibration(found, self.identity(options))
 
     def fingerprint(self, options: CompileOptions) -> str:
         return f"{chosen(options.machine).key()}|{toolchain_version()}"

@@ -39,6 +39,8 @@ LINES = (LINE, 2 * LINE, 4 * LINE)
 """Bytes of k that one step takes."""
 TOLD = 8
 """Choices that a reader is told of."""
+SAMPLED = 2.0
+"""What a sample is estimated to take at most, in times of the best tiling."""
 TRIED = 5
 """Choices that are built, best first, until one is what it was costed as."""
 
@@ -75,12 +77,14 @@ class Candidate:
     programs: int
     trips: int
     share: Share
+    sides: Sides
     clocks: float
 
-    def choice(self, sides: Sides, multiprocessors: int) -> Choice:
+    def choice(self, multiprocessors: int) -> Choice:
         """What a reader is told of it."""
         hertz = self.work.rates["hertz"]
-        found = causes(self.work, self.share, self.programs, self.trips, sides, multiprocessors)
+        each = self.programs, self.trips, self.sides, multiprocessors
+        found = causes(self.work, self.share, *each)
         return Choice(
             dict(self.values),
             self.clocks / hertz,
@@ -95,19 +99,34 @@ def choices(
 ) -> Sequence[Choice]:
     """Tilings, the cheapest first, which is sure to be as it was costed; none where the kernel has another form than a
     loop of products."""
+    found = of_form(request, options, machine, multiprocessors)
+    for first, each in enumerate(found[:TRIED]):
+        made = _work(request, each.values, options, machine)
+        if made == each.work:
+            return [c.choice(multiprocessors) for c in found[first:][:TOLD]]
+    return []
+
+
+def of_form(
+    request: Request, options: CompileOptions, machine: Machine, multiprocessors: int
+) -> list[Candidate]:
+    """Every tiling that is costed, the cheapest first; none where the kernel has another form."""
     memory = request.memory
     if "form" not in memory:
         memory["form"] = _form(request, options, machine)
     form: Form | None = memory["form"]
     if form is None:
         return []
-    found = sorted(candidates(request, form, multiprocessors), key=lambda c: c.clocks)
-    for first, each in enumerate(found[:TRIED]):
-        made = _work(request, each.values, options, machine)
-        if made == each.work:
-            shapes = _shapes(request)
-            return [c.choice(c.work.sides(shapes), multiprocessors) for c in found[first:][:TOLD]]
-    return []
+    return sorted(candidates(request, form, multiprocessors), key=lambda c: c.clocks)
+
+
+def samples(
+    request: Request, options: CompileOptions, machine: Machine, multiprocessors: int
+) -> Sequence[Candidate]:
+    """Tilings whose times tell the machine's rates: of those that could be chosen, evenly from the cheapest on."""
+    found = of_form(request, options, machine, multiprocessors)
+    near = [c for c in found if c.clocks <= SAMPLED * found[0].clocks]
+    return near[:: max(1, len(near) // TOLD)][:TOLD]
 
 
 def candidates(request: Request, form: Form, multiprocessors: int) -> Iterator[Candidate]:
@@ -238,7 +257,7 @@ def _costed(
         cost = clocks(work, share, programs, count, sides, multiprocessors)
         if cost < least and pays(cost, alone):
             best, least = share, cost
-    return Candidate(values, work, programs, count, best, least)
+    return Candidate(values, work, programs, count, best, sides, least)
 
 
 def _shapes(request: Request) -> list[tuple[int, ...]]:

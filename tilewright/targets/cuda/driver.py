@@ -144,6 +144,14 @@ def available() -> bool:
     return missing() is None
 
 
+def named(machine: str) -> str:
+    """A machine of the tables as the device at hand is one; its name alone where there is none."""
+    if not available():
+        return machine
+    found = device(0)
+    return f"{machine}: {found.name}, {found.multiprocessors} multiprocessors"
+
+
 def device_count() -> int:
     count = C.c_int()
     call("cuDeviceGetCount", C.byref(count))

@@ -29,7 +29,9 @@ from tilewright.targets.cuda.mirror import device_with, fetched, mirrored, put
 from tilewright.targets.cuda.sharing import ALONE, Share
 from tilewright.targets.stages import StageTexts, source_of
 from tilewright.uarch import Rates
+from tilewright.uarch.calibration import with_calibration
 from tilewright.uarch.nvidia import REGISTER_FILE
+from tilewright.uarch.sm90 import PRODUCT_RATES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -144,7 +146,8 @@ class CudaTarget(Target):
         found = self.machine(options).rates
         if options.machine or split_name(options.target)[1] or not driver.available():
             return found
-        return replace(found, cores=driver.device(0).multiprocessors)
+        found = replace(found, cores=driver.device(0).multiprocessors)
+        return with_calibration(found, self.identity(options))
 
     def choices(self, request: Request, options: CompileOptions) -> Sequence[Choice]:
         """By the loop of products where there is one."""
@@ -154,6 +157,30 @@ class CudaTarget(Target):
         rates = self.rates(options)
         found = choosing.choices(request, options, self.machine(options), rates.cores)
         return found or planner.choices(request, rates)
+
+    def samples(self, request: Request, options: CompileOptions) -> Sequence[Mapping[str, int]]:
+        """Tilings of a loop of products, good and less good ones."""
+        from tilewright.targets.cuda import choosing
+
+        cores = self.rates(options).cores
+        return [
+            each.values for each in choosing.samples(request, options, self.machine(options), cores)
+        ]
+
+    def fitted(
+        self, timed: Sequence[tuple[Request, Mapping[str, int], float]], options: CompileOptions
+    ) -> Mapping[str, float]:
+        """The rates of `sharing.clocks`."""
+        from tilewright.targets.cuda import choosing, fitting
+
+        machine, cores = self.machine(options), self.rates(options).cores
+        launches = [
+            fitting.Timed(c.work, c.share, c.programs, c.trips, c.sides, seconds)
+            for request, values, seconds in timed
+            for c in choosing.of_form(request, options, machine, cores)
+            if c.values == values
+        ]
+        return fitting.fitted(launches, PRODUCT_RATES, cores)
 
     def missing(self) -> str | None:
         """Why kernels cannot run here; None where they can."""
@@ -188,11 +215,7 @@ class CudaTarget(Target):
 
     def identity(self, options: CompileOptions) -> str:
         """The device at hand, where it is compiled for."""
-        name = machine_name(options)
-        if not driver.available():
-            return name
-        device = driver.device(0)
-        return f"{name}: {device.name}, {device.multiprocessors} multiprocessors"
+        return driver.named(machine_name(options))
 
     def seconds(self, run: Callable[[], None], calls: int, arrays: Sequence[ArrayArg]) -> float:
         """See `tilewright.targets.base.Target`; the device is done before the clock starts, and before it is read."""

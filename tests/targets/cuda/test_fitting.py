@@ -1,0 +1,59 @@
+"""Rates of products are found again from the times that they give."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import median
+
+import tilewright as tw
+from tests.draws import fresh_rng
+from tilewright.targets.base import CompileOptions, get_target
+from tilewright.targets.cuda.fitting import CLOCK, fitted
+from tilewright.targets.cuda.fitting import Timed as Launch
+from tilewright.tools.calibrate import SHAPES, product
+from tilewright.uarch.sm90 import PRODUCT_RATES
+
+CORES = 132
+
+
+def launches() -> list[Launch]:
+    from tilewright.targets.cuda import choosing
+
+    kernel = product.options(target="cuda-sm_90a")
+    found: list[Launch] = []
+    for m, n, k in SHAPES:
+        specs = [
+            tw.spec((m, k), tw.bf16),
+            tw.spec((k, n), tw.bf16, (1, k)),
+            tw.spec((m, n), tw.bf16),
+        ]
+        request, _, options = kernel.chooser.request(kernel.launcher.bind(tuple(specs), {}))
+        machine = get_target("cuda").machine(options)
+        assert machine is not None
+        made = choosing.samples(request, options, machine, CORES)
+        assert [c.values for c in made] == get_target("cuda").samples(request, options)
+        assert len({str(c.values) for c in made}) == len(made) > 3
+        found += [Launch(c.work, c.share, c.programs, c.trips, c.sides, 0.0) for c in made]
+    return found
+
+
+def test_rates_are_found_again() -> None:
+    """A machine whose rates are others by up to a half: after the fit the times are known to a few hundredths."""
+    rng = fresh_rng()
+    real = {
+        n: r * (1 if n == CLOCK else 2.0 ** rng.uniform(-0.6, 0.6))
+        for n, r in PRODUCT_RATES.items()
+    }
+    timed = [replace(each, seconds=each.estimated(real, CORES)) for each in launches()]
+
+    def off(rates) -> list[float]:
+        return [abs(each.estimated(rates, CORES) / each.seconds - 1) for each in timed]
+
+    found = fitted(timed, PRODUCT_RATES, CORES)
+    assert found.keys() == PRODUCT_RATES.keys() and found[CLOCK] == PRODUCT_RATES[CLOCK]
+    assert median(off(found)) < 0.04 and median(off(found)) < median(off(PRODUCT_RATES))
+
+
+def test_without_times_the_table_stays() -> None:
+    assert fitted([], PRODUCT_RATES, CORES) == PRODUCT_RATES
+    assert get_target("cuda").fitted([], CompileOptions(target="sm_90a")) == PRODUCT_RATES

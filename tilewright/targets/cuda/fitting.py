@@ -1,0 +1,65 @@
+"""Rates of a loop of products that explain measured times: `sharing.clocks`, fitted to a machine.
+
+By descent, one rate at a time, in ever smaller steps, from the rates of the table; the error is the mean square of the
+logarithm of estimated by measured time. What no launch depends on stays what it is: leaving it costs a little.
+
+    measured 7.1, 24, 61, .. us    table's rates: 9.0, 26, 60, .. us    fitted: 7.3, 24, 60, .. us
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import log
+
+from tilewright.targets.cuda.sharing import Share, Sides, Work, clocks
+
+STEPS = (1.5, 1.2, 1.07, 1.02)
+"""Factors by which a rate is tried larger and smaller, one after the other."""
+PULL = 1e-3
+"""What the square of a rate's distance from the table, in logarithms, counts beside the error."""
+CLOCK = "hertz"
+"""A faster clock and fewer clocks of everything are one: it stays."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A launch, and how long it took."""
+
+    work: Work
+    share: Share
+    programs: int
+    trips: int
+    sides: Sides
+    seconds: float
+
+    def estimated(self, rates: Mapping[str, float], multiprocessors: int) -> float:
+        """Seconds by some rates."""
+        work = replace(self.work, rates=rates)
+        count = clocks(work, self.share, self.programs, self.trips, self.sides, multiprocessors)
+        return count / rates[CLOCK]
+
+
+def fitted(
+    timed: Sequence[Timed], table: Mapping[str, float], multiprocessors: int
+) -> Mapping[str, float]:
+    """The rates of a table, changed so that they explain these times; the table's own where there are no times."""
+    if not timed:
+        return table
+
+    def error(rates: Mapping[str, float]) -> float:
+        off = [log(each.estimated(rates, multiprocessors) / each.seconds) ** 2 for each in timed]
+        pull = sum(log(rates[name] / table[name]) ** 2 for name in table)
+        return sum(off) / len(off) + PULL * pull
+
+    rates, least = dict(table), error(table)
+    for step in STEPS:
+        improved = True
+        while improved:
+            improved = False
+            for name in (name for name in table if name != CLOCK):
+                for factor in (step, 1 / step):
+                    other = rates | {name: rates[name] * factor}
+                    if (found := error(other)) < least * 0.9999:
+                        rates, least, improved = other, found, True
+    return rates
