@@ -63,7 +63,7 @@ def test_what_cannot_run_here_cannot_be_searched(tilewright, opened):
 
 
 def test_a_machine_is_calibrated(tilewright, monkeypatch):
-    for name, size in (("COPIED", 1 << 16), ("NEAR", 1 << 14), ("STEPS", 2), ("SOME", 20)):
+    for name, size in (("COPIED", 1 << 16), ("NEAR", 1 << 14), ("MOST", 4)):
         monkeypatch.setattr(calibrate, name, size)
     monkeypatch.setattr(search, "ROUNDS", search.LEAST_ROUNDS)
     with knobs.override(num_threads=1):

@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright import cache
-from tilewright.arguments import HOST, ArrayArg, full_grid
+from tilewright.arguments import HOST, ArrayArg, Grid, full_grid
 from tilewright.diagnostics import LaunchError, TilewrightError
 from tilewright.runtime.binding import Bound
 from tilewright.runtime.grids import Constexprs, extents
 from tilewright.runtime.launch import Launcher
 from tilewright.runtime.tuning import Tuned
-from tilewright.targets.base import CompileOptions, Target, get_target
+from tilewright.targets.base import CompileOptions, Foreseeing, Target, get_target
 
 if TYPE_CHECKING:
     from tilewright.passes.planner import Request
@@ -125,7 +125,7 @@ def search(
     with target.mirrored(first.arrays) if apart else nullcontext(first.arrays) as there:
         bounds = [_moved(job.bound(c.constexprs), there) for c in candidates]
         limit = time.perf_counter() + COMPILING * budget
-        _compile_ahead(job.launcher, bounds, options, limit, progress)
+        _compile_ahead(job, bounds, options, limit, progress)
         with _kept(target) as kept:
             _prepare(job, target, candidates, bounds, options, end, kept, progress)
             running = [c for c in candidates if c.run is not None]
@@ -166,7 +166,7 @@ def _moved(bound: Bound, there: Sequence[ArrayArg]) -> Bound:
 
 
 def _compile_ahead(
-    launcher: Launcher,
+    job: Job,
     bounds: Sequence[Bound],
     options: CompileOptions,
     limit: float,
@@ -185,7 +185,9 @@ def _compile_ahead(
     def compile_some(start: int) -> None:
         for bound in bounds[start::count]:
             with suppress(Exception):  # the parent finds out what it is
-                launcher.kernel_for(bound, options)
+                kernel = job.launcher.kernel_for(bound, options)
+                if isinstance(kernel.executable, Foreseeing):
+                    kernel.executable.foresee(_grid(job, bound), bound.args)
             sender.send_bytes(b".")
 
     with warnings.catch_warnings():
@@ -255,10 +257,7 @@ def _bound_run(job: Job, kernel: Any, bound: Bound) -> Callable[[], None]:
     plan = job.launcher.plan(kernel, bound)
     if plan.refusal is not None:
         raise LaunchError(plan.refusal, hint=plan.hint)
-    grid = job.grid
-    if callable(grid):
-        grid = extents(grid, Constexprs(bound.constexprs), job.launcher.program.name)
-    full = full_grid(grid)
+    full = _grid(job, bound)
     if 0 in full:
         raise LaunchError("the grid is empty: there is nothing to measure")
     if plan.prepared is None:
@@ -266,6 +265,13 @@ def _bound_run(job: Job, kernel: Any, bound: Bound) -> Callable[[], None]:
     values = [a.pointer if isinstance(a, ArrayArg) else a for a in bound.args]
     bind = getattr(plan.prepared, "bind", None)
     return bind(full, values, True) if bind is not None else partial(plan.prepared, full, values)
+
+
+def _grid(job: Job, bound: Bound) -> Grid:
+    grid = job.grid
+    if callable(grid):
+        grid = extents(grid, Constexprs(bound.constexprs), job.launcher.program.name)
+    return full_grid(grid)
 
 
 @contextmanager

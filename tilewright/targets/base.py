@@ -126,6 +126,15 @@ class Advising(Protocol):
 
 
 @runtime_checkable
+class Foreseeing(Protocol):
+    """An executable that compiles more when it is launched."""
+
+    def foresee(self, grid: Grid, args: Sequence[Argument]) -> None:
+        """Compiles now, into the cache, what a launch like this one would compile; runs nothing."""
+        ...
+
+
+@runtime_checkable
 class Interpretable(Protocol):
     """An executable whose last stage the reference executor runs, as a launch would."""
 

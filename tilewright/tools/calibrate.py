@@ -32,9 +32,8 @@ COPIED = 128 << 20
 NEAR = 8 << 20
 """Bytes for each core that its own caches do not hold."""
 SIDE, DEPTH = 128, 512
-STEPS = 200
-SOME = 20000
-"""Iterations that outweigh the start of a launch: of products, of anything else."""
+FEW, MOST, ENOUGH = 4, 100_000, 0.01
+"""Steps of a loop by which the time of one is guessed; and that are timed, so many that they take `ENOUGH` seconds."""
 SHAPES = (
     (8, 4096, 4096), (48, 2560, 10240), (192, 5120, 1920), (700, 6144, 4096), (2048, 1280, 8192),
     (2048, 2560, 2560), (4096, 4096, 4096),
@@ -118,7 +117,7 @@ def measured(options: CompileOptions, budget: float, progress: Progress) -> dict
     """The rates of the machine of a target, by name."""
     cores = get_target(options.target).rates(options).cores
     rng = np.random.default_rng()
-    share = budget / 16
+    share = budget / 40
 
     def seconds(kernel: Kernel, grid: Grid | int, *args: Any, **constexprs: Any) -> float:
         progress(kernel.name, 0.0)
@@ -128,6 +127,13 @@ def measured(options: CompileOptions, budget: float, progress: Progress) -> dict
         (found,) = search(job, [Candidate({})], share, lambda what, done: None)
         return min(found.seconds)  # what others do at the same time only adds
 
+    def step(kernel: Kernel, *args: Any, **constexprs: Any) -> tuple[float, float]:
+        """Of a launch with one step of its loop, and of a further one."""
+        once, few = (seconds(kernel, cores, *args, n, **constexprs) for n in (1, 1 + FEW))
+        steps = max(FEW, min(MOST, int(ENOUGH * FEW / max(few - once, 1e-9))))
+        often = seconds(kernel, cores, *args, 1 + steps, **constexprs)
+        return once, max(often - once, 1e-9) / steps
+
     found: dict[str, float] = {}
     big = rng.standard_normal((COPIED // 4096, 1024), np.float32)
     rate = 2 * COPIED / seconds(copied, len(big) // 16, big, np.empty_like(big))
@@ -136,18 +142,16 @@ def measured(options: CompileOptions, budget: float, progress: Progress) -> dict
     sums = np.empty((cores, 16, 64), np.float32)
     found["shared_bytes"] = NEAR / seconds(summed, cores, near, sums)
     values = rng.random((32 * cores, 64), np.float32)
-    once, often = (seconds(computed, cores, values, steps) for steps in (1, SOME))
-    found["launch_seconds"] = once
-    found["elementwise_bytes"] = 2 * SOME * 32 * 64 * 4 / max(often - once, 1e-9)
-    small = rng.random((16 * cores, 16), np.float32)
-    found["op_seconds"] = seconds(touched, cores, small, SOME) / SOME / 2
+    found["launch_seconds"], took = step(computed, values)
+    found["elementwise_bytes"] = 2 * 32 * 64 * 4 / took
+    found["op_seconds"] = step(touched, rng.random((16 * cores, 16), np.float32))[1] / 2
     for dtype, acc in ((tw.f32, tw.f32), (tw.bf16, tw.f32), (tw.i8, tw.i32)):
         a, b = (
             random_array(tw.spec(shape, dtype), rng) for shape in ((SIDE, DEPTH), (DEPTH, SIDE))
         )
         c = np.empty((SIDE * cores, SIDE), acc.numpy)
-        took = seconds(multiplied, cores, a, b, c, STEPS, ACC=acc)
-        found[calibration.of_size(dtype.itemsize)] = 2 * SIDE * SIDE * DEPTH * STEPS / took
+        took = step(multiplied, a, b, c, ACC=acc)[1]
+        found[calibration.of_size(dtype.itemsize)] = 2 * SIDE * SIDE * DEPTH / took
     found["product_flops"] = found[calibration.of_size(4)]
     found |= fitted(options, budget * 0.5, progress)
     return found

@@ -146,10 +146,14 @@ def available() -> bool:
 
 def named(machine: str) -> str:
     """A machine of the tables as the device at hand is one; its name alone where there is none."""
-    if not available():
-        return machine
-    found = device(0)
-    return f"{machine}: {found.name}, {found.multiprocessors} multiprocessors"
+    if available():
+        found = device(0)
+        _names[machine] = f"{machine}: {found.name}, {found.multiprocessors} multiprocessors"
+    return _names.get(machine, machine)
+
+
+_names: dict[str, str] = {}
+"""What devices at hand are called: a fork, which cannot ask, calls them the same."""
 
 
 def device_count() -> int:

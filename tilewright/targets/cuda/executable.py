@@ -34,7 +34,7 @@ from tilewright.targets.cuda.lowered import (
     TensorMapOf,
 )
 from tilewright.targets.cuda.reach import unreachable
-from tilewright.targets.cuda.sharing import ALONE, Share, Work, choose
+from tilewright.targets.cuda.sharing import ALONE, Share, choose
 from tilewright.targets.stages import StageTexts
 from tilewright.uarch.nvidia import COMMON_LIMITS
 
@@ -191,6 +191,14 @@ class CudaExecutable:
             self.remarks.append(f"threads load and store what the copy engine would: {reason}")
         return self._by_threads
 
+    def foresee(self, grid: Grid, args: Sequence[Argument]) -> None:
+        """See `tilewright.targets.base.Foreseeing`. It asks no driver, if that was asked for the device before."""
+        if self.plan.work is not None:
+            multiprocessors = driver.device(_ordinal(args)).multiprocessors
+            share = share_of(self.plan, grid, args, args, multiprocessors)
+            if share != ALONE:
+                self.shared(share)
+
     def shared(self, share: Share) -> CudaExecutable:
         """The same kernel with several workgroups for each program, made or fetched from disk on first use.
 
@@ -207,6 +215,27 @@ class CudaExecutable:
                 f" {share.parts} for the loop of each{'' if made else ', were there room for them'}"
             )
         return found
+
+
+def share_of(
+    plan: LaunchPlan,
+    grid: Grid,
+    args: Sequence[Any],
+    values: Sequence[Any],
+    multiprocessors: int,
+) -> Share:
+    """How many workgroups should compute each program of a launch on `grid` with the arrays of `args`.
+
+    `values`: numbers at the places of those that are none."""
+    work = plan.work
+    assert work is not None
+    programs = grid[0] * grid[1] * grid[2] * plan.split
+    if work.dimension < 0:
+        end = int(values[work.argument])
+    else:
+        end = args[work.argument].shape[work.dimension]
+    shapes = [a.shape if isinstance(a, ArrayArg) else () for a in args]
+    return choose(work, programs, end, shapes, multiprocessors)
 
 
 def _ordinal(args: Sequence[Argument]) -> int:
@@ -228,7 +257,7 @@ class _Call:
         # What an array was is all that is needed of it: its memory need not live on.
         self.args = [replace(a, owner=None) if isinstance(a, ArrayArg) else None for a in args]
         self._blocks: dict[Any, Callable[[], None]] = {}
-        self._shares: dict[tuple[int, int], Share] = {}
+        self._shares: dict[Any, Share] = {}
         self._shared: dict[Share, _Call] = {}
         self._floats = tuple(
             s.argument for s in self.plan.slots if isinstance(s, Scalar) and s.type[0] in "fb"
@@ -257,7 +286,7 @@ class _Call:
         `often`: as a function of native code, where there can be one.
         """
         plan, device = self.plan, self.device
-        if plan.work is not None and (best := self.shared(plan.work, grid, values)) is not self:
+        if plan.work is not None and (best := self.shared(grid, values)) is not self:
             return best.bind(grid, values, often)
         kept: list[Any] = []
         addresses: list[int] = []
@@ -309,20 +338,16 @@ class _Call:
         handle, at = self.function.handle, C.addressof(block)
         return native_launch(stream_of, device, handle, at, config, plain) or plain
 
-    def shared(self, work: Work, grid: Grid, values: Sequence[int | float | bool]) -> _Call:
+    def shared(self, grid: Grid, values: Sequence[int | float | bool]) -> _Call:
         """Launches of the code for as many workgroups as should compute each program."""
-        programs = grid[0] * grid[1] * grid[2] * self.plan.split
-        if work.dimension < 0:
-            end = int(values[work.argument])
-        else:
-            end = self._array(work.argument).shape[work.dimension]
-        share = self._shares.get((programs, end))
+        work = self.plan.work
+        key = grid, values[work.argument] if work is not None and work.dimension < 0 else None
+        share = self._shares.get(key)
         if share is None:
-            shapes = [() if a is None else a.shape for a in self.args]
-            share = choose(work, programs, end, shapes, self.device.multiprocessors)
+            share = share_of(self.plan, grid, self.args, values, self.device.multiprocessors)
             if len(self._shares) >= _MAX_BLOCKS:
                 self._shares.clear()
-            self._shares[programs, end] = share
+            self._shares[key] = share
         best = self._shared.get(share)
         if best is None:
             code = self.executable if share == ALONE else self.executable.shared(share)
