@@ -35,9 +35,12 @@ SIDE, DEPTH = 128, 512
 FEW, MOST, ENOUGH = 4, 100_000, 0.01
 """Steps of a loop by which the time of one is guessed; and that are timed, so many that they take `ENOUGH` seconds."""
 SHAPES = (
-    (8, 4096, 4096), (48, 2560, 10240), (192, 5120, 1920), (700, 6144, 4096), (2048, 1280, 8192),
-    (2048, 2560, 2560), (4096, 4096, 4096),
-)  # fmt: skip
+    (8, 4096, 4096),
+    (48, 2560, 10240),
+    (192, 5120, 1920),
+    (2048, 1280, 8192),
+    (4096, 4096, 4096),
+)
 """Rows, columns and depth of products that a target's own model is fitted to."""
 
 
@@ -117,7 +120,7 @@ def measured(options: CompileOptions, budget: float, progress: Progress) -> dict
     """The rates of the machine of a target, by name."""
     cores = get_target(options.target).rates(options).cores
     rng = np.random.default_rng()
-    share = budget / 40
+    share = budget / 80
 
     def seconds(kernel: Kernel, grid: Grid | int, *args: Any, **constexprs: Any) -> float:
         progress(kernel.name, 0.0)
@@ -153,7 +156,7 @@ def measured(options: CompileOptions, budget: float, progress: Progress) -> dict
         took = step(multiplied, a, b, c, ACC=acc)[1]
         found[calibration.of_size(dtype.itemsize)] = 2 * SIDE * SIDE * DEPTH / took
     found["product_flops"] = found[calibration.of_size(4)]
-    found |= fitted(options, budget * 0.5, progress)
+    found |= fitted(options, budget * 0.7, progress)
     return found
 
 
