@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+
 import numpy as np
 import pytest
 
@@ -101,6 +104,46 @@ def test_compilation_does_not_search(searches):
     assert not searches
     launch(kernel, *arrays())
     assert len(searches) == 1
+
+
+def test_a_launch_that_runs_nothing_is_not_searched(searches):
+    kernel = tw.autotune(CONFIGS, budget=30)(added)
+    spec = tw.spec((200, 100), tw.f32)
+    with pytest.raises(tw.LaunchError, match="no memory"):
+        kernel[1](spec, spec)
+    empty = np.empty((0, 64), np.float32)
+    launch(kernel, empty, empty.copy())
+    assert not searches
+
+
+def test_constexprs_that_are_no_sizes(searches):
+    """The planner knows nothing of types and names: the configs are all there is, and the one that runs is taken."""
+
+    @tw.autotune([{"HOW": "up"}, {"HOW": "down"}, {"HOW": "away"}], budget=30)
+    @tw.kernel
+    def rounded(X, Y, HOW: tw.constexpr):
+        x = tw.load_tile(tw.init_tile(X, [0, 0], (16, 16)))
+        tw.static_assert(HOW == "down", "that way")
+        tw.store_tile(tw.floor(x), tw.init_tile(Y, [0, 0], (16, 16)))
+
+    x, y = arrays(16, 16)
+    rounded[1](x, y)
+    np.testing.assert_array_equal(y, np.floor(x))
+    assert searches == [[{"HOW": "down"}]]
+
+
+def test_a_process_that_may_have_no_children_searches_alone(tmp_path):
+    context = multiprocessing.get_context("fork")
+    x, y = arrays()
+
+    def child() -> None:
+        launch(tw.autotune(CONFIGS, budget=30)(added), x, y)
+        os._exit(7)
+
+    process = context.Process(target=child, daemon=True)
+    process.start()
+    process.join(120)
+    assert process.exitcode == 7
 
 
 def test_the_planners_choices_are_searched_where_there_are_no_configs(searches):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewright import forks
+from tilewright.diagnostics import UnsupportedError
 from tilewright.lang.annotations import auto
 
 if TYPE_CHECKING:
@@ -142,17 +143,42 @@ class Chooser:
     def _asked(
         self, request: AutoRequest, options: CompileOptions, values: Sequence[Any], grid: Any
     ) -> Mapping[str, Any]:
-        from tilewright.runtime.tuning import planned
-        from tilewright.targets.base import get_target
-
         key = self._key(request, options, values)
         tuned = self._tuned(key, request.names)
-        if tuned is None and grid is not None and get_target(options.target).missing() is None:
+        if tuned is None and grid is not None and self._runs(request, options, values, grid):
             with _searching:  # others who wait find what it found
                 tuned = self._tuned(key, request.names) or self._tune(values, grid)
         if tuned is not None:
             return {name: tuned.constexprs[name] for name in request.names}
-        return planned(self.kernel.source, request, options)
+        return self._unmeasured(request, options)
+
+    def _runs(
+        self, request: AutoRequest, options: CompileOptions, values: Sequence[Any], grid: Any
+    ) -> bool:
+        """Would a launch run anything here? One that would not is not searched: it is for the launcher to say why."""
+        from tilewright.arguments import NOWHERE, full_grid
+        from tilewright.runtime.grids import Constexprs, extents
+        from tilewright.targets.base import get_target
+
+        if get_target(options.target).missing() is not None:
+            return False
+        if any(getattr(a, "device", None) == NOWHERE for a in request.arguments):
+            return False
+        if callable(grid):
+            chosen = self._unmeasured(request, options)
+            grid = extents(grid, Constexprs({**request.given, **chosen}), self.kernel.name)
+        return 0 not in full_grid(grid)
+
+    def _unmeasured(self, request: AutoRequest, options: CompileOptions) -> Mapping[str, Any]:
+        """The planner's choice; the first of the kernel's configs, where it has some that no planner knows of."""
+        from tilewright.runtime.tuning import planned
+
+        try:
+            return planned(self.kernel.source, request, options)
+        except UnsupportedError:
+            if self.kernel.search is None or not self.kernel.search.configs:
+                raise
+            return self.kernel.search.configs[0]
 
     def _key(
         self, request: AutoRequest, options: CompileOptions, values: Sequence[Any]
@@ -189,7 +215,8 @@ class Chooser:
         assert search is not None
         candidates = self.candidates(values, search.configs, planned=True)
         with bar(f"tuning {self.kernel.name}") as progress:
-            return result(self.searched(values, grid, candidates, search.budget, progress)[0])
+            measured, _ = self.searched(values, grid, candidates, search.budget, progress)
+        return result(measured, least=1)
 
     def candidates(
         self, values: Sequence[Any], configs: Sequence[Mapping[str, Any]], planned: bool

@@ -263,7 +263,7 @@ class Launcher:
         constexprs = Constexprs(bound.constexprs)
         if callable(grid):
             grid = full_grid(extents(grid, constexprs, self.program.name))
-        options = self._options(bound.arrays)
+        options = self.options_for(bound.arrays)
         if 0 in grid:
             return
         kernel = self.kernel_for(bound, options)
@@ -342,7 +342,7 @@ class Launcher:
                         self._kernels[key] = found
         return found
 
-    def _options(self, arrays: Sequence[ArrayArg]) -> CompileOptions:
+    def options_for(self, arrays: Sequence[ArrayArg]) -> CompileOptions:
         """The options of a launch on ``arrays``, which the target has to reach."""
         options, device = self.chosen(arrays)
         target = get_target(options.target)

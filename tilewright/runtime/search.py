@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright import cache
-from tilewright.arguments import HOST, ArrayArg, Grid, full_grid
+from tilewright.arguments import HOST, NOWHERE, ArrayArg, Grid, full_grid
 from tilewright.diagnostics import LaunchError, TilewrightError
 from tilewright.runtime.binding import Bound
 from tilewright.runtime.grids import Constexprs, extents
@@ -121,6 +121,10 @@ def search(
     options, device = job.launcher.chosen(first.arrays)
     target = get_target(options.target)
     apart = device == HOST and not target.on_host
+    if not apart:
+        job.launcher.options_for(first.arrays)  # refuses arrays that kernels do not reach
+    if any(a.device == NOWHERE for a in first.arrays):
+        raise LaunchError("a search runs the kernel, and an array has a shape but no memory")
     end = time.perf_counter() + budget
     with target.mirrored(first.arrays) if apart else nullcontext(first.arrays) as there:
         bounds = [_moved(job.bound(c.constexprs), there) for c in candidates]
@@ -136,10 +140,10 @@ def search(
     return sorted(candidates, key=lambda c: _rank(c, candidates[0]))
 
 
-def result(candidates: Sequence[Candidate]) -> Tuned | None:
-    """What a search is remembered by; None where it compared nothing."""
+def result(candidates: Sequence[Candidate], least: int = 2) -> Tuned | None:
+    """What a search is remembered by; None where it measured fewer than `least`."""
     measured = [c for c in candidates if c.seconds]
-    if len(measured) < 2:
+    if len(measured) < least:
         return None
     best = measured[0]
     planned = next((c.median for c in measured if c.planned), None)
@@ -174,11 +178,11 @@ def _compile_ahead(
 ) -> None:
     """Fills the kernel cache from several processes, until `limit`. What fails there fails again where it is needed."""
     cores = len(os.sched_getaffinity(0))
-    if cores < 2 or len(bounds) < 3 or cache.current() is None or not hasattr(os, "fork"):
+    able = hasattr(os, "fork") and not multiprocessing.current_process().daemon
+    if cores < 2 or len(bounds) < 3 or cache.current() is None or not able:
         return
-    context = multiprocessing.get_context(
-        "fork"
-    )  # a kernel has no other form that a child could take
+    # A kernel has no other form that a child could take.
+    context = multiprocessing.get_context("fork")
     count = min(cores, len(bounds))
     receiver, sender = context.Pipe(duplex=False)
 
