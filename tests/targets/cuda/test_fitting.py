@@ -57,3 +57,21 @@ def test_rates_are_found_again() -> None:
 def test_without_times_the_table_stays() -> None:
     assert fitted([], PRODUCT_RATES, CORES) == PRODUCT_RATES
     assert get_target("cuda").fitted([], CompileOptions(target="sm_90a")) == PRODUCT_RATES
+
+
+def test_what_was_measured_is_what_launches_are_costed_by(tmp_path) -> None:
+    """Kernels that were compiled before are costed by it too: rates are no part of their code."""
+    from tilewright import knobs
+    from tilewright.targets.cuda import driver
+    from tilewright.targets.cuda.rates import measured
+    from tilewright.uarch import calibration
+
+    with knobs.override(cache_dir=tmp_path):
+        work = launches()[0].work
+        assert measured(work, "sm_90a") == work and work.rates == PRODUCT_RATES
+        name = next(n for n in PRODUCT_RATES if n != CLOCK)
+        calibration.keep(
+            driver.named("sm_90a"), {name: 2 * PRODUCT_RATES[name], "memory_bytes": 1.0}
+        )
+        found = PRODUCT_RATES | {name: 2 * PRODUCT_RATES[name]}
+        assert measured(work, "sm_90a").rates == found

@@ -26,6 +26,7 @@ from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda.passes.suits import MOST_ACCUMULATORS as REGISTERS
 from tilewright.targets.cuda.passes.suits import warpgroups_of
 from tilewright.targets.cuda.pipeline import product_work
+from tilewright.targets.cuda.rates import measured
 from tilewright.targets.cuda.retile import MOST_ACCUMULATORS
 from tilewright.targets.cuda.sharing import ALONE, Share, Sides, Work, causes, clocks, pays, shares
 from tilewright.uarch.base import Machine
@@ -189,7 +190,8 @@ def _work(
     """The loop of the kernel with these constexprs; None where warpgroups cannot run it."""
     try:
         module: ModuleOp = request.build(values)
-        return product_work(module, machine, options)
+        work = product_work(module, machine, options)
+        return None if work is None else measured(work, machine.name)
     except TilewrightError:
         return None
 

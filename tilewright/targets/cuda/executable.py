@@ -33,6 +33,7 @@ from tilewright.targets.cuda.lowered import (
     Stride,
     TensorMapOf,
 )
+from tilewright.targets.cuda.rates import measured
 from tilewright.targets.cuda.reach import unreachable
 from tilewright.targets.cuda.sharing import ALONE, Share, choose
 from tilewright.targets.stages import StageTexts
@@ -195,7 +196,7 @@ class CudaExecutable:
         """See `tilewright.targets.base.Foreseeing`. It asks no driver, if that was asked for the device before."""
         if self.plan.work is not None:
             multiprocessors = driver.device(_ordinal(args)).multiprocessors
-            share = share_of(self.plan, grid, args, args, multiprocessors)
+            share = share_of(self, grid, args, args, multiprocessors)
             if share != ALONE:
                 self.shared(share)
 
@@ -218,7 +219,7 @@ class CudaExecutable:
 
 
 def share_of(
-    plan: LaunchPlan,
+    executable: CudaExecutable,
     grid: Grid,
     args: Sequence[Any],
     values: Sequence[Any],
@@ -227,8 +228,9 @@ def share_of(
     """How many workgroups should compute each program of a launch on `grid` with the arrays of `args`.
 
     `values`: numbers at the places of those that are none."""
-    work = plan.work
-    assert work is not None
+    plan = executable.plan
+    assert plan.work is not None
+    work = measured(plan.work, executable.machine)
     programs = grid[0] * grid[1] * grid[2] * plan.split
     if work.dimension < 0:
         end = int(values[work.argument])
@@ -344,7 +346,8 @@ class _Call:
         key = grid, values[work.argument] if work is not None and work.dimension < 0 else None
         share = self._shares.get(key)
         if share is None:
-            share = share_of(self.plan, grid, self.args, values, self.device.multiprocessors)
+            device = self.device
+            share = share_of(self.executable, grid, self.args, values, device.multiprocessors)
             if len(self._shares) >= _MAX_BLOCKS:
                 self._shares.clear()
             self._shares[key] = share

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from xdsl.dialects import gpu, memref
 from xdsl.dialects.builtin import MemRefType, VectorType
@@ -12,7 +12,6 @@ from tilewright import dtypes
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.arith import constant
-from tilewright.targets.cuda import driver
 from tilewright.targets.cuda.passes.rings import loads_of
 from tilewright.targets.cuda.passes.rounding import source_load
 from tilewright.targets.cuda.passes.shares import shared_loop
@@ -21,7 +20,6 @@ from tilewright.targets.cuda.passes.suits import instruction_for, source_of
 from tilewright.targets.cuda.sharing import Work
 from tilewright.uarch import sm90
 from tilewright.uarch.base import Machine
-from tilewright.uarch.calibration import calibrated
 
 
 def work_of(kernel: gpu.FuncOp, machine: Machine) -> Work | None:
@@ -71,14 +69,8 @@ def work_of(kernel: gpu.FuncOp, machine: Machine) -> Work | None:
         columns_across,
         row_extent,
         column_extent,
-        product_rates(machine),
+        dict(sm90.PRODUCT_RATES),
     )
-
-
-def product_rates(machine: Machine) -> Mapping[str, float]:
-    """What the device at hand was measured to do, else the table."""
-    found = calibrated(driver.named(machine.name))
-    return {name: found.get(name, rate) for name, rate in sm90.PRODUCT_RATES.items()}
 
 
 def _end(kernel: gpu.FuncOp, bound: SSAValue) -> tuple[int, int] | None:
