@@ -70,12 +70,21 @@ def test_branches_that_are_no_loops_are_refused_where_they_stand(target: str) ->
     assert error.value.location is not None and error.value.location.line == 3
 
 
+LAUNCH = """func.func @main(%a: vector<8x16xf32>, %n: index) {
+  gpu.launch_func @m::@k blocks in (%n, %n, %n) threads in (%n, %n, %n) args(%a : vector<8x16xf32>)
+  return
+}
+"""
+
+
 @pytest.mark.parametrize(
-    "argument, words",
-    [("memref<*xf32>", "no launch passes"), ("vector<8x16xf32>", "passes no vectors")],
+    "argument, launch, words",
+    [("memref<*xf32>", "", "no launch passes"), ("vector<8x16xf32>", LAUNCH, "passes no vectors")],
 )
-def test_arguments_that_no_launch_passes_are_refused(argument: str, words: str) -> None:
-    text = f"gpu.module @m {{\n  gpu.func @k(%a: {argument}) kernel {{\n    gpu.return\n  }}\n}}\n"
+def test_arguments_that_no_launch_passes_are_refused(
+    argument: str, launch: str, words: str
+) -> None:
+    text = f"gpu.module @m {{\n  gpu.func @k(%a: {argument}) kernel {{\n    gpu.return\n  }}\n}}\n{launch}"
     with pytest.raises(UnsupportedError, match=words) as error:
         build_text(parse_module(text, "argument.mlir"), CompileOptions(target="cpu"))
     assert error.value.location is not None and error.value.location.line == 2
@@ -84,7 +93,7 @@ def test_arguments_that_no_launch_passes_are_refused(argument: str, words: str) 
 @pytest.mark.parametrize("command", [["check"], ["compile", "--target", "cpu"]])
 def test_commands_tell_the_place(command: list[str], tmp_path: Path, capsys) -> None:
     path = tmp_path / "vector.mlir"
-    path.write_text(BRANCHES.replace("%n: index", "%n: index, %z: vector<4xf32>"))
+    path.write_text(BRANCHES.replace("%n: index", "%n: index, %z: memref<*xf32>"))
     assert main([command[0], str(path), *command[1:]]) == 1
     assert "vector.mlir:2:3: error: argument 2" in capsys.readouterr().err
     path.write_text("// nothing here\nfunc.func private @f()\n")

@@ -20,6 +20,7 @@ from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute
 
 from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at, location_of
+from tilewright.passes.array_arguments import array_arguments
 from tilewright.passes.assume_alignment import assume_alignment
 from tilewright.passes.branches_to_loops import branches_to_loops
 from tilewright.passes.expand_ops import expand_ops
@@ -60,6 +61,7 @@ def enter(module: ModuleOp, target: str, observe: Observer = ignore) -> None:
     What no target could compile is refused at its place.
     """
     ranked_arguments(module)
+    array_arguments(module)
     if expand_ops(module):
         observe("expand-ops", module)
     for kernel in _kernels(module):

@@ -24,6 +24,7 @@ from tilewright import dtypes, reference
 from tilewright.arguments import ArrayArg
 from tilewright.diagnostics import CheckError, Note, TilewrightError, UnsupportedError, error_at
 from tilewright.passes.affine_to_scf import affine_to_scf
+from tilewright.passes.array_arguments import array_arguments
 from tilewright.passes.kernel import level_of
 from tilewright.passes.ranked_arguments import ranked_arguments
 from tilewright.reference.engine import Schedule
@@ -380,6 +381,7 @@ def _check(
         affine_to_scf(module)
         return _report(reference.run(module, check=True, seed=seed))
     ranked_arguments(module)
+    array_arguments(module)
     module, few = outlined(module)
     whole = module
     module, cut = (module, 0) if args.all else shortened(module)

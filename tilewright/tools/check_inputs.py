@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import IndexType, MemRefType, VectorType
+from xdsl.dialects.builtin import IndexType, MemRefType
 from xdsl.ir import Attribute, BlockArgument
 
 from tilewright import dtypes
@@ -66,13 +66,6 @@ def specs_of(kernel: gpu.FuncOp) -> list[ArraySpec | Attribute]:
     analysis = AccessAnalysis(kernel)
     specs: list[ArraySpec | Attribute] = []
     for argument in kernel.body.blocks[0].args:
-        if isinstance(argument.type, VectorType):
-            raise error_at(
-                kernel,
-                f"argument {argument.index} is {argument.type}: check makes up arrays and numbers",
-                hint="a kernel takes an array, and loads the vector from it",
-                kind=UnsupportedError,
-            )
         if not isinstance(argument.type, MemRefType):
             specs.append(argument.type)
             continue
