@@ -160,6 +160,14 @@ def to_today(collapse: bool = True) -> Pass[Unit[Any]]:
     )
 
 
+OLDER_LANES = Pass[XeUnit](
+    "xegpu-modernize",
+    "older text of a lane in today's form: its own offset, of those that its descriptor has for all",
+    lambda u: modernize_older(u.module),
+    requires=("lane",),
+)
+
+
 def propagate_layout(kind: str = "subgroup") -> Pass[XeUnit]:
     """Layouts of a `kind`: subgroup, inst or lane."""
     check_kind(kind)
@@ -328,7 +336,7 @@ def entries(level: str) -> Sequence[Pass[XeUnit]]:
         return (*WORKGROUP, *SUBGROUP)
     if level == "subgroup":
         return (*(e for e in WORKGROUP if level in e.requires), *SUBGROUP)
-    return ()
+    return (OLDER_LANES,)
 
 
 def lower(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, inf
+from math import ceil, inf, prod
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import (
@@ -21,6 +21,8 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute
 
 from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects.movement import shape_of
+from tilewright.dialects.xegpu.descriptors import CreateDescOp
 from tilewright.passes.budget import Budget, OutOfTime
 from tilewright.passes.inline_calls import INLINE_CALLS
 from tilewright.passes.kernel import IN_PASSES, LEVEL, SUBGROUPS, integer, kernel_of, level_of
@@ -272,6 +274,8 @@ def run(
     _refuse_parts_of_bytes(kernel)
     _refuse_prints(kernel)
     given, level, dealt = module.clone(), level_of(kernel), _says_who_owns(kernel)
+    if level == "lane":
+        _refuse_other_lanes(kernel, machine)
     splits = level != "lane" and "retile" not in off
     first: TooManyRegisters | None = None
     sizes: list[int] = []
@@ -346,6 +350,20 @@ def _refuse_instructions(kernel: gpu.FuncOp) -> None:
                 op,
                 "mach.each: no instruction of Intel GPUs is named element by element",
                 hint="an implementation for them consists of arith, math, vector and xetile ops",
+                kind=UnsupportedError,
+            )
+
+
+def _refuse_other_lanes(kernel: gpu.FuncOp, machine: XeMachine) -> None:
+    """A lane's program in older text has descriptors of the offsets of all lanes."""
+    lanes = lanes_of(kernel, machine)
+    for op in kernel.walk():
+        count = prod(shape_of(op.offsets)) if isinstance(op, CreateDescOp) else lanes
+        if count != lanes:
+            raise error_at(
+                op,
+                f"{op.name}: {count} offsets, one for each lane; a subgroup of {machine.name} has {lanes} here",
+                hint="one offset for each lane",
                 kind=UnsupportedError,
             )
 
