@@ -154,6 +154,11 @@ def test_tiles_of_a_short_side_are_as_short_and_the_other_is_long(cores):
         tile = product_tile(a, m, n, 1, {"target": "cpu", "num_threads": cores})
         assert short.items() <= tile.items()
         tiles = -(-m // tile["BM"]) * -(-n // tile["BN"])
-        least = 128 if "BM" in short else 32
-        assert cores == 1 or tiles >= 2 * cores or max(tile["BM"], tile["BN"]) == least
-    assert product_tile(a, 1, 4096, 1, {"target": "cpu", "num_threads": 1})["BN"] == 4096
+        least, wanted = (128, cores) if "BM" in short else (32, 2 * cores)
+        assert cores == 1 or tiles >= wanted or max(tile["BM"], tile["BN"]) == least
+    one = {"target": "cpu", "num_threads": 1}
+    assert product_tile(a, 1, 4096, 1, one)["BN"] == 4096
+    # Tiles of AMX multiply 32 columns from panels of as many; integers have no other way.
+    for dtype, n, bn in ((np.float16, 17, 32), (np.float16, 7, 8), (np.int8, 7, 32)):
+        assert product_tile(np.zeros((1, 1), dtype), 4096, n, 1, one)["BN"] == bn
+    assert product_tile(np.zeros((1, 1), np.int8), 1, 4096, 1, one) == {"BM": 32, "BN": 256}

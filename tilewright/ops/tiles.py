@@ -14,7 +14,8 @@ from tilewright import knobs
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions, get_target
 
-FEW_ROWS, FEW_COLUMNS = 8, 24
+FEW = {8: (8, 24), 4: (8, 24), 2: (8, 8)}
+"""By bytes of a float: rows and columns up to which a CPU leaves the other operand where it lies."""
 
 
 def product_tile(
@@ -31,7 +32,8 @@ def product_tile(
     if not arg.on_device:
         target = asked or arg.device.partition(":")[0]
         threads = options.get("num_threads") or knobs.current().num_threads
-        return _shared_tile(m, n, batches, _cores(target, threads))
+        few = FEW[size] if arg.dtype.is_float and size in FEW else (0, 0)
+        return _shared_tile(m, n, batches, _cores(target, threads), few)
     if size > 2:
         # Multiply-add on registers: smaller tiles, shorter steps.
         return {"BM": 64, "BN": 64, "BK": 16} if size > 4 else {"BM": 128, "BN": 128, "BK": 16}
@@ -41,22 +43,23 @@ def product_tile(
     return {"BM": 128 if m > 64 else 64, "BN": bn, "BK": 128 // size}
 
 
-def _shared_tile(m: int, n: int, batches: int, cores: int) -> dict[str, int]:
-    """Tiles that cover a product: powers of two from 32 to 256. A side of up to 8 rows, or 24 columns, is not
-    padded to 32: beside it the other operand stays where it lies (docs/cpu-target.md). Tiles of few rows are long, as
-    memory is read along them. The longer side is halved until each core has two tiles."""
+def _shared_tile(m: int, n: int, batches: int, cores: int, few: tuple[int, int]) -> dict[str, int]:
+    """Tiles that cover a product: powers of two from 32 to 256. A side of `few` rows or columns is not padded to 32:
+    beside it the other operand stays where it lies (docs/cpu-target.md). Tiles of few rows are long, as memory is read
+    along them. The longer side is halved until each core has two tiles, or one that memory keeps busy."""
 
     def covering(extent: int, least: int, most: int = 256) -> int:
         return min(most, max(least, 1 << (extent - 1).bit_length()))
 
-    few = m <= FEW_ROWS
-    bm, bn = covering(m, 1 if few else 32), covering(n, 64, 4096) if few else covering(n, 32)
-    if not few and n <= FEW_COLUMNS:
+    flat = m <= few[0]
+    bm, bn = covering(m, 1 if flat else 32), covering(n, 64, 4096) if flat else covering(n, 32)
+    if not flat and n <= few[1]:
         bn = -(-n // 8) * 8 if n > 4 else 4
-    while cores > 1 and -(-m // bm) * -(-n // bn) * batches < 2 * cores:
+    wanted = cores if flat else 2 * cores
+    while cores > 1 and -(-m // bm) * -(-n // bn) * batches < wanted:
         if bm >= bn and bm > 32:
             bm //= 2
-        elif bn > bm and bn > (128 if few else 32):
+        elif bn > bm and bn > (128 if flat else 32):
             bn //= 2
         else:
             break

@@ -22,6 +22,9 @@ from tilewright.codegen.builder import Builder, Idx, lane_type
 from tilewright.targets.cpu.evaluate import Place
 from tilewright.targets.cpu.memory import itemsize
 
+ROWS_AT_ONCE = 4
+"""Rows that lie in a panel as they come are copied by so many: all of them would be more code, and no faster."""
+
 
 @dataclass(frozen=True)
 class PanelFormat:
@@ -150,12 +153,12 @@ def pack_block(
     k_axis = 1 - x_axis
     size = itemsize(format.element)
 
-    def place(dx: int, dk: int, axis: int, lanes: int) -> Place:
+    def place(dx: Idx, dk: int, axis: int, lanes: int) -> Place:
         px, pk = b.add(x, dx), b.add(k, dk)
         row, col = (px, pk) if x_axis == 0 else (pk, px)
         return Place(row, col, axis, lanes, inside)
 
-    def fetch(dx: int, dk: int, axis: int, lanes: int) -> SSAValue:
+    def fetch(dx: Idx, dk: int, axis: int, lanes: int) -> SSAValue:
         register = widen(b, source(place(dx, dk, axis, lanes)), format.element, format.unsigned)
         return (
             flip(b, kept(register, dk, axis, lanes))
@@ -178,6 +181,16 @@ def pack_block(
     def parts(register: SSAValue) -> Sequence[SSAValue]:
         return halves(b, register) if format.parts == 2 else (register,)
 
+    if along_k and depth == format.group:
+        # Rows lie in a panel as they come.
+        at_once = min(format.lanes, ROWS_AT_ONCE)
+        with b.loop(0, format.lanes, at_once, nonempty=True) as row:
+            fetched = [parts(fetch(b.add(row.iv, r), 0, k_axis, depth)) for r in range(at_once)]
+            for r, registers in enumerate(fetched):
+                target = b.ptr(destination, b.mul(b.add(row.iv, r), depth * size))
+                for part, register in enumerate(registers):
+                    b.store(register, b.ptr(target, part * format.part_bytes))
+        return
     if along_k:
         fetched = [parts(fetch(r, 0, k_axis, depth)) for r in range(format.lanes)]
         for part in range(format.parts):
@@ -199,10 +212,6 @@ def _store_rows(
 ) -> None:
     """Rows of `depth` k as a panel has them."""
     size = itemsize(format.element)
-    if depth == format.group:
-        for r, register in enumerate(rows):
-            b.store(register, b.ptr(destination, r * depth * size))
-        return
     if format.group > 1:
         wide = IntegerType(8 * size * format.group)
         units = VectorType(wide, [depth // format.group])

@@ -203,6 +203,8 @@ class ThinProduct:
         ]
         sums = [b.load(place, self.type) for place in places]
         line = max(1, 64 // (self.lanes * itemsize(self.tile.element)))
+        # The columns that come next, or where there are none, which are another workgroup's, rows.
+        ahead = (self.family.nr, 0) if self.family.nr < c.shape[1] else (0, RUN)
         with b.loop(*ks, 1, sums) as loop, self.e.scope():
             at = b.ptr(a.pointer, b.mul(b.sub(loop.iv, ks[0]), a.k_bytes))
             found: list[SSAValue] = []
@@ -210,7 +212,7 @@ class ThinProduct:
                 place = self.place(b.add(x, v * self.lanes), loop.iv, False, inside)
                 found.append(self.read(place))
                 if inside and v % line == 0:
-                    self.fetch(place, vectors * self.lanes, 0)
+                    self.fetch(place, *ahead)
             out: list[SSAValue] = []
             for r in range(rows):
                 one = b.load(b.ptr(at, b.mul(r, a.x_bytes)), self.family.accumulator)
