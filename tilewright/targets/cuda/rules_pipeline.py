@@ -153,7 +153,7 @@ def _slice(loop: scf.ForOp, tile: SSAValue) -> list[Operation] | None:
         assert isinstance(value, OpResult)
         op = value.op
         if op.parent is not body or op in seen:
-            return op.parent is body or not _within(op, loop)
+            return op.parent is body or body.find_ancestor_op_in_block(op) is None
         seen.add(op)
         pure = op.name.startswith(("arith.", "index.", "gpu.", "memref.dim")) or isinstance(
             op, xt.InitTileOp
@@ -164,15 +164,6 @@ def _slice(loop: scf.ForOp, tile: SSAValue) -> list[Operation] | None:
         return True
 
     return found if visit(tile) and isinstance(tile.owner, xt.InitTileOp) else None
-
-
-def _within(op: Operation, loop: Operation) -> bool:
-    parent: Operation | None = op
-    while parent is not None:
-        if parent is loop:
-            return True
-        parent = parent.parent_op()
-    return False
 
 
 def _tile_at(

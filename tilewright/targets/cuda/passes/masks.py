@@ -189,14 +189,10 @@ def _sum(value: SSAValue, block: Block) -> _Sum | None:
 
 
 def _inside(value: SSAValue, block: Block) -> bool:
-    owner = value.owner
-    here = owner if isinstance(owner, Block) else owner.parent
-    while here is not None:
-        if here is block:
-            return True
-        around = here.parent_op()
-        here = around.parent if around is not None else None
-    return False
+    owner = value.owner if isinstance(value.owner, Operation) else value.owner.parent_op()
+    return value.owner is block or (
+        owner is not None and block.find_ancestor_op_in_block(owner) is not None
+    )
 
 
 # The new program --------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from xdsl.rewriter import Rewriter
 from tilewright.dialects import stage
 from tilewright.dialects.stage.rings import ring_type
 from tilewright.passes.loop_pipeliner import Schedule, expand_predicated
-from tilewright.targets.cuda.passes.loops import with_start
+from tilewright.passes.loops import with_start
 
 
 @dataclass

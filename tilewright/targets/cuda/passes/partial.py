@@ -32,9 +32,9 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.upstream.vector import ShapeCastOp, StepOp
 from tilewright.passes.cleanup import eliminate_dead
+from tilewright.passes.loops import depends, with_start
 from tilewright.passes.neutral import splat
 from tilewright.targets.cuda.ownership import is_elementwise
-from tilewright.targets.cuda.passes.loops import depends, with_start
 
 LANES = 4
 """Lanes that share a row of an accumulator."""

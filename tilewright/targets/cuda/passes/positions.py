@@ -11,14 +11,13 @@ leave the load as it is. Tiles that loops of a counter then carry for nobody are
 
 from __future__ import annotations
 
-from xdsl.dialects import gpu, scf
+from xdsl.dialects import gpu
 from xdsl.rewriter import InsertPoint
 
 from tilewright.dialects import xetile
 from tilewright.passes.access import AccessAnalysis
+from tilewright.passes.loops import drop_unread
 from tilewright.passes.materialise import Materialiser, NoValue
-from tilewright.passes.memory_objects import is_pure
-from tilewright.targets.cuda.passes.loops import keep
 
 
 def place_tiles(function: gpu.FuncOp) -> int:
@@ -53,14 +52,5 @@ def place_tiles(function: gpu.FuncOp) -> int:
         op.operands[0] = tile.result
         changed += 1
     if changed:
-        _drop_unread(function)
+        drop_unread(function)
     return changed
-
-
-def _drop_unread(function: gpu.FuncOp) -> None:
-    """Removes what no op that acts depends on, carried values of loops included."""
-    ops = [op for op in function.walk() if op is not function]
-    if all(isinstance(op, scf.ForOp | scf.IfOp) for op in ops if op.regions):
-        ends = ("scf.yield", "gpu.return")
-        acting = [op for op in ops if not (is_pure(op) or op.regions or op.name in ends)]
-        keep(function.body.block, acting)

@@ -13,12 +13,12 @@ the copies of products are switched off, prefetches stay.
 
 from __future__ import annotations
 
-from xdsl.dialects import gpu, scf
+from xdsl.dialects import gpu
 from xdsl.ir import SSAValue
 
 from tilewright.dialects import xetile
+from tilewright.passes.loops import drop_unread
 from tilewright.passes.tile_origin import root_of
-from tilewright.targets.cuda.passes.loops import acts, keep
 from tilewright.targets.cuda.passes.rings import loads_of
 
 
@@ -37,8 +37,7 @@ def leave_out_prefetches(function: gpu.FuncOp) -> int:
     for op in found:
         op.detach()
         op.erase()
-    inner = [op for op in function.walk() if op.regions and op is not function]
-    if found and all(isinstance(op, scf.ForOp | scf.IfOp) for op in inner):
+    if found:
         # Loops carry the tiles that prefetches moved along: nothing needs those now.
-        keep(function.body.block, [op for op in function.walk() if acts(op)])
+        drop_unread(function)
     return len(found)

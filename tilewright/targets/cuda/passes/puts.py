@@ -30,7 +30,7 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 from tilewright import dtypes
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.stage.rings import ring_type
-from tilewright.targets.cuda.passes.loops import Update, carry
+from tilewright.passes.loops import Update, carry
 from tilewright.targets.cuda.passes.rounding import loaded
 from tilewright.targets.cuda.passes.suits import sources, through_transposes, unsuited
 from tilewright.uarch.base import Machine
@@ -120,7 +120,9 @@ def _puts(
         if (there and not must_put(op)) or part is None or not reachable(op):
             continue
         home = source.owner if isinstance(source.owner, Block) else source.owner.parent
-        here = _in_block(op, home)
+        assert home is not None
+        here = home.find_ancestor_op_in_block(op)
+        assert here is not None
         put = found.get(source)
         if put is None:
             put = found[source] = Put(source, part, here, here)
@@ -140,16 +142,6 @@ def reachable(op: Operation) -> bool:
             return False
         parent = parent.parent_op()
     return True
-
-
-def _in_block(op: Operation, block: Block | None) -> Operation:
-    """The op of a block that is another or holds it."""
-    here = op
-    while here.parent is not block:
-        parent = here.parent_op()
-        assert parent is not None
-        here = parent
-    return here
 
 
 def _in_loop(block: Block) -> bool:

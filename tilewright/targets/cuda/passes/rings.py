@@ -33,10 +33,10 @@ from tilewright.dialects import stage, xetile
 from tilewright.dialects.upstream.vector import TransposeOp
 from tilewright.dialects.xetile.memory import padding_number
 from tilewright.passes.access import Access, AccessAnalysis
+from tilewright.passes.loops import Update, carry
 from tilewright.passes.memory_objects import is_pure
 from tilewright.passes.tile_origin import tile_divisors
 from tilewright.targets.cuda.ownership import is_elementwise
-from tilewright.targets.cuda.passes.loops import Update, carry
 from tilewright.targets.cuda.passes.puts import can_put, is_put, must_put, reachable
 from tilewright.targets.cuda.passes.rounding import loaded, rounding_of
 from tilewright.targets.cuda.passes.suits import through_transposes, unsuited
@@ -97,12 +97,8 @@ def _apart(a: _Group, b: _Group) -> bool:
 
 
 def _stands_in(inner: Block, outer: Block) -> bool:
-    here = inner.parent_op()
-    while here is not None:
-        if here.parent is outer:
-            return True
-        here = here.parent_op()
-    return False
+    around = inner.parent_op()
+    return around is not None and outer.find_ancestor_op_in_block(around) is not None
 
 
 def _shared(group: _Group) -> list[bool]:
@@ -318,9 +314,7 @@ def _last_use(load: xetile.LoadTileOp) -> Operation | None:
     while work:
         for use in work.pop().uses:
             user = use.operation
-            here: Operation | None = user
-            while here is not None and here.parent is not block:
-                here = here.parent_op()
+            here = block.find_ancestor_op_in_block(user)
             if here is None or user.name in ("scf.yield", "gpu.return"):
                 return None
             if last.is_before_in_block(here):

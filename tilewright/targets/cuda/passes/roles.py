@@ -23,9 +23,9 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.dialects import stage, xetile
+from tilewright.passes.loops import acts, keep
 from tilewright.passes.memory_objects import is_pure
 from tilewright.passes.tile_origin import is_read_only
-from tilewright.targets.cuda.passes.loops import acts, keep
 from tilewright.targets.cuda.passes.suits import warpgroups
 from tilewright.uarch.base import Machine
 from tilewright.uarch.nvidia import REGISTER_FILE, WARPGROUP

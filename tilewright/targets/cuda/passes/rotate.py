@@ -30,9 +30,9 @@ from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.stage.products import vector_of
 from tilewright.passes.loop_pipeliner import Schedule, expand
+from tilewright.passes.loops import depends
 from tilewright.passes.memory_objects import is_pure
 from tilewright.targets.cuda.passes.chains import chained
-from tilewright.targets.cuda.passes.loops import depends
 from tilewright.targets.cuda.passes.roles import compute_registers
 
 OTHERS, HANDED_ON = 32, 48

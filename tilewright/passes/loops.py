@@ -1,7 +1,8 @@
 """Rebuilding loops and conditions: values carried through them, and the part of a program that some ops need.
 
 `carry` gives a value that an inner block updates to the blocks after it, through every scf.for and scf.if around it.
-`keep` removes from a block all that a set of ops does not depend on, dead loop-carried values included.
+`keep` removes from a block all that a set of ops does not depend on, dead loop-carried values included; `drop_unread`
+all that nothing that acts does.
 `depends` tells what hangs together within one iteration.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from xdsl.dialects import scf
+from xdsl.dialects import gpu, scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
 
 from tilewright.diagnostics import UnsupportedError, error_at
@@ -89,8 +90,7 @@ def carry(initial: SSAValue, places: Mapping[Operation, Update], block: Block) -
     for op in list(block.ops):
         if op in places:
             value = places[op](value)
-        inside = [p for p in places if p is not op and _holds(op, p)]
-        if not inside:
+        if not any(p is not op and block.find_ancestor_op_in_block(p) is op for p in places):
             continue
         if isinstance(op, scf.ForOp):
             loop, arg = with_carried(op, value)
@@ -102,15 +102,6 @@ def carry(initial: SSAValue, places: Mapping[Operation, Update], block: Block) -
         else:
             raise error_at(op, f"nothing is carried through {op.name}", kind=UnsupportedError)
     return value
-
-
-def _holds(op: Operation, inner: Operation) -> bool:
-    here = inner.parent_op()
-    while here is not None:
-        if here is op:
-            return True
-        here = here.parent_op()
-    return False
 
 
 # What some ops depend on.
@@ -140,7 +131,7 @@ def _live(roots: Iterable[Operation], top: Block) -> tuple[set[Operation], set[S
         values.add(value)
         if isinstance(value, OpResult):
             op = value.op
-            if not _inside(op, top):
+            if top.find_ancestor_op_in_block(op) is None:
                 continue
             if isinstance(op, scf.ForOp):
                 need_op(op, _control_operands(op))
@@ -183,19 +174,17 @@ def _control_operands(op: Operation) -> list[SSAValue]:
     return list(op.operands)
 
 
-def _inside(op: Operation, top: Block) -> bool:
-    here: Operation | None = op
-    while here is not None:
-        if here.parent is top:
-            return True
-        here = here.parent_op()
-    return False
-
-
 def keep(top: Block, roots: Iterable[Operation]) -> None:
     """Remove from `top` every op that `roots` do not depend on, and loop-carried values that none needs."""
     ops, values = _live(list(roots), top)
     _prune(top, ops, values)
+
+
+def drop_unread(function: gpu.FuncOp) -> None:
+    """Remove what no op that acts depends on, in a kernel all of whose regions are those of loops and branches."""
+    ops = [op for op in function.walk() if op is not function]
+    if all(isinstance(op, scf.ForOp | scf.IfOp) for op in ops if op.regions):
+        keep(function.body.block, [op for op in ops if acts(op)])
 
 
 def acts(op: Operation) -> bool:
