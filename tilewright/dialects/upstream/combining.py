@@ -71,14 +71,19 @@ KINDS_OF_ATOMICS: Mapping[type[Operation], str] = {
 """Of the ops that an atomic does, its name."""
 
 
-def combining(kind: str, x: SSAValue, y: SSAValue) -> Operation:
-    """The op that combines two values, or vectors of one shape, by a `vector.kind`."""
-    element = x.type.element_type if isinstance(x.type, VectorType) else x.type
+def combiner(kind: str, element: Attribute) -> type[Operation]:
+    """The op that combines two values of a type by a `vector.kind`."""
     if kind in ("add", "mul"):
         floats = isinstance(element, AnyFloat)
         ops = (arith.AddfOp, arith.MulfOp) if floats else (arith.AddiOp, arith.MuliOp)
-        return ops[kind == "mul"](x, y)
-    return _COMBINING[kind](x, y)  # pyright: ignore[reportCallIssue]
+        return ops[kind == "mul"]
+    return _COMBINING[kind]
+
+
+def combining(kind: str, x: SSAValue, y: SSAValue) -> Operation:
+    """The op that combines two values, or vectors of one shape, by a `vector.kind`."""
+    element = x.type.element_type if isinstance(x.type, VectorType) else x.type
+    return combiner(kind, element)(x, y)  # pyright: ignore[reportCallIssue]
 
 
 _NEUTRAL: Mapping[str, tuple[float, int | None]] = {

@@ -200,6 +200,14 @@ def _rings(unit: CudaUnit) -> None:
     form_rings(kernel, machine, Budget(room, unit.stages), unit.remarks)
 
 
+PARTIAL = Pass[CudaUnit](
+    "partial",
+    "what a loop reduces stays apart, lane by lane, until its end",
+    lambda u: keep_partial(u.kernel, lambda: _ownership(u)),
+    requires=W,
+    optional=True,
+    machine=True,
+)
 PLACED: Sequence[Pass[CudaUnit]] = (
     POSITIONS,
     Pass(
@@ -282,13 +290,7 @@ ASYNCHRONOUS: Sequence[Pass[CudaUnit]] = (
         optional=True,
         machine=True,
     ),
-    Pass(
-        "partial",
-        "sums over columns stay apart, lane by lane, until a loop's end",
-        lambda u: keep_partial(u.kernel),
-        requires=W,
-        optional=True,
-    ),
+    PARTIAL,
     Pass(
         "rotate",
         "a loop's last product runs beside the next iteration; loops in a row hand it on",
@@ -334,6 +336,7 @@ SYNCHRONOUS: Sequence[Pass[CudaUnit]] = (
     CLEANUP,
     POSITIONS,
     CLEANUP,
+    PARTIAL,
 )
 """Threads wait for their copies (cp.async ahead of loops) and products (mma.sync)."""
 
@@ -358,8 +361,13 @@ def _thread_ownership(unit: CudaUnit) -> Ownership:
     return found
 
 
+def _ownership(unit: CudaUnit) -> Ownership:
+    """Who owns what of a kernel as it is."""
+    return _team_ownership(unit.kernel) or _thread_ownership(unit)
+
+
 def _lower(unit: CudaUnit) -> None:
-    ownership = _team_ownership(unit.kernel) or _thread_ownership(unit)
+    ownership = _ownership(unit)
     try:
         lowered = lower_kernel(unit.kernel, ownership, unit.machine)
     except LayoutError as error:

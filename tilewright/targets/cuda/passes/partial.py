@@ -1,4 +1,4 @@
-"""partial: a sum over columns that a loop only adds up and scales is kept per lane, and added across lanes at its end.
+"""partial: what a loop reduces into a value that it carries is kept apart for each lane, and combined at its end.
 
     for { %t [m, 1]                                   for { %u [m, 4]
       %r = reduction<add> %p [1] : [m, n]               %q = reduction<add> (%p as [m, n/8, 4, 2]) [1, 3]
@@ -6,40 +6,58 @@
       %y = addf %x, %r }                                %y = addf %x, (%q as [m, 4]) }
                                                       %t = reduction<add> %u [1]
 
-Requires: products issued (C of a warpgroup gives each lane of four two columns out of eight). Guarantees: the same
-sums in another order, the order being free for reductions and for ops that may be contracted; the first value of
-`%t` is added by one of the four.
+Here each lane of four has two columns out of eight, as in the result of a warpgroup's product: what the iteration
+combines lies in the registers of one lane. What others hold, in lanes or in warps, meets once.
 
-A carried [m, 1] takes part when one chain of additions and multiplications leads from it to the value that the loop
-yields for it, nothing else reads a link of the chain, all that is added are sums of columns of a tile computed element
-by element from a product's result, and what multiplies does not depend on it. A loop whose first value is such a sum
-takes it over before it is added.
+Requires: XeTile at workgroup level, or products issued. Guarantees: the same values, reductions being free in their
+order; sums and products of floats only where they may be contracted.
+
+A carried value takes part when one chain of ops leads from it to what the loop yields for it, and nothing else reads a
+link of the chain. Each link combines it with a reduction of the same kind, or is an op over which that distributes
+(sums: to be multiplied or divided by what does not depend on it). Its first value goes to one part, the others begin
+with what changes nothing; where it does no harm to have it twice (minima, maxima), each begins with it; and a loop that
+goes on where another ends takes over its parts.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
 
 from xdsl.dialects import arith, gpu, scf
-from xdsl.dialects.builtin import (
-    DenseIntOrFPElementsAttr,
-    Float32Type,
-    IndexType,
-    VectorType,
-)
-from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, VectorType
+from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from tilewright.dialects import stage, xetile
+from tilewright.dialects import xetile
+from tilewright.dialects.upstream.combining import combiner, neutral
 from tilewright.dialects.upstream.vector import ShapeCastOp, StepOp
+from tilewright.layout import Axis, Layout
 from tilewright.passes.cleanup import eliminate_dead
-from tilewright.passes.loops import depends, with_start
+from tilewright.passes.loops import with_start
 from tilewright.passes.neutral import splat
-from tilewright.targets.cuda.ownership import is_elementwise
+from tilewright.targets.cuda.ownership import Ownership
 
-LANES = 4
-"""Lanes that share a row of an accumulator."""
-PAIR = 2
-"""Neighbouring columns of a lane."""
+DISTRIBUTES: dict[str, tuple[type[Operation], ...]] = {
+    "add": (arith.MulfOp, arith.DivfOp, arith.MuliOp),
+}
+"""For kinds of reductions, the ops over which they distribute in the first operand."""
+COMMUTES = (arith.MulfOp, arith.MuliOp)
+IDEMPOTENT = (
+    "and",
+    "or",
+    "minui",
+    "minsi",
+    "minnumf",
+    "minimumf",
+    "maxui",
+    "maxsi",
+    "maxnumf",
+    "maximumf",
+)
+
+Factors = dict[int, list[tuple[int, bool]]]
+"""For each dimension that is reduced the radix of its indices, slowest first: a size, and whether a lane holds all."""
 
 
 @dataclass
@@ -48,201 +66,210 @@ class _Chain:
 
     loop: scf.ForOp
     position: int
-    links: list[arith.MulfOp | arith.AddfOp]
-    sums: dict[Operation, xetile.ReductionOp]
-    """For each addition the sum that it adds."""
+    links: list[Operation] = field(default_factory=list[Operation])
+    parts: dict[Operation, xetile.ReductionOp] = field(
+        default_factory=dict[Operation, xetile.ReductionOp]
+    )
+    """The reductions that links combine the value with."""
+
+    @property
+    def carried(self) -> BlockArgument:
+        return self.loop.body.block.args[self.position + 1]
+
+    @property
+    def part(self) -> xetile.ReductionOp:
+        """One of them: all are alike in kind, shape and layout."""
+        return next(iter(self.parts.values()))
 
 
-def keep_partial(function: gpu.FuncOp) -> int:
-    """Rewrites one kernel; how many sums are partial."""
+def keep_partial(function: gpu.FuncOp, planned: Callable[[], Ownership]) -> int:
+    """Rewrites one kernel, `planned` telling who owns what in it; how many values are kept apart."""
     count = 0
+    homes: Mapping[SSAValue, Layout] | None = None
     for op in list(function.walk()):
         loop: scf.ForOp | None = op if isinstance(op, scf.ForOp) else None
         if loop is None:
             continue
         for position in range(len(loop.iter_args)):
             chain = _chain(loop, position)
-            if chain is not None:
-                loop = _rewrite(chain)
+            if chain is None:
+                continue
+            homes = planned().homes if homes is None else homes
+            factors = _factors(chain, homes)
+            if factors is not None:
+                loop = _rewrite(chain, factors)
                 count += 1
     eliminate_dead(function.body.block)
     return count
 
 
-# Which sums -------------------------------------------------------------------------------------
+# Which values -----------------------------------------------------------------------------------
 
 
 def _chain(loop: scf.ForOp, position: int) -> _Chain | None:
     block = loop.body.block
-    here: SSAValue = block.args[position + 1]
-    type = here.type
-    if not isinstance(type, VectorType) or len(type.get_shape()) != 2 or type.get_shape()[1] != 1:
-        return None
-    if not isinstance(type.element_type, Float32Type):
-        return None
-    chain = _Chain(loop, position, [], {})
-    while True:
-        uses = list(here.uses)
-        if len(uses) != 1:
-            return None
-        user = uses[0].operation
+    chain = _Chain(loop, position)
+    here: SSAValue = chain.carried
+    while len(uses := list(here.uses)) == 1:
+        user, at = uses[0].operation, uses[0].index
         if user is block.last_op:
-            done = uses[0].index == position and bool(chain.sums)
+            alike = len({(p.kind, p.dims_attr, p.source.type) for p in chain.parts.values()}) == 1
+            done = at == position and alike and all(_fits(op, chain) for op in chain.links)
             return chain if done else None
-        if not isinstance(user, arith.MulfOp | arith.AddfOp) or user.parent is not block:
+        if user.parent is not block or len(user.operands) != 2 or len(user.results) != 1:
             return None
-        if not _contracts(user):
-            return None
-        other = user.operands[1 - uses[0].index]
-        if isinstance(user, arith.AddfOp):
-            found = _sum_of_product(other, block)
-            if found is None:
-                return None
-            chain.sums[user] = found
-        elif depends(other, block.args[position + 1], block):
+        part = user.operands[1 - at].owner
+        if isinstance(part, xetile.ReductionOp) and _combines(user, part):
+            chain.parts[user] = part
+        elif at and not isinstance(user, COMMUTES):
             return None
         chain.links.append(user)
-        here = user.result
+        here = user.results[0]
+    return None
 
 
-def _contracts(op: arith.MulfOp | arith.AddfOp) -> bool:
-    return bool({"contract", "fast"} & {flag.value for flag in op.fastmath.data})
-
-
-def _sum_of_product(value: SSAValue, block: Block) -> xetile.ReductionOp | None:
-    """The sum over columns that a value is, of a tile that lies as a product's result does; None for others."""
-    op = value.owner
-    if not isinstance(op, xetile.ReductionOp) or op.parent is not block or not value.has_one_use():
-        return None
-    type = op.source.type
-    assert isinstance(type, VectorType)
-    columns = type.get_shape()[-1]
-    if op.kind != "add" or op.dims != (1,) or op.reduction_size is not None:
-        return None
-    if len(type.get_shape()) != 2 or columns % (LANES * PAIR):
-        return None
-    return op if _lies_as_product(op.source) else None
-
-
-def _lies_as_product(value: SSAValue) -> bool:
-    seen: set[SSAValue] = set()
-    work = [value]
-    while work:
-        here = work.pop()
-        if here in seen or (here.type != value.type and not _same_shape(here, value)):
-            continue
-        seen.add(here)
-        op = here.owner
-        if isinstance(op, stage.ProductWaitOp):
-            return True
-        if isinstance(op, Operation) and is_elementwise(op):
-            work += op.operands
-    return False
-
-
-def _same_shape(a: SSAValue, b: SSAValue) -> bool:
+def _combines(op: Operation, part: xetile.ReductionOp) -> bool:
+    """Does an op combine a value with a reduction of the same kind, which nothing else reads?"""
+    kind = part.result.type
+    assert isinstance(kind, VectorType)
+    alone = part.parent is op.parent and part.result.has_one_use() and part.reduction_size is None
     return (
-        isinstance(a.type, VectorType)
-        and isinstance(b.type, VectorType)
-        and a.type.get_shape() == b.type.get_shape()
+        alone and op.results[0].type == kind and type(op) is combiner(part.kind, kind.element_type)
     )
+
+
+def _fits(op: Operation, chain: _Chain) -> bool:
+    """May a link act on each part alone?"""
+    if isinstance(op, arith.AddfOp | arith.MulfOp | arith.DivfOp):
+        flags = {flag.value for flag in op.fastmath.data}
+        if not {"contract", "fast"} & flags:
+            return False
+    return op in chain.parts or isinstance(op, DISTRIBUTES.get(chain.part.kind, ()))
+
+
+def _factors(chain: _Chain, homes: Mapping[SSAValue, Layout]) -> Factors | None:
+    """How the dimensions that are reduced are made up; None where each lane has all of them, or nothing is known."""
+    layouts = [homes.get(part.source) for part in chain.parts.values()]
+    layout = layouts[0]
+    if layout is None or any(each != layout for each in layouts):
+        return None
+    found: Factors = {}
+    for dim in chain.part.dims:
+        found[dim] = []
+        for digit in reversed(layout.along(dim)):
+            held = digit.axis is Axis.REGISTER
+            size = found[dim].pop()[0] if found[dim] and found[dim][-1][1] == held else 1
+            found[dim].append((size * digit.size, held))
+    return found if any(not held for factors in found.values() for _, held in factors) else None
 
 
 # The new program --------------------------------------------------------------------------------
 
 
-def _rewrite(chain: _Chain) -> scf.ForOp:
-    loop, position = chain.loop, chain.position
-    parent, block = loop.parent, loop.body.block
-    assert parent is not None
-    old = block.args[position + 1]
-    assert isinstance(old.type, VectorType)
-    kind = VectorType(old.type.element_type, [old.type.get_shape()[0], LANES])
+def _rewrite(chain: _Chain, factors: Factors) -> scf.ForOp:
+    loop, position, old = chain.loop, chain.position, chain.carried
+    block, kind, dims = loop.body.block, chain.part.kind, chain.part.dims
+    type = _apart(chain.part, factors)
     inits = list(loop.iter_args)
-    inits[position] = _start(inits[position], kind, loop)
-    fresh = block.insert_arg(kind, position + 1)
-    fresh.name_hint = old.name_hint
-    value: SSAValue = fresh
+    inits[position] = _start(inits[position], type, chain.part, loop)
+    value: SSAValue = block.insert_arg(type, position + 1)
+    value.name_hint = old.name_hint
+    before: SSAValue = old
     for link in chain.links:
-        if isinstance(link, arith.AddfOp):
-            found = chain.sums[link]
-            part = _partial(found, kind)
-            made: Operation = arith.AddfOp(value, part, link.fastmath)
+        part = chain.parts.get(link)
+        if part is not None:
+            other = _partial(part, type, factors)
         else:
-            other = next(o for o in link.operands if not _is_link(o, old, chain))
-            repeat = xetile.BroadcastOp(other, kind, [1])
-            block.insert_op_before(repeat, link)
-            made = arith.MulfOp(value, repeat.result, link.fastmath)
-        block.insert_op_before(made, link)
-        value = made.results[0]
-        value.name_hint = link.result.name_hint
-    last = block.last_op
-    assert last is not None
-    last.operands[position] = value
-    for link in reversed(chain.links):
-        link.detach()
-        link.erase()
-    for found in chain.sums.values():
-        found.detach()
-        found.erase()
+            (scale,) = (o for o in link.operands if o is not before)
+            other = _insert(link, xetile.BroadcastOp(scale, type, dims))
+        operands = [value if o is before else other for o in link.operands]
+        made = link.create(operands=operands, result_types=[type], properties=dict(link.properties))
+        before, value = link.results[0], _insert(link, made)
+        value.name_hint = before.name_hint
+    assert block.last_op is not None
+    block.last_op.operands[position] = value
+    for op in (*reversed(chain.links), *chain.parts.values()):
+        op.detach()
+        op.erase()
     block.erase_arg(old)
     new = with_start(loop, inits)
-    carried = new.results[position]
-    total = xetile.ReductionOp("add", carried, [1])
-    parent.insert_op_after(total, new)
-    carried.replace_uses_with_if(total.result, lambda use: use.operation is not total)
+    total = xetile.ReductionOp(kind, new.results[position], dims)
+    assert new.parent is not None
+    new.parent.insert_op_after(total, new)
+    new.results[position].replace_uses_with_if(total.result, lambda use: use.operation is not total)
     return new
 
 
-def _is_link(value: SSAValue, carried: BlockArgument, chain: _Chain) -> bool:
-    return value is carried or value.owner in chain.links
+def _apart(part: xetile.ReductionOp, factors: Factors) -> VectorType:
+    """The type of the parts of a reduction: along what is reduced, one for each lane that holds some."""
+    type = part.source.type
+    assert isinstance(type, VectorType)
+    shape = list(type.get_shape())
+    for dim, found in factors.items():
+        shape[dim] = prod(size for size, held in found if not held)
+    return VectorType(type.element_type, shape)
 
 
-def _partial(found: xetile.ReductionOp, kind: VectorType) -> SSAValue:
-    """What each lane's columns add up to: [m, 4]."""
-    type = found.source.type
-    block = found.parent
-    assert isinstance(type, VectorType) and block is not None
-    m, n = type.get_shape()
-    apart = ShapeCastOp(
-        found.source, VectorType(type.element_type, [m, n // (LANES * PAIR), LANES, PAIR])
-    )
-    added = xetile.ReductionOp("add", apart.results[0], [1, 3])
-    back = ShapeCastOp(added.result, kind)
-    block.insert_ops_before([apart, added, back], found)
-    return back.results[0]
+def _partial(part: xetile.ReductionOp, type: VectorType, factors: Factors) -> SSAValue:
+    """What a reduction comes to in each lane alone."""
+    assert isinstance(part.source.type, VectorType)
+    shape: list[int] = []
+    own: list[int] = []
+    for dim, extent in enumerate(part.source.type.get_shape()):
+        for size, held in factors.get(dim, [(extent, False)]):
+            own += [len(shape)] * held
+            shape.append(size)
+    value = _cast(part.source, shape, part)
+    if own:
+        value = _insert(part, xetile.ReductionOp(part.kind, value, own))
+    return _cast(value, type.get_shape(), part)
 
 
-def _start(value: SSAValue, kind: VectorType, loop: scf.ForOp) -> SSAValue:
-    """[m, 4] of which the rows add up to `value`."""
-    parent = loop.parent
-    assert parent is not None
-
-    def insert(op: Operation) -> SSAValue:
-        parent.insert_op_before(op, loop)
-        return op.results[0]
-
+def _start(
+    value: SSAValue, type: VectorType, part: xetile.ReductionOp, loop: scf.ForOp
+) -> SSAValue:
+    """Parts that combine to `value`."""
     owner = value.owner
     if (
         isinstance(owner, xetile.ReductionOp)
-        and owner.kind == "add"
-        and owner.dims == (1,)
-        and owner.source.type == kind
+        and (owner.kind, owner.dims) == (part.kind, part.dims)
+        and owner.source.type == type
     ):
         return owner.source
-    if splat(value) == 0:
-        return insert(_splat(kind, 0.0))
-    # One of the lanes has it, the others nothing.
-    column = insert(StepOp(VectorType(IndexType(), [LANES])))
-    row = insert(ShapeCastOp(column, VectorType(IndexType(), [1, LANES])))
-    where = insert(xetile.BroadcastOp(row, VectorType(IndexType(), kind.get_shape()), [0]))
-    zero = insert(_splat(where.type, 0))
-    first = insert(arith.CmpiOp(where, zero, "eq"))
-    whole = insert(xetile.BroadcastOp(value, kind, [1]))
-    nothing = insert(_splat(kind, 0.0))
-    return insert(arith.SelectOp(first, whole, nothing))
+    nothing = neutral(part.kind, type.element_type)
+    known = splat(value)
+    if known is not None and known == nothing:
+        return _insert(loop, _splat(type, known))
+    whole = _insert(loop, xetile.BroadcastOp(value, type, part.dims))
+    if part.kind in IDEMPOTENT:
+        return whole
+    for dim in part.dims:
+        # The first part has it, the others nothing.
+        extent = type.get_shape()[dim]
+        line = [1] * len(type.get_shape())
+        line[dim] = extent
+        column = _insert(loop, StepOp(VectorType(IndexType(), [extent])))
+        others = [d for d in range(len(line)) if d != dim]
+        everywhere = VectorType(IndexType(), type.get_shape())
+        where = _insert(loop, xetile.BroadcastOp(_cast(column, line, loop), everywhere, others))
+        first = _insert(loop, arith.CmpiOp(where, _insert(loop, _splat(everywhere, 0)), "eq"))
+        rest = _insert(loop, _splat(type, nothing))
+        whole = _insert(loop, arith.SelectOp(first, whole, rest))
+    return whole
 
 
-def _splat(type: Attribute, number: float) -> Operation:
-    held = DenseIntOrFPElementsAttr.from_list(type, [number])  # pyright: ignore
-    return arith.ConstantOp(held, type)  # pyright: ignore
+def _cast(value: SSAValue, shape: Sequence[int], before: Operation) -> SSAValue:
+    assert isinstance(value.type, VectorType)
+    if value.type.get_shape() == tuple(shape):
+        return value
+    return _insert(before, ShapeCastOp(value, VectorType(value.type.element_type, shape)))
+
+
+def _splat(type: VectorType, number: float) -> Operation:
+    return arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(type, [number]), type)  # pyright: ignore
+
+
+def _insert(before: Operation, op: Operation) -> SSAValue:
+    assert before.parent is not None
+    before.parent.insert_op_before(op, before)
+    return op.results[0]
