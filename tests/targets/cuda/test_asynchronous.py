@@ -176,6 +176,39 @@ def test_two_products_and_a_tile_that_is_also_read() -> None:
     assert "stage.read" in ir["stage"]
 
 
+@tw.kernel
+def one_sum(A, B, D, E, C, BM: tw.constexpr = 64, BN: tw.constexpr = 64, BK: tw.constexpr = 64):
+    """C = A B + D E, in one accumulator."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    acc = tw.zeros((BM, BN), tw.f32)
+    for k in range(0, A.shape[1], BK):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
+        acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [k, n], (BK, BN))), acc)
+        d = tw.load_tile(tw.init_tile(D, [m, k], (BM, BK)))
+        acc = tw.tile_mma(d, tw.load_tile(tw.init_tile(E, [k, n], (BK, BN))), acc)
+    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
+
+
+def test_products_that_add_to_one_sum_are_waited_for_once() -> None:
+    """An iteration's products run while the next iteration begins: none waits for another."""
+    m, n, k = 128, 72, 192
+
+    def fresh() -> tuple[list[Any], Array, Array]:
+        r = fresh_rng()
+        a, d = (r.standard_normal((m, k)).astype(bf16) for _ in range(2))
+        b, e = (r.standard_normal((k, n)).astype(bf16) for _ in range(2))
+        c = np.full((m, n), np.nan, np.float32)
+        w, x, y, z = (v.astype(np.float64) for v in (a, b, d, e))
+        return [a, b, d, e, c], c, w @ x + y @ z
+
+    text = text_of(one_sum, tuple(fresh()[0]))
+    names, (_, ir, _) = check_passes(text, (2, 2, 1), fresh, after=("products", "overlap", "roles"))
+    assert "overlap" in names
+    compute = ir["stage"].split('stage.role "compute"')[1]
+    assert compute.count("stage.mma.issue") == 2
+    assert compute.count("stage.mma.wait") == 2 and "stage.mma.wait {pending = 2 : i64}" in compute
+
+
 def attention_case(
     heads: int, length: int, depth: int, causal: bool
 ) -> tuple[list[Any], Array, Array]:

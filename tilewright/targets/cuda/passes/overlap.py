@@ -13,9 +13,10 @@
 Requires: products issued. Guarantees: the same sums; a slot is released only after every product that reads it.
 
 A loop takes part when all its products are sums that it carries: the result of each wait is used only by the yield,
-its accumulator only by the issue. Any other product reads or makes a value in the same iteration and is waited for.
-So is one whose A the iteration computes: it is read from registers, which the next iteration would write meanwhile.
-So are all where a ring has one slot: the next iteration's copy waits for this one's product.
+its accumulator only by the issue; several products may add to one in turn. Any other product reads or makes a value in
+the same iteration and is waited for. So is one whose A the iteration computes: it is read from registers, which the
+next iteration would write meanwhile. So are all where a ring has one slot: the next iteration's copy waits for this
+one's product.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from tilewright.passes.loops import with_start
 
 @dataclass
 class _Sum:
-    """A product whose accumulator is carried value `position` of the loop."""
+    """Products that add in turn to carried value `position` of the loop."""
 
-    issue: stage.ProductIssueOp
+    issues: list[stage.ProductIssueOp]
     wait: stage.ProductWaitOp
     position: int
 
@@ -54,32 +55,42 @@ def overlap_products(function: gpu.FuncOp) -> int:
 
 def _sums(loop: scf.ForOp) -> list[_Sum] | None:
     block = loop.body.block
-    last = block.last_op
-    assert last is not None
     found: list[_Sum] = []
-    for op in block.ops:
-        if op.regions and any(isinstance(i, stage.ProductIssueOp) for i in op.walk()):
+    inside = [op for op in loop.walk() if isinstance(op, stage.ProductIssueOp)]
+    for op in inside:
+        if op.parent is not block or _computed(op.a, block):
             return None
-        if not isinstance(op, stage.ProductIssueOp):
-            continue
-        wait = next((u.operation for u in op.result.uses), None)
-        acc = op.c
-        if (
-            not isinstance(wait, stage.ProductWaitOp)
-            or wait.parent is not block
-            or not isinstance(acc, BlockArgument)
-            or acc.owner is not block
-            or len(list(acc.uses)) != 1
-            or _computed(op.a, block)
-        ):
-            return None
-        users = list(wait.values[0].uses)
-        if len(users) != 1 or users[0].operation is not last or users[0].index != acc.index - 1:
-            return None
-        found.append(_Sum(op, wait, acc.index - 1))
+        if isinstance(op.c, BlockArgument):
+            each = _sum(op, block)
+            if each is None:
+                return None
+            found.append(each)
+    if sum(len(each.issues) for each in found) < len(inside):
+        return None
     if any(ring_type(release.ring).slots.data < 2 for release in _releases(loop, found)):
         return None
     return found or None
+
+
+def _sum(first: stage.ProductIssueOp, block: Block) -> _Sum | None:
+    """The products from the first that adds to a carried value to the one that the loop yields; None for others."""
+    acc, issues = first.c, [first]
+    assert isinstance(acc, BlockArgument)
+    user = _only_user(first.result)
+    while isinstance(user, stage.ProductIssueOp):
+        issues.append(user)
+        user = _only_user(user.result)
+    if not isinstance(user, stage.ProductWaitOp) or user.parent is not block:
+        return None
+    uses = list(user.values[0].uses)
+    carried = len(uses) == 1 and uses[0].operation is block.last_op
+    if acc.owner is not block or not acc.has_one_use() or not carried:
+        return None
+    return _Sum(issues, user, acc.index - 1) if uses[0].index == acc.index - 1 else None
+
+
+def _only_user(value: SSAValue) -> Operation | None:
+    return next(iter(value.uses)).operation if value.has_one_use() else None
 
 
 def _computed(a: SSAValue, block: Block) -> bool:
@@ -95,7 +106,7 @@ def _releases(loop: scf.ForOp, sums: list[_Sum]) -> list[stage.CopyReleaseOp]:
     """Releases of the slots that the products of the loop read."""
     read: set[SSAValue] = set()
     for each in sums:
-        for operand in (each.issue.a, each.issue.b):
+        for operand in (o for issue in each.issues for o in (issue.a, issue.b)):
             if (
                 isinstance(operand.owner, stage.CopyWaitOp)
                 and operand.owner.parent is loop.body.block
@@ -112,10 +123,11 @@ def _rewrite(loop: scf.ForOp, sums: list[_Sum]) -> None:
     loop = _carry_pending(loop, sums)
     block = loop.body.block
     # After the last issue, all products but those of this iteration are done.
-    drain = stage.ProductWaitOp(pending=len(sums))
+    issues = [issue for each in sums for issue in each.issues]
+    drain = stage.ProductWaitOp(pending=len(issues))
     late = [drain, *releases]
     early = [op for op in block.ops if op not in releases and op is not block.last_op]
-    at = max(early.index(s.issue) for s in sums) + 1
+    at = max(early.index(issue) for issue in issues) + 1
     block.insert_op_after(drain, early[at - 1])
     schedule = Schedule(loop, dict.fromkeys(late, 1), [*early[:at], *late, *early[at:]])
     kernel, last, *_ = expand_predicated(schedule, _predicate, _initial_cursor)
@@ -144,7 +156,7 @@ def _carry_pending(loop: scf.ForOp, sums: list[_Sum]) -> scf.ForOp:
         parent.insert_op_before(start, loop)
         inits[each.position] = start.result
         Rewriter.replace_value_with_new_type(block.args[each.position + 1], start.result.type)
-        each.wait.values[0].replace_all_uses_with(each.issue.result)
+        each.wait.values[0].replace_all_uses_with(each.issues[-1].result)
         each.wait.detach()
         each.wait.erase()
     return with_start(loop, inits)

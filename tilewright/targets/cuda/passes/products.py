@@ -3,8 +3,8 @@
     %d = xetile.tile_mma %a, %b, %c    ->    %p = stage.mma.issue %a, %b, %c
                                              %d = stage.mma.wait %p {pending = 0}
 
-Requires: rings formed. Guarantees: the same results, each product waited for at once. Other uses of a tile read it
-from its slot.
+Requires: rings formed. Guarantees: the same results, each product waited for at once, or, where only another product
+adds to it, with that. Other uses of a tile read it from its slot.
 
 B must lie in a ring (as it is, or transposed); A may, or is a value that threads hold. The machine's table says which
 types and shapes the instruction has; operands whose lines run along m or n (not k) exist for 16-bit types only: threads
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import VectorType
-from xdsl.ir import OpResult, SSAValue
+from xdsl.ir import Operation, OpResult, SSAValue
 
 from tilewright.dialects import stage, xetile
 from tilewright.passes.cleanup import eliminate_dead
@@ -36,6 +36,9 @@ def issue_products(function: gpu.FuncOp, machine: Machine, remarks: list[str]) -
             made += 1
     eliminate_dead(function.body.block)
     _read_others(function)
+    for op in list(function.walk()):
+        if isinstance(op, stage.ProductWaitOp):
+            _leave_pending(op)
     return made
 
 
@@ -56,6 +59,34 @@ def _read_others(function: gpu.FuncOp) -> None:
                 op.parent.insert_op_after(read, op)
                 for use in others:
                     use.operation.operands[use.index] = read.result
+
+
+def _leave_pending(wait: stage.ProductWaitOp) -> None:
+    """A product to which only the next of its block adds is waited for with that: so late its slots are released."""
+    (product,), (value,) = wait.products, wait.values
+    uses = list(value.uses)
+    following = uses[0].operation if len(uses) == 1 else None
+    block = wait.parent
+    if not isinstance(following, stage.ProductIssueOp) or following.c is not value:
+        return
+    if following.parent is not block or block is None:
+        return
+    last = following.next_op
+    assert isinstance(last, stage.ProductWaitOp)
+    between: list[Operation] = []
+    op = wait.next_op
+    while op is not None and op is not following:
+        between.append(op)
+        op = op.next_op
+    if any(isinstance(op, stage.ProductIssueOp) for op in between):
+        return
+    for op in reversed(between):
+        if isinstance(op, stage.CopyReleaseOp):
+            op.detach()
+            block.insert_op_after(op, last)
+    following.operands[2] = product
+    wait.detach()
+    wait.erase()
 
 
 def staged(value: SSAValue) -> tuple[stage.CopyWaitOp, int, bool] | None:

@@ -61,12 +61,17 @@ def rotate_loops(function: gpu.FuncOp, groups: int) -> int:
 def _registers(plan: Schedule, groups: int) -> int:
     """Registers of 32 bits of a thread: the products, and the operands that wait for L."""
     issues = [op for op in plan.order if isinstance(op, stage.ProductIssueOp)]
-    values = [op.result for op in issues] + [op.a for op in issues if plan.stage(op)]
+    sums = [op.result for op in issues if op.c is None or not _is_issued(op.c)]
+    values = sums + [op.a for op in issues if plan.stage(op)]
     total = 0
     for value in values:
         type = vector_of(value.type)
         total += prod(type.get_shape()) * itemsize(type.element_type) // (4 * 128 * groups)
     return total
+
+
+def _is_issued(value: SSAValue) -> bool:
+    return isinstance(value.owner, stage.ProductIssueOp)
 
 
 def _wait_late(function: gpu.FuncOp) -> None:
@@ -104,11 +109,14 @@ def _plan(loop: scf.ForOp) -> Schedule | None:
 
 
 def _sole_wait(issue: stage.ProductIssueOp, block: Block) -> stage.ProductWaitOp | None:
+    """The wait for a product, or for the last of those that add to it in turn."""
     users = [use.operation for use in issue.result.uses]
-    if len(users) != 1 or not isinstance(users[0], stage.ProductWaitOp):
+    if len(users) != 1 or users[0].parent is not block:
         return None
+    if isinstance(users[0], stage.ProductIssueOp):
+        return _sole_wait(users[0], block)
     wait = users[0]
-    return wait if wait.parent is block and len(wait.products) == 1 else None
+    return wait if isinstance(wait, stage.ProductWaitOp) and len(wait.products) == 1 else None
 
 
 def _can_be_late(
@@ -117,6 +125,8 @@ def _can_be_late(
     """Can a product be left to the next iteration, together with the others of `last`?"""
     uses = list(waits[op].values[0].uses)
     if len(uses) != 1 or uses[0].operation is not block.last_op:
+        return False
+    if any(waits[each] is waits[op] and each not in last for each in waits):
         return False
     if not any(depends(op.a, wait.values[0], block) for wait in waits.values()):
         return False
