@@ -91,9 +91,9 @@ def _element(b: Builder, op: memref.AtomicRMWOp | GenericAtomicRMWOp) -> SSAValu
     view = b.op(memref.ExtractStridedMetaDataOp(op.memref)).results
     at: Idx = view[1]
     for place, stride in zip(op.indices, view[2 + type.get_num_dims() :], strict=True):
-        at = b.add(at, b.mul(place, stride))
+        at = b.plus(at, b.times(place, stride))
     start = b.value(memref.ExtractAlignedPointerAsIndexOp.get(op.memref))
-    address = b.add(start, b.mul(at, itemsize(type.element_type)))
+    address = b.plus(start, b.times(at, itemsize(type.element_type)))
     return b.value(mach.PtrFromIntOp(b.idx(address)))
 
 
@@ -152,8 +152,8 @@ def _loop(
 def _aligned(b: Builder, pointer: SSAValue, word: IntegerType) -> tuple[SSAValue, SSAValue]:
     """The word that holds the bytes at `pointer`, and by how many bits they are shifted there (little-endian)."""
     rest = b.rem(b.value(mach.IntFromPtrOp(pointer)), word.width.data // 8)
-    start = b.value(mach.PtrAddOp(pointer, b.idx(b.sub(0, rest))))
-    return start, b.value(arith.IndexCastOp(b.idx(b.mul(rest, 8)), word))
+    start = b.value(mach.PtrAddOp(pointer, b.idx(b.minus(0, rest))))
+    return start, b.value(arith.IndexCastOp(b.idx(b.times(rest, 8)), word))
 
 
 def _from_word(

@@ -98,12 +98,18 @@ def total(p: Printer, *terms: str) -> str:
     return text if number == 0 else p.emit(f"add i64 {text}, {number}")
 
 
-def row_major(p: Printer, sizes: Sequence[str]) -> list[str]:
-    """Strides of a dense memref."""
-    strides = ["1"]
-    for n in reversed(list(sizes)[1:]):
-        strides.append(product(p, strides[-1], n))
-    return strides[::-1][-len(sizes) :] if sizes else []
+@dataclass(frozen=True)
+class Texts:
+    """Numbers as constants and names of registers."""
+
+    p: Printer
+    literal = staticmethod(str)
+
+    def plus(self, x: str, y: str) -> str:
+        return total(self.p, x, y)
+
+    def times(self, x: str, y: str) -> str:
+        return product(self.p, x, y)
 
 
 def linear(p: Printer, d: Descriptor, indices: Sequence[str]) -> str:

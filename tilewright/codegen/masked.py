@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xdsl.ir import Operation
 
 from tilewright.codegen.lane_ops import Lanes, mangle, splat
 from tilewright.codegen.memory import known_alignment, to_memory, to_register
 from tilewright.codegen.pointers import address_space, offset_pointer, pointer_type
 from tilewright.codegen.printer import Printer, integer_attribute, prints, unsupported
-from tilewright.codegen.registers import Element, llvm_vector
+from tilewright.codegen.registers import Element, Layout, llvm_vector
 
 
 def splat_register(p: Printer, n: int, scalar: str, value: str) -> str:
@@ -68,21 +70,51 @@ def masked_store(
     p.line(f"call void @{name}({t} {value}, {llvm} align {align} {pointer}, {mask_type} {mask})")
 
 
+def masked_load_rows(
+    p: Printer,
+    layout: Layout,
+    pointer: str,
+    llvm: str,
+    masks: Sequence[str],
+    passthru: Sequence[str],
+    align: int,
+) -> list[str]:
+    """Registers of a value that lies densely at `pointer`."""
+    e, offset = layout.element, 0
+    out: list[str] = []
+    for n, m, x in zip(layout.counts, masks, passthru, strict=True):
+        here = offset_pointer(p, pointer, offset, llvm)
+        out.append(masked_load(p, n, e, here, llvm, m, x, known_alignment(align, offset)))
+        offset += n * e.stored_bytes
+    return out
+
+
+def masked_store_rows(
+    p: Printer,
+    layout: Layout,
+    values: Sequence[str],
+    pointer: str,
+    llvm: str,
+    masks: Sequence[str],
+    align: int,
+) -> None:
+    """Registers of a value, written densely from `pointer` on."""
+    e, offset = layout.element, 0
+    for n, m, x in zip(layout.counts, masks, values, strict=True):
+        here = offset_pointer(p, pointer, offset, llvm)
+        masked_store(p, n, e, x, here, llvm, m, known_alignment(align, offset))
+        offset += n * e.stored_bytes
+
+
 @prints("mach.masked_load")
 def print_masked_load(p: Printer, op: Operation) -> None:
     _require_masks(p, op)
     pointer, mask, passthru = op.operands
     layout = p.layout(op.results[0].type)
-    e = layout.element
-    align = integer_attribute(op, "alignment", e.stored_bytes)
-    llvm = pointer_type(p, pointer.type)
-    out: list[str] = []
-    offset = 0
-    for n, m, x in zip(layout.counts, p.get(mask), p.get(passthru), strict=True):
-        address = offset_pointer(p, p.one(pointer), offset, llvm)
-        out.append(masked_load(p, n, e, address, llvm, m, x, known_alignment(align, offset)))
-        offset += n * e.stored_bytes
-    p.set(op.results[0], out)
+    align = integer_attribute(op, "alignment", layout.element.stored_bytes)
+    llvm, base = pointer_type(p, pointer.type), p.one(pointer)
+    regs = masked_load_rows(p, layout, base, llvm, p.get(mask), p.get(passthru), align)
+    p.set(op.results[0], regs)
 
 
 @prints("mach.masked_store")
@@ -90,14 +122,9 @@ def print_masked_store(p: Printer, op: Operation) -> None:
     _require_masks(p, op)
     value, pointer, mask = op.operands
     layout = p.layout(value.type)
-    e = layout.element
-    align = integer_attribute(op, "alignment", e.stored_bytes)
-    llvm = pointer_type(p, pointer.type)
-    offset = 0
-    for n, m, x in zip(layout.counts, p.get(mask), p.get(value), strict=True):
-        address = offset_pointer(p, p.one(pointer), offset, llvm)
-        masked_store(p, n, e, x, address, llvm, m, known_alignment(align, offset))
-        offset += n * e.stored_bytes
+    align = integer_attribute(op, "alignment", layout.element.stored_bytes)
+    llvm, base = pointer_type(p, pointer.type), p.one(pointer)
+    masked_store_rows(p, layout, p.get(value), base, llvm, p.get(mask), align)
 
 
 def gather(
@@ -106,14 +133,18 @@ def gather(
     e: Element,
     pointer: str,
     llvm: str,
-    offset_type: str,
+    scalar: str,
     offsets: str,
     mask: str,
     passthru: str,
     align: int,
 ) -> str:
-    """One register of `n` > 1 components read at byte offsets from `pointer`, under `mask`."""
+    """One register read at byte offsets from `pointer` (integers of type `scalar`), under `mask`."""
     o = Lanes(p, n)
+    offset_type = llvm_vector(n, scalar)
+    if n == 1:
+        address = p.emit(f"getelementptr i8, {llvm} {pointer}, {scalar} {offsets}")
+        return masked_load(p, 1, e, address, llvm, mask, passthru, align)
     t, pointers = o.type(e.stored), f"<{n} x {llvm}>"
     addresses = p.emit(f"getelementptr i8, {llvm} {pointer}, {offset_type} {offsets}")
     name = f"llvm.masked.gather.{mangle(n, e.stored)}.v{n}p{address_space(llvm)}"
@@ -132,13 +163,18 @@ def scatter(
     value: str,
     pointer: str,
     llvm: str,
-    offset_type: str,
+    scalar: str,
     offsets: str,
     mask: str,
     align: int,
 ) -> None:
-    """One register of `n` > 1 components written at byte offsets, lane order, under `mask`."""
+    """One register written at byte offsets from `pointer`, in the order of lanes, under `mask`."""
     o = Lanes(p, n)
+    offset_type = llvm_vector(n, scalar)
+    if n == 1:
+        address = p.emit(f"getelementptr i8, {llvm} {pointer}, {scalar} {offsets}")
+        masked_store(p, 1, e, value, address, llvm, mask, align)
+        return
     t, pointers = o.type(e.stored), f"<{n} x {llvm}>"
     addresses = p.emit(f"getelementptr i8, {llvm} {pointer}, {offset_type} {offsets}")
     name = f"llvm.masked.scatter.{mangle(n, e.stored)}.v{n}p{address_space(llvm)}"
@@ -159,15 +195,11 @@ def print_gather(p: Printer, op: Operation) -> None:
     llvm = pointer_type(p, pointer.type)
     base = p.one(pointer)
     scalar = p.layout(offsets.type).element.llvm
-    out: list[str] = []
-    for n, f, m, x in zip(layout.counts, p.get(offsets), p.get(mask), p.get(passthru), strict=True):
-        if n == 1:
-            address = p.emit(f"getelementptr i8, {llvm} {base}, {scalar} {f}")
-            out.append(masked_load(p, 1, e, address, llvm, m, x, align))
-        else:
-            t = llvm_vector(n, scalar)
-            out.append(gather(p, n, e, base, llvm, t, f, m, x, align))
-    p.set(op.results[0], out)
+    registers = zip(layout.counts, p.get(offsets), p.get(mask), p.get(passthru), strict=True)
+    p.set(
+        op.results[0],
+        [gather(p, n, e, base, llvm, scalar, f, m, x, align) for n, f, m, x in registers],
+    )
 
 
 @prints("mach.scatter")
@@ -181,11 +213,7 @@ def print_scatter(p: Printer, op: Operation) -> None:
     base = p.one(pointer)
     scalar = p.layout(offsets.type).element.llvm
     for n, x, f, m in zip(layout.counts, p.get(value), p.get(offsets), p.get(mask), strict=True):
-        if n == 1:
-            address = p.emit(f"getelementptr i8, {llvm} {base}, {scalar} {f}")
-            masked_store(p, 1, e, x, address, llvm, m, align)
-        else:
-            scatter(p, n, e, x, base, llvm, llvm_vector(n, scalar), f, m, align)
+        scatter(p, n, e, x, base, llvm, scalar, f, m, align)
 
 
 @prints("mach.mask_first")

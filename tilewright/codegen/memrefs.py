@@ -17,11 +17,11 @@ from xdsl.ir import Operation
 
 from tilewright.codegen.constants import constant_texts
 from tilewright.codegen.descriptor import (
+    Texts,
     address,
     operand_groups,
     product,
     read,
-    row_major,
     to_unranked,
     total,
     write,
@@ -37,6 +37,7 @@ from tilewright.codegen.printer import (
 )
 from tilewright.codegen.registers import DYNAMIC, MemRefLayout
 from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects.upstream.views import row_major
 
 ALIGNMENT = 64
 """Bytes to which memref.alloc and memref.alloca align by default."""
@@ -69,7 +70,7 @@ def print_alloc(p: Printer, op: Operation) -> None:
     align = max(integer_attribute(op, "alignment", ALIGNMENT), 8)
     bytes = _bytes(p, layout, sizes, align)
     pointer = p.call("ptr", "aligned_alloc", [("i64", str(align)), ("i64", bytes)])
-    write(p, result, pointer, "0", sizes, row_major(p, sizes))
+    write(p, result, pointer, "0", sizes, row_major(sizes, Texts(p)))
 
 
 @prints("memref.alloca")
@@ -92,7 +93,7 @@ def print_alloca(p: Printer, op: Operation) -> None:
         p.entry.append(f"  {pointer} = alloca [{bytes} x i8], align {align}")
     else:
         pointer = p.emit(f"alloca i8, i64 {bytes}, align {align}")
-    write(p, result, pointer, "0", sizes, row_major(p, sizes))
+    write(p, result, pointer, "0", sizes, row_major(sizes, Texts(p)))
 
 
 @prints("memref.dealloc")
@@ -138,7 +139,7 @@ def print_get_global(p: Printer, op: Operation) -> None:
     result = op.results[0]
     assert isinstance(result.type, MemRefType)
     sizes = [str(n) for n in p.rep.memref(result.type).sizes]
-    write(p, result, symbol(name.string_value()), "0", sizes, row_major(p, sizes))
+    write(p, result, symbol(name.string_value()), "0", sizes, row_major(sizes, Texts(p)))
 
 
 # Elements -----------------------------------------------------------------------------------------

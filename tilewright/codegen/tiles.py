@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from xdsl.dialects.builtin import IntegerType, MemRefType, Signedness, VectorType
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.dialects.upstream.arith import folded
+from tilewright.dialects.upstream.views import View, viewed
 from tilewright.dialects.xetile import InitTileOp, TileType
 from tilewright.dtypes import from_mlir
 
@@ -72,11 +73,11 @@ class Tile:
     """The array of the kernel, by identity."""
 
     def moved(self, b: Builder, rows: Idx, cols: Idx) -> Tile:
-        return replace(self, offsets=(b.add(self.offsets[0], rows), b.add(self.offsets[1], cols)))
+        return replace(self, offsets=(b.plus(self.offsets[0], rows), b.plus(self.offsets[1], cols)))
 
     def limit(self, b: Builder, axis: int) -> Idx:
         """Elements from the tile's start to the end of the matrix along `axis` (may be negative)."""
-        return b.sub(self.extents[axis], self.offsets[axis])
+        return b.minus(self.extents[axis], self.offsets[axis])
 
     def state(self) -> list[Idx]:
         """What may change from one iteration of a loop to the next."""
@@ -113,6 +114,16 @@ def matrix_of_memref(
     return Matrix(pointer, element, full_sizes, full_strides)
 
 
+def view_of(b: Builder, op: Operation, base: Matrix, operands: Sequence[Idx]) -> Matrix:
+    """What an op of `upstream.views` makes of an array."""
+    new = viewed(op, View(0, base.sizes, base.strides), operands, b)
+    type = op.results[0].type
+    assert isinstance(type, MemRefType)
+    element = plain(type.element_type)
+    moved = b.times(new.offset, itemsize(element)) if new.bytes is None else new.bytes
+    return Matrix(b.ptr(base.pointer, moved), element, tuple(new.sizes), tuple(new.strides))
+
+
 def init_tile(
     b: Builder, op: InitTileOp, source: Matrix | SSAValue, index: dict[SSAValue, SSAValue]
 ) -> Tile | ScatteredTile:
@@ -134,7 +145,7 @@ def init_tile(
     if op.offset_vector is not None:
         count: Idx = 1
         for n in sizes:
-            count = b.mul(count, n)
+            count = b.times(count, n)
         if not sizes:
             count = (1 << 62) - 1
         return ScatteredTile(pointer, element, count, (op.offset_vector,), op.source)
@@ -145,7 +156,7 @@ def init_tile(
     leading: Idx = 0
     inside: SSAValue | None = None
     for offset, size, stride in zip(offsets[:-2], sizes[:-2], strides[:-2], strict=True):
-        leading = b.add(leading, b.mul(offset, stride))
+        leading = b.plus(leading, b.times(offset, stride))
         if not b.is_nonnegative(offset):
             inside = b.both(inside, b.cmp("sge", offset, 0))
         if isinstance(offset, int) and isinstance(size, int):
@@ -153,7 +164,7 @@ def init_tile(
         else:
             ok = b.cmp("slt", offset, size)
         inside = b.both(inside, ok)
-    pointer = b.ptr(pointer, b.mul(leading, itemsize(element)))
+    pointer = b.ptr(pointer, b.times(leading, itemsize(element)))
     rows, cols = sizes[-2], sizes[-1]
     if inside is not None:
         rows = b.select(inside, rows, 0)

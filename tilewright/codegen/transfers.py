@@ -27,8 +27,8 @@ from tilewright.codegen.lane_ops import Lanes, splat
 from tilewright.codegen.masked import (
     first_lanes,
     gather,
-    masked_load,
-    masked_store,
+    masked_load_rows,
+    masked_store_rows,
     scatter,
     splat_register,
 )
@@ -102,13 +102,10 @@ def print_maskedload(p: Printer, op: Operation) -> None:
     d = read(p, source)
     layout = p.layout(op.results[0].type)
     where = address(p, d, [p.one(i) for i in indices])
-    e, offset = layout.element, 0
-    out: list[str] = []
-    for n, m, x in zip(layout.counts, p.get(mask), p.get(passthru), strict=True):
-        here = total_pointer(p, d, where, offset)
-        out.append(masked_load(p, n, e, here, d.layout.pointer, m, x, e.stored_bytes))
-        offset += n * e.stored_bytes
-    p.set(op.results[0], out)
+    align = layout.element.stored_bytes
+    masks, held = p.get(mask), p.get(passthru)
+    regs = masked_load_rows(p, layout, where, d.layout.pointer, masks, held, align)
+    p.set(op.results[0], regs)
 
 
 @prints("vector.maskedstore")
@@ -117,24 +114,15 @@ def print_maskedstore(p: Printer, op: Operation) -> None:
     d = read(p, target)
     layout = p.layout(value.type)
     where = address(p, d, [p.one(i) for i in indices])
-    e, offset = layout.element, 0
-    for n, m, x in zip(layout.counts, p.get(mask), p.get(value), strict=True):
-        here = total_pointer(p, d, where, offset)
-        masked_store(p, n, e, x, here, d.layout.pointer, m, e.stored_bytes)
-        offset += n * e.stored_bytes
+    align = layout.element.stored_bytes
+    masked_store_rows(p, layout, p.get(value), where, d.layout.pointer, p.get(mask), align)
 
 
-def total_pointer(p: Printer, d: Descriptor, where: str, bytes: int) -> str:
-    if not bytes:
-        return where
-    return p.emit(f"getelementptr inbounds i8, {d.layout.pointer} {where}, i64 {bytes}")
-
-
-def _byte_offsets(p: Printer, n: int, scalar: str, reg: str, bytes: int) -> tuple[str, str]:
-    """(type, register) of i64 byte offsets from element offsets of any integer type."""
+def _byte_offsets(p: Printer, n: int, scalar: str, reg: str, bytes: int) -> str:
+    """i64 byte offsets from element offsets of any integer type."""
     o = Lanes(p, n)
     wide = reg if scalar == "i64" else o.cast("sext", o.type(scalar), reg, o.i64)
-    return o.i64, o.op("mul", o.i64, wide, splat(n, "i64", str(bytes)))
+    return o.op("mul", o.i64, wide, splat(n, "i64", str(bytes)))
 
 
 @prints("vector.gather")
@@ -152,12 +140,8 @@ def print_gather(p: Printer, op: Operation) -> None:
         raise unsupported(op, f"of {source.type}", "its innermost stride must be static")
     out: list[str] = []
     for n, f, m, x in zip(layout.counts, p.get(offsets), p.get(mask), p.get(passthru), strict=True):
-        t, moved = _byte_offsets(p, n, scalar, f, int(stride))
-        if n == 1:
-            where = p.emit(f"getelementptr i8, {d.layout.pointer} {base}, i64 {moved}")
-            out.append(masked_load(p, 1, e, where, d.layout.pointer, m, x, e.stored_bytes))
-        else:
-            out.append(gather(p, n, e, base, d.layout.pointer, t, moved, m, x, e.stored_bytes))
+        at = _byte_offsets(p, n, scalar, f, int(stride))
+        out.append(gather(p, n, e, base, d.layout.pointer, "i64", at, m, x, e.stored_bytes))
     p.set(op.results[0], out)
 
 
@@ -173,12 +157,8 @@ def print_scatter(p: Printer, op: Operation) -> None:
     if not stride.isdigit():
         raise unsupported(op, f"to {target.type}", "its innermost stride must be static")
     for n, f, m, x in zip(layout.counts, p.get(offsets), p.get(mask), p.get(value), strict=True):
-        t, moved = _byte_offsets(p, n, scalar, f, int(stride))
-        if n == 1:
-            where = p.emit(f"getelementptr i8, {d.layout.pointer} {base}, i64 {moved}")
-            masked_store(p, 1, e, x, where, d.layout.pointer, m, e.stored_bytes)
-        else:
-            scatter(p, n, e, x, base, d.layout.pointer, t, moved, m, e.stored_bytes)
+        at = _byte_offsets(p, n, scalar, f, int(stride))
+        scatter(p, n, e, x, base, d.layout.pointer, "i64", at, m, e.stored_bytes)
 
 
 # Transfers ----------------------------------------------------------------------------------------
@@ -275,6 +255,8 @@ def _row_start(p: Printer, t: _Transfer, index: tuple[int, ...]) -> str:
 
 def _lane_offsets(p: Printer, n: int, first: int, stride: str) -> str:
     """i64 byte offsets of lanes first .. first + n - 1, `stride` bytes apart."""
+    if n == 1:
+        return product(p, stride, str(first))
     if stride.isdigit():
         return f"<{', '.join(f'i64 {(first + i) * int(stride)}' for i in range(n))}>"
     t = llvm_vector(n, "i64")
@@ -297,14 +279,10 @@ def _read_row(
         if mask is None:
             values = load_value(p, single, start, llvm, e.stored_bytes)
         else:
-            values, offset = [], 0
-            for n, m in zip(single.counts, mask, strict=False):
-                if inner is None:
-                    m = _any_lane(p, row, mask)
-                where = total_pointer(p, t.d, start, offset)
-                pad = splat_register(p, n, e.llvm, padding)
-                values.append(masked_load(p, n, e, where, llvm, m, pad, e.stored_bytes))
-                offset += n * e.stored_bytes
+            # Repeated is one element, read where the row has a lane at all.
+            masks = mask if inner is not None else [_any_lane(p, row, mask)]
+            pads = [splat_register(p, n, e.llvm, padding) for n in single.counts]
+            values = masked_load_rows(p, single, start, llvm, masks, pads, e.stored_bytes)
         if inner is not None:
             return values
         repeated = [splat_register(p, n, e.llvm, values[0]) for n in row.counts]
@@ -322,13 +300,8 @@ def _read_row(
     for i, n in enumerate(row.counts):
         m = mask[i] if mask is not None else splat(n, "i1", "true")
         pad = splat_register(p, n, e.llvm, padding)
-        if n == 1:
-            where = p.emit(f"getelementptr i8, {llvm} {start}, i64 {product(p, stride, str(at))}")
-            values.append(masked_load(p, 1, e, where, llvm, m, pad, e.stored_bytes))
-        else:
-            offsets = _lane_offsets(p, n, at, stride)
-            kind = llvm_vector(n, "i64")
-            values.append(gather(p, n, e, start, llvm, kind, offsets, m, pad, e.stored_bytes))
+        offsets = _lane_offsets(p, n, at, stride)
+        values.append(gather(p, n, e, start, llvm, "i64", offsets, m, pad, e.stored_bytes))
         at += n
     return values
 
@@ -396,20 +369,12 @@ def _write_row(
         if mask is None:
             store_value(p, row, tuple(regs), start, llvm, e.stored_bytes)
             return
-        offset = 0
-        for n, m, x in zip(row.counts, mask, regs, strict=True):
-            masked_store(p, n, e, x, total_pointer(p, t.d, start, offset), llvm, m, e.stored_bytes)
-            offset += n * e.stored_bytes
+        masked_store_rows(p, row, regs, start, llvm, mask, e.stored_bytes)
         return
     stride = product(p, t.d.strides[inner], str(e.stored_bytes))
     at = 0
     for i, (n, x) in enumerate(zip(row.counts, regs, strict=True)):
         m = mask[i] if mask is not None else splat(n, "i1", "true")
-        if n == 1:
-            where = p.emit(f"getelementptr i8, {llvm} {start}, i64 {product(p, stride, str(at))}")
-            masked_store(p, 1, e, x, where, llvm, m, e.stored_bytes)
-        else:
-            offsets = _lane_offsets(p, n, at, stride)
-            kind = llvm_vector(n, "i64")
-            scatter(p, n, e, x, start, llvm, kind, offsets, m, e.stored_bytes)
+        offsets = _lane_offsets(p, n, at, stride)
+        scatter(p, n, e, x, start, llvm, "i64", offsets, m, e.stored_bytes)
         at += n

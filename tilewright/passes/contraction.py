@@ -29,11 +29,8 @@ from dataclasses import dataclass
 
 from xdsl.dialects import arith, gpu, scf
 from xdsl.dialects.builtin import (
-    AnyFloat,
     DenseIntOrFPElementsAttr,
-    FloatAttr,
     IndexType,
-    IntegerAttr,
     VectorType,
 )
 from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
@@ -43,6 +40,7 @@ from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp, YieldOp
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.affine import Expr
+from tilewright.passes.emit import Before, zero_of
 from tilewright.passes.induction import Loop
 from tilewright.passes.materialise import Materialiser, NoValue
 from tilewright.passes.memory_objects import may_alias
@@ -450,11 +448,4 @@ class Contraction:
 
 def zero_before(op: xt.TileMmaOp) -> SSAValue:
     """A zero of the type of the op's result."""
-    type = op.result.type
-    assert isinstance(type, VectorType)
-    element = type.element_type
-    value = FloatAttr(0.0, element) if isinstance(element, AnyFloat) else IntegerAttr(0, element)  # pyright: ignore
-    constant = arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(type, [value.value.data]), type)  # pyright: ignore
-    assert op.parent is not None
-    op.parent.insert_op_before(constant, op)
-    return constant.result
+    return Before(op).add(arith.ConstantOp(zero_of(op.result.type)))

@@ -18,6 +18,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from tilewright.dialects.folding import Folding, Kind
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.vector import ShapeCastOp, StepOp, TransposeOp
 from tilewright.dialects.xetile.assembly import Index
@@ -49,7 +50,7 @@ def zero_of(kind: Attribute) -> Any:
     return IntegerAttr(0, kind)  # pyright: ignore
 
 
-class Before:
+class Before(Folding):
     """Inserts ops before an op, at its place in the source, and replaces it at last."""
 
     def __init__(self, op: Operation):
@@ -78,6 +79,9 @@ class Before:
         if isinstance(value, SSAValue):
             return value
         return self.add(arith.ConstantOp(IntegerAttr(value, IndexType())))
+
+    def combined(self, kind: Kind, x: Index, y: Index) -> Index:
+        return self.add(kind(self.index(x), self.index(y)))
 
     def splat(self, number: int | float | Attribute, type: VectorType) -> SSAValue:
         """A constant vector of one number."""

@@ -26,6 +26,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
+from tilewright.dialects.folding import Folding, Kind
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.budget import poll
 from tilewright.passes.control import Parts, convert_for, convert_if, convert_while
@@ -260,23 +261,10 @@ class NewBody:
             found = self.remember(key, self.add(op))
         return found
 
-    def plus(self, a: Index, b: Index) -> Index:
-        """A sum of indices, folded where both are numbers or one is 0."""
-        if isinstance(a, int) and isinstance(b, int):
-            return a + b
-        if isinstance(b, int) and b == 0:
-            return a
-        if isinstance(a, int) and a == 0:
-            return b
-        return self.binary(arith.AddiOp, self.index(a), self.index(b))
+    def combined(self, kind: Kind, x: Index, y: Index) -> Index:
+        return self.binary(kind, self.index(x), self.index(y))
 
-    def times(self, a: Index, b: Index) -> Index:
-        if isinstance(a, int) and isinstance(b, int):
-            return a * b
-        for x, y in ((a, b), (b, a)):
-            if isinstance(x, int) and x in (0, 1):
-                return y if x else 0
-        return self.binary(arith.MuliOp, self.index(a), self.index(b))
+    plus, times = Folding.plus, Folding.times
 
     def compare(self, predicate: str, a: SSAValue, b: SSAValue) -> SSAValue:
         number = IntegerAttr(_PREDICATES.index(predicate), IntegerType(64))

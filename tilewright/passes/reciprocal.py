@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from xdsl.dialects import arith, gpu, vector
 from xdsl.dialects.builtin import AnyFloat, DenseIntOrFPElementsAttr, FloatAttr, VectorType
-from xdsl.ir import Attribute, Operation, OpResult, SSAValue
+from xdsl.ir import Attribute, OpResult, SSAValue
 
 from tilewright.dialects import xetile as xt
+from tilewright.passes.emit import Before
 
 ALLOWING = {"afn", "arcp", "fast"}
 
@@ -43,19 +44,11 @@ def _rewrite(op: arith.DivfOp) -> None:
         source = repeat.operands[0]
     else:
         return
-    block = op.parent
-    assert block is not None
-    one = arith.ConstantOp(_ones(source.type), source.type)  # pyright: ignore
-    inverse = arith.DivfOp(one.result, source, op.fastmath)
-    again = repeat.clone({source: inverse.result})
-    product = arith.MulfOp(op.lhs, again.results[0], op.fastmath)
-    new: list[Operation] = [one, inverse, again, product]
-    for each in new:
-        each.location = op.location  # pyright: ignore
-        block.insert_op_before(each, op)
-    op.result.replace_all_uses_with(product.result)
-    op.detach()
-    op.erase()
+    at = Before(op)
+    one = at.add(arith.ConstantOp(_ones(source.type), source.type))  # pyright: ignore
+    inverse = at.add(arith.DivfOp(one, source, op.fastmath))
+    again = at.add(repeat.clone({source: inverse}))
+    at.replace(at.add(arith.MulfOp(op.lhs, again, op.fastmath)))
 
 
 def _ones(type: Attribute) -> Attribute:

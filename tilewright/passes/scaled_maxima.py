@@ -18,9 +18,10 @@ from math import isfinite
 
 from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, VectorType
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, SSAValue
 
 from tilewright.dialects import xetile as xt
+from tilewright.passes.emit import Before
 from tilewright.passes.neutral import splat
 
 SWAPPED = {
@@ -54,20 +55,12 @@ def _factor(value: SSAValue) -> float | None:
 
 
 def _rewrite(op: xt.ReductionOp, product: arith.MulfOp, tile: SSAValue, factor: float) -> None:
-    block = op.parent
-    assert block is not None and isinstance(op.result.type, VectorType)
+    assert isinstance(op.result.type, VectorType)
+    at = Before(op)
     kind = op.kind if factor > 0 else SWAPPED[op.kind]
-    reduced = xt.ReductionOp(kind, tile, op.dims, op.reduction_size)
-    scale = arith.ConstantOp(_splat(op.result.type, factor), op.result.type)  # pyright: ignore
-    scaled = arith.MulfOp(reduced.result, scale.result, product.fastmath)
-    new: list[Operation] = [reduced, scale, scaled]
-    for each in new:
-        each.location = op.location  # pyright: ignore
-        block.insert_op_before(each, op)
-    scaled.result.name_hint = op.result.name_hint
-    op.result.replace_all_uses_with(scaled.result)
-    op.detach()
-    op.erase()
+    reduced = at.add(xt.ReductionOp(kind, tile, op.dims, op.reduction_size))
+    scale = at.add(arith.ConstantOp(_splat(op.result.type, factor), op.result.type))  # pyright: ignore
+    at.replace(at.add(arith.MulfOp(reduced, scale, product.fastmath)))
 
 
 def _splat(type: Attribute, number: float) -> Attribute:

@@ -40,6 +40,7 @@ from tilewright.dialects.movement import ELEMENTS, kept_dimensions
 from tilewright.dialects.xetile.maps import split_map, split_tile, stated_maps, without_maps
 from tilewright.passes.access import AccessAnalysis, add_up, same_tile
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
+from tilewright.passes.emit import Before
 from tilewright.passes.tile_origin import tile_accesses
 
 Axis = tuple[SSAValue, int]
@@ -337,25 +338,14 @@ def _narrow(value: SSAValue, dims: set[int], factor: int, start: SSAValue) -> No
         new_type = split_tile(type, [*dims], factor) or without_maps(type, shape)
     op = value.op if isinstance(value, OpResult) else None
     if isinstance(op, xt.InitTileOp) and op.offset_vector is None:
-        offsets = list(op.mixed_offsets)
+        before, offsets = Before(op), list(op.mixed_offsets)
         lead = len(offsets) - 2
         for dim in dims:
             at = lead + dim
-            base = offsets[at]
-            if isinstance(base, int):
-                constant = arith.ConstantOp.from_int_and_width(base, IndexType())
-                _before(op, constant)
-                base = constant.result
-            moved = arith.AddiOp(base, start)
-            _before(op, moved)
-            offsets[at] = moved.result
+            offsets[at] = before.plus(offsets[at], start)
         assert isinstance(new_type, xt.TileType)
         made = xt.InitTileOp(op.source, new_type, offsets, None, op.mixed_sizes, op.mixed_strides)
-        made.location = op.location
-        _before(op, made)
-        op.result.replace_all_uses_with(made.result)
-        op.detach()
-        op.erase()
+        before.replace(before.add(made))
         return
     if isinstance(op, arith.ConstantOp):
         dense = op.value
@@ -381,8 +371,3 @@ def _is_splat(op: arith.ConstantOp) -> bool:
 def _replace_but_in(old: SSAValue, new: SSAValue, op: Operation) -> None:
     """All uses of a value become uses of another, but those in `op`."""
     old.replace_uses_with_if(new, lambda use: use.operation is not op)
-
-
-def _before(op: Operation, new: Operation) -> None:
-    assert op.parent is not None
-    op.parent.insert_op_before(new, op)

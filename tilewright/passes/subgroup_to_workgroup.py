@@ -12,14 +12,12 @@ large along x.  Raises UnsupportedError, before anything is changed, where subgr
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from xdsl.dialects import arith, gpu
-from xdsl.dialects.builtin import IndexType, MemRefType, StringAttr
-from xdsl.ir import Operation, SSAValue
-from xdsl.rewriter import Rewriter
+from xdsl.dialects.builtin import MemRefType, StringAttr
+from xdsl.ir import Operation
 
 from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.passes.emit import Before
 from tilewright.passes.kernel import LEVEL, SUBGROUPS, subgroups_of
 from tilewright.passes.thread_ids import thread_ids_to_subgroup_ids
 
@@ -35,9 +33,12 @@ def subgroup_to_workgroup(kernel: gpu.FuncOp) -> None:
             if subgroups > 1:
                 _divide(op, subgroups)
         elif isinstance(op, gpu.SubgroupIdOp):
-            _replace(op, lambda b, op=op: b.remainder(b.block_id(op), subgroups))
+            at = Before(op)
+            workgroup = at.add(gpu.BlockIdOp(gpu.DimensionAttr(gpu.DimensionEnum.X)))
+            at.replace(at.add(arith.RemUIOp(workgroup, at.index(subgroups))))
         elif isinstance(op, gpu.NumSubgroupsOp):
-            _replace(op, lambda b: b.constant(subgroups))
+            at = Before(op)
+            at.replace(at.index(subgroups))
         elif isinstance(op, gpu.GlobalIdOp):
             raise _unsupported(op, "gpu.global_id counts threads, not subgroups")
     kernel.attributes[LEVEL] = StringAttr("workgroup")
@@ -58,42 +59,10 @@ def _unsupported(op: Operation, why: str) -> Exception:
     return error_at(op, why, kind=UnsupportedError)
 
 
-class _Builder:
-    """Index arithmetic in front of an op."""
-
-    def __init__(self) -> None:
-        self.ops: list[Operation] = []
-
-    def constant(self, value: int) -> SSAValue:
-        self.ops.append(arith.ConstantOp.from_int_and_width(value, IndexType()))
-        return self.ops[-1].results[0]
-
-    def block_id(self, _: Operation) -> SSAValue:
-        self.ops.append(gpu.BlockIdOp(gpu.DimensionAttr(gpu.DimensionEnum.X)))
-        return self.ops[-1].results[0]
-
-    def remainder(self, value: SSAValue, divisor: int) -> SSAValue:
-        self.ops.append(arith.RemUIOp(value, self.constant(divisor)))
-        return self.ops[-1].results[0]
-
-    def quotient(self, value: SSAValue, divisor: int) -> SSAValue:
-        self.ops.append(arith.DivUIOp(value, self.constant(divisor)))
-        return self.ops[-1].results[0]
-
-
-def _replace(op: Operation, make: Callable[[_Builder], SSAValue]) -> None:
-    builder = _Builder()
-    result = make(builder)
-    for new in builder.ops:
-        new.location = op.location
-    Rewriter.replace_op(op, builder.ops, [result])
-
-
 def _divide(op: gpu.BlockIdOp | gpu.GridDimOp, subgroups: int) -> None:
     """The op counts workgroups of one subgroup now: users want workgroups of the program."""
-    builder = _Builder()
-    quotient = builder.quotient(op.results[0], subgroups)
-    op.results[0].replace_uses_with_if(quotient, lambda use: use.operation not in builder.ops)
-    block = op.parent_block()
-    assert block is not None
-    block.insert_ops_after(builder.ops, op)
+    assert op.next_op is not None
+    behind = Before(op.next_op)
+    divisor = behind.index(subgroups)
+    quotient = behind.add(arith.DivUIOp(op.results[0], divisor))
+    op.results[0].replace_uses_with_if(quotient, lambda use: use.operation is not quotient.owner)

@@ -15,15 +15,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from xdsl.dialects import arith, gpu, memref
-from xdsl.dialects.builtin import DYNAMIC_INDEX, IndexType, MemRefType
+from xdsl.dialects import gpu, memref
+from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xetile
+from tilewright.dialects.xetile.assembly import Index, merge_indices
 from tilewright.passes.access import AccessAnalysis
+from tilewright.passes.emit import Before
 from tilewright.passes.pipeline import Pass, Unit
-
-Index = SSAValue | int
 
 
 def fold_views(function: gpu.FuncOp) -> None:
@@ -76,52 +76,25 @@ def _is_plain(view: memref.SubviewOp) -> bool:
 
 
 def _fold(tile: xetile.InitTileOp, view: memref.SubviewOp) -> None:
-    starts = list(_mixed(view.static_offsets.get_values(), view.offsets))
-    counts = list(_mixed(view.static_sizes.get_values(), view.sizes))
-    block = tile.parent
-    assert block is not None
-
-    def value(n: Index) -> SSAValue:
-        if isinstance(n, SSAValue):
-            return n
-        constant = arith.ConstantOp.from_int_and_width(n, IndexType())
-        block.insert_op_before(constant, tile)
-        return constant.result
-
-    def add(a: Index, b: Index) -> Index:
-        if isinstance(a, int) and isinstance(b, int):
-            return a + b
-        if a == 0 or b == 0:
-            return b if a == 0 else a
-        total = arith.AddiOp(value(a), value(b))
-        total.location = tile.location
-        block.insert_op_before(total, tile)
-        return total.result
-
+    at = Before(tile)
+    starts = merge_indices(view.static_offsets, view.offsets)
+    counts = merge_indices(view.static_sizes, view.sizes)
     sizes = tile.mixed_sizes or counts
-    strides = tile.mixed_strides
-    if not strides:
-        strides = list(_strides(tile, view))
     new = xetile.InitTileOp(
         view.source,
         tile.tile_type,
-        [add(s, o) for s, o in zip(starts, tile.mixed_offsets, strict=True)],
+        [at.plus(s, o) for s, o in zip(starts, tile.mixed_offsets, strict=True)],
         None,
-        [add(s, n) for s, n in zip(starts, sizes, strict=True)],
-        strides,
+        [at.plus(s, n) for s, n in zip(starts, sizes, strict=True)],
+        tile.mixed_strides or list(_strides(at, view)),
     )
-    new.location = tile.location
-    new.result.name_hint = tile.result.name_hint
-    block.insert_op_before(new, tile)
-    tile.result.replace_all_uses_with(new.result)
-    tile.detach()
-    tile.erase()
+    at.replace(at.add(new))
 
 
-def _strides(tile: xetile.InitTileOp, view: memref.SubviewOp) -> Iterator[Index]:
+def _strides(at: Before, view: memref.SubviewOp) -> Iterator[Index]:
     """The strides of the view, which are its array's."""
     source = view.source.type
-    assert isinstance(source, MemRefType) and tile.parent is not None
+    assert isinstance(source, MemRefType)
     known = source.get_strides() or ()
     dynamic = None
     for d in range(source.get_num_dims()):
@@ -131,15 +104,8 @@ def _strides(tile: xetile.InitTileOp, view: memref.SubviewOp) -> Iterator[Index]
             continue
         if dynamic is None:
             dynamic = memref.ExtractStridedMetaDataOp(view.source)
-            tile.parent.insert_op_before(dynamic, tile)
+            at.insert(dynamic)
         yield dynamic.strides[d]
-
-
-def _mixed(static: object, dynamic: object) -> Iterator[Index]:
-    """The numbers of an op, those that it takes as operands among them."""
-    rest = iter(dynamic)  # pyright: ignore
-    for n in static:  # pyright: ignore
-        yield next(rest) if n == DYNAMIC_INDEX else n
 
 
 FOLD_VIEWS = Pass[Unit[Any]](

@@ -21,6 +21,7 @@ from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xetile
+from tilewright.passes.emit import Before
 
 
 def widen_accumulators(function: gpu.FuncOp) -> None:
@@ -46,29 +47,17 @@ def _wide(type: Attribute) -> VectorType:
 
 def _widen(op: xetile.TileMmaOp) -> None:
     """The product in f32, between conversions of its own."""
-    block = op.parent
-    assert block is not None
+    at = Before(op)
     extended = None
     if op.c is not None:
         extended = arith.ExtFOp(op.c, _wide(op.c.type))
-        _insert(extended, before=op)
+        at.insert(extended)
     product = xetile.TileMmaOp(op.a, op.b, extended, result_type=_wide(op.result.type))
     for name, value in op.properties.items():
         product.properties.setdefault(name, value)
     product.attributes.update(op.attributes)
-    _insert(product, before=op)
-    rounded = arith.TruncFOp(product.result, op.result.type)
-    _insert(rounded, before=op)
-    op.result.replace_all_uses_with(rounded.result)
-    op.detach()
-    op.erase()
-
-
-def _insert(op: Operation, before: Operation) -> None:
-    block = before.parent
-    assert block is not None
-    op.location = before.location
-    block.insert_op_before(op, before)
+    at.insert(product)
+    at.replace(at.add(arith.TruncFOp(product.result, op.result.type)))
 
 
 def _carry_wide(loop: scf.ForOp) -> None:
@@ -85,9 +74,7 @@ def _carry_wide(loop: scf.ForOp) -> None:
             continue
         wide = _wide(argument.type)
         narrow = argument.type
-        start = arith.ExtFOp(loop.iter_args[i], wide)
-        _insert(start, before=loop)
-        loop.operands[3 + i] = start.result
+        loop.operands[3 + i] = Before(loop).add(arith.ExtFOp(loop.iter_args[i], wide))
         inside = Rewriter.replace_value_with_new_type(argument, wide)
         for reader in readers:
             reader.results[0].replace_all_uses_with(inside)

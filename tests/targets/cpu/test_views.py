@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.targets.cuda.threads import ThreadsTarget
 from tilewright import reference
 from tilewright.dialects.text import parse_module
 from tilewright.runtime.arrays import describe
@@ -24,13 +25,16 @@ gpu.module @m {{
 
 
 def agree(arguments: str, body: str, inputs: list[np.ndarray], out: np.ndarray) -> np.ndarray:
-    """The kernel compiled, which is the same as the executor's."""
+    """The kernel compiled, which is the same as the executor's, for a GPU too (thread by thread)."""
     text = KERNEL.format(arguments=arguments, body=body)
-    meant, got = out.copy(), out.copy()
+    meant, got, threads = out.copy(), out.copy(), out.copy()
     reference.run(parse_module(text), (1, 1, 1), [*inputs, meant])
     executable = get_target("cpu").build(parse_module(text), CompileOptions(target="cpu"))
     executable.launch((1, 1, 1), [describe(a) for a in [*inputs, got]])
     np.testing.assert_array_equal(got, meant)
+    executable = ThreadsTarget().build(parse_module(text), CompileOptions(target="cuda"))
+    executable.launch((1, 1, 1), [describe(a) for a in [*inputs, threads]])
+    np.testing.assert_array_equal(threads, meant)
     return got
 
 
@@ -100,3 +104,31 @@ def test_a_part_of_an_array(subview: str, kind: str, of: tuple, rng: np.random.G
     part = x[of]
     wanted[: part.shape[0]] = part
     np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize(
+    "view, kind, make",
+    [
+        ("memref.transpose %x (i, j) -> (j, i) : memref<16x8xf32> to", "memref<8x16xf32, strided<[1, 8]>>",
+         np.transpose),
+        ("memref.expand_shape %flat [[0, 1]] output_shape [8, 16] : memref<128xf32> into", "memref<8x16xf32>",
+         lambda x: x.reshape(8, 16)),
+        ("memref.reinterpret_cast %x to offset: [3], sizes: [8, 9], strides: [12, 1] : memref<16x8xf32> to",
+         "memref<8x9xf32, strided<[12, 1], offset: 3>>",
+         lambda x: np.pad(x.reshape(-1)[3 + np.arange(8)[:, None] * 12 + np.arange(9)], ((0, 0), (0, 7)))),
+    ],
+)  # fmt: skip
+def test_an_array_seen_otherwise(view: str, kind: str, make, rng: np.random.Generator) -> None:
+    x = rng.standard_normal((16, 8)).astype(np.float32)
+    columns = ", #xetile.tile_attr<order = [0, 1]>" * ("[1, 8]" in kind)
+    whole = f"!xetile.tile<8x16xf32{columns}>"
+    body = f"""
+    %flat = memref.collapse_shape %x [[0, 1]] : memref<16x8xf32> into memref<128xf32>
+    %s = {view} {kind}
+    %tx = xetile.init_tile %s[0, 0] : {kind} -> {whole}
+    %v = xetile.load_tile %tx : {whole} -> vector<8x16xf32>
+    {tile("ty", "%y[0, 0]", "memref<8x16xf32>")}
+    xetile.store_tile %v, %ty : vector<8x16xf32>, !xetile.tile<8x16xf32>"""
+    out = np.full((8, 16), np.nan, np.float32)
+    got = agree("%x: memref<16x8xf32>, %y: memref<8x16xf32>", body, [x], out)
+    np.testing.assert_array_equal(got, make(x))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from xdsl.dialects.builtin import (
     DenseArrayBase,
@@ -50,8 +51,12 @@ from tilewright.dialects.xetile.assembly import (
     AttrDict,
     IndexList,
     parse_arrow,
+    parse_index,
+    parse_index_list,
     parse_optional_arrow,
+    parse_rest_of_list,
     print_index_list,
+    print_types,
 )
 from tilewright.dialects.xetile.attrs import ints, parse_int_array
 
@@ -65,6 +70,7 @@ __all__ = [
     "parse_index_list",
     "parse_operands",
     "parse_optional_arrow",
+    "parse_rest_of_list",
     "parse_type",
     "parse_types",
     "print_attr_dict",
@@ -104,17 +110,7 @@ def parse_type(parser: Parser) -> Attribute:
 
 def parse_types(parser: Parser) -> list[Attribute]:
     """`T, T, ...`, with or without parentheses; one pair of parentheses may enclose them all."""
-    paren = parser.parse_optional_punctuation("(") is not None
-    if paren and parser.parse_optional_punctuation(")") is not None:
-        return []
-    types = parser.parse_comma_separated_list(parser.Delimiter.NONE, lambda: parse_type(parser))
-    if paren:
-        parser.parse_punctuation(")")
-    return types
-
-
-def print_types(printer: Printer, types: Iterable[Attribute]) -> None:
-    printer.print_list(types, printer.print_attribute)
+    return xetile.parse_types(parser, parse_type)
 
 
 # --- Attribute dictionaries --------------------------------------------------------------------
@@ -244,55 +240,44 @@ def print_properties(
     print_attr_dict(printer, op.attributes)
 
 
-# --- Index lists ---------------------------------------------------------------------------------
+def print_op(
+    printer: Printer,
+    op: IRDLOperation,
+    operands: Iterable[SSAValue],
+    types: Iterable[Attribute] | None = None,
+    hidden: Iterable[str] = (),
+    *,
+    in_attr_dict: bool = False,
+) -> None:
+    """` operands properties : types -> results`; the types are those of the operands if none are given."""
+    operands = list(operands)
+    printer.print_string(" ")
+    printer.print_list(operands, printer.print_operand)
+    shown = [v.type for v in operands] if types is None else types
+    print_types_of(printer, op, shown, hidden, in_attr_dict=in_attr_dict)
 
 
-def parse_index(parser: Parser, indices: IndexList) -> None:
-    """One element: a constant, `%x`, or the RFC's range `%x:2` of a value with several results.
-
-    In a list without brackets a colon may also begin the operand types: no type begins with a digit.
-    """
-    operand = parser.parse_optional_unresolved_operand()
-    if operand is None:
-        indices.static.append(_index_constant(parser))
-        return
-    count = 1
-    text = parser.lexer.input.content
-    if text[parser.pos : parser.pos + 1] == ":" and text[parser.pos + 1 : parser.pos + 2].isdigit():
-        parser.parse_punctuation(":")
-        start = parser.pos
-        count = parser.parse_integer(allow_boolean=False)
-        if not 1 <= count <= 16:
-            parser.raise_error(f"a range of {count} values", start, parser.pos)
-    indices.add(operand, count)
-
-
-def _index_constant(parser: Parser) -> int:
-    start = parser.pos
-    value = parser.parse_integer(allow_boolean=False)
-    if not -(2**63) < value < 2**63:
-        parser.raise_error(f"{value} does not fit an index", start, parser.pos)
-    return value
-
-
-def parse_rest_of_list(parser: Parser) -> IndexList:
-    """An index list behind a `[` that is already read."""
-    indices = IndexList()
-    if parser.parse_optional_punctuation("]") is None:
-        parser.parse_comma_separated_list(
-            parser.Delimiter.NONE, lambda: parse_index(parser, indices)
-        )
-        parser.parse_punctuation("]", " closing the offsets")
-    return indices
-
-
-def parse_index_list(parser: Parser) -> IndexList:
-    """`[8, %x]`."""
-    parser.parse_punctuation("[", " opening a list of indices")
-    return parse_rest_of_list(parser)
+def print_types_of(
+    printer: Printer,
+    op: IRDLOperation,
+    types: Iterable[Attribute],
+    hidden: Iterable[str] = (),
+    *,
+    in_attr_dict: bool = False,
+) -> None:
+    """What stands behind the operands: ` properties : types -> results`."""
+    print_properties(printer, op, hidden, in_attr_dict)
+    printer.print_string(" : ")
+    print_types(printer, types)
+    if op.results:
+        printer.print_string(" -> ")
+        print_types(printer, op.result_types)
 
 
 # --- Operands ----------------------------------------------------------------------------------
+
+
+OpT = TypeVar("OpT", bound=IRDLOperation)
 
 
 @dataclass
@@ -311,42 +296,8 @@ class OpText:
     results: list[Attribute] = field(default_factory=list[Attribute])
 
     def resolve(self, parser: Parser) -> list[SSAValue]:
-        """The operands, each with its type; the list of types may be in another order.
-
-        Types go to operands in order if that agrees with what is known of them, else each operand
-        takes the type that it is known to have and the rest is dealt out in order.
-        """
-        if len(self.operands) != len(self.types):
-            parser.raise_error(
-                f"expected {len(self.operands)} operand types but had {len(self.types)}"
-            )
-        known = [_known_type(parser, operand) for operand in self.operands]
-        pairs = list(zip(known, self.types, strict=True))
-        if all(have is None or have == written for have, written in pairs):
-            assigned: list[Attribute] = list(self.types)
-        else:
-            left = list(self.types)
-            for have in known:
-                if have in left:
-                    left.remove(have)
-            assigned = [
-                have
-                if have is not None and have in self.types
-                else (left.pop(0) if left else written)
-                for have, written in pairs
-            ]
-        return [
-            parser.resolve_operand(operand, type)
-            for operand, type in zip(self.operands, assigned, strict=True)
-        ]
-
-
-def _known_type(parser: Parser, operand: UnresolvedOperand) -> Attribute | None:
-    """The type of an operand that is already defined, None for a forward reference."""
-    values = parser.ssa_values.get(operand.operand_name)
-    if values is None or operand.index >= len(values):
-        return None
-    return values[operand.index].type
+        """The operands, each with its type; the list of types may be in another order."""
+        return xetile.assign_types(parser, self.operands, self.types)
 
 
 def parse_operands(parser: Parser, text: OpText) -> None:
@@ -374,12 +325,52 @@ def parse_op(parser: Parser, results: bool, operands: bool = True) -> OpText:
     if operands:
         parse_operands(parser, text)
     parse_attr_dict(parser, text.attrs)
+    parse_types_of(parser, text, results)
+    return text
+
+
+def parse_types_of(parser: Parser, text: OpText, results: bool) -> None:
+    """`: types (-> type)?`; attributes may also come last."""
     parser.parse_punctuation(":", " before the operand types")
     text.types = parse_types(parser)
     if results and parse_optional_arrow(parser):
         text.results = [parse_type(parser)]
     parse_attr_dict(parser, text.attrs)
-    return text
+
+
+def build_access(
+    cls: type[OpT], parser: Parser, text: OpText, kind: type[TensorDescType] | type[MemDescType]
+) -> OpT:
+    """An op on a descriptor of a kind and the offsets behind it, which may have a value before them.
+
+    The RFC writes value and descriptor in both orders.
+    """
+    definition = cls.get_irdl_definition()
+    count = len(definition.operands) - 1
+    results = [one_result(parser, text)] if definition.results else []
+    drop_index_types(text, len(text.types) - count)
+    values = text.resolve(parser)
+    at = next((n for n, v in enumerate(values) if isinstance(v.type, kind)), None)
+    name = kind.name.removeprefix("xegpu.")
+    if at is None or len(values) != count:
+        parser.raise_error(f"expected {'a value and ' * (count - 1)}a {name}")
+    if text.indexed not in (None, at):
+        parser.raise_error(f"offsets stand behind the {name}")
+    if len(text.attrs.bare) > 1:
+        parser.raise_error(f"{len(text.attrs.bare)} attributes without a name, expected one layout")
+    for layout in text.attrs.bare:
+        text.attrs.named.setdefault("layout", layout)
+    properties, attributes = text.attrs.split(cls)
+    offsets: list[SSAValue] = []
+    if text.indices is not None:
+        properties["const_offsets"] = text.indices.attribute()
+        offsets = text.indices.resolve(parser)
+    return cls.build(
+        operands=[*([v] for n, v in enumerate(values) if n != at), [values[at]], offsets],
+        properties=properties,
+        attributes=attributes,
+        result_types=results,
+    )
 
 
 def one_result(parser: Parser, text: OpText) -> Attribute:

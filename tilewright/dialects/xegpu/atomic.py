@@ -113,30 +113,10 @@ class AtomicRMWOp(ScatterAccess):
         if kind is None:
             known = ", ".join(ATOMIC_KINDS)
             parser.raise_error(f"unknown atomic '{word}', expected one of {known}", start, end)
-        return cls.build(
-            operands=[
-                [parsed.source],
-                [] if parsed.offsets is None else [parsed.offsets],
-                [mask],
-                [value],
-            ],
-            properties={
-                **parsed.properties,
-                "kind": IntegerAttr(ATOMIC_KINDS.index(kind), i64),
-            },
-            attributes=parsed.attributes,
-            result_types=[text.results[0] if text.results else value.type],
-        )
+        parsed.properties["kind"] = IntegerAttr(ATOMIC_KINDS.index(kind), i64)
+        results = text.results or [value.type]
+        return parsed.build(cls, behind=[mask, value], results=results)
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(f" {self.kind} ")
-        self.print_source(printer)
-        rest = (self.mask, self.value)
-        for value in rest:
-            printer.print_string(", ")
-            printer.print_operand(value)
-        assembly.print_properties(printer, self, ("kind",))
-        printer.print_string(" : ")
-        assembly.print_types(printer, (*self.source_types(), *(v.type for v in rest)))
-        printer.print_string(" -> ")
-        printer.print_attribute(self.result.type)
+        printer.print_string(f" {self.kind}")
+        super().print(printer)

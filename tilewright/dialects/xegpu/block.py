@@ -105,9 +105,41 @@ class BlockAccess(IRDLOperation):
         if self.const_offsets is not None:
             verify_indices("offsets", self.const_offsets, self.operands[self.tdesc_operand + 1 :])
 
-    def print_offsets(self, printer: Printer) -> None:
+    @classmethod
+    def parse(cls, parser: Parser):
+        text = OpText()
+        assembly.parse_attr_dict(parser, text.attrs)
+        assembly.parse_operands(parser, text)
+        assembly.parse_attr_dict(parser, text.attrs)
+        if "locality" in cls.get_irdl_definition().properties:
+            _parse_locality(parser, text)
+        assembly.parse_types_of(parser, text, results=True)
+        return assembly.build_access(cls, parser, text, TensorDescType)
+
+    def print(self, printer: Printer) -> None:
+        values = self.operands[: self.tdesc_operand + 1]
+        printer.print_string(" ")
+        printer.print_list(values, printer.print_operand)
         if (offsets := self.mixed_offsets) is not None:
             assembly.print_index_list(printer, *split_indices(offsets))
+        if (locality := self.properties.get("locality")) is not None:
+            assert isinstance(locality, IntegerAttr)
+            printer.print_string(f" locality<{locality.value.data}>")
+        hidden = ("const_offsets", "locality")
+        assembly.print_types_of(printer, self, [v.type for v in values], hidden)
+
+
+def _parse_locality(parser: Parser, text: OpText) -> None:
+    if parser.parse_optional_keyword("locality") is None:
+        return
+    with parser.in_angle_brackets():
+        level = parser.parse_integer(allow_boolean=False)
+    if "locality" in text.attrs.named:
+        parser.raise_error("locality is given twice")
+    if not 0 <= level <= 3:
+        parser.raise_error(f"locality is 0, 1, 2 or 3, got {level}")
+    text.attrs.named["locality"] = IntegerAttr(level, i64)
+    assembly.parse_attr_dict(parser, text.attrs)
 
 
 def _access_properties(
@@ -118,31 +150,6 @@ def _access_properties(
     static = None if offsets is None else split_indices(offsets)[0]
     named = hint_properties(CacheHintAttr, hints)
     return {"const_offsets": static, **named, "layout": layout}
-
-
-def _offset_operands(
-    parser: Parser, text: OpText, cls: type[IRDLOperation], tdesc: int
-) -> tuple[list[SSAValue], dict[str, Attribute], dict[str, Attribute]]:
-    """Offsets, properties and discardable attributes of a parsed block op."""
-    if text.indexed is not None and text.indexed != tdesc:
-        parser.raise_error("offsets stand behind the tensor_desc")
-    if len(text.attrs.bare) > 1:
-        parser.raise_error(f"{len(text.attrs.bare)} attributes without a name, expected one layout")
-    if text.attrs.bare:
-        text.attrs.named.setdefault("layout", text.attrs.bare[0])
-    properties, attributes = text.attrs.split(cls)
-    if text.indices is not None:
-        properties["const_offsets"] = text.indices.attribute()
-        return text.indices.resolve(parser), properties, attributes
-    return [], properties, attributes
-
-
-def _tdesc_position(parser: Parser, values: Sequence[SSAValue]) -> int:
-    """Which operand is the descriptor: the RFC writes store_nd's operands in both orders."""
-    for position, value in enumerate(values):
-        if isinstance(value.type, TensorDescType):
-            return position
-    parser.raise_error("expected an operand of tensor_desc type")
 
 
 @irdl_op_definition
@@ -221,30 +228,6 @@ class LoadNdOp(BlockAccess):
         self.verify_offsets()
         rules.verify_load_nd(self)
 
-    @classmethod
-    def parse(cls, parser: Parser) -> LoadNdOp:
-        text = assembly.parse_op(parser, results=True)
-        result = assembly.one_result(parser, text)
-        assembly.drop_index_types(text, len(text.types) - 1)
-        values = text.resolve(parser)
-        offsets, properties, attributes = _offset_operands(parser, text, cls, 0)
-        return cls.build(
-            operands=[values, offsets],
-            properties=properties,
-            attributes=attributes,
-            result_types=[result],
-        )
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.tensor_desc)
-        self.print_offsets(printer)
-        assembly.print_properties(printer, self, ("const_offsets",))
-        printer.print_string(" : ")
-        printer.print_attribute(self.tensor_desc.type)
-        printer.print_string(" -> ")
-        printer.print_attribute(self.value.type)
-
 
 @irdl_op_definition
 class StoreNdOp(BlockAccess):
@@ -280,31 +263,6 @@ class StoreNdOp(BlockAccess):
     def verify_(self) -> None:
         self.verify_offsets()
         rules.verify_store_nd(self)
-
-    @classmethod
-    def parse(cls, parser: Parser) -> StoreNdOp:
-        text = assembly.parse_op(parser, results=False)
-        assembly.drop_index_types(text, len(text.types) - 2)
-        values = text.resolve(parser)
-        if len(values) != 2:
-            parser.raise_error("expected a value and a tensor_desc")
-        position = _tdesc_position(parser, values)
-        offsets, properties, attributes = _offset_operands(parser, text, cls, position)
-        return cls.build(
-            operands=[[values[1 - position]], [values[position]], offsets],
-            properties=properties,
-            attributes=attributes,
-        )
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.value)
-        printer.print_string(", ")
-        printer.print_operand(self.tensor_desc)
-        self.print_offsets(printer)
-        assembly.print_properties(printer, self, ("const_offsets",))
-        printer.print_string(" : ")
-        assembly.print_types(printer, (self.value.type, self.tensor_desc.type))
 
 
 @irdl_op_definition
@@ -350,34 +308,3 @@ class PrefetchNdOp(BlockAccess):
     def verify_(self) -> None:
         self.verify_offsets()
         rules.verify_prefetch_nd(self)
-
-    @classmethod
-    def parse(cls, parser: Parser) -> PrefetchNdOp:
-        text = OpText()
-        assembly.parse_operands(parser, text)
-        assembly.parse_attr_dict(parser, text.attrs)
-        if parser.parse_optional_keyword("locality") is not None:
-            with parser.in_angle_brackets():
-                level = parser.parse_integer(allow_boolean=False)
-            if "locality" in text.attrs.named:
-                parser.raise_error("locality is given twice")
-            if not 0 <= level <= 3:
-                parser.raise_error(f"locality is 0, 1, 2 or 3, got {level}")
-            text.attrs.named["locality"] = IntegerAttr(level, i64)
-        assembly.parse_attr_dict(parser, text.attrs)
-        parser.parse_punctuation(":", " before the type of the tensor_desc")
-        text.types = assembly.parse_types(parser)
-        assembly.drop_index_types(text, len(text.types) - 1)
-        values = text.resolve(parser)
-        offsets, properties, attributes = _offset_operands(parser, text, cls, 0)
-        return cls.build(operands=[values, offsets], properties=properties, attributes=attributes)
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.tensor_desc)
-        self.print_offsets(printer)
-        if self.locality is not None:
-            printer.print_string(f" locality<{self.locality}>")
-        assembly.print_properties(printer, self, ("const_offsets", "locality"))
-        printer.print_string(" : ")
-        printer.print_attribute(self.tensor_desc.type)

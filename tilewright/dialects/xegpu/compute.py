@@ -103,13 +103,7 @@ class DpasOp(IRDLOperation):
         )
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_list(self.operands, printer.print_operand)
-        assembly.print_properties(printer, self, in_attr_dict=True)
-        printer.print_string(" : ")
-        assembly.print_types(printer, (v.type for v in self.operands))
-        printer.print_string(" -> ")
-        printer.print_attribute(self.result.type)
+        assembly.print_op(printer, self, self.operands, in_attr_dict=True)
 
 
 def matrix_dims(lhs: Attribute, rhs: Attribute) -> tuple[int, int, int] | None:
@@ -355,13 +349,7 @@ class FloatConversion(IRDLOperation):
         return cls.build(operands=values, attributes=text.attrs.named, result_types=[result])
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.source)
-        assembly.print_properties(printer, self)
-        printer.print_string(" : ")
-        printer.print_attribute(self.source.type)
-        printer.print_string(" -> ")
-        printer.print_attribute(self.result.type)
+        assembly.print_op(printer, self, self.operands)
 
 
 @irdl_op_definition

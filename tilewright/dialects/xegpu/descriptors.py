@@ -356,13 +356,7 @@ class CreateDescOp(IRDLOperation):
         return cls.build(operands=values, attributes=text.attrs.named, result_types=[result])
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_list((self.source, self.offsets), printer.print_operand)
-        assembly.print_properties(printer, self)
-        printer.print_string(" : ")
-        assembly.print_types(printer, (self.source.type, self.offsets.type))
-        printer.print_string(" -> ")
-        printer.print_attribute(self.result.type)
+        assembly.print_op(printer, self, self.operands)
 
 
 @irdl_op_definition

@@ -22,7 +22,6 @@ from xdsl.traits import MemoryReadEffect, Pure
 from tilewright.dialects.effects import Writes
 from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_matrix as rules
-from tilewright.dialects.xegpu.assembly import OpText
 from tilewright.dialects.xegpu.block import ownership_of
 from tilewright.dialects.xegpu.layouts import Ownership
 from tilewright.dialects.xegpu.types import MemDescType
@@ -75,13 +74,7 @@ class CreateMemDescOp(IRDLOperation):
         return cls.build(operands=values, attributes=text.attrs.named, result_types=[result])
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.source)
-        assembly.print_properties(printer, self)
-        printer.print_string(" : ")
-        printer.print_attribute(self.source.type)
-        printer.print_string(" -> ")
-        printer.print_attribute(self.mem_desc.type)
+        assembly.print_op(printer, self, self.operands)
 
 
 class MatrixPlace(IRDLOperation):
@@ -113,13 +106,19 @@ class MatrixPlace(IRDLOperation):
         if self.const_offsets is not None:
             verify_indices("offsets", self.const_offsets, self.operands[self.desc_operand + 1 :])
 
-    def print_tail(self, printer: Printer, types: Sequence[Attribute]) -> None:
-        """Offsets, properties and operand types; the `index` types of SSA offsets are written out."""
+    @classmethod
+    def parse(cls, parser: Parser):
+        text = assembly.parse_op(parser, results=True)
+        if text.indices is None:
+            parser.raise_error("expected offsets behind the mem_desc")
+        return assembly.build_access(cls, parser, text, MemDescType)
+
+    def print_rest(self, printer: Printer, types: Sequence[Attribute]) -> None:
+        """Offsets, properties and types; the `index` types of SSA offsets are written out."""
         static, dynamic = split_indices(self.mixed_offsets)
         assembly.print_index_list(printer, static, dynamic)
-        assembly.print_properties(printer, self, ("const_offsets",))
-        printer.print_string(" : ")
-        assembly.print_types(printer, (*types, *(v.type for v in dynamic)))
+        shown = (*types, *(v.type for v in dynamic))
+        assembly.print_types_of(printer, self, shown, ("const_offsets",))
 
 
 class MatrixAccess(MatrixPlace):
@@ -132,20 +131,6 @@ class MatrixAccess(MatrixPlace):
     @property
     def ownership(self) -> Ownership | None:
         return ownership_of(self.layout)
-
-
-def _offsets(
-    parser: Parser, text: OpText, cls: type[IRDLOperation], desc: int
-) -> tuple[list[SSAValue], dict[str, Attribute], dict[str, Attribute]]:
-    if text.indices is None or text.indexed != desc:
-        parser.raise_error("expected offsets behind the mem_desc")
-    if len(text.attrs.bare) > 1:
-        parser.raise_error("expected at most one layout")
-    if text.attrs.bare:
-        text.attrs.named.setdefault("layout", text.attrs.bare[0])
-    properties, attributes = text.attrs.split(cls)
-    properties["const_offsets"] = text.indices.attribute()
-    return text.indices.resolve(parser), properties, attributes
 
 
 @irdl_op_definition
@@ -171,26 +156,10 @@ class MemDescSubviewOp(MatrixPlace):
         self.verify_offsets()
         rules.verify_subview(self)
 
-    @classmethod
-    def parse(cls, parser: Parser) -> MemDescSubviewOp:
-        text = assembly.parse_op(parser, results=True)
-        result = assembly.one_result(parser, text)
-        assembly.drop_index_types(text, len(text.types) - 1)
-        values = text.resolve(parser)
-        offsets, properties, attributes = _offsets(parser, text, cls, 0)
-        return cls.build(
-            operands=[values, offsets],
-            properties=properties,
-            attributes=attributes,
-            result_types=[result],
-        )
-
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
         printer.print_operand(self.mem_desc)
-        self.print_tail(printer, (self.mem_desc.type,))
-        printer.print_string(" -> ")
-        printer.print_attribute(self.part.type)
+        self.print_rest(printer, (self.mem_desc.type,))
 
 
 @irdl_op_definition
@@ -233,26 +202,10 @@ class LoadMatrixOp(MatrixAccess):
         self.verify_offsets()
         rules.verify_load_matrix(self)
 
-    @classmethod
-    def parse(cls, parser: Parser) -> LoadMatrixOp:
-        text = assembly.parse_op(parser, results=True)
-        result = assembly.one_result(parser, text)
-        assembly.drop_index_types(text, len(text.types) - 1)
-        values = text.resolve(parser)
-        offsets, properties, attributes = _offsets(parser, text, cls, 0)
-        return cls.build(
-            operands=[values, offsets],
-            properties=properties,
-            attributes=attributes,
-            result_types=[result],
-        )
-
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
         printer.print_operand(self.mem_desc)
-        self.print_tail(printer, (self.mem_desc.type,))
-        printer.print_string(" -> ")
-        printer.print_attribute(self.value.type)
+        self.print_rest(printer, (self.mem_desc.type,))
 
 
 @irdl_op_definition
@@ -294,24 +247,7 @@ class StoreMatrixOp(MatrixAccess):
         self.verify_offsets()
         rules.verify_store_matrix(self)
 
-    @classmethod
-    def parse(cls, parser: Parser) -> StoreMatrixOp:
-        text = assembly.parse_op(parser, results=False)
-        assembly.drop_index_types(text, len(text.types) - 2)
-        values = text.resolve(parser)
-        if len(values) != 2:
-            parser.raise_error("expected a value and a mem_desc")
-        at = 1 if isinstance(values[1].type, MemDescType) else 0
-        offsets, properties, attributes = _offsets(parser, text, cls, at)
-        return cls.build(
-            operands=[[values[1 - at]], [values[at]], offsets],
-            properties=properties,
-            attributes=attributes,
-        )
-
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
-        printer.print_operand(self.value)
-        printer.print_string(", ")
-        printer.print_operand(self.mem_desc)
-        self.print_tail(printer, (self.value.type, self.mem_desc.type))
+        printer.print_list((self.value, self.mem_desc), printer.print_operand)
+        self.print_rest(printer, (self.value.type, self.mem_desc.type))

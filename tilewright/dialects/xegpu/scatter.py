@@ -6,6 +6,7 @@ are the same op class here: `source` is a descriptor, or a base (memref, address
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from xdsl.dialects.builtin import (
@@ -34,7 +35,7 @@ from tilewright.dialects.cache_hints import Hints, hint_properties
 from tilewright.dialects.effects import CACHES, Acts, Writes
 from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_scatter as rules
-from tilewright.dialects.xegpu.assembly import AttrDict, OpText
+from tilewright.dialects.xegpu.assembly import AttrDict, OpT, OpText
 from tilewright.dialects.xegpu.attrs import CacheHintAttr
 from tilewright.dialects.xegpu.block import ownership_of
 from tilewright.dialects.xegpu.layouts import Ownership
@@ -103,16 +104,14 @@ class ScatterAccess(IRDLOperation):
             return tdesc.ownership
         return layout
 
-    def print_source(self, printer: Printer) -> None:
-        printer.print_operand(self.source_operand)
-        if self.offsets_operand is not None:
-            printer.print_string("[")
-            printer.print_operand(self.offsets_operand)
-            printer.print_string("]")
-
-    def source_types(self) -> tuple[Attribute, ...]:
-        offsets = self.offsets_operand
-        return (self.source_operand.type, *(() if offsets is None else (offsets.type,)))
+    def print(self, printer: Printer) -> None:
+        operands, offsets = list(self.operands), self.offsets_operand
+        for n, value in enumerate(operands):
+            bracket = value is offsets and operands[n - 1] is self.source_operand
+            printer.print_string("[" if bracket else ", " if n else " ")
+            printer.print_operand(value)
+            printer.print_string("]" if bracket else "")
+        assembly.print_types_of(printer, self, [v.type for v in operands], ("kind",))
 
 
 class ScatterText:
@@ -145,6 +144,30 @@ class ScatterText:
             text.attrs.named.setdefault("layout", text.attrs.bare[0])
         _pop_transpose_pair(text.attrs)
         self.properties, self.attributes = text.attrs.split(op)
+
+    def build(
+        self,
+        op: type[OpT],
+        before: Sequence[SSAValue] = (),
+        behind: Sequence[SSAValue] = (),
+        results: Sequence[Attribute] = (),
+    ) -> OpT:
+        """The op: operands before and behind its source and offsets."""
+        return op.build(
+            operands=[
+                *([v] for v in before),
+                [self.source],
+                [] if self.offsets is None else [self.offsets],
+                *([v] for v in behind),
+            ],
+            properties=self.properties,
+            attributes=self.attributes,
+            result_types=results,
+        )
+
+    def no_others(self, parser: Parser) -> None:
+        if self.others:
+            parser.raise_error(f"unexpected operand of type {self.others[0].type}")
 
     def mask(self, parser: Parser) -> SSAValue:
         """Remove and return the mask: the last i1 operand."""
@@ -229,29 +252,8 @@ class LoadGatherOp(ScatterAccess):
         result = assembly.one_result(parser, text)
         parsed = ScatterText(parser, text, cls)
         mask = parsed.mask(parser)
-        if parsed.others:
-            parser.raise_error(f"unexpected operand of type {parsed.others[0].type}")
-        return cls.build(
-            operands=[
-                [parsed.source],
-                [] if parsed.offsets is None else [parsed.offsets],
-                [mask],
-            ],
-            properties=parsed.properties,
-            attributes=parsed.attributes,
-            result_types=[result],
-        )
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        self.print_source(printer)
-        printer.print_string(", ")
-        printer.print_operand(self.mask)
-        assembly.print_properties(printer, self)
-        printer.print_string(" : ")
-        assembly.print_types(printer, (*self.source_types(), self.mask.type))
-        printer.print_string(" -> ")
-        printer.print_attribute(self.value.type)
+        parsed.no_others(parser)
+        return parsed.build(cls, behind=[mask], results=[result])
 
 
 @irdl_op_definition
@@ -313,28 +315,7 @@ class StoreScatterOp(ScatterAccess):
         text = assembly.parse_op(parser, results=False)
         parsed = ScatterText(parser, text, cls)
         value, mask = value_and_mask(parser, parsed)
-        return cls.build(
-            operands=[
-                [value],
-                [parsed.source],
-                [] if parsed.offsets is None else [parsed.offsets],
-                [mask],
-            ],
-            properties=parsed.properties,
-            attributes=parsed.attributes,
-        )
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.value)
-        printer.print_string(", ")
-        self.print_source(printer)
-        printer.print_string(", ")
-        printer.print_operand(self.mask)
-        assembly.print_properties(printer, self)
-        printer.print_string(" : ")
-        types = (self.value.type, *self.source_types(), self.mask.type)
-        assembly.print_types(printer, types)
+        return parsed.build(cls, [value], [mask])
 
 
 def value_and_mask(parser: Parser, parsed: ScatterText) -> tuple[SSAValue, SSAValue]:
@@ -398,17 +379,5 @@ class PrefetchOp(ScatterAccess):
     def parse(cls, parser: Parser) -> PrefetchOp:
         text = assembly.parse_op(parser, results=False)
         parsed = ScatterText(parser, text, cls)
-        if parsed.others:
-            parser.raise_error(f"unexpected operand of type {parsed.others[0].type}")
-        return cls.build(
-            operands=[[parsed.source], [] if parsed.offsets is None else [parsed.offsets]],
-            properties=parsed.properties,
-            attributes=parsed.attributes,
-        )
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        self.print_source(printer)
-        assembly.print_properties(printer, self)
-        printer.print_string(" : ")
-        assembly.print_types(printer, self.source_types())
+        parsed.no_others(parser)
+        return parsed.build(cls)

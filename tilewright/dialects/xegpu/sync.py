@@ -127,13 +127,7 @@ class InitNbarrierOp(IRDLOperation):
         return cls.build(operands=values, attributes=text.attrs.named, result_types=[result])
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_list(self.operands, printer.print_operand)
-        assembly.print_properties(printer, self)
-        printer.print_string(" : ")
-        assembly.print_types(printer, (v.type for v in self.operands))
-        printer.print_string(" -> ")
-        printer.print_attribute(self.result.type)
+        assembly.print_op(printer, self, self.operands)
 
 
 class NbarrierUse(IRDLOperation):

@@ -48,17 +48,15 @@ def parse_type(parser: Parser) -> Attribute:
     return parser.parse_type()
 
 
-def parse_types(parser: Parser) -> list[Attribute]:
+def parse_types(parser: Parser, one: Callable[[Parser], Attribute] = parse_type) -> list[Attribute]:
     """`T, T, ...`, with or without parentheses."""
-    if parser.parse_optional_punctuation("(") is not None:
-        types: list[Attribute] = []
-        if parser.parse_optional_punctuation(")") is None:
-            types = parser.parse_comma_separated_list(
-                parser.Delimiter.NONE, lambda: parse_type(parser)
-            )
-            parser.parse_punctuation(")")
-        return types
-    return parser.parse_comma_separated_list(parser.Delimiter.NONE, lambda: parse_type(parser))
+    paren = parser.parse_optional_punctuation("(") is not None
+    if paren and parser.parse_optional_punctuation(")") is not None:
+        return []
+    types = parser.parse_comma_separated_list(parser.Delimiter.NONE, lambda: one(parser))
+    if paren:
+        parser.parse_punctuation(")")
+    return types
 
 
 def parse_optional_arrow(parser: Parser) -> bool:
@@ -101,27 +99,48 @@ class IndexList:
 
 
 def parse_index(parser: Parser, indices: IndexList) -> None:
-    """One element: a constant, `%x`, or the range `%x:2` of a multi-result value."""
+    """One element: a constant, `%x`, or the RFC's range `%x:2` of a value with several results.
+
+    In a list without brackets a colon may also begin the operand types: no type begins with a digit.
+    """
     operand = parser.parse_optional_unresolved_operand()
     if operand is None:
-        indices.static.append(parser.parse_integer(allow_boolean=False))
+        indices.static.append(_index_constant(parser))
         return
     count = 1
-    if parser.parse_optional_punctuation(":") is not None:
+    text = parser.lexer.input.content
+    if text[parser.pos : parser.pos + 1] == ":" and text[parser.pos + 1 : parser.pos + 2].isdigit():
+        parser.parse_punctuation(":")
         start = parser.pos
-        count = parser.parse_integer(allow_boolean=False, allow_negative=False)
+        count = parser.parse_integer(allow_boolean=False)
         if not 1 <= count <= 16:
             parser.raise_error(f"a range of {count} values", start, parser.pos)
     indices.add(operand, count)
 
 
+def _index_constant(parser: Parser) -> int:
+    start = parser.pos
+    value = parser.parse_integer(allow_boolean=False)
+    if not -(2**63) < value < 2**63:
+        parser.raise_error(f"{value} does not fit an index", start, parser.pos)
+    return value
+
+
+def parse_rest_of_list(parser: Parser) -> IndexList:
+    """An index list behind a `[` that is already read."""
+    indices = IndexList()
+    if parser.parse_optional_punctuation("]") is None:
+        parser.parse_comma_separated_list(
+            parser.Delimiter.NONE, lambda: parse_index(parser, indices)
+        )
+        parser.parse_punctuation("]", " closing the offsets")
+    return indices
+
+
 def parse_index_list(parser: Parser) -> IndexList:
     """`[8, %x]`."""
-    indices = IndexList()
-    parser.parse_comma_separated_list(
-        parser.Delimiter.SQUARE, lambda: parse_index(parser, indices), " in a list of indices"
-    )
-    return indices
+    parser.parse_punctuation("[", " opening a list of indices")
+    return parse_rest_of_list(parser)
 
 
 def print_index_list(
@@ -261,6 +280,22 @@ def print_attr_dict(printer: Printer, op: IRDLOperation, hidden: Iterable[str] =
 
 def print_types(printer: Printer, types: Iterable[Attribute]) -> None:
     printer.print_list(types, printer.print_attribute)
+
+
+def print_op(printer: Printer, op: IRDLOperation, hidden: Iterable[str] = ()) -> None:
+    """`%a, %b {attributes} : T, U -> R`, from the first operand on."""
+    printer.print_list(op.operands, printer.print_operand)
+    print_rest(printer, op, hidden)
+
+
+def print_rest(printer: Printer, op: IRDLOperation, hidden: Iterable[str] = ()) -> None:
+    """` {attributes} : T, U -> R`, what stands behind the operands."""
+    print_attr_dict(printer, op, hidden)
+    printer.print_string(" : ")
+    print_types(printer, op.operand_types)
+    if op.results:
+        printer.print_string(" -> ")
+        print_types(printer, op.result_types)
 
 
 # --- Operands whose order the RFCs vary ----------------------------------------------------------

@@ -37,15 +37,6 @@ from tilewright.dialects.xetile.rules import vector_type
 Op = TypeVar("Op", bound=IRDLOperation)
 
 
-def print_vector_op(printer: Printer, op: IRDLOperation, hidden: Sequence[str]) -> None:
-    """` {attributes} : T -> R`."""
-    assembly.print_attr_dict(printer, op, hidden)
-    printer.print_string(" : ")
-    assembly.print_types(printer, op.operand_types)
-    printer.print_string(" -> ")
-    assembly.print_types(printer, op.result_types)
-
-
 def _parse_dims(parser: Parser) -> list[int]:
     return parser.parse_comma_separated_list(
         parser.Delimiter.SQUARE,
@@ -158,7 +149,7 @@ class TransposeOp(IRDLOperation):
         printer.print_string(" ")
         printer.print_operand(self.value)
         printer.print_string(f", [{', '.join(map(str, self.permutation))}]")
-        print_vector_op(printer, self, ("permutation",))
+        assembly.print_rest(printer, self, ("permutation",))
 
 
 def _prefix_names(attrs: assembly.AttrDict) -> tuple[str, ...]:
@@ -277,7 +268,7 @@ class ReductionOp(IRDLOperation):
         printer.print_string(f" <{self.kind}>, ")
         printer.print_operand(self.source)
         printer.print_string(f" [{', '.join(map(str, self.dims))}]")
-        print_vector_op(printer, self, ("kind", "reduction_dims"))
+        assembly.print_rest(printer, self, ("kind", "reduction_dims"))
 
 
 @irdl_op_definition
@@ -350,7 +341,7 @@ class BroadcastOp(IRDLOperation):
         printer.print_string(" ")
         printer.print_operand(self.source)
         printer.print_string(f" [{', '.join(map(str, self.dims))}]")
-        print_vector_op(printer, self, ("broadcast_dim",))
+        assembly.print_rest(printer, self, ("broadcast_dim",))
 
 
 @irdl_op_definition

@@ -48,8 +48,48 @@ def padding_number(padding: Attribute | None) -> int | float:
     return 0
 
 
+class TileAccess(IRDLOperation):
+    """What ops on a tile share."""
+
+    @property
+    def tile_type(self) -> TileType:
+        return next(v.type for v in self.operands if isinstance(v.type, TileType))
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        if not isinstance(locality := self.properties.get("locality"), IntegerAttr):
+            assembly.print_op(printer, self)
+            return
+        printer.print_list(self.operands, printer.print_operand)
+        printer.print_string(f" locality<{locality.value.data}>")
+        assembly.print_rest(printer, self, ("locality",))
+
+
+def parse_stored(
+    parser: Parser,
+) -> tuple[SSAValue, SSAValue, list[SSAValue], assembly.AttrDict]:
+    """`%value, %tile, %mask {..} : types`: the RFCs write value and tile in both orders."""
+    start = parser.pos
+    operands = parser.parse_comma_separated_list(
+        parser.Delimiter.NONE, parser.parse_unresolved_operand
+    )
+    if not 2 <= len(operands) <= 3:
+        parser.raise_error("expected a value, a tile and an optional mask", start, parser.pos)
+    attrs = assembly.parse_attr_dict(parser)
+    parser.parse_punctuation(":")
+    types = assembly.parse_types(parser)
+    if len(types) == 1 and assembly.parse_optional_arrow(parser):
+        types.append(assembly.parse_type(parser))
+    values = assembly.assign_types(parser, operands, types)
+    tiles = [value for value in values if isinstance(value.type, TileType)]
+    if len(tiles) != 1:
+        parser.raise_error("expected one tile among the operands", start, parser.pos)
+    value, *mask = [value for value in values if value is not tiles[0]]
+    return value, tiles[0], mask, attrs
+
+
 @irdl_op_definition
-class LoadTileOp(IRDLOperation):
+class LoadTileOp(TileAccess):
     """Loads a tile into a vector of the same shape (RFC: load_tile).
 
     ```mlir
@@ -110,11 +150,6 @@ class LoadTileOp(IRDLOperation):
         return self.values[0]
 
     @property
-    def tile_type(self) -> TileType:
-        assert isinstance(self.tile.type, TileType)
-        return self.tile.type
-
-    @property
     def padding_value(self) -> int | float:
         return padding_number(self.padding)
 
@@ -144,18 +179,9 @@ class LoadTileOp(IRDLOperation):
             result_types=[results],
         )
 
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.tile)
-        assembly.print_attr_dict(printer, self)
-        printer.print_string(" : ")
-        printer.print_attribute(self.tile.type)
-        printer.print_string(" -> ")
-        assembly.print_types(printer, self.result_types)
-
 
 @irdl_op_definition
-class StoreTileOp(IRDLOperation):
+class StoreTileOp(TileAccess):
     """Stores a vector to a tile of the same shape; elements outside the matrix are dropped.
 
     ```mlir
@@ -189,43 +215,18 @@ class StoreTileOp(IRDLOperation):
             properties=hint_properties(CacheHintAttr, hints),
         )
 
-    @property
-    def tile_type(self) -> TileType:
-        assert isinstance(self.tile.type, TileType)
-        return self.tile.type
-
     def verify_(self) -> None:
         rules.verify_store_tile(self)
 
     @classmethod
     def parse(cls, parser: Parser) -> StoreTileOp:
-        start = parser.pos
-        operands = parser.parse_comma_separated_list(
-            parser.Delimiter.NONE, parser.parse_unresolved_operand
-        )
-        if not 2 <= len(operands) <= 3:
-            parser.raise_error("expected a value, a tile and an optional mask", start, parser.pos)
-        attrs = assembly.parse_attr_dict(parser)
-        parser.parse_punctuation(":")
-        types = assembly.parse_types(parser)
-        if len(types) == 1 and assembly.parse_optional_arrow(parser):
-            types.append(assembly.parse_type(parser))
-        value, tile, *mask = assembly.assign_types(parser, operands, types)
-        if isinstance(value.type, TileType) and isinstance(tile.type, VectorType):
-            value, tile = tile, value
+        value, tile, mask, attrs = parse_stored(parser)
         properties, attributes = split_properties(parser, attrs, LEVELS)
         return cls.build(operands=[value, tile, mask], properties=properties, attributes=attributes)
 
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_list(self.operands, printer.print_operand)
-        assembly.print_attr_dict(printer, self)
-        printer.print_string(" : ")
-        assembly.print_types(printer, self.operand_types)
-
 
 @irdl_op_definition
-class PrefetchTileOp(IRDLOperation):
+class PrefetchTileOp(TileAccess):
     """Brings a tile into a cache; does nothing outside the matrix (RFC: prefetch_tile).
 
     ```mlir
@@ -260,11 +261,6 @@ class PrefetchTileOp(IRDLOperation):
         )
 
     @property
-    def tile_type(self) -> TileType:
-        assert isinstance(self.tile.type, TileType)
-        return self.tile.type
-
-    @property
     def locality(self) -> int | None:
         """0 .. 3, None when not given."""
         return None if self.locality_attr is None else self.locality_attr.value.data
@@ -293,12 +289,3 @@ class PrefetchTileOp(IRDLOperation):
             properties=properties,
             attributes=attributes,
         )
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.tile)
-        if self.locality is not None:
-            printer.print_string(f" locality<{self.locality}>")
-        assembly.print_attr_dict(printer, self, hidden=("locality",))
-        printer.print_string(" : ")
-        printer.print_attribute(self.tile.type)

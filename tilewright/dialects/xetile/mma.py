@@ -26,7 +26,6 @@ from xdsl.traits import Pure
 
 from tilewright.dialects.xetile import assembly, vector_rules
 from tilewright.dialects.xetile.attrs import WgMapAttr
-from tilewright.dialects.xetile.compute import print_vector_op
 from tilewright.dialects.xetile.rules import vector_type
 
 
@@ -108,8 +107,7 @@ class TileMmaOp(IRDLOperation):
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
-        printer.print_list(self.operands, printer.print_operand)
-        print_vector_op(printer, self, ())
+        assembly.print_op(printer, self)
 
 
 def _is_product(types: Sequence[Attribute], result: Attribute) -> bool:

@@ -9,7 +9,6 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
-    IRDLOperation,
     irdl_op_definition,
     operand_def,
     opt_operand_def,
@@ -26,12 +25,17 @@ from tilewright.dialects.cache_hints import LEVELS, Hints, hint_properties
 from tilewright.dialects.effects import Writes
 from tilewright.dialects.xetile import assembly, kinds, rules
 from tilewright.dialects.xetile.attrs import CacheHintAttr
-from tilewright.dialects.xetile.memory import padding_number, split_properties
+from tilewright.dialects.xetile.memory import (
+    TileAccess,
+    padding_number,
+    parse_stored,
+    split_properties,
+)
 from tilewright.dialects.xetile.types import TileType
 
 
 @irdl_op_definition
-class LoadGatherOp(IRDLOperation):
+class LoadGatherOp(TileAccess):
     """Gathers the elements of a scattered tile (RFC: load_gather; printed `xetile.load`).
 
     ```mlir
@@ -71,11 +75,6 @@ class LoadGatherOp(IRDLOperation):
         )
 
     @property
-    def tile_type(self) -> TileType:
-        assert isinstance(self.tile.type, TileType)
-        return self.tile.type
-
-    @property
     def padding_value(self) -> int | float:
         return padding_number(self.padding)
 
@@ -111,18 +110,9 @@ class LoadGatherOp(IRDLOperation):
             result_types=[result_type],
         )
 
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_list(self.operands, printer.print_operand)
-        assembly.print_attr_dict(printer, self)
-        printer.print_string(" : ")
-        assembly.print_types(printer, self.operand_types)
-        printer.print_string(" -> ")
-        printer.print_attribute(self.result.type)
-
 
 @irdl_op_definition
-class StoreScatterOp(IRDLOperation):
+class StoreScatterOp(TileAccess):
     """Scatters a vector to a scattered tile (RFC: store_scatter; printed `xetile.store`).
 
     ```mlir
@@ -154,47 +144,18 @@ class StoreScatterOp(IRDLOperation):
             properties=hint_properties(CacheHintAttr, hints),
         )
 
-    @property
-    def tile_type(self) -> TileType:
-        assert isinstance(self.tile.type, TileType)
-        return self.tile.type
-
     def verify_(self) -> None:
         rules.verify_store_scatter(self)
 
     @classmethod
     def parse(cls, parser: Parser) -> StoreScatterOp:
-        operands = parser.parse_comma_separated_list(
-            parser.Delimiter.NONE, parser.parse_unresolved_operand
-        )
-        attrs = assembly.parse_attr_dict(parser)
-        parser.parse_punctuation(":")
-        start = parser.pos
-        types = assembly.parse_types(parser)
-        if not 2 <= len(operands) <= 3:
-            parser.raise_error("expected a value, a tile and a mask", start)
-        values = assembly.assign_types(parser, operands, types)
-        tiles = [value for value in values if isinstance(value.type, TileType)]
-        if len(tiles) != 1:
-            parser.raise_error("expected one tile among the operands", start, parser.pos)
-        value, *mask = [value for value in values if value is not tiles[0]]
+        value, tile, mask, attrs = parse_stored(parser)
         properties, attributes = split_properties(parser, attrs, LEVELS)
-        return cls.build(
-            operands=[value, tiles[0], mask],
-            properties=properties,
-            attributes=attributes,
-        )
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_list(self.operands, printer.print_operand)
-        assembly.print_attr_dict(printer, self)
-        printer.print_string(" : ")
-        assembly.print_types(printer, self.operand_types)
+        return cls.build(operands=[value, tile, mask], properties=properties, attributes=attributes)
 
 
 @irdl_op_definition
-class AtomicRmwOp(IRDLOperation):
+class AtomicRmwOp(TileAccess):
     """Reads, combines and writes each element of a tile atomically; gives the old values.
 
     ```mlir
@@ -233,11 +194,6 @@ class AtomicRmwOp(IRDLOperation):
         """MLIR's name of the operation, such as "addf"."""
         return kinds.ATOMIC_KINDS[self.kind_attr.value.data]
 
-    @property
-    def tile_type(self) -> TileType:
-        assert isinstance(self.tile.type, TileType)
-        return self.tile.type
-
     def verify_(self) -> None:
         rules.verify_atomic_rmw(self)
 
@@ -250,28 +206,18 @@ class AtomicRmwOp(IRDLOperation):
         if angle:
             parser.parse_punctuation(">")
         parser.parse_optional_punctuation(",")
-        operands = parser.parse_comma_separated_list(
-            parser.Delimiter.NONE, parser.parse_unresolved_operand
-        )
-        attrs = assembly.parse_attr_dict(parser)
-        parser.parse_punctuation(":")
-        types = assembly.parse_types(parser)
+        value, tile, mask, attrs = parse_stored(parser)
         assembly.parse_arrow(parser)
         result_type = assembly.parse_type(parser)
-        if not 2 <= len(operands) <= 3:
-            parser.raise_error("expected a value, a tile and an optional mask")
-        values = assembly.assign_types(parser, operands, types)
-        if isinstance(values[0].type, TileType) and isinstance(values[1].type, VectorType):
-            values[:2] = values[1], values[0]
-        element = values[1].type.element_type if isinstance(values[1].type, TileType) else None
-        kind = kinds.full_atomic_kind(word, element) if element else word
+        assert isinstance(tile.type, TileType)
+        kind = kinds.full_atomic_kind(word, tile.type.element_type)
         if kind not in kinds.ATOMIC_KINDS:
             known = ", ".join(kinds.ATOMIC_KINDS)
             parser.raise_error(f"unknown atomic '{word}', expected one of {known}", start, end)
         properties, attributes = split_properties(parser, attrs, ())
         properties["kind"] = IntegerAttr(kinds.ATOMIC_KINDS.index(kind), i64)
         return cls.build(
-            operands=[values[0], values[1], values[2:]],
+            operands=[value, tile, mask],
             properties=properties,
             attributes=attributes,
             result_types=[result_type],
@@ -279,9 +225,4 @@ class AtomicRmwOp(IRDLOperation):
 
     def print(self, printer: Printer) -> None:
         printer.print_string(f" {self.kind} ")
-        printer.print_list(self.operands, printer.print_operand)
-        assembly.print_attr_dict(printer, self, hidden=("kind",))
-        printer.print_string(" : ")
-        assembly.print_types(printer, self.operand_types)
-        printer.print_string(" -> ")
-        printer.print_attribute(self.result.type)
+        assembly.print_op(printer, self, ("kind",))

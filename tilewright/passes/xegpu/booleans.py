@@ -25,6 +25,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects.xegpu.types import MemDescType, TensorDescType
+from tilewright.passes.emit import Before
 
 _LOADS = ("xegpu.load_nd", "xegpu.load", "xegpu.load_matrix", "memref.load")
 _STORES = ("xegpu.store_nd", "xegpu.store", "xegpu.store_matrix", "memref.store")
@@ -39,7 +40,7 @@ def bytes_of_booleans(kernel: gpu.FuncOp) -> None:
         elif op.name in _STORES and memory and _is_boolean(op.operands[0].type):
             kind = _bytes(op.operands[0].type)
             byte = arith.ExtUIOp.create(operands=[op.operands[0]], result_types=[kind])
-            _before(byte, op)
+            Before(op).insert(byte)
             op.operands[0] = byte.results[0]
     for op in list(kernel.walk()):
         values: list[SSAValue] = [
@@ -73,12 +74,6 @@ def _bytes(kind: Attribute) -> Attribute:
     return VectorType(i8, kind.shape) if isinstance(kind, VectorType) else i8
 
 
-def _before(new: Operation, op: Operation) -> None:
-    assert op.parent is not None
-    new.location = op.location
-    op.parent.insert_op_before(new, op)
-
-
 def _read_bytes(op: Operation) -> None:
     given = op.results[0].type
     kind = _bytes(given)
@@ -88,7 +83,7 @@ def _read_bytes(op: Operation) -> None:
         if isinstance(kind, VectorType)
         else IntegerAttr(0, i8)
     )
-    _before(none, op)
+    Before(op).insert(none)
     truth = arith.CmpiOp(byte, none.result, "ne")
     truth.location = op.location
     assert op.parent is not None

@@ -34,6 +34,7 @@ from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.xegpu.types import MemDescType, element_bits
+from tilewright.passes.emit import Before
 from tilewright.passes.integers import is_multiple
 from tilewright.passes.ownership import is_vector
 from tilewright.passes.xegpu.ownership import OwnershipAnalysis, lanes_of
@@ -66,14 +67,8 @@ def lay_out(kernel: gpu.FuncOp, xe: XeMachine) -> None:
             layout = xegpu.MemLayoutAttr(stride=stride, block=block)
             kind = MemDescType(old.get_shape(), old.element_type, layout)
             new = xegpu.CreateMemDescOp(desc.source, kind)
-            new.location = desc.location
-            parent = desc.parent
-            assert parent is not None
-            parent.insert_op_before(new, desc)
-            new.mem_desc.name_hint = desc.mem_desc.name_hint
-            desc.mem_desc.replace_all_uses_with(new.mem_desc)
-            desc.detach()
-            desc.erase()
+            at = Before(desc)
+            at.replace(at.add(new))
 
 
 def _is_shared(op: memref.AllocOp) -> bool:

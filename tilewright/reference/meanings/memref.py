@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from itertools import accumulate
 from math import prod
 from typing import Any, cast
 
@@ -12,8 +11,6 @@ import numpy as np
 from xdsl.dialects import memref
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
-    AffineMapAttr,
-    ArrayAttr,
     DenseArrayBase,
     DenseIntOrFPElementsAttr,
     IntegerAttr,
@@ -25,8 +22,9 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
-from tilewright.dialects.upstream.memref import ReshapeOp, kept_dimensions
+from tilewright.dialects.upstream.memref import ReshapeOp
 from tilewright.dialects.upstream.strided import strided_form
+from tilewright.dialects.upstream.views import VIEWS, View, row_major, viewed
 from tilewright.dialects.xetile.kinds import ATOMIC_KINDS
 from tilewright.reference import access, numerics
 from tilewright.reference.meanings import reductions
@@ -85,8 +83,8 @@ def alloc(site: Site, op: Operation, *operands: Any) -> Any:
         site.report("error", "alloc", f"{op.name} of an extent of {least}")
         sizes = [np.maximum(size, 0) for size in sizes]
     strides = static_strides(op, type)
-    row_major = list(accumulate([scalar(1), *sizes[:0:-1]], np.multiply))[::-1] if sizes else []
-    whole = [m if s is None else scalar(s) for s, m in zip(strides, row_major, strict=True)]
+    dense = row_major(sizes, _Rows())
+    whole = [m if s is None else scalar(s) for s, m in zip(strides, dense, strict=True)]
     reach = scalar(1)
     for extent, stride in zip(sizes, whole, strict=True):
         reach = reach + np.maximum(extent - 1, 0) * stride
@@ -169,8 +167,8 @@ def rank(site: Site, op: Operation, source: MemRefValue) -> Index:
     return scalar(len(source.sizes))
 
 
-@meaning("memref.cast", "memref.memory_space_cast", "memref.assume_alignment")
-def cast_(site: Site, op: Operation, source: MemRefValue) -> MemRefValue:
+@meaning("memref.assume_alignment")
+def assume_alignment(site: Site, op: Operation, source: MemRefValue) -> MemRefValue:
     return source
 
 
@@ -183,6 +181,19 @@ def extract_strided_metadata(site: Site, op: Operation, source: MemRefValue) -> 
 @meaning("memref.extract_aligned_pointer_as_index")
 def extract_pointer(site: Site, op: Operation, source: MemRefValue) -> Index:
     return source.base
+
+
+class _Rows:
+    """Numbers as rows of instances."""
+
+    def literal(self, n: int, /) -> Index:
+        return scalar(n)
+
+    def plus(self, x: Index, y: Index, /) -> Index:
+        return x + y
+
+    def times(self, x: Index, y: Index, /) -> Index:
+        return x * y
 
 
 @meaning("memref.reshape")
@@ -203,94 +214,14 @@ def reshape(site: Site, op: ReshapeOp, source: MemRefValue, shape: MemRefValue) 
         reduce(np.multiply, sizes, scalar(1)) != reduce(np.multiply, source.sizes, scalar(1))
     ).any():
         site.report("error", "shape", f"{op.name} to another number of elements")
-    strides = [*accumulate([scalar(1), *sizes[:0:-1]], np.multiply)][::-1] if sizes else []
-    return MemRefValue(source.base, source.offset, tuple(sizes), tuple(strides))
+    return MemRefValue(source.base, source.offset, tuple(sizes), tuple(row_major(sizes, _Rows())))
 
 
-@meaning("memref.reinterpret_cast")
-def reinterpret_cast(site: Site, op: memref.ReinterpretCastOp, source: MemRefValue, *rest: Index):
-    offsets, sizes, strides = _three(site, op, rest)
-    return MemRefValue(source.base, offsets[0], tuple(sizes), tuple(strides))
-
-
-@meaning("memref.subview")
-def subview(site: Site, op: memref.SubviewOp, source: MemRefValue, *rest: Index) -> MemRefValue:
-    offsets, sizes, steps = _three(site, op, rest)
-    offset = source.offset
-    for place, stride in zip(offsets, source.strides, strict=True):
-        offset = offset + place * stride
-    strides = [s * step for s, step in zip(source.strides, steps, strict=True)]
-    kept = kept_dimensions(op)
-    return MemRefValue(
-        source.base, offset, tuple(sizes[d] for d in kept), tuple(strides[d] for d in kept)
-    )
-
-
-def _three(site: Site, op: Any, rest: Sequence[Index]) -> list[list[Index]]:
-    result: list[list[Index]] = []
-    start = 0
-    for name, part in (("offsets", op.offsets), ("sizes", op.sizes), ("strides", op.strides)):
-        static = op.properties[f"static_{name}"]
-        result.append(mixed(site, static, rest[start : start + len(part)]))
-        start += len(part)
-    return result
-
-
-@meaning("memref.transpose")
-def transpose(site: Site, op: Operation, source: MemRefValue) -> MemRefValue:
-    map = op.properties["permutation"]
-    assert isinstance(map, AffineMapAttr)
-    order = map.data.eval(list(range(len(source.sizes))), [])
-    return MemRefValue(
-        source.base,
-        source.offset,
-        tuple(source.sizes[d] for d in order),
-        tuple(source.strides[d] for d in order),
-    )
-
-
-@meaning("memref.view")
-def view(site: Site, op: memref.ViewOp, source: MemRefValue, shift: Index, *sizes: Index):
-    type = memref_type(op.results[0])
-    dynamic = iter(sizes)
-    extents = [next(dynamic) if e < 0 else scalar(e) for e in type.get_shape()]
-    strides = list(accumulate([scalar(1), *extents[:0:-1]], np.multiply))[::-1] if extents else []
-    return MemRefValue(
-        source.base + source.offset + shift, scalar(0), tuple(extents), tuple(strides)
-    )
-
-
-@meaning("memref.collapse_shape")
-def collapse_shape(site: Site, op: memref.CollapseShapeOp, source: MemRefValue) -> MemRefValue:
-    sizes, strides = [], []
-    for group in _groups(op):
-        sizes.append(_product([source.sizes[d] for d in group]))
-        strides.append(source.strides[group[-1]])
-    return MemRefValue(source.base, source.offset, tuple(sizes), tuple(strides))
-
-
-@meaning("memref.expand_shape")
-def expand_shape(site: Site, op: memref.ExpandShapeOp, source: MemRefValue, *dynamic: Index):
-    sizes = mixed(site, op.properties["static_output_shape"], dynamic)
-    strides: list[Index] = [scalar(1)] * len(sizes)
-    for outer, group in enumerate(_groups(op)):
-        step = source.strides[outer]
-        for dim in reversed(group):
-            strides[dim] = step
-            step = step * sizes[dim]
-    return MemRefValue(source.base, source.offset, tuple(sizes), tuple(strides))
-
-
-def _groups(op: Any) -> list[list[int]]:
-    reassociation = cast(ArrayAttr[ArrayAttr[IntegerAttr]], op.reassociation)
-    return [[number.value.data for number in group] for group in reassociation]
-
-
-def _product(parts: Sequence[Index]) -> Index:
-    result = scalar(1)
-    for part in parts:
-        result = result * part
-    return result
+@meaning(*VIEWS)
+def view(site: Site, op: Operation, source: MemRefValue, *given: Index) -> MemRefValue:
+    new = viewed(op, View(source.offset, source.sizes, source.strides), given, _Rows())
+    base = source.base if new.bytes is None else source.base + new.bytes
+    return MemRefValue(base, new.offset, tuple(new.sizes), tuple(new.strides))
 
 
 # Elements.

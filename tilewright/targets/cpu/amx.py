@@ -123,8 +123,8 @@ def _steps(
     pitch_b = b.idx(bb.k_bytes)
     product = f"x86.amx.{family.name}"
     with b.loop(0, b.div(depth, family.group), 1, start) as loop:
-        at_a = b.ptr(a.pointer, b.mul(loop.iv, a.k_bytes))
-        at_b = b.ptr(bb.pointer, b.mul(loop.iv, b.mul(bb.k_bytes, TILE_ROWS)))
+        at_a = b.ptr(a.pointer, b.times(loop.iv, a.k_bytes))
+        at_b = b.ptr(bb.pointer, b.times(loop.iv, b.times(bb.k_bytes, TILE_ROWS)))
         sums = list(loop.carried)
         parts = (family.a.parts, family.b.parts)
         for part_b in range(parts[1]):
@@ -135,7 +135,7 @@ def _steps(
             ]
             for r, part_a in product_of(range(2), range(parts[0])):
                 start_a = b.ptr(at_a, part_a * family.a.part_bytes)
-                rows = b.ptr(start_a, b.mul(r * TILE_ROWS, a.x_bytes))
+                rows = b.ptr(start_a, b.times(r * TILE_ROWS, a.x_bytes))
                 left = _tile(b, "x86.amx.tileloadt1", rows, pitch_a)
                 for v in range(2):
                     sums[2 * r + v] = _tile(b, product, sums[2 * r + v], left, right[v])

@@ -58,11 +58,11 @@ class ContractEmitter:
         lo, hi, step = (e.scalar(v) for v in (op.lo, op.hi, op.step))
         known_step = constant(step)
         trips: Idx
-        length = b.sub(folded(hi), folded(lo))
+        length = b.minus(folded(hi), folded(lo))
         if known_step is not None:
             trips = b.ceildiv(b.max(length, 0), known_step)
         else:
-            total = b.add(b.max(length, 0), b.sub(step, 1))
+            total = b.plus(b.max(length, 0), b.minus(step, 1))
             trips = b.value(arith.DivSIOp(b.idx(total), step))
         e.values.scalars[op.body.block.args[0]] = lo
         self.lower_scalars(op)
@@ -97,7 +97,7 @@ class ContractEmitter:
         family = family_of(m, a.type, bb.type, c.element)
         rows, width = rows_cols(a.type)
         cols = rows_cols(bb.type)[1]
-        length = b.mul(trips, width)
+        length = b.times(trips, width)
         thin = thin_form(m, family, a, bb)
         if thin is not None:
             if zero:
@@ -122,10 +122,10 @@ class ContractEmitter:
             )
             ragged = b.both(b.cmp("ne", b.rem(length, unit), 0), goes_on)
             assert ragged is not None
-            main = b.select(ragged, b.mul(b.div(length, unit), unit), length)
+            main = b.select(ragged, b.times(b.div(length, unit), unit), length)
         if zero:
             self.clear_skipped(
-                c, length, b.mul(row_panels, family.mr), b.mul(col_panels, family.nr)
+                c, length, b.times(row_panels, family.mr), b.times(col_panels, family.nr)
             )
 
         def block(k0: Idx, k1: Idx, first: SSAValue | None, partial: bool = False) -> None:
@@ -135,11 +135,11 @@ class ContractEmitter:
                 side.partial(k0, k1) if partial else side.locate(k0, k1)
                 for side in (side_a, side_b)
             )
-            depth = unit if partial else b.round_up(b.sub(k1, k0), unit)
+            depth = unit if partial else b.round_up(b.minus(k1, k0), unit)
 
             def columns(j: Idx, count: int) -> None:
                 """All rows by `count` panels of B from panel j on."""
-                operands = [find_b(b.add(j, p)) for p in range(count)]
+                operands = [find_b(b.plus(j, p)) for p in range(count)]
                 start = panel_start(b, m, family, operands, depth)
                 with b.loop(0, row_panels) as i:
                     operand_a = find_a(i.iv)
@@ -147,14 +147,14 @@ class ContractEmitter:
                         self.prefetch_next(operand, family, rows, i.iv)
                     emit_micro(
                         b, m, family, operand_a, operands, c,
-                        b.mul(i.iv, family.mr), b.mul(j, family.nr), depth, first, start,
+                        b.times(i.iv, family.mr), b.times(j, family.nr), depth, first, start,
                     )  # fmt: skip
 
-            whole = b.mul(b.div(col_panels, family.panels), family.panels)
+            whole = b.times(b.div(col_panels, family.panels), family.panels)
             with b.loop(0, whole, family.panels) as j:
                 columns(j.iv, family.panels)
             for count in range(1, family.panels):
-                with b.when(b.cmp("eq", b.sub(col_panels, whole), count)):
+                with b.when(b.cmp("eq", b.minus(col_panels, whole), count)):
                     columns(whole, count)
 
         # Blocks are those of the packed A: the first and the last may be shorter.
@@ -164,9 +164,9 @@ class ContractEmitter:
             if main:
                 block(0, main, b.constant(i1, 1) if zero else None)
         else:
-            with b.loop(b.sub(0, skipped), main, depth) as k:
+            with b.loop(b.minus(0, skipped), main, depth) as k:
                 first = b.cmp("sle", k.iv, 0) if zero else None
-                block(b.max(k.iv, 0), b.min(b.add(k.iv, depth), main), first)
+                block(b.max(k.iv, 0), b.min(b.plus(k.iv, depth), main), first)
         if ragged is not None and b.known_bool(ragged) is not False:
             with b.when(ragged):
                 block(main, length, b.cmp("eq", main, 0) if zero else None, partial=True)
@@ -185,8 +185,8 @@ class ContractEmitter:
         )
         if not 0 < lines <= MAX_PREFETCHES:
             return
-        ahead = b.mul(operand.next_bytes, family.panels)
-        base = b.ptr(b.ptr(operand.pointer, ahead), b.mul(i, lines * 64))
+        ahead = b.times(operand.next_bytes, family.panels)
+        base = b.ptr(b.ptr(operand.pointer, ahead), b.times(i, lines * 64))
         for line in range(lines):
             b.prefetch(b.ptr(base, 64 * line), locality=2)
 
@@ -209,7 +209,7 @@ class ContractEmitter:
         if c.ld < lanes:  # a column lies without gaps
             with b.loop(0, rows * c.ld) as x:
                 b.store(
-                    b.constant(c.element, 0), b.ptr(c.pointer, b.mul(x.iv, itemsize(c.element)))
+                    b.constant(c.element, 0), b.ptr(c.pointer, b.times(x.iv, itemsize(c.element)))
                 )
             return
         zero = b.constant(VectorType(c.element, [lanes]), 0)  # pyright: ignore

@@ -87,7 +87,7 @@ def dot_step(
     factors = VectorType(family.a.element, [lanes * family.group])  # pyright: ignore
     rows = [b.load(pb, factors) for pb in pbs]
     for r in range(family.mr):
-        group = b.splat(b.load(b.ptr(pa, b.mul(r, a.x_bytes)), i32), lanes)
+        group = b.splat(b.load(b.ptr(pa, b.times(r, a.x_bytes)), i32), lanes)
         spread = b.value(vector.BitcastOp(group, factors))
         for v in range(nv):
             at = r * nv + v
@@ -120,7 +120,7 @@ def first_sums(b: Builder, family: Family, bb: Operand, depth: Idx, lanes: int) 
     zero = b.constant(VectorType(i32, [lanes]), 0)
     ones = b.constant(factors, 1)
     with b.loop(0, b.div(depth, family.group), 1, [zero] * nv) as loop:
-        row = b.ptr(bb.pointer, b.mul(loop.iv, bb.k_bytes))
+        row = b.ptr(bb.pointer, b.times(loop.iv, bb.k_bytes))
         loop.out = [
             _add_dot(b, family, lanes, sums, ones, b.load(b.ptr(row, v * lanes * 4), factors))
             for v, sums in enumerate(loop.carried)

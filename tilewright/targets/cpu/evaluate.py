@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import (
@@ -54,8 +55,8 @@ class Place:
     def lane(self, b: Builder, i: int) -> Place:
         """One element of it."""
         if self.axis == 1:
-            return replace(self, col=b.add(self.col, i), lanes=1)
-        return replace(self, row=b.add(self.row, i), lanes=1)
+            return replace(self, col=b.plus(self.col, i), lanes=1)
+        return replace(self, row=b.plus(self.row, i), lanes=1)
 
 
 @dataclass
@@ -84,7 +85,7 @@ def same_along_row(value: SSAValue) -> bool:
     return isinstance(op, vector.BroadcastOp) and rows_cols(op.operands[0].type)[1] == 1
 
 
-Rule = Callable[["Evaluator", Operation, Place, int], SSAValue]
+Rule = Callable[["Evaluator", Any, Place, int], SSAValue]
 RULES: dict[str, Rule] = {}
 
 
@@ -214,7 +215,7 @@ class Evaluator:
         """`lanes` elements, `stride` elements apart."""
         b = self.b
         steps = b.iota(lanes)
-        size = b.splat(b.idx(b.mul(stride, itemsize(element))), lanes)
+        size = b.splat(b.idx(b.times(stride, itemsize(element))), lanes)
         offsets = b.value(arith.MuliOp(steps, size))
         if mask is None:
             mask = b.constant(VectorType(i1, [lanes]), 1)
@@ -262,16 +263,16 @@ class Evaluator:
         b = self.b
         position = (place.row, place.col)
         along, across = place.axis, 1 - place.axis
-        start = b.add(tile.offsets[along], position[along])
-        other = b.add(tile.offsets[across], position[across])
-        limit = b.sub(tile.extents[along], start)
+        start = b.plus(tile.offsets[along], position[along])
+        other = b.plus(tile.offsets[across], position[across])
+        limit = b.minus(tile.extents[along], start)
         other_ok = b.cmp("slt", other, tile.extents[across])
         if not b.is_nonnegative(other):
             other_ok = b.both(other_ok, b.cmp("sge", other, 0))
             assert other_ok is not None
         mask = b.mask_first(b.select(other_ok, limit, 0), place.lanes)
         if not b.is_nonnegative(start):
-            below = b.mask_first(b.sub(0, start), place.lanes)
+            below = b.mask_first(b.minus(0, start), place.lanes)
             if below is None:
                 return b.constant(lane_type(i1, place.lanes), 0)
             ones = b.constant(lane_type(i1, place.lanes), 1)
@@ -281,9 +282,9 @@ class Evaluator:
     def address(self, tile: Tile, place: Place) -> SSAValue:
         b = self.b
         size = itemsize(tile.element)
-        rows = b.mul(b.add(tile.offsets[0], place.row), tile.strides[0])
-        cols = b.mul(b.add(tile.offsets[1], place.col), tile.strides[1])
-        return b.ptr(b.ptr(tile.pointer, b.mul(rows, size)), b.mul(cols, size))
+        rows = b.times(b.plus(tile.offsets[0], place.row), tile.strides[0])
+        cols = b.times(b.plus(tile.offsets[1], place.col), tile.strides[1])
+        return b.ptr(b.ptr(tile.pointer, b.times(rows, size)), b.times(cols, size))
 
     def load(self, tile: Tile, place: Place, padding: int | float) -> SSAValue:
         """Elements of a base matrix; outside of it, the padding."""
@@ -321,7 +322,7 @@ class Evaluator:
                 with b.when(mask):
                     b.store(value, pointer)
         elif stride != 1:
-            size = b.splat(b.idx(b.mul(stride, itemsize(tile.element))), place.lanes)
+            size = b.splat(b.idx(b.times(stride, itemsize(tile.element))), place.lanes)
             offsets = b.value(arith.MuliOp(b.iota(place.lanes), size))
             if mask is None:
                 mask = b.constant(VectorType(i1, [place.lanes]), 1)

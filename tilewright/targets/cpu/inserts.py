@@ -29,7 +29,7 @@ def insert(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
     if not np.array_equal(box, np.arange(rows * cols).reshape(rows, cols)):
         return e.by_lane(place, element_of(dest.type), lambda p: chosen(e, op, numbers, p))
     down, along = moved_at_run_time(e, op)
-    return _insert(e, source, dest, e.b.add(row, down), e.b.add(col, along), place)
+    return _insert(e, source, dest, e.b.plus(row, down), e.b.plus(col, along), place)
 
 
 def _insert(

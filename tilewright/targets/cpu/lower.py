@@ -31,6 +31,7 @@ from tilewright.dialects.movement import numbered
 from tilewright.dialects.stage import ContractOp, PackOp, StripOp, YieldOp
 from tilewright.dialects.tw import PrintOp
 from tilewright.dialects.upstream.arith import folded
+from tilewright.dialects.upstream.views import VIEWS
 from tilewright.passes.memory_objects import may_write
 from tilewright.passes.neutral import splat
 from tilewright.targets.cpu import inserts as _inserts  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
@@ -132,7 +133,7 @@ def lower_kernel(
     # Memory of the packed arrays, one after the other.
     context = FunctionContext.over(plan_op, plan, kernel, block, m)
     for op in packs:
-        needed = plan.add(needed, packed_array(context, op, context.argument, "").bytes)
+        needed = plan.plus(needed, packed_array(context, op, context.argument, "").bytes)
     plan.store(plan.idx(needed), plan.ptr(context.argument, block.needed))
     plan.op(func.ReturnOp())
 
@@ -142,7 +143,7 @@ def lower_kernel(
         tasks = packed_array(context, op, context.argument, "").tasks
         context.launch(pool, f"tw_pack{i}", tasks)
     gx, gy, gz = (context.grid(i) for i in range(3))
-    context.launch(pool, "tw_workgroup", run.mul(run.mul(gx, gy), gz))
+    context.launch(pool, "tw_workgroup", run.times(run.times(gx, gy), gz))
     run.op(func.ReturnOp())
     module = ModuleOp([*functions, plan_op, run_op])
     return Lowered(
@@ -166,7 +167,7 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
         b.nonnegative |= {self.task, self.thread}
         base = b.load(b.ptr(self.argument, block.scratch), mach.ptr)
         stride = b.load(b.ptr(self.argument, block.scratch + 8), index)
-        self.scratch = Scratch(b.ptr(base, b.mul(self.thread, stride)), b)
+        self.scratch = Scratch(b.ptr(base, b.times(self.thread, stride)), b)
         self.values.spare = self.scratch.base
 
     @classmethod
@@ -272,7 +273,7 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
             self.lower_scalars_of(op)
             array = packed_array(self, op, b.ptr(workspace, at), panels_function(f"tw_pack{i}"))
             self.packed[op.result] = array.packed
-            at = b.add(at, array.bytes)
+            at = b.plus(at, array.bytes)
         body = self.kernel.body.block
         self.storage = Storage(body, share=share)
         self.buffers: dict[int, Buffer] = {}
@@ -319,6 +320,8 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
             self.check_division(op)
             return
         method = getattr(self, "lower_" + op.name.replace(".", "_"), None)
+        if op.name in VIEWS:
+            method = self.lower_view
         if method is not None:
             method(op)
             return
@@ -398,7 +401,7 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
         row, col = divmod(int(numbered(op)[0]), rows_cols(op.vector.type)[1])
         down, along = moves.moved_at_run_time(self.e, op)
         with self.e.scope():
-            place = Place(self.b.add(row, down), self.b.add(col, along))
+            place = Place(self.b.plus(row, down), self.b.plus(col, along))
             self.values.scalars[op.result] = self.e.at(op.vector, place)
 
     def lower_builtin_unrealized_conversion_cast(self, op: UnrealizedConversionCastOp) -> None:

@@ -20,6 +20,7 @@ from tilewright.codegen.tiles import (
     matrix_of_memref,
     plain,
     rows_cols,
+    view_of,
 )
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "matrix_of_memref",
     "plain",
     "rows_cols",
+    "view_of",
 ]
 
 
@@ -50,4 +52,4 @@ class Buffer:
 
     def address(self, b: Builder, row: Idx, col: Idx) -> SSAValue:
         size = itemsize(self.element)
-        return b.ptr(b.ptr(self.pointer, b.mul(row, self.ld * size)), b.mul(col, size))
+        return b.ptr(b.ptr(self.pointer, b.times(row, self.ld * size)), b.times(col, size))

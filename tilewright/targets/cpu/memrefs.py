@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import gpu, memref
-from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType
+from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import mach
 from tilewright.dialects.upstream.arith import folded
-from tilewright.dialects.upstream.memref import kept_dimensions
 from tilewright.passes.memory_objects import is_memref, memory_root
 from tilewright.targets.cpu.evaluate import Evaluator, Values
-from tilewright.targets.cpu.memory import Matrix, itemsize, matrix_of_memref, plain
+from tilewright.targets.cpu.memory import Matrix, itemsize, matrix_of_memref, plain, view_of
 from tilewright.targets.cpu.storage import is_tile
 
 SPARE_BYTES = 64
@@ -63,55 +62,11 @@ class MemrefOps:
         for result, value in zip(op.results[1 : 2 + 2 * rank], values, strict=True):
             self.values.scalars[result] = self.b.idx(value)
 
-    def lower_memref_reinterpret_cast(self, op: memref.ReinterpretCastOp) -> None:
-        """A view of the same memory with the sizes and strides that it names."""
-        base = self.matrices[op.source]
-        (offset,) = self._mixed(op.static_offsets.get_values(), op.offsets)
-        sizes = self._mixed(op.static_sizes.get_values(), op.sizes)
-        strides = self._mixed(op.static_strides.get_values(), op.strides)
-        pointer = self.b.ptr(base.pointer, self.b.mul(offset, itemsize(base.element)))
-        self.matrices[op.result] = Matrix(pointer, base.element, tuple(sizes), tuple(strides))
-
-    def _mixed(self, static: Sequence[int], dynamic: Sequence[SSAValue]) -> list[Idx]:
-        """Numbers of an op, those that it takes as operands among them."""
-        rest = [folded(self.e.scalar(v)) for v in dynamic]
-        return [rest.pop(0) if n == DYNAMIC_INDEX else n for n in static]
-
-    def lower_memref_subview(self, op: memref.SubviewOp) -> None:
-        """A part of an array: an offset, fewer elements, longer steps, perhaps fewer dimensions."""
-        b, base = self.b, self.matrices[op.source]
-        offset: Idx = 0
-        for at, stride in zip(
-            self._mixed(op.static_offsets.get_values(), op.offsets), base.strides, strict=True
-        ):
-            offset = b.add(offset, b.mul(at, stride))
-        sizes = self._mixed(op.static_sizes.get_values(), op.sizes)
-        steps = self._mixed(op.static_strides.get_values(), op.strides)
-        strides = [b.mul(s, step) for s, step in zip(base.strides, steps, strict=True)]
-        kept = kept_dimensions(op)
-        pointer = b.ptr(base.pointer, b.mul(offset, itemsize(base.element)))
-        self.matrices[op.result] = Matrix(
-            pointer, base.element, tuple(sizes[d] for d in kept), tuple(strides[d] for d in kept)
-        )
-
-    def lower_memref_view(self, op: memref.ViewOp) -> None:
-        """Bytes as an array of another element type, row-major."""
-        type = op.result.type
-        sizes = self._mixed(type.get_shape(), op.sizes)
-        pointer = self.b.ptr(self.matrices[op.source].pointer, folded(self.e.scalar(op.byte_shift)))
-        strides: list[Idx] = []
-        step: Idx = 1
-        for size in reversed(sizes):
-            strides.insert(0, step)
-            step = self.b.mul(step, size)
-        self.matrices[op.result] = Matrix(
-            pointer, plain(type.element_type), tuple(sizes), tuple(strides)
-        )
-
-    def lower_memref_cast(self, op: Operation) -> None:
-        self.matrices[op.results[0]] = self.matrices[op.operands[0]]
-
-    lower_memref_memory_space_cast = lower_memref_cast
+    def lower_view(self, op: Operation) -> None:
+        """The same memory with another offset, sizes and strides."""
+        source, *given = op.operands
+        numbers = [folded(self.e.scalar(v)) for v in given]
+        self.matrices[op.results[0]] = view_of(self.b, op, self.matrices[source], numbers)
 
     def lower_memref_extract_aligned_pointer_as_index(self, op: Operation) -> None:
         pointer = self.matrices[op.operands[0]].pointer
@@ -153,8 +108,8 @@ class MemrefOps:
         matrix, b = self.matrices[array], self.b
         at: Idx = 0
         for index, stride in zip(indices, matrix.strides, strict=True):
-            at = b.add(at, b.mul(folded(self.e.scalar(index)), stride))
-        return b.ptr(matrix.pointer, b.mul(at, itemsize(matrix.element)))
+            at = b.plus(at, b.times(folded(self.e.scalar(index)), stride))
+        return b.ptr(matrix.pointer, b.times(at, itemsize(matrix.element)))
 
     def _alone(self, op: Operation, array: SSAValue, *, writes_only: bool) -> None:
         """Refuse an element of an array that another op of the kernel uses (or writes) as well."""

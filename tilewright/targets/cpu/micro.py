@@ -120,24 +120,24 @@ def emit_micro(
 
     def steps(start: Idx, end: Idx, count: int, carry: Sequence[SSAValue]) -> Sequence[SSAValue]:
         with b.loop(start, end, count, carry) as loop:
-            pa = b.ptr(a.pointer, b.mul(loop.iv, a.k_bytes))
-            pbs = [b.ptr(one.pointer, b.mul(loop.iv, one.k_bytes)) for one in bb]
+            pa = b.ptr(a.pointer, b.times(loop.iv, a.k_bytes))
+            pbs = [b.ptr(one.pointer, b.times(loop.iv, one.k_bytes)) for one in bb]
             if count > 1 and a.next_bytes is not None:
                 for line in range(0, count * known_bytes(a.k_bytes), 64):
-                    b.prefetch(b.ptr(pa, b.add(a.next_bytes, line)))
+                    b.prefetch(b.ptr(pa, b.plus(a.next_bytes, line)))
             accumulators = list(loop.carried)
             for u in range(count):
                 places = [
-                    b.ptr(pb, b.add(b.mul(u, one.k_bytes), v * m.vector_bytes))
+                    b.ptr(pb, b.plus(b.times(u, one.k_bytes), v * m.vector_bytes))
                     for pb, one in zip(pbs, bb, strict=True)
                     for v in range(per_panel)
                 ]
-                at_a = b.ptr(pa, b.mul(u, a.k_bytes))
+                at_a = b.ptr(pa, b.times(u, a.k_bytes))
                 accumulators = step(b, family, a, at_a, places, lanes, accumulators)
             loop.out = accumulators
         return loop.results
 
-    even = b.mul(b.div(groups, UNROLL), UNROLL)
+    even = b.times(b.div(groups, UNROLL), UNROLL)
     sums = steps(0, even, UNROLL, [*(start or [zero] * nv)] * family.mr)
     if not isinstance(groups, int) or groups != even:
         sums = steps(even, groups, 1, sums)
@@ -185,7 +185,7 @@ def _step(
     type = VectorType(family.accumulator, [lanes])  # pyright: ignore
     rows = [b.load(pb, type) for pb in pbs]
     for r in range(family.mr):
-        one = b.splat(b.load(b.ptr(pa, b.mul(r, a.x_bytes)), family.accumulator), lanes)
+        one = b.splat(b.load(b.ptr(pa, b.times(r, a.x_bytes)), family.accumulator), lanes)
         for v in range(nv):
             at = r * nv + v
             if family.name == "fma":

@@ -68,8 +68,8 @@ def number_at(b: Builder, x: Idx, digits: Digits, extent: int) -> Idx:
     for weight, size, step in digits:
         if step:
             digit = b.div(x, weight)
-            total = b.add(
-                total, b.mul(digit if weight * size == extent else b.rem(digit, size), step)
+            total = b.plus(
+                total, b.times(digit if weight * size == extent else b.rem(digit, size), step)
             )
     return total
 
@@ -116,10 +116,10 @@ def _from_source(
         at: list[Idx] = []
         for k, first in enumerate(start):
             down, along = found[2 * k], found[2 * k + 1]
-            value = b.add(
+            value = b.plus(
                 number_at(b, p.row, down, extents[0]), number_at(b, p.col, along, extents[1])
             )
-            at.append(b.add(b.add(value, first), moving[k]))
+            at.append(b.plus(b.plus(value, first), moving[k]))
         kept = all(
             linear(digits) in ((0, 1) if k in (0, 3) else (0,)) for k, digits in enumerate(found)
         )
@@ -155,7 +155,7 @@ def moved_at_run_time(e: Evaluator, op: Operation) -> tuple[Idx, Idx]:
         if d == len(whole) - 1:
             col = number
         else:
-            row = e.b.add(row, e.b.mul(number, step // whole[-1]))
+            row = e.b.plus(row, e.b.times(number, step // whole[-1]))
     return row, col
 
 
@@ -163,12 +163,12 @@ def chosen(e: Evaluator, op: Operation, numbers: np.ndarray, place: Place) -> SS
     """One element, of an operand that depends on the place; of a place beyond the last, any."""
     b = e.b
     flat = numbers.reshape(-1)
-    at = b.add(b.mul(place.row, numbers.shape[1]), place.col)
+    at = b.plus(b.times(place.row, numbers.shape[1]), place.col)
     number: Idx
     if isinstance(at, int):
         number = int(flat[min(at, flat.size - 1)])
     elif (digits := digits_of(flat)) is not None:
-        number = b.add(number_at(b, at, digits, flat.size), int(flat[0]))
+        number = b.plus(number_at(b, at, digits, flat.size), int(flat[0]))
     else:
         table = b.dense(VectorType(index, [flat.size]), flat.tolist())
         number = b.value(vector.ExtractOp(table, [b.idx(b.min(at, flat.size - 1))], index))
@@ -177,7 +177,7 @@ def chosen(e: Evaluator, op: Operation, numbers: np.ndarray, place: Place) -> SS
     first = 0
     for source in op.operands:
         size = int(np.prod(shape_of(source), dtype=np.int64))
-        here = b.sub(number, first)
+        here = b.minus(number, first)
         if isinstance(here, int):
             if 0 <= here < size:
                 made = e.at(source, _element(b, source, here, place))
@@ -220,7 +220,7 @@ def bitcast(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
     bits = lane_type(IntegerType(wide), place.lanes)
     number = b.value(arith.BitcastOp(register, bits))
     shift = b.value(
-        arith.IndexCastOp(b.idx(b.mul(b.rem(place.col, ratio), narrow)), IntegerType(wide))
+        arith.IndexCastOp(b.idx(b.times(b.rem(place.col, ratio), narrow)), IntegerType(wide))
     )
     number = b.value(arith.ShRUIOp(number, b.splat(shift, place.lanes)))
     part = b.value(arith.TruncIOp(number, lane_type(IntegerType(narrow), place.lanes)))  # pyright: ignore[reportArgumentType]
@@ -232,6 +232,6 @@ def joined(e: Evaluator, source: SSAValue, kind: Attribute, ratio: int, place: P
     if place.axis == 0 and place.lanes > 1:
         return e.by_lane(place, kind, lambda p: joined(e, source, kind, ratio, p))
     b, lanes = e.b, place.lanes * ratio
-    at = replace(place, col=b.mul(place.col, ratio), axis=1, lanes=lanes, inside=False)
+    at = replace(place, col=b.times(place.col, ratio), axis=1, lanes=lanes, inside=False)
     made = b.value(vector.BitcastOp(e.at(source, at), VectorType(kind, [place.lanes])))  # pyright: ignore
     return b.extract(made, 0) if place.lanes == 1 else made

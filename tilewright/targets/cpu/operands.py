@@ -76,16 +76,16 @@ class PackedArray:
     def place(self, b: Builder, batch: Idx, panel: Idx, k: Idx) -> tuple[SSAValue, Idx]:
         """Address of a panel from k on, and bytes from there to the next panel."""
         unit = self.format.lanes * self.format.bytes
-        plane = b.mul(b.mul(self.panels, self.rounded_k), unit)
-        base = b.ptr(self.pointer, b.mul(batch, plane))
+        plane = b.times(b.times(self.panels, self.rounded_k), unit)
+        base = b.ptr(self.pointer, b.times(batch, plane))
         if not self.depth:
-            panel_bytes = b.mul(self.rounded_k, unit)
-            return b.ptr(b.ptr(base, b.mul(k, unit)), b.mul(panel, panel_bytes)), panel_bytes
+            panel_bytes = b.times(self.rounded_k, unit)
+            return b.ptr(b.ptr(base, b.times(k, unit)), b.times(panel, panel_bytes)), panel_bytes
         block, inner = b.div(k, self.depth), b.rem(k, self.depth)
-        start = b.ptr(base, b.mul(b.mul(block, self.panels), self.depth * unit))
-        start = b.ptr(start, b.mul(inner, unit))
+        start = b.ptr(base, b.times(b.times(block, self.panels), self.depth * unit))
+        start = b.ptr(start, b.times(inner, unit))
         panel_bytes = self.depth * unit
-        return b.ptr(start, b.mul(panel, panel_bytes)), panel_bytes
+        return b.ptr(start, b.times(panel, panel_bytes)), panel_bytes
 
     def fill(
         self,
@@ -181,23 +181,23 @@ class Operands:
         for offset, extent, stride in zip(
             offsets[:-2], array.batch_sizes, array.batch_strides, strict=True
         ):
-            batch = b.add(b.mul(batch, extent), offset)
-            origin = b.add(origin, b.mul(offset, stride))
+            batch = b.plus(b.times(batch, extent), offset)
+            origin = b.plus(origin, b.times(offset, stride))
             outside = b.both(outside, b.cmp("slt", offset, extent))
-        x_count = b.sub(array.x_extent, x0)
+        x_count = b.minus(array.x_extent, x0)
         if outside is not None:
             x_count = b.select(outside, x_count, 0)
         first = b.div(x0, format.lanes)
         panels = b.ceildiv(b.max(b.min(count, x_count), 0), format.lanes)
 
         def locate(begin: Idx, end: Idx, uses: Idx | None = uses) -> Finder:
-            k = b.add(k0, begin)
+            k = b.plus(k0, begin)
             pointer, panel_bytes = array.place(b, batch, first, k)
             if b.known_bool(array.ahead) is True:
                 return self.finder(format, pointer, panel_bytes)
             own, own_bytes = self.block_memory(family, format, count, array.along_k)
             here = b.negated(array.ahead)
-            stop = b.add(k, b.round_up(b.sub(end, begin), unit))
+            stop = b.plus(k, b.round_up(b.minus(end, begin), unit))
             as_it_is: Idx = 0
             if uses is not None and array.verbatim and array.along_k:
                 few = b.both(here, b.cmp("sle", uses, FEW_USES))
@@ -205,22 +205,22 @@ class Operands:
                 assert few is not None
                 as_it_is = b.select(few, b.min(b.div(b.max(x_count, 0), format.lanes), panels), 0)
             with b.when(here):
-                packed = b.ptr(own, b.mul(as_it_is, own_bytes))
-                start, last = b.add(first, as_it_is), b.add(first, panels)
+                packed = b.ptr(own, b.times(as_it_is, own_bytes))
+                start, last = b.plus(first, as_it_is), b.plus(first, panels)
                 array.fill(b, origin, start, last, k, stop, packed, own_bytes)
             pointer = b.value(arith.SelectOp(array.ahead, pointer, own))
             find = self.finder(format, pointer, b.select(array.ahead, panel_bytes, own_bytes))
             if as_it_is == 0:
                 return find
             size = itemsize(format.element)
-            pitch = b.mul(array.x_stride, size)
-            corner = b.ptr(array.matrix, b.mul(b.add(origin, k), size))
-            corner = b.ptr(corner, b.mul(x0, pitch))
+            pitch = b.times(array.x_stride, size)
+            corner = b.ptr(array.matrix, b.times(b.plus(origin, k), size))
+            corner = b.ptr(corner, b.times(x0, pitch))
 
             def panel(i: Idx) -> Operand:
                 there = find(i)
                 here = b.cmp("slt", i, as_it_is)
-                rows = b.ptr(corner, b.mul(b.mul(i, format.lanes), pitch))
+                rows = b.ptr(corner, b.times(b.times(i, format.lanes), pitch))
                 return Operand(
                     b.value(arith.SelectOp(here, rows, there.pointer)),
                     b.select(here, pitch, there.x_bytes),
@@ -231,18 +231,18 @@ class Operands:
 
         def partial(begin: Idx, end: Idx) -> Finder:
             return self.cut(
-                format, locate(begin, end, None), panels, count, b.sub(end, begin), unit
+                format, locate(begin, end, None), panels, count, b.minus(end, begin), unit
             )
 
         block = (k0, array.depth) if array.depth else None
-        return Side(format, x_count, b.sub(array.k_extent, k0), locate, partial, block)
+        return Side(format, x_count, b.minus(array.k_extent, k0), locate, partial, block)
 
     def finder(self, format: PanelFormat, start: SSAValue, panel_bytes: Idx) -> Finder:
         """Panels `panel_bytes` apart."""
         b, size = self.b, itemsize(format.element)
 
         def panel(i: Idx) -> Operand:
-            pointer = b.ptr(start, b.mul(i, panel_bytes))
+            pointer = b.ptr(start, b.times(i, panel_bytes))
             group = format.group
             return Operand(pointer, group * size, format.parts * format.part_bytes, panel_bytes)
 
@@ -264,12 +264,12 @@ class Operands:
             b.loop(0, unit, group) as k,
             b.loop(0, format.parts * lanes * group, vector) as at,
         ):
-            offset = b.add(b.mul(k.iv, lanes * format.bytes), b.mul(at.iv, size))
+            offset = b.plus(b.times(k.iv, lanes * format.bytes), b.times(at.iv, size))
             source = b.load(b.ptr(find(p.iv).pointer, offset), type)
-            left = b.splat(b.idx(b.sub(kept, k.iv)), vector)
+            left = b.splat(b.idx(b.minus(kept, k.iv)), vector)
             keep = b.value(arith.CmpiOp(within, left, "slt"))
             source = b.value(arith.SelectOp(keep, source, b.constant(type, 0)))
-            b.store(source, b.ptr(b.ptr(memory, b.mul(p.iv, panel_bytes)), offset))
+            b.store(source, b.ptr(b.ptr(memory, b.times(p.iv, panel_bytes)), offset))
         return self.finder(format, memory, panel_bytes)
 
     def buffer_side(
@@ -282,10 +282,10 @@ class Operands:
         def locate(begin: Idx, end: Idx) -> Finder:
             def panel(i: Idx) -> Operand:
                 if x_axis == 0:
-                    start = buffer.address(b, b.mul(i, format.lanes), begin)
+                    start = buffer.address(b, b.times(i, format.lanes), begin)
                     return Operand(start, buffer.ld * size, format.group * size)
                 return Operand(
-                    buffer.address(b, begin, b.mul(i, format.lanes)), size, buffer.ld * size
+                    buffer.address(b, begin, b.times(i, format.lanes)), size, buffer.ld * size
                 )
 
             return panel
@@ -305,20 +305,20 @@ class Operands:
 
         def locate(begin: Idx, end: Idx) -> Finder:
             with b.loop(0, -(-count // format.lanes), nonempty=True) as p:
-                x = b.mul(p.iv, format.lanes)
-                target = b.ptr(memory, b.mul(p.iv, panel_bytes))
-                filled = b.add(begin, b.round_up(b.sub(end, begin), unit))
+                x = b.times(p.iv, format.lanes)
+                target = b.ptr(memory, b.times(p.iv, panel_bytes))
+                filled = b.plus(begin, b.round_up(b.minus(end, begin), unit))
                 with b.loop(begin, filled, depth) as k, e.scope():
-                    relative = b.sub(k.iv, begin)
+                    relative = b.minus(k.iv, begin)
                     pack_block(
                         b, format, lambda place: e.at(value, place),
-                        b.ptr(target, b.mul(relative, format.lanes * format.bytes)), x, k.iv, depth,
+                        b.ptr(target, b.times(relative, format.lanes * format.bytes)), x, k.iv, depth,
                         x_axis=x_axis, along_k=along_k, vector_bytes=m.vector_bytes, inside=False,
                         limit=end if max(depth, unit) > 1 else None,
                     )  # fmt: skip
 
             def panel(i: Idx) -> Operand:
-                pointer = b.ptr(memory, b.mul(i, panel_bytes))
+                pointer = b.ptr(memory, b.times(i, panel_bytes))
                 return Operand(pointer, format.group * size, format.parts * format.part_bytes)
 
             return panel

@@ -68,17 +68,17 @@ def packed_array(c: FunctionContext, op: PackOp, pointer: SSAValue, function: st
     rounded = b.round_up(k, unit)
     batches: Idx = 1
     for n in sizes[:-2]:
-        batches = b.mul(batches, n)
+        batches = b.times(batches, n)
     groups = b.ceildiv(panels, panels_per_task(format, along_k(op, matrix.strides)))
     k_blocks = b.ceildiv(k, depth or K_PER_TASK)
-    size = b.mul(b.mul(b.mul(batches, panels), rounded), format.lanes * format.bytes)
-    size = b.round_up(b.add(size, 4096), 4096)
+    size = b.times(b.times(b.times(batches, panels), rounded), format.lanes * format.bytes)
+    size = b.round_up(b.plus(size, 4096), 4096)
     packed = PackedArray(
         pointer, format, x, k, panels, depth, k_axis, tuple(sizes[:-2]), tuple(matrix.strides[:-2]),
         rounded, along_k(op, matrix.strides), ahead, function, c.argument, matrix.pointer,
         matrix.strides[-1] if k_axis == 0 else ([0, *matrix.strides])[-2], is_verbatim(op, matrix.element, format),
     )  # fmt: skip
-    tasks = b.mul(b.mul(batches, groups), k_blocks)
+    tasks = b.times(b.times(batches, groups), k_blocks)
     return Packing(packed, size, tasks, groups, k_blocks, batches)
 
 
@@ -126,7 +126,7 @@ def emit_pack_task(
     workspace = b.load(b.ptr(c.argument, block.workspace), mach.ptr)
     at: Idx = 0
     for earlier in needed_before:
-        at = b.add(at, packed_array(c, earlier, workspace, "").bytes)
+        at = b.plus(at, packed_array(c, earlier, workspace, "").bytes)
     packing = packed_array(c, op, b.ptr(workspace, at), panels_function(name))
     array = packing.packed
 
@@ -144,15 +144,15 @@ def emit_pack_task(
         reversed(array.batch_sizes), reversed(array.batch_strides), strict=True
     ):
         remaining, digit = split(remaining, size)
-        offset = b.add(offset, b.mul(digit, stride))
+        offset = b.plus(offset, b.times(digit, stride))
     size = itemsize(array.format.element)
     depth = array.depth or K_PER_TASK
-    k0 = b.mul(k_block, depth)
+    k0 = b.times(k_block, depth)
     # Whole steps of the widest instruction: what lies beyond the array is packed as zeros.
-    k1 = b.min(b.add(k0, depth), b.round_up(array.k_extent, max(64 // size, 16)))
+    k1 = b.min(b.plus(k0, depth), b.round_up(array.k_extent, max(64 // size, 16)))
     count = panels_per_task(array.format, array.along_k)
-    first = b.mul(group, count)
-    last = b.min(b.add(first, count), array.panels)
+    first = b.times(group, count)
+    last = b.min(b.plus(first, count), array.panels)
     start, panel_bytes = array.place(b, batch, first, k0)
     array.fill(b, offset, first, last, k0, k1, start, panel_bytes)
     b.op(func.ReturnOp())
@@ -178,7 +178,7 @@ def emit_pack_function(
     _, offset, first, last, k0, k1, to, panel_bytes = b.entry.args
     b.nonnegative |= {first, last, k0, k1, panel_bytes}
     matrix, format = c.matrices[op.source], format_of(op, m)
-    pointer = b.ptr(matrix.pointer, b.mul(offset, itemsize(matrix.element)))
+    pointer = b.ptr(matrix.pointer, b.times(offset, itemsize(matrix.element)))
     sizes = list(matrix.sizes) if len(matrix.sizes) > 1 else [1, *matrix.sizes]
     strides = list(matrix.strides) if len(matrix.strides) > 1 else [0, *matrix.strides]
     tile = Tile(
@@ -208,11 +208,11 @@ def emit_pack_function(
         raise AssertionError("the region of a pack ends with a yield")
 
     def block_at(panel: SSAValue, k: SSAValue) -> None:
-        x = b.mul(panel, format.lanes)
-        target = b.ptr(to, b.mul(b.sub(panel, first), panel_bytes))
-        target = b.ptr(target, b.mul(b.sub(k, k0), format.lanes * format.bytes))
-        fits = b.cmp("sle", b.add(x, format.lanes), sizes[-2 + x_axis])
-        fits = b.both(fits, b.cmp("sle", b.add(k, step), sizes[-1 - x_axis]))
+        x = b.times(panel, format.lanes)
+        target = b.ptr(to, b.times(b.minus(panel, first), panel_bytes))
+        target = b.ptr(target, b.times(b.minus(k, k0), format.lanes * format.bytes))
+        fits = b.cmp("sle", b.plus(x, format.lanes), sizes[-2 + x_axis])
+        fits = b.both(fits, b.cmp("sle", b.plus(k, step), sizes[-1 - x_axis]))
         assert fits is not None
         fast, slow = Block(), Block()
         for target_block, inside in ((fast, True), (slow, False)):

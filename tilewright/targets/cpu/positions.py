@@ -34,7 +34,7 @@ def compare(e: Evaluator, op: Operation, place: Place, result: int) -> SSAValue:
         for x, y, how in ((op.lhs, op.rhs, predicate), (op.rhs, op.lhs, SWAPPED[predicate])):
             first, limit = ramp(e, x, place), one_number(e, y, place)
             if first is not None and limit is not None:
-                return first_lanes(e, how, e.b.sub(limit, first), place.lanes)
+                return first_lanes(e, how, e.b.minus(limit, first), place.lanes)
     return e.elementwise(op, place, result)
 
 
@@ -45,7 +45,7 @@ def first_lanes(e: Evaluator, how: str, count: Idx, lanes: int) -> SSAValue:
     """Lanes i with `i how count`."""
     b = e.b
     all_on = b.constant(lane_type(i1, lanes), 1)
-    mask = b.mask_first(b.add(count, 1) if how in ("sle", "sgt") else count, lanes)
+    mask = b.mask_first(b.plus(count, 1) if how in ("sle", "sgt") else count, lanes)
     below = all_on if mask is None else mask
     return below if how in ("slt", "sle") else b.value(arith.XOrIOp(below, all_on))
 
@@ -71,7 +71,7 @@ def ramp(e: Evaluator, value: SSAValue, place: Place) -> Idx | None:
             return None
         return ramp(e, op.operands[0], Place(0, place.col, 1, place.lanes))
     if isinstance(op, arith.AddiOp | arith.SubiOp):
-        combine: Callable[[Idx, Idx], Idx] = e.b.add if isinstance(op, arith.AddiOp) else e.b.sub
+        combine: Callable[[Idx, Idx], Idx] = e.b.plus if isinstance(op, arith.AddiOp) else e.b.minus
         pairs = [(op.lhs, op.rhs)] + ([(op.rhs, op.lhs)] if isinstance(op, arith.AddiOp) else [])
         for x, y in pairs:
             first, more_ = ramp(e, x, place), one_number(e, y, place)

@@ -151,7 +151,7 @@ def _reduce_down(
         b.loop(0, cols, lanes * unroll, nonempty=True) as across,
         e.scope(),
     ):
-        starts = [b.add(across.iv, u * lanes) for u in range(unroll)]
+        starts = [b.plus(across.iv, u * lanes) for u in range(unroll)]
         initial = [
             b.constant(
                 lane_type(element_of(op.source.type), lanes),
@@ -162,7 +162,7 @@ def _reduce_down(
         ]
         with (
             b.loop(
-                b.mul(outer.iv, run), b.mul(b.add(outer.iv, 1), run), 1, initial, nonempty=True
+                b.times(outer.iv, run), b.times(b.plus(outer.iv, 1), run), 1, initial, nonempty=True
             ) as down,
             e.scope(),
         ):
@@ -197,9 +197,12 @@ def _reduce_runs(
         for x, op in zip(elements, ops, strict=True)
     ]
     with b.loop(0, rows, nonempty=True) as i, b.loop(0, cols, nonempty=True) as j, e.scope():
-        top, left = b.mul(i.iv, run[0]), b.mul(j.iv, run[1])
-        with b.loop(top, b.add(top, run[0]), 1, initial, nonempty=True) as r:
-            with b.loop(left, b.add(left, run[1]), lanes, r.carried, nonempty=True) as c, e.scope():
+        top, left = b.times(i.iv, run[0]), b.times(j.iv, run[1])
+        with b.loop(top, b.plus(top, run[0]), 1, initial, nonempty=True) as r:
+            with (
+                b.loop(left, b.plus(left, run[1]), lanes, r.carried, nonempty=True) as c,
+                e.scope(),
+            ):
                 c.out = [
                     combine(b, op.kind, acc, e.at(op.source, Place(r.iv, c.iv, 1, lanes)))
                     for op, acc in zip(ops, c.carried, strict=True)

@@ -22,8 +22,7 @@ from tilewright.targets.cpu.memory import ScatteredTile, Tile, element_of
 
 
 @evaluates(arith.ConstantOp)
-def constant(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
-    assert isinstance(op, arith.ConstantOp)
+def constant(e: Evaluator, op: arith.ConstantOp, place: Place, _: int) -> SSAValue:
     value = op.value
     if not isinstance(value, DenseIntOrFPElementsAttr):
         raise error_at(op, "a tile constant is a dense attribute", kind=UnsupportedError)
@@ -44,8 +43,7 @@ def bitcast(e: Evaluator, op: Operation, place: Place, result: int) -> SSAValue:
 
 
 @evaluates(xt.LoadTileOp)
-def load_tile(e: Evaluator, op: Operation, place: Place, result: int) -> SSAValue:
-    assert isinstance(op, xt.LoadTileOp)
+def load_tile(e: Evaluator, op: xt.LoadTileOp, place: Place, result: int) -> SSAValue:
     tile = e.values.tiles[e.values.real(op.tile)]
     assert isinstance(tile, Tile)
     if op.permutation == (1, 0):
@@ -59,8 +57,7 @@ def load_tile(e: Evaluator, op: Operation, place: Place, result: int) -> SSAValu
 
 
 @evaluates(xt.LoadGatherOp)
-def load_gather(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
-    assert isinstance(op, xt.LoadGatherOp)
+def load_gather(e: Evaluator, op: xt.LoadGatherOp, place: Place, _: int) -> SSAValue:
     tile = e.values.tiles[e.values.real(op.tile)]
     assert isinstance(tile, ScatteredTile)
     offsets, on = e.scattered(tile, op.mask, place)

@@ -6,13 +6,12 @@ from xdsl.dialects import arith, cf
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, index
+from tilewright.codegen.scalars import cloned, mark_nonnegative
 from tilewright.diagnostics import UnsupportedError, error_at, location_of
 from tilewright.dialects import mach
 from tilewright.dialects.tw import PrintOp
-from tilewright.dialects.upstream.arith import folded
 from tilewright.targets.cpu import divisions
 from tilewright.targets.cpu.evaluate import Evaluator, Values
-from tilewright.targets.cpu.memory import plain
 from tilewright.targets.cpu.storage import is_tile
 
 
@@ -34,46 +33,14 @@ class ScalarOps:
     def clone_scalar(self, op: Operation) -> None:
         b = self.b
         operands = [self.e.scalar(v) for v in op.operands]
-        if isinstance(op, arith.ConstantOp):
-            value = op.value
-            data = getattr(getattr(value, "value", None), "data", None)
-            if data is not None:
-                self.values.scalars[op.result] = b.constant(plain(op.result.type), data)
-                return
-
-        def clone(*operands: SSAValue) -> SSAValue:
-            new = type(op).create(
-                operands=operands,
-                result_types=[plain(r.type) for r in op.results],
-                properties=op.properties,
-                attributes=op.attributes,
-            )
-            new.location = op.location  # pyright: ignore
-            b.op(new)
-            for old, value in zip(op.results, new.results, strict=True):
-                self.values.scalars[old] = value
-            return new.results[0] if new.results else operands[0]
-
         if op.name in divisions.SIGNED | divisions.UNSIGNED:
             x, y = operands
-            self.values.scalars[op.results[0]] = divisions.divide(b, op, x, y, clone)
+            results = [divisions.divide(b, op, x, y, lambda *v: cloned(b, op, v)[0])]
             self.check_division(op)
         else:
-            clone(*operands)
-        safe = (
-            arith.AddiOp,
-            arith.MuliOp,
-            arith.MinSIOp,
-            arith.RemUIOp,
-            arith.DivUIOp,
-            arith.DivSIOp,
-            arith.RemSIOp,
-        )
-        nonnegative = [b.is_nonnegative(folded(v)) for v in operands]
-        if (isinstance(op, safe) and all(nonnegative)) or (
-            isinstance(op, arith.MaxSIOp) and any(nonnegative)
-        ):
-            b.nonnegative |= {self.values.scalars[r] for r in op.results}
+            results = cloned(b, op, operands)
+        mark_nonnegative(b, op, operands, results)
+        self.values.scalars.update(zip(op.results, results, strict=True))
 
     def check_division(self, op: Operation) -> None:
         """A scalar division by zero fails like an assertion, where the program comes to it."""

@@ -70,7 +70,7 @@ def emit_streamed(
     size = itemsize(tile.element)
     pointer = e.address(tile, Place(row, 0))
     phase = b.rem(b.value(mach.IntFromPtrOp(pointer, index)), LINE)
-    large = b.cmp("sge", b.mul(b.mul(tile.extents[0], tile.strides[0]), size), STREAM_BYTES)
+    large = b.cmp("sge", b.times(b.times(tile.extents[0], tile.strides[0]), size), STREAM_BYTES)
     large = b.both(large, b.cmp("eq", b.rem(phase, size), 0))
     assert large is not None
     past, normal = Block(), Block()
@@ -95,20 +95,22 @@ def _past_cache(
 ) -> None:
     b, e = s.b, s.e
     size = itemsize(tile.element)
-    head = b.rem(b.div(b.sub(LINE, phase), size), lanes)
+    head = b.rem(b.div(b.minus(LINE, phase), size), lanes)
     end = s.main_end([root], row, width)
     with e.scope():
         s.finish(root, Place(row, 0, 1, lanes), b.mask_first(head, lanes))
     unroll = max(1, 2 * s.vector_bytes // (4 * lanes))
     step = lanes * unroll
     reads = [t for t in s.tiles_read([root]) if t.strides[1] == 1]
-    main = b.add(head, b.mul(b.div(b.max(b.sub(end, head), 0), step), step))
+    main = b.plus(head, b.times(b.div(b.max(b.minus(end, head), 0), step), step))
     with b.loop(head, main, step) as loop, e.scope():
         for u in range(unroll):
-            place = Place(row, b.add(loop.iv, u * lanes), 1, lanes, True)
+            place = Place(row, b.plus(loop.iv, u * lanes), 1, lanes, True)
             s.prefetch(ahead, place)
             for source in reads:
-                later = replace(place, col=b.add(place.col, READ_AHEAD // itemsize(source.element)))
+                later = replace(
+                    place, col=b.plus(place.col, READ_AHEAD // itemsize(source.element))
+                )
                 b.prefetch(e.address(source, later))
             value = e.at(root.value, place)
             if size == 2:  # LLVM forgets the hint on vectors of f16
@@ -117,4 +119,4 @@ def _past_cache(
             b.op(mach.StoreOp(value, target, alignment=LINE, nontemporal=True))
     with b.loop(main, width, lanes) as loop, e.scope():
         place = Place(row, loop.iv, 1, lanes)
-        s.finish(root, place, b.mask_first(b.sub(width, loop.iv), lanes))
+        s.finish(root, place, b.mask_first(b.minus(width, loop.iv), lanes))

@@ -134,7 +134,7 @@ class StripEmitter(StripPlanner):
                         self.row(wide, first)
                     else:
                         with b.loop(0, step, nonempty=True) as rows, e.scope():
-                            self.row(wide, b.add(first, rows.iv))
+                            self.row(wide, b.plus(first, rows.iv))
                     for root in wide:
                         if root.buffer is not None and root.kind == "keep":
                             e.values.buffers[e.values.real(root.value)] = root.buffer
@@ -233,7 +233,7 @@ class StripEmitter(StripPlanner):
                     tiles.append((tile, row))
         for tile, at in tiles:
             limit = tile.limit(b, 1)
-            at_row = b.add(tile.offsets[0], at)
+            at_row = b.plus(tile.offsets[0], at)
             ok: SSAValue | None = b.cmp("slt", at_row, tile.extents[0])
             if not b.is_nonnegative(at_row):
                 ok = b.both(ok, b.cmp("sge", at_row, 0))
@@ -282,7 +282,7 @@ class StripEmitter(StripPlanner):
         if width > 2 * lanes:
             end = self.main_end(roots, row, width)
             step = lanes * unroll
-            main = b.mul(b.div(b.max(end, 0), step), step)
+            main = b.times(b.div(b.max(end, 0), step), step)
             parts = [[acc.copy() for _ in range(unroll)] for acc in accumulators]
             carry = [v for group in parts for acc in group for v in acc.values]
             with b.loop(0, main, step, carry) as loop, e.scope():
@@ -291,7 +291,7 @@ class StripEmitter(StripPlanner):
                     for acc in group:
                         acc.take(carried)
                 for u in range(unroll):
-                    place = Place(row, b.add(loop.iv, u * lanes), 1, lanes, True)
+                    place = Place(row, b.plus(loop.iv, u * lanes), 1, lanes, True)
                     self.prefetch(ahead, place)
                     for root, group in zip(reductions, parts, strict=True):
                         group[u].add(e.at(root.value, place))
@@ -375,7 +375,7 @@ class StripEmitter(StripPlanner):
         b = self.b
         for tile, rows, write in ahead:
             bytes = place.lanes * itemsize(tile.element)
-            moved = Place(b.add(place.row, rows), place.col, 1, place.lanes, True)
+            moved = Place(b.plus(place.row, rows), place.col, 1, place.lanes, True)
             if bytes >= 64 or (
                 isinstance(place.col, int) and place.col * itemsize(tile.element) % 64 == 0
             ):
@@ -399,7 +399,7 @@ class StripEmitter(StripPlanner):
         if isinstance(col, int):
             mask = b.mask_first(width - col, lanes)
         elif width % lanes:
-            mask = b.mask_first(b.sub(width, col), lanes)
+            mask = b.mask_first(b.minus(width, col), lanes)
         for root, accumulator in zip(reductions, accumulators, strict=True):
             value = e.at(root.value, place)
             if mask is not None:

@@ -142,7 +142,7 @@ class ThinProduct:
         inside = self.not_before(count)
         depth = family.depth
         with b.loop(0, length, depth) as block, self.e.scope():
-            ks = block.iv, b.min(b.add(block.iv, depth), length)
+            ks = block.iv, b.min(b.plus(block.iv, depth), length)
             find = thin.locate(*ks)
             if family.name == "outer":
                 self.runs(find(0), ks, count, inside)
@@ -171,7 +171,7 @@ class ThinProduct:
         """Fetch what is needed later, `dx` and `dk` further on."""
         b = self.b
         rows, cols = (dx, dk) if self.form.side == 0 else (dk, dx)
-        row, col, axis = b.add(place.row, rows), b.add(place.col, cols), place.axis
+        row, col, axis = b.plus(place.row, rows), b.plus(place.col, cols), place.axis
         if self.form.chain.transposed:
             row, col = col, row
         b.prefetch(self.e.address(self.tile, Place(row, col, axis)))
@@ -181,10 +181,10 @@ class ThinProduct:
     def runs(self, a: Operand, ks: tuple[Idx, Idx], count: Idx, inside: Idx) -> None:
         """All of C over a block of k: `count` columns, of which masks are not needed for the first `inside`."""
         b, family = self.b, self.family
-        main = b.mul(b.div(inside, family.nr), family.nr)
+        main = b.times(b.div(inside, family.nr), family.nr)
         with b.loop(*ks, RUN) as run:
-            mine = run.iv, b.min(b.add(run.iv, RUN), ks[1])
-            at = b.ptr(a.pointer, b.mul(b.sub(run.iv, ks[0]), a.k_bytes))
+            mine = run.iv, b.min(b.plus(run.iv, RUN), ks[1])
+            at = b.ptr(a.pointer, b.times(b.minus(run.iv, ks[0]), a.k_bytes))
             start = Operand(at, a.x_bytes, a.k_bytes)
             with b.loop(0, main, family.nr) as x:
                 self.outer(start, x.iv, mine, family.nr // self.lanes, True)
@@ -206,16 +206,16 @@ class ThinProduct:
         # The columns that come next, or where there are none, which are another workgroup's, rows.
         ahead = (self.family.nr, 0) if self.family.nr < c.shape[1] else (0, RUN)
         with b.loop(*ks, 1, sums) as loop, self.e.scope():
-            at = b.ptr(a.pointer, b.mul(b.sub(loop.iv, ks[0]), a.k_bytes))
+            at = b.ptr(a.pointer, b.times(b.minus(loop.iv, ks[0]), a.k_bytes))
             found: list[SSAValue] = []
             for v in range(vectors):
-                place = self.place(b.add(x, v * self.lanes), loop.iv, False, inside)
+                place = self.place(b.plus(x, v * self.lanes), loop.iv, False, inside)
                 found.append(self.read(place))
                 if inside and v % line == 0:
                     self.fetch(place, *ahead)
             out: list[SSAValue] = []
             for r in range(rows):
-                one = b.load(b.ptr(at, b.mul(r, a.x_bytes)), self.family.accumulator)
+                one = b.load(b.ptr(at, b.times(r, a.x_bytes)), self.family.accumulator)
                 factor = b.splat(one, self.lanes)
                 for v, row in enumerate(found):
                     out.append(b.value(math.FmaOp(factor, row, loop.carried[r * vectors + v])))
@@ -230,7 +230,7 @@ class ThinProduct:
     ) -> None:
         """All of C over a block of k: `count` x of the operand, of which the first `inside` are in the array."""
         b, family, side = self.b, self.family, self.form.side
-        even = b.cmp("eq", b.rem(b.sub(ks[1], ks[0]), family.group), 0)
+        even = b.cmp("eq", b.rem(b.minus(ks[1], ks[0]), family.group), 0)
         step = (family.mr, family.nr)[side]
 
         def block(x: Idx, whole: bool) -> None:
@@ -239,10 +239,10 @@ class ThinProduct:
                 return
             cols = b.max(b.min(self.c.shape[1], thin.x_count), 0)
             with b.loop(0, b.ceildiv(cols, family.nr)) as j:
-                self.inner(find(j.iv), b.mul(j.iv, family.nr), x, ks, whole)
+                self.inner(find(j.iv), b.times(j.iv, family.nr), x, ks, whole)
 
         with b.loop(0, count, step) as x:
-            fits = b.both(even, b.cmp("sle", b.add(x.iv, step), inside))
+            fits = b.both(even, b.cmp("sle", b.plus(x.iv, step), inside))
             assert fits is not None
             sides = Block(), Block()
             for each, whole in zip(sides, (True, False), strict=True):
@@ -258,16 +258,18 @@ class ThinProduct:
         zero = b.constant(self.type, 0)
         k0, k1 = ks
         with b.loop(k0, k1, self.lanes, [zero] * (few * many)) as loop, self.e.scope():
-            group = b.ptr(thin.pointer, b.mul(b.div(b.sub(loop.iv, k0), self.lanes), thin.k_bytes))
-            fixed = [b.load(b.ptr(group, b.mul(i, thin.x_bytes)), self.type) for i in range(few)]
+            group = b.ptr(
+                thin.pointer, b.times(b.div(b.minus(loop.iv, k0), self.lanes), thin.k_bytes)
+            )
+            fixed = [b.load(b.ptr(group, b.times(i, thin.x_bytes)), self.type) for i in range(few)]
             out = list(loop.carried)
             for i in range(many):
-                place = self.place(b.add(x, i), loop.iv, True, inside)
+                place = self.place(b.plus(x, i), loop.iv, True, inside)
                 row = self.read(place)
                 if inside:
                     self.fetch(place, many, 0)
                 else:
-                    keep = b.mask_first(b.sub(k1, loop.iv), self.lanes)
+                    keep = b.mask_first(b.minus(k1, loop.iv), self.lanes)
                     assert keep is not None
                     row = b.value(arith.SelectOp(keep, row, zero))
                 for j, other in enumerate(fixed):
@@ -278,7 +280,7 @@ class ThinProduct:
         for r in range(family.mr):
             mine = [sums[r * few + j] if side == 0 else sums[j * few + r] for j in range(family.nr)]
             total = across(b, mine)
-            target = c.address(b, b.add(row, r), col)
+            target = c.address(b, b.plus(row, r), col)
             b.store(b.value(arith.AddfOp(b.load(target, total.type), total)), target)
 
 

@@ -95,7 +95,7 @@ class Boxes:
             offset, extent, size = tile.offsets[dim], tile.extents[dim], layout.shape[dim]
             if isinstance(offset, int) and isinstance(extent, int) and 0 <= offset <= extent - size:
                 continue
-            limit = b.sub(extent, offset)
+            limit = b.minus(extent, offset)
             low = not b.is_nonnegative(offset)
             if divides(size, facts.offsets[dim]) and divides(size, facts.extents[dim]):
                 # The tile is inside as a whole or not at all.
@@ -103,8 +103,8 @@ class Boxes:
                 if low:
                     self.uniform = b.both(self.uniform, b.cmp("sge", offset, 0))
                 continue
-            rest = b.sub(limit, starts[dim])
-            below = b.add(starts[dim], offset) if low else None
+            rest = b.minus(limit, starts[dim])
+            below = b.plus(starts[dim], offset) if low else None
             self.tests.append((dim, rest, below))
 
     def inside(self, constants: Sequence[int]) -> SSAValue | None:
@@ -136,15 +136,15 @@ def chunks(d: Distributor, tile: Tile, layout: Layout, facts: Facts, width: int)
     pointer = tile.pointer
     # What all threads share first, then the thread's part, then constants.
     for offset, stride in zip(tile.offsets, tile.strides, strict=True):
-        pointer = b.ptr(pointer, b.mul(b.mul(offset, stride), size))
+        pointer = b.ptr(pointer, b.times(b.times(offset, stride), size))
     for start, stride in zip(starts, tile.strides, strict=True):
-        pointer = b.ptr(pointer, b.mul(b.mul(start, stride), size))
+        pointer = b.ptr(pointer, b.times(b.times(start, stride), size))
     steps: dict[tuple[int, int], Idx] = {}
 
     def step(dim: int, n: int) -> Idx:
         key = (dim, n)
         if key not in steps:
-            steps[key] = b.mul(b.mul(tile.strides[dim], n), size)
+            steps[key] = b.times(b.times(tile.strides[dim], n), size)
         return steps[key]
 
     rows: dict[int, SSAValue] = {}

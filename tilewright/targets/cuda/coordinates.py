@@ -86,7 +86,7 @@ def _in_front(d: Distributor, far: SSAValue, at: SSAValue) -> SSAValue:
     if near:
         with _behind(b, at):
             for term in near:
-                made = b.add(made, d.idx(term))
+                made = b.plus(made, d.idx(term))
     return b.idx(made)
 
 

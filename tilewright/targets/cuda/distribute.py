@@ -108,8 +108,8 @@ def pointer_in(space: int) -> LLVMPointerType:
     return LLVMPointerType(IntAttr(space))
 
 
-Rule = Callable[["Distributor", Operation], None]
-Producer = Callable[["Distributor", Operation, Layout], SSAValue]
+Rule = Callable[["Distributor", Any], None]
+Producer = Callable[["Distributor", Any, Layout], SSAValue]
 
 rule: Rules[Rule] = Rules()
 """Rules of ops, by name."""
@@ -181,7 +181,7 @@ class Distributor:
             thread = b.value(gpu.ThreadIdOp(gpu.DimensionAttr(gpu.DimensionEnum.X)))
             b.nonnegative.add(thread)
             self.absolute_thread = thread
-            first = b.sub(thread, LANES * team.first_warp)
+            first = b.minus(thread, LANES * team.first_warp)
             self.thread: SSAValue = b.idx(first)
             b.nonnegative.add(self.thread)
             self.lane: SSAValue = b.idx(b.rem(self.thread, LANES))
@@ -400,9 +400,9 @@ class Distributor:
                 part: Idx = b.div(self.thread, 1 << low)
                 if low + count < (len(key[0]) - 1).bit_length():
                     part = b.rem(part, 1 << count)
-                part = b.mul(part, step)
+                part = b.times(part, step)
                 if op == "add" or total == 0:
-                    total = b.add(total, part)
+                    total = b.plus(total, part)
                 else:
                     total = b.value(arith.XOrIOp(b.idx(total), b.idx(part)))
                     b.nonnegative.add(total)

@@ -243,6 +243,6 @@ def pointers_of(d: Distributor, at: Addresses, base: Idx) -> Sequence[SSAValue]:
                 low = turned ^ key if isinstance(turned, int) else b.value(
                     arith.XOrIOp(turned, b.idx(key))
                 )  # fmt: skip
-            starts[key] = d.shared_pointer(b.add(b.add(added, low), base))
+            starts[key] = d.shared_pointer(b.plus(b.plus(added, low), base))
         found.append(b.ptr(starts[key], constant & ~at.mixed))
     return found

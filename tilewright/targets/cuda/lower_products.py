@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import VectorType, i1, i32, i64
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, SSAValue
 
 from tilewright import dtypes
 from tilewright.dialects import mach, stage
@@ -68,8 +68,7 @@ def is_staged(value: SSAValue) -> bool:
 
 
 @anchor("stage.mma.issue")
-def anchor_issue(op: Operation, warps: int) -> Mapping[SSAValue, Layout]:
-    assert isinstance(op, stage.ProductIssueOp)
+def anchor_issue(op: stage.ProductIssueOp, warps: int) -> Mapping[SSAValue, Layout]:
     m, n, k = op.sizes
     found: dict[SSAValue, Layout] = {}
     if op.c is not None and isinstance(op.c.type, VectorType):
@@ -80,14 +79,12 @@ def anchor_issue(op: Operation, warps: int) -> Mapping[SSAValue, Layout]:
 
 
 @anchor("stage.mma.wait")
-def anchor_wait(op: Operation, warps: int) -> Mapping[SSAValue, Layout]:
-    assert isinstance(op, stage.ProductWaitOp)
+def anchor_wait(op: stage.ProductWaitOp, warps: int) -> Mapping[SSAValue, Layout]:
     return {v: accumulator(*vector_of(v.type).get_shape(), warps) for v in op.values}
 
 
 @anchor("stage.mma.start")
-def anchor_start(op: Operation, warps: int) -> Mapping[SSAValue, Layout]:
-    assert isinstance(op, stage.ProductStartOp)
+def anchor_start(op: stage.ProductStartOp, warps: int) -> Mapping[SSAValue, Layout]:
     return {op.value: accumulator(*vector_of(op.value.type).get_shape(), warps)}
 
 
@@ -96,8 +93,7 @@ def _dtype(type: Attribute) -> dtypes.DType:
 
 
 @rule("stage.mma.start")
-def start(d: Distributor, op: Operation) -> None:
-    assert isinstance(op, stage.ProductStartOp)
+def start(d: Distributor, op: stage.ProductStartOp) -> None:
     m, n = vector_of(op.value.type).get_shape()
     value = d.fragment_of(op.value, accumulator(m, n, d.team.warps)).value
     d.set_scalar(op.result, value)
@@ -155,8 +151,7 @@ def _other_offset(part: stage.PartAttr, k_major: bool, at: int) -> int:
 
 
 @rule("stage.mma.issue")
-def issue(d: Distributor, op: Operation) -> None:
-    assert isinstance(op, stage.ProductIssueOp)
+def issue(d: Distributor, op: stage.ProductIssueOp) -> None:
     b = d.b
     m, n, k = op.sizes
     type = vector_of(op.result.type)
@@ -248,8 +243,7 @@ def _left(
 
 
 @rule("stage.mma.wait")
-def wait(d: Distributor, op: Operation) -> None:
-    assert isinstance(op, stage.ProductWaitOp)
+def wait(d: Distributor, op: stage.ProductWaitOp) -> None:
     pending = op.pending.value.data
     if not op.products:
         st.instr(d, "wgmma.wait", n=pending)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from xdsl.dialects.builtin import VectorType, i32
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import SSAValue
 
 from tilewright.codegen.tiles import plain
 from tilewright.dialects import stage
@@ -22,13 +22,12 @@ from tilewright.targets.cuda.passes.suits import sources
 
 
 @anchor("stage.put")
-def anchor_put(op: Operation, warps: int) -> Mapping[SSAValue, Layout]:
+def anchor_put(op: stage.PutOp, warps: int) -> Mapping[SSAValue, Layout]:
     """A tile that is turned on its way from one ring to another: lanes along its old lines, registers along the new.
 
     So both sides are without bank conflicts: neighbours are read by neighbouring lanes, and written 16 bytes at a time
     to lines next to one another.
     """
-    assert isinstance(op, stage.PutOp)
     part = ring_type(op.ring).parts.data[0]
     if _source_order(op.value) in (None, part.row_major):
         return {}
@@ -47,9 +46,8 @@ def _source_order(value: SSAValue) -> bool | None:
 
 
 @rule("stage.put")
-def put(d: Distributor, op: Operation) -> None:
+def put(d: Distributor, op: stage.PutOp) -> None:
     """Every thread writes its part, for the matrix unit to see; one of each warp says so."""
-    assert isinstance(op, stage.PutOp)
     place = st.place_of(d, op.ring)
     slot = st.slot_of(d, op.cursor)
     source = moved_only(op.value.owner)

@@ -27,8 +27,7 @@ MAX_LINES = 256
 
 
 @rule("stage.ring")
-def ring(d: Distributor, op: Operation) -> None:
-    assert isinstance(op, stage.RingOp)
+def ring(d: Distributor, op: stage.RingOp) -> None:
     place = st.allocate(d, op, readers(op, d.team.warps))
     place.shared = any(
         any(use.operation.shared)
@@ -121,8 +120,7 @@ def advance(d: Distributor, op: Operation) -> None:
 
 
 @rule("stage.copy.issue")
-def issue(d: Distributor, op: Operation) -> None:
-    assert isinstance(op, stage.CopyIssueOp)
+def issue(d: Distributor, op: stage.CopyIssueOp) -> None:
     if st.facts(d).single:
         _issue(d, op)
         return
@@ -214,8 +212,7 @@ def _copy(d: Distributor, tile: SSAValue, to: st.Staged, barrier: SSAValue, piec
 
 
 @rule("stage.copy.wait")
-def wait(d: Distributor, op: Operation) -> None:
-    assert isinstance(op, stage.CopyWaitOp)
+def wait(d: Distributor, op: stage.CopyWaitOp) -> None:
     place = st.place_of(d, op.ring)
     slot = st.slot_of(d, op.cursor)
     parity = st.parity_of(d, op.cursor)
@@ -240,8 +237,7 @@ def moved_only(op: Operation | Block) -> stage.ReadOp | None:
 
 
 @rule("stage.read")
-def read(d: Distributor, op: Operation) -> None:
-    assert isinstance(op, stage.ReadOp)
+def read(d: Distributor, op: stage.ReadOp) -> None:
     if moved_only(op) is not None:
         return
     place = st.facts(d).staged[op.tile]
@@ -254,8 +250,7 @@ def read(d: Distributor, op: Operation) -> None:
 
 
 @rule("stage.read.part")
-def read_part(d: Distributor, op: Operation) -> None:
-    assert isinstance(op, stage.ReadPartOp)
+def read_part(d: Distributor, op: stage.ReadPartOp) -> None:
     place = st.facts(d).staged[op.tile]
     layout = d.home(op.result)
     assert layout is not None
@@ -266,8 +261,7 @@ def read_part(d: Distributor, op: Operation) -> None:
 
 
 @rule("stage.copy.release")
-def release(d: Distributor, op: Operation) -> None:
-    assert isinstance(op, stage.CopyReleaseOp)
+def release(d: Distributor, op: stage.CopyReleaseOp) -> None:
     place = st.place_of(d, op.ring)
     b = d.b
     group = LANES

@@ -45,8 +45,7 @@ class RoleDistributor(Distributor):
 
 
 @rule("stage.roles")
-def roles(d: Distributor, op: Operation) -> None:
-    assert isinstance(op, stage.RolesOp)
+def roles(d: Distributor, op: stage.RolesOp) -> None:
     announce_barriers(d)
     first = 0
     mine = Narrow(d.b).value(st.warpgroup(d))
@@ -118,8 +117,7 @@ def worker(d: Distributor, op: Operation) -> None:
 
 
 @rule("stage.programs")
-def programs(d: Distributor, op: Operation) -> None:
-    assert isinstance(op, stage.ProgramsOp)
+def programs(d: Distributor, op: stage.ProgramsOp) -> None:
     d.set_scalar(op.result, st.parameter(d, Programs(op.axis.value.data), IndexType()))
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Any
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType, VectorType
@@ -48,7 +49,7 @@ from tilewright.uarch.nvidia import LANES
 
 FREE, FLEXIBLE, FIXED = "free", "flexible", "fixed"
 
-Anchor = Callable[[Operation, int], Mapping[SSAValue, Layout]]
+Anchor = Callable[[Any, int], Mapping[SSAValue, Layout]]
 """(op, warps) -> layouts that the op demands of values."""
 
 ANCHORS: dict[str, Anchor] = {}

@@ -114,8 +114,7 @@ def accesses(d: Distributor, body: Operation) -> list[Access]:
 
 
 @rule("scf.for")
-def lower_for(d: Distributor, op: Operation) -> None:
-    assert isinstance(op, scf.ForOp)
+def lower_for(d: Distributor, op: scf.ForOp) -> None:
     b = d.b
     body = op.body.block
     last = body.last_op
@@ -181,15 +180,13 @@ def _growth(d: Distributor, value: SSAValue, arg: SSAValue) -> tuple[bool, bool]
 
 
 @rule("scf.while")
-def lower_while(d: Distributor, op: Operation) -> None:
-    assert isinstance(op, scf.WhileOp)
+def lower_while(d: Distributor, op: scf.WhileOp) -> None:
     with d.hazards.loop(accesses(d, op)):
         convert_while(Carrier(d, op), op)
 
 
 @rule("scf.if")
-def lower_if(d: Distributor, op: Operation) -> None:
-    assert isinstance(op, scf.IfOp)
+def lower_if(d: Distributor, op: scf.IfOp) -> None:
     to = Carrier(d, op)
     convert_if(to, op)
     if not op.false_region.blocks:

@@ -33,8 +33,7 @@ SWAPPED = {2: 4, 3: 5, 4: 2, 5: 3}
 
 
 @producer("arith.cmpi")
-def compare(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
-    assert isinstance(op, arith.CmpiOp)
+def compare(d: Distributor, op: arith.CmpiOp, layout: Layout) -> SSAValue:
     how = op.predicate.value.data
     type = op.lhs.type
     if isinstance(type, VectorType) and isinstance(type.element_type, IndexType) and how in SWAPPED:
@@ -52,7 +51,7 @@ def _against(
     thread, constants = mine
     known = positions(d, other, layout)
     if known is not None:
-        return _compared(d, constants - known[1], way, b.sub(known[0], thread))
+        return _compared(d, constants - known[1], way, b.minus(known[0], thread))
     held = d.fragment_of(other, layout).value
     wide = VectorType(index, [layout.registers])
     away = b.value(VectorBroadcastOp(b.idx(thread), wide))
@@ -97,8 +96,8 @@ def positions(d: Distributor, value: SSAValue, layout: Layout) -> Positions | No
         if left is None or right is None:
             return None
         if isinstance(op, arith.AddiOp):
-            return d.b.add(left[0], right[0]), left[1] + right[1]
-        return d.b.sub(left[0], right[0]), left[1] - right[1]
+            return d.b.plus(left[0], right[0]), left[1] + right[1]
+        return d.b.minus(left[0], right[0]), left[1] - right[1]
     if op.name not in ELEMENTS or len(op.operands) != 1:
         return None
     (source,) = op.operands
@@ -123,6 +122,6 @@ def mask(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
     for x, constants, bound in zip(
         d.coordinates(layout), d.registers_at(layout), bounds, strict=True
     ):
-        made = d.b.both(made, _compared(d, constants, 2, d.b.sub(bound, x)))
+        made = d.b.both(made, _compared(d, constants, 2, d.b.minus(bound, x)))
     assert made is not None
     return made

@@ -116,8 +116,7 @@ def _load_chunks(
 
 
 @rule("xetile.store_tile")
-def store(d: Distributor, op: Operation) -> None:
-    assert isinstance(op, xt.StoreTileOp)
+def store(d: Distributor, op: xt.StoreTileOp) -> None:
     tile = block_tile(d, op, op.tile)
     fragment = d.fragment_of(op.value)
     mask = d.fragment_of(op.mask, fragment.layout).value if op.mask is not None else None
@@ -194,9 +193,8 @@ def _store_chunks(
 
 
 @rule("xetile.prefetch_tile")
-def prefetch(d: Distributor, op: Operation) -> None:
+def prefetch(d: Distributor, op: xt.PrefetchTileOp) -> None:
     """One prefetch per cache line of the tile, dealt to the threads; lines outside do nothing."""
-    assert isinstance(op, xt.PrefetchTileOp)
     tile = d.tile(op.tile)
     locality = 3 if op.locality is None else op.locality
     if not isinstance(tile, Tile) or op.tile_type.memory_space == 3 or locality == 0:
@@ -215,15 +213,15 @@ def prefetch(d: Distributor, op: Operation) -> None:
     at = d.registers_at(layout)
     first = d.first_replica(layout)
     for r in range(layout.registers):
-        place = [b.add(starts[i], int(at[i][r])) for i in range(2)]
-        place[fast] = b.mul(place[fast], per_line)
+        place = [b.plus(starts[i], int(at[i][r])) for i in range(2)]
+        place[fast] = b.times(place[fast], per_line)
         pointer, inside = tile.pointer, first
         for i in range(2):
-            element = b.add(tile.offsets[i], place[i])
+            element = b.plus(tile.offsets[i], place[i])
             inside = b.both(inside, b.cmp("slt", element, tile.extents[i]))
             if not b.is_nonnegative(element):
                 inside = b.both(inside, b.cmp("sge", element, 0))
-            pointer = b.ptr(pointer, b.mul(b.mul(element, tile.strides[i]), size))
+            pointer = b.ptr(pointer, b.times(b.times(element, tile.strides[i]), size))
         with ac.guarded(d, inside):
             # LLVM's own prefetch has no code before sm_90.
             level = "L1" if locality == 3 else "L2"

@@ -143,7 +143,7 @@ def extract_element(d: Distributor, op: Operation) -> None:
     memory = row_major(fragment.layout.shape)
 
     def load(offset: int) -> SSAValue:
-        at = d.b.add(d.b.mul(_position(d, op)[0], size), offset)
+        at = d.b.plus(d.b.times(_position(d, op)[0], size), offset)
         return d.b.load(d.shared_pointer(at), fragment.element)
 
     value = exchanged(
@@ -167,10 +167,10 @@ def _position(d: Distributor, op: Operation, *, fixed: bool = True) -> tuple[Idx
     divisor = 0
     for at, step in zip(static_position(op), row_strides(shape_of(whole)), strict=False):
         if at == DYNAMIC_INDEX:
-            number = d.b.add(number, d.b.mul(d.idx(next(given)), step))
+            number = d.b.plus(number, d.b.times(d.idx(next(given)), step))
             divisor = gcd(divisor, step)
         elif fixed:
-            number = d.b.add(number, at * step)
+            number = d.b.plus(number, at * step)
     return number, divisor
 
 
@@ -218,7 +218,7 @@ class _Exchange:
         return exchanged(self.d, int(starts[-1]) * self.size, self.what, store, load)
 
     def moved(self, offset: int) -> Idx:
-        return self.d.b.add(self.d.b.mul(self.moving, self.size), offset)
+        return self.d.b.plus(self.d.b.times(self.moving, self.size), offset)
 
     def addresses(self, places: np.ndarray, layout: Layout) -> Addresses | None:
         """Where threads find a tile in `layout` whose elements lie at `places`; None where no rule says it."""
@@ -268,6 +268,6 @@ class _Exchange:
         one = VectorType(self.element, [1])  # pyright: ignore[reportArgumentType]
         parts: list[SSAValue] = []
         for r in range(layout.registers):
-            at = b.add(b.mul(b.extract(numbers, r), self.size), offset)
+            at = b.plus(b.times(b.extract(numbers, r), self.size), offset)
             parts.append(b.load(d.shared_pointer(at), one))
         return d.concatenate(parts)

@@ -189,7 +189,7 @@ def fill(d: Distributor, ring: Ring) -> None:
         if stage == 0 and d.hazards.shared:
             # What the slots held before is read by all.
             d.barrier()
-        issue(d, ring, d.b.add(lo, d.b.mul(step, stage)), stage)
+        issue(d, ring, d.b.plus(lo, d.b.times(step, stage)), stage)
 
 
 def issue(d: Distributor, ring: Ring, counter: Idx, slot: Idx) -> None:
@@ -199,7 +199,7 @@ def issue(d: Distributor, ring: Ring, counter: Idx, slot: Idx) -> None:
     for s in ring.streams:
         with d.scope():
             tile = _tile_at(d, ring.loop, s.slice, s.load, counter)
-            _copy(d, s, tile, b.add(b.mul(slot, s.bytes), s.offset), runs)
+            _copy(d, s, tile, b.plus(b.times(slot, s.bytes), s.offset), runs)
     b.op(mach.InstrOp("nvptx.cp.async.commit_group"))
 
 
@@ -210,7 +210,7 @@ def _copy(d: Distributor, s: Stream, tile: Tile, base: Idx, runs: SSAValue) -> N
     dim, _ = ac.run_along(s.layout)
     facts = ac.facts_of(s.load.tile, tile)
     whole = ac.divides(width, facts.extents[dim])
-    rest = b.sub(b.sub(tile.extents[dim], tile.offsets[dim]), d.coordinates(s.layout)[dim])
+    rest = b.minus(b.minus(tile.extents[dim], tile.offsets[dim]), d.coordinates(s.layout)[dim])
     targets = pointers_of(d, addresses(s.layout, s.memory, size), base)
     constants = d.registers_at(s.layout)[dim][::width]
     full, none = b.constant(i32, COPY_BYTES), b.constant(i32, 0)
@@ -222,7 +222,7 @@ def _copy(d: Distributor, s: Stream, tile: Tile, base: Idx, runs: SSAValue) -> N
         if not whole:
             c = int(constant)
             if c not in partial:
-                left = b.mul(b.min(b.max(b.sub(rest, c), 0), width), size)
+                left = b.times(b.min(b.max(b.minus(rest, c), 0), width), size)
                 partial[c] = b.value(arith.IndexCastOp(b.idx(left), i32))
             count = partial[c]
         inside = b.both(runs_and, chunk.inside)
@@ -236,12 +236,12 @@ def begin_iteration(d: Distributor, ring: Ring, counter: Idx, slot: SSAValue) ->
     b = d.b
     b.op(mach.InstrOp("nvptx.cp.async.wait_group", params={"n": ring.stages - 2}))
     d.barrier()
-    last = b.sub(slot, 1)
+    last = b.minus(slot, 1)
     freed = b.select(b.cmp("eq", slot, 0), ring.stages - 1, last)
-    ahead = b.mul(d.idx(ring.loop.step), ring.stages - 1)
-    issue(d, ring, b.add(counter, ahead), freed)
+    ahead = b.times(d.idx(ring.loop.step), ring.stages - 1)
+    issue(d, ring, b.plus(counter, ahead), freed)
     for s in ring.streams:
-        base = b.add(b.mul(slot, s.bytes), s.offset)
+        base = b.plus(b.times(slot, s.bytes), s.offset)
         element = d.fragment_type(s.load.result.type, s.layout).element_type
         d.in_shared[s.load.result] = Staged(base, s.memory, element)
         d.skipped.add(s.load)
@@ -254,7 +254,7 @@ def begin_iteration(d: Distributor, ring: Ring, counter: Idx, slot: SSAValue) ->
 
 def next_slot(d: Distributor, ring: Ring, slot: SSAValue) -> SSAValue:
     b = d.b
-    following = b.add(slot, 1)
+    following = b.plus(slot, 1)
     return b.idx(b.select(b.cmp("eq", following, ring.stages), 0, following))
 
 

@@ -63,8 +63,7 @@ class Staged:
 
 
 @rule("xetile.tile_mma")
-def tile_mma(d: Distributor, op: Operation) -> None:
-    assert isinstance(op, xt.TileMmaOp)
+def tile_mma(d: Distributor, op: xt.TileMmaOp) -> None:
     plan = d.ownership.products[op]
     if plan.instruction is None:
         by_elements(d, op, plan)
@@ -403,8 +402,8 @@ def _store_part(
     starts, constants = d.coordinates(layout), d.registers_at(layout)
     table = layout.table()[dim].reshape(-1, layout.registers)
     pointer = d.shared_pointer(
-        b.add(
-            b.add(b.mul(starts[0], to.step * size), b.mul(starts[1], size)),
+        b.plus(
+            b.plus(b.times(starts[0], to.step * size), b.times(starts[1], size)),
             to.offset - first * (1 if dim else to.step) * size,
         )
     )
@@ -418,7 +417,7 @@ def _store_part(
         if inside.all():
             b.store(part, here, align=width * size)
             continue
-        place = b.add(starts[dim], int(constants[dim][r]))
+        place = b.plus(starts[dim], int(constants[dim][r]))
         test = b.both(b.cmp("sge", place, first), b.cmp("slt", place, first + count))
         assert test is not None
         mask = splat_mask(d, test, width)
@@ -457,7 +456,7 @@ def _column(d: Distributor, rows: Rows, layout: Layout, k: SSAValue, k_is_row: i
     start = d.coordinates(layout)[dim]
     constants = d.registers_at(layout)[dim]
     pointer = d.shared_pointer(
-        b.add(b.add(b.mul(k, step * size), b.mul(start, other * size)), rows.offset)
+        b.plus(b.plus(b.times(k, step * size), b.times(start, other * size)), rows.offset)
     )
     run = 1
     if k_is_row:

@@ -24,8 +24,7 @@ from tilewright.targets.cuda.ownership import default_layout
 
 
 @rule("xetile.reduction")
-def reduction(d: Distributor, op: Operation) -> None:
-    assert isinstance(op, xt.ReductionOp)
+def reduction(d: Distributor, op: xt.ReductionOp) -> None:
     fragment = d.fragment_of(op.source)
     narrow = fragment.element
     fragment = _widened(d, fragment)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from xdsl.dialects import arith, cf, gpu, memref
+from xdsl.dialects import cf, gpu, memref
 from xdsl.dialects.builtin import IndexType, MemRefType, VectorType
 from xdsl.ir import Operation, SSAValue
 
 from tilewright import knobs
 from tilewright.codegen.builder import Builder, Idx
+from tilewright.codegen.scalars import cloned, mark_nonnegative
 from tilewright.codegen.tiles import (
     Matrix,
     ScatteredTile,
@@ -18,12 +19,13 @@ from tilewright.codegen.tiles import (
     itemsize,
     matrix_of_memref,
     plain,
+    view_of,
 )
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.tw import PrintOp
 from tilewright.dialects.upstream.arith import folded
-from tilewright.dialects.upstream.memref import kept_dimensions
+from tilewright.dialects.upstream.views import VIEWS
 from tilewright.passes.memory_objects import memory_space
 from tilewright.targets.cuda.distribute import (
     FALLBACKS,
@@ -35,22 +37,10 @@ from tilewright.targets.cuda.distribute import (
     rule,
 )
 
-_NONNEGATIVE = (
-    arith.AddiOp,
-    arith.MuliOp,
-    arith.MinSIOp,
-    arith.RemUIOp,
-    arith.DivUIOp,
-    arith.DivSIOp,
-    arith.RemSIOp,
-)
-"""Ops whose result is not negative if no operand is."""
-
-
 _FOLDED: dict[str, Callable[[Builder], Callable[[Idx, Idx], Idx] | None]] = {
-    "arith.addi": lambda b: b.add,
-    "arith.subi": lambda b: b.sub,
-    "arith.muli": lambda b: b.mul,
+    "arith.addi": lambda b: b.plus,
+    "arith.subi": lambda b: b.minus,
+    "arith.muli": lambda b: b.times,
 }
 """Index arithmetic that folds what it can."""
 
@@ -58,30 +48,15 @@ _FOLDED: dict[str, Callable[[Builder], Callable[[Idx, Idx], Idx] | None]] = {
 def clone_scalar(d: Distributor, op: Operation) -> None:
     """An op on scalars, as it is."""
     b = d.b
-    if isinstance(op, arith.ConstantOp):
-        data = getattr(getattr(op.value, "value", None), "data", None)
-        if data is not None:
-            d.set_scalar(op.result, b.constant(plain(op.result.type), data))
-            return
     operands = [d.scalar(v) for v in op.operands]
     fold = _FOLDED.get(op.name, lambda b: None)(b)
     if fold is not None and isinstance(op.results[0].type, IndexType):
         d.set_scalar(op.results[0], b.idx(fold(folded(operands[0]), folded(operands[1]))))
         return
-    new = type(op).create(
-        operands=operands,
-        result_types=[plain(r.type) for r in op.results],
-        properties=op.properties,
-        attributes=op.attributes,
-    )
-    new.location = op.location
-    b.op(new)
-    for old, value in zip(op.results, new.results, strict=True):
+    results = cloned(b, op, operands)
+    mark_nonnegative(b, op, operands, results)
+    for old, value in zip(op.results, results, strict=True):
         d.set_scalar(old, value)
-    if isinstance(op, _NONNEGATIVE) and all(b.is_nonnegative(d.idx(v)) for v in op.operands):
-        b.nonnegative |= set(new.results)
-    if isinstance(op, arith.MaxSIOp) and any(b.is_nonnegative(d.idx(v)) for v in op.operands):
-        b.nonnegative |= set(new.results)
 
 
 def _scalar_family(op: Operation) -> Rule | None:
@@ -97,8 +72,7 @@ FALLBACKS.append(_scalar_family)
 
 
 @rule("gpu.block_id", "gpu.grid_dim")
-def ids(d: Distributor, op: Operation) -> None:
-    assert isinstance(op, gpu.BlockIdOp | gpu.GridDimOp)
+def ids(d: Distributor, op: gpu.BlockIdOp | gpu.GridDimOp) -> None:
     d.set_scalar(op.result, d.program(op.name, str(op.dimension.data)))
 
 
@@ -120,8 +94,7 @@ def nothing(d: Distributor, op: Operation) -> None:
 
 
 @rule("memref.dim")
-def dim(d: Distributor, op: Operation) -> None:
-    assert isinstance(op, memref.DimOp)
+def dim(d: Distributor, op: memref.DimOp) -> None:
     at = d.idx(op.index)
     matrix = d.matrix(op.source)
     if not isinstance(at, int) or matrix is None:
@@ -138,48 +111,11 @@ def metadata(d: Distributor, op: Operation) -> None:
         d.set_scalar(result, d.b.idx(value))
 
 
-@rule("memref.reinterpret_cast")
-def reinterpret(d: Distributor, op: Operation) -> None:
-    """A view of the same memory with the sizes and strides that it names."""
-    assert isinstance(op, memref.ReinterpretCastOp)
-    base = _array(d, op, op.source)
-    (offset,) = _mixed(d, op.static_offsets.get_values(), op.offsets)
-    sizes = _mixed(d, op.static_sizes.get_values(), op.sizes)
-    strides = _mixed(d, op.static_strides.get_values(), op.strides)
-    pointer = d.b.ptr(base.pointer, d.b.mul(offset, itemsize(base.element)))
-    d.set_matrix(op.result, Matrix(pointer, base.element, tuple(sizes), tuple(strides)))
-
-
-@rule("memref.subview")
-def subview(d: Distributor, op: Operation) -> None:
-    """A part of an array: an offset, other sizes, longer steps."""
-    assert isinstance(op, memref.SubviewOp)
-    b, base = d.b, _array(d, op, op.source)
-    pointer = base.pointer
-    offsets = _mixed(d, op.static_offsets.get_values(), op.offsets)
-    for at, stride in zip(offsets, base.strides, strict=True):
-        pointer = b.ptr(pointer, b.mul(b.mul(at, stride), itemsize(base.element)))
-    sizes = _mixed(d, op.static_sizes.get_values(), op.sizes)
-    steps = _mixed(d, op.static_strides.get_values(), op.strides)
-    strides = [b.mul(stride, step) for stride, step in zip(base.strides, steps, strict=True)]
-    kept = kept_dimensions(op)
-    d.set_matrix(
-        op.result,
-        Matrix(
-            pointer, base.element, tuple(sizes[i] for i in kept), tuple(strides[i] for i in kept)
-        ),
-    )
-
-
-def _mixed(d: Distributor, static: Sequence[int], dynamic: Sequence[SSAValue]) -> list[Idx]:
-    """Numbers of an op, those that it takes as operands among them."""
-    rest = [d.idx(v) for v in dynamic]
-    return [rest.pop(0) if n in (-(2**63), -1) else n for n in static]
-
-
-@rule("memref.cast", "memref.memory_space_cast")
-def cast(d: Distributor, op: Operation) -> None:
-    d.set_matrix(op.results[0], _array(d, op, op.operands[0]))
+@rule(*VIEWS)
+def view(d: Distributor, op: Operation) -> None:
+    """The same memory with another offset, sizes and strides."""
+    source, *given = op.operands
+    d.set_matrix(op.results[0], view_of(d.b, op, _array(d, op, source), [d.idx(v) for v in given]))
 
 
 @rule("memref.extract_aligned_pointer_as_index")
@@ -218,8 +154,7 @@ def _array(d: Distributor, op: Operation, value: SSAValue) -> Matrix:
 
 
 @rule("xetile.init_tile")
-def make_tile(d: Distributor, op: Operation) -> None:
-    assert isinstance(op, xt.InitTileOp)
+def make_tile(d: Distributor, op: xt.InitTileOp) -> None:
     source: Matrix | SSAValue | None = d.matrix(op.source)
     if source is None:
         source = d.b.value(mach.PtrFromIntOp(d.scalar(op.source), pointer_in(GLOBAL)))
@@ -228,8 +163,7 @@ def make_tile(d: Distributor, op: Operation) -> None:
 
 
 @rule("xetile.update_tile_offset")
-def move_tile(d: Distributor, op: Operation) -> None:
-    assert isinstance(op, xt.UpdateTileOffsetOp)
+def move_tile(d: Distributor, op: xt.UpdateTileOffsetOp) -> None:
     tile = d.tile(op.tile)
     if isinstance(tile, ScatteredTile):
         from dataclasses import replace
@@ -246,15 +180,13 @@ def move_tile(d: Distributor, op: Operation) -> None:
 
 
 @rule("cf.assert")
-def check(d: Distributor, op: Operation) -> None:
-    assert isinstance(op, cf.AssertOp)
+def check(d: Distributor, op: cf.AssertOp) -> None:
     d.fail_unless(d.scalar(op.arg), op)
 
 
 @rule("tw.print")
-def print_line(d: Distributor, op: Operation) -> None:
+def print_line(d: Distributor, op: PrintOp) -> None:
     """Thread 0 prints for its workgroup; a launch prints the lines of so many programs as a knob says."""
-    assert isinstance(op, PrintOp)
     if any(isinstance(v.type, VectorType) for v in op.values):
         raise d.error(
             op, "compiled code prints scalars, not vectors", "vector.extract what is to be printed"
@@ -262,7 +194,7 @@ def print_line(d: Distributor, op: Operation) -> None:
     b, limit = d.b, knobs.current().print_lines
     x, y, z = (d.program("gpu.block_id", axis) for axis in "xyz")
     columns, rows = (d.program("gpu.grid_dim", axis) for axis in "xy")
-    number = b.add(b.mul(b.add(b.mul(z, rows), y), columns), x)
+    number = b.plus(b.times(b.plus(b.times(z, rows), y), columns), x)
     first = b.cmp("eq", d.thread, 0)
     shown = b.both(first, b.cmp("slt", number, limit))
     assert shown is not None

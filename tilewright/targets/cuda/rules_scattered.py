@@ -67,8 +67,7 @@ def _list_of_offsets(d: Distributor, op: Operation, value: SSAValue) -> Scattere
 
 
 @producer("xetile.load")
-def gather(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
-    assert isinstance(op, xt.LoadGatherOp)
+def gather(d: Distributor, op: xt.LoadGatherOp, layout: Layout) -> SSAValue:
     tile = _list_of_offsets(d, op, op.tile)
     at = scattered(d, tile, op.mask, layout, once=False)
     d.hazards.read(d, place_of(op.tile, None))
@@ -102,8 +101,7 @@ def _vectors(
 
 
 @rule("xetile.store")
-def scatter(d: Distributor, op: Operation) -> None:
-    assert isinstance(op, xt.StoreScatterOp)
+def scatter(d: Distributor, op: xt.StoreScatterOp) -> None:
     tile = _list_of_offsets(d, op, op.tile)
     fragment = d.fragment_of(op.value)
     at = scattered(d, tile, op.mask, fragment.layout, once=True)
@@ -118,9 +116,8 @@ def scatter(d: Distributor, op: Operation) -> None:
 
 
 @rule("xetile.atomic_rmw")
-def atomic(d: Distributor, op: Operation) -> None:
+def atomic(d: Distributor, op: xt.AtomicRmwOp) -> None:
     """One atomic per element; the old values, where they are used, reach all that hold replicas."""
-    assert isinstance(op, xt.AtomicRmwOp)
     b = d.b
     fragment = d.fragment_of(op.value)
     layout = fragment.layout

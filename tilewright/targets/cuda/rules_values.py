@@ -30,8 +30,7 @@ MOST_CONSTANTS = 256
 
 
 @producer("arith.constant")
-def constant(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
-    assert isinstance(op, arith.ConstantOp)
+def constant(d: Distributor, op: arith.ConstantOp, layout: Layout) -> SSAValue:
     value = op.value
     type = d.fragment_type(op.result.type, layout)
     if not isinstance(value, DenseIntOrFPElementsAttr):
@@ -73,7 +72,7 @@ def linear_index(d: Distributor, layout: Layout) -> tuple[Idx, np.ndarray]:
     thread: int | SSAValue = 0
     constants = np.zeros(layout.registers, np.int64)
     for x, c, w in zip(d.coordinates(layout), d.registers_at(layout), weights, strict=True):
-        thread = b.add(thread, b.mul(x, w))
+        thread = b.plus(thread, b.times(x, w))
         constants += c * w
     return thread, constants
 

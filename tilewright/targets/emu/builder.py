@@ -16,11 +16,8 @@ from xdsl.dialects import arith, func, scf, vector
 from xdsl.dialects.builtin import (
     AnyFloat,
     DenseArrayBase,
-    DenseIntOrFPElementsAttr,
     Float4E2M1FNType,
-    FloatAttr,
     IndexType,
-    IntegerAttr,
     IntegerType,
     ModuleOp,
     StringAttr,
@@ -31,11 +28,11 @@ from xdsl.dialects.builtin import (
 from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
+from tilewright.codegen.builder import Constants, index
 from tilewright.dialects import mach
+from tilewright.dialects.folding import Idx, Kind
 from tilewright.dialects.upstream import vector as more
 
-Idx = int | SSAValue
-index = IndexType()
 ptr = LLVMPointerType()
 
 
@@ -68,15 +65,14 @@ def with_element(type: Attribute, element: Attribute) -> Attribute:
     return vec(element, *type.get_shape()) if isinstance(type, VectorType) else element
 
 
-class Builder:
+class Builder(Constants):
     """Appends ops to `block`; `entry` is the first block of the function being built."""
 
     def __init__(self, module: ModuleOp, entry: Block):
+        super().__init__(entry)
         self.module = module
-        self.entry = entry
         self.block = entry
         self.location: Any = None
-        self._constants: dict[tuple[Attribute, str], SSAValue] = {}
         self._functions: dict[Any, str] = {}
         self._results: dict[str, list[Attribute]] = {}
 
@@ -91,43 +87,6 @@ class Builder:
         self.put(op)
         return op.results[0]
 
-    # Constants ------------------------------------------------------------------------------------------------
-
-    def _at_entry(self, op: Operation) -> SSAValue:
-        first = self.entry.first_op
-        if first is None:
-            self.entry.add_op(op)
-        else:
-            self.entry.insert_op_before(op, first)
-        return op.results[0]
-
-    def constant(self, type: Attribute, value: float) -> SSAValue:
-        """A number of a scalar type, or one for every component of a vector type."""
-        key = (type, repr(value))
-        found = self._constants.get(key)
-        if found is None:
-            element = element_of(type)
-            number: Any
-            if isinstance(element, AnyFloat):
-                number = FloatAttr(float(value), element)
-            else:
-                number = IntegerAttr(_wrapped(int(value), element), element)  # pyright: ignore
-            if isinstance(type, VectorType):
-                number = DenseIntOrFPElementsAttr.from_list(type, [number.value.data])
-            found = self._at_entry(arith.ConstantOp(number, type))
-            self._constants[key] = found
-        return found
-
-    def dense(self, type: VectorType[Any], values: Sequence[float]) -> SSAValue:
-        """A constant vector, component by component."""
-        values = list(values)
-        key = (type, repr(values))
-        found = self._constants.get(key)
-        if found is None:
-            attr = DenseIntOrFPElementsAttr.from_list(type, values)  # pyright: ignore
-            found = self._constants[key] = self._at_entry(arith.ConstantOp(attr, type))
-        return found
-
     def zeros(self, type: Attribute) -> SSAValue:
         return self.constant(type, 0)
 
@@ -139,36 +98,10 @@ class Builder:
         bits = with_element(type, IntegerType(storage_bits(element)))
         return self.bitcast(self.constant(bits, -1), element)
 
-    def idx(self, value: Idx) -> SSAValue:
-        return self.constant(index, value) if isinstance(value, int) else value
-
     # Index arithmetic -----------------------------------------------------------------------------------------
 
-    def plus(self, x: Idx, y: Idx) -> Idx:
-        if isinstance(x, int) and isinstance(y, int):
-            return x + y
-        if isinstance(x, int) and x == 0:
-            return y
-        if isinstance(y, int) and y == 0:
-            return x
-        return self.add(arith.AddiOp(self.idx(x), self.idx(y)))
-
-    def minus(self, x: Idx, y: Idx) -> Idx:
-        if isinstance(x, int) and isinstance(y, int):
-            return x - y
-        return x if y == 0 else self.add(arith.SubiOp(self.idx(x), self.idx(y)))
-
-    def times(self, x: Idx, y: Idx) -> Idx:
-        if isinstance(x, int) and isinstance(y, int):
-            return x * y
-        if isinstance(y, int):
-            x, y = y, x
-        if isinstance(x, int):
-            if x == 0:
-                return 0
-            if x == 1:
-                return y
-        return self.add(arith.MuliOp(self.idx(x), self.idx(y)))
+    def combined(self, kind: Kind, x: Idx, y: Idx) -> Idx:
+        return self.add(kind(self.idx(x), self.idx(y)))
 
     def test(self, predicate: str, x: Idx, y: Idx) -> bool | SSAValue:
         """i1: a comparison of indices, known now where both are."""
@@ -450,10 +383,3 @@ def storage_bits(element: Attribute) -> int:
 def size_of(element: Attribute) -> int:
     """Bytes of an element in memory."""
     return storage_bits(element) // 8
-
-
-def _wrapped(value: int, element: Attribute) -> int:
-    """The number as a signed one of the type's width."""
-    bits = element.width.data if isinstance(element, IntegerType) else 64
-    value &= (1 << bits) - 1
-    return value - (1 << bits) if bits > 1 and value >> (bits - 1) else value

@@ -8,15 +8,12 @@ other in memory of the subgroup.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from xdsl.dialects import memref
 from xdsl.dialects.builtin import (
-    AffineMapAttr,
-    ArrayAttr,
-    DenseArrayBase,
     IndexType,
     IntegerType,
     MemRefType,
@@ -28,7 +25,7 @@ from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.dialects import mach
 from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
 from tilewright.dialects.upstream.gpu import memory_space_number
-from tilewright.dialects.upstream.memref import kept_dimensions
+from tilewright.dialects.upstream.views import VIEWS, View, viewed
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile.kinds import ATOMIC_KINDS
 from tilewright.targets.emu import context
@@ -39,10 +36,6 @@ from tilewright.targets.emu.divergence import vec_mask
 from tilewright.targets.emu.lowering import Lowering, lowers
 from tilewright.targets.emu.places import Place, read, write
 from tilewright.targets.emu.uniformity import SHARED
-
-OPEN = -(2**63)
-"""A dynamic entry of a list of static numbers."""
-
 
 # Arguments ------------------------------------------------------------------------------------------------------------
 
@@ -194,31 +187,6 @@ def memory(low: Lowering, value: SSAValue) -> v.Memory:
     return found
 
 
-def _mixed(
-    low: Lowering, static: Attribute | None, dynamic: Sequence[SSAValue]
-) -> list[v.Plain | int]:
-    assert isinstance(static, DenseArrayBase)
-    values = iter(dynamic)
-    return [low.plain(next(values)) if int(n) == OPEN else int(n) for n in static.get_values()]
-
-
-def _three(low: Lowering, op: Any) -> tuple[list[v.Plain | int], list[Idx], list[Idx]]:
-    offsets = _mixed(low, op.properties["static_offsets"], list(op.offsets))
-    rest: list[list[Idx]] = []
-    for name, part in (("sizes", op.sizes), ("strides", op.strides)):
-        entries = _mixed(low, op.properties[f"static_{name}"], list(part))
-        rest.append([_number(low, e) for e in entries])
-    return offsets, rest[0], rest[1]
-
-
-def _number(low: Lowering, value: v.Plain | int) -> Idx:
-    if isinstance(value, int):
-        return value
-    if isinstance(value, v.Uniform):
-        return low.as_index(value)
-    return low.uniform(value, "a size or stride")
-
-
 def element_offset(low: Lowering, m: v.Memory, places: Sequence[v.Plain | int]) -> Place:
     """Elements from the memref's aligned pointer to the element at `places`."""
     total = Place(low).plus(m.offset)
@@ -242,105 +210,59 @@ def _as_offset(low: Lowering, total: Place) -> v.Plain | int:
     return v.Varying(wide)
 
 
-@lowers("memref.cast", "memref.memory_space_cast")
-def cast(low: Lowering, op: Operation) -> None:
-    low.env[op.results[0]] = low.env[op.operands[0]]
+@dataclass(frozen=True)
+class _Numbers:
+    """Offsets, sizes and strides; offsets may differ between lanes."""
+
+    low: Lowering
+
+    def literal(self, n: int, /) -> _Number:
+        return n
+
+    def plus(self, x: _Number, y: _Number) -> _Number:
+        if isinstance(x, Idx) and isinstance(y, Idx):
+            return self.low.b.plus(x, y)
+        return self.place(x).joined(self.place(y))
+
+    def times(self, x: _Number, y: _Number) -> _Number:
+        if isinstance(x, Idx) and isinstance(y, Idx):
+            return self.low.b.times(x, y)
+        value, factor = (y, x) if isinstance(x, Idx) else (x, y)
+        assert isinstance(factor, Idx) and not isinstance(value, Idx | Place)
+        return Place(self.low).plus(value, factor)
+
+    def place(self, x: _Number) -> Place:
+        if isinstance(x, Place):
+            return x
+        return Place(self.low, x) if isinstance(x, Idx) else Place(self.low).plus(x)
+
+    def of(self, value: v.Plain | int) -> Idx | v.Plain:
+        return self.low.as_index(value) if isinstance(value, v.Uniform) else value
 
 
-@lowers("memref.subview")
-def subview(low: Lowering, op: memref.SubviewOp) -> None:
-    m = memory(low, op.source)
-    offsets, sizes, steps = _three(low, op)
-    offset = _as_offset(low, element_offset(low, m, offsets))
-    strides = [low.b.times(s, step) for s, step in zip(m.strides, steps, strict=True)]
-    kept = kept_dimensions(op)
-    low.env[op.result] = v.Memory(
-        m.base,
-        offset,
-        tuple(sizes[d] for d in kept),
-        tuple(strides[d] for d in kept),
-        m.element,
-        m.lane,
-    )
+_Number = Idx | v.Plain | Place
 
 
-@lowers("memref.reinterpret_cast")
-def reinterpret_cast(low: Lowering, op: memref.ReinterpretCastOp) -> None:
-    m = memory(low, op.source)
-    offsets, sizes, strides = _three(low, op)
-    low.env[op.result] = v.Memory(
-        m.base, offsets[0], tuple(sizes), tuple(strides), m.element, m.lane
-    )
-
-
-@lowers("memref.transpose")
-def transpose(low: Lowering, op: Operation) -> None:
-    m = memory(low, op.operands[0])
-    map = op.properties["permutation"]
-    assert isinstance(map, AffineMapAttr)
-    order = map.data.eval(list(range(len(m.sizes))), [])
-    sizes, strides = (tuple(part[d] for d in order) for part in (m.sizes, m.strides))
-    low.env[op.results[0]] = v.Memory(m.base, m.offset, sizes, strides, m.element, m.lane)
-
-
-@lowers("memref.view")
-def view(low: Lowering, op: memref.ViewOp) -> None:
-    m = memory(low, op.operands[0])
-    shift, *given = op.operands[1:]
-    type = op.results[0].type
+@lowers(*VIEWS)
+def view(low: Lowering, op: Operation) -> None:
+    m, do = memory(low, op.operands[0]), _Numbers(low)
+    moving = {*getattr(op, "offsets", ()), getattr(op, "byte_shift", None)}
+    given = [
+        do.of(low.plain(x)) if x in moving else low.index(x, "a size or stride")
+        for x in op.operands[1:]
+    ]
+    new = viewed(op, View[_Number](do.of(m.offset), m.sizes, m.strides), given, do)
+    base, type = m.base, op.results[0].type
+    if new.bytes is not None:
+        place = do.place(do.plus(m.base, new.bytes))
+        if not place.shared:
+            raise low.refuse("a view whose place differs between lanes")
+        base = place.base
     assert isinstance(type, MemRefType)
-    dynamic = iter(given)
-    sizes = [low.index(next(dynamic), "a size") if n < 0 else n for n in type.get_shape()]
-    total = Place(low, m.base).plus(m.offset).plus(low.plain(shift))
-    if not total.shared:
-        raise low.refuse("a view whose place differs between lanes")
-    strides = _row_major(low, sizes)
+    sizes, strides = ([n for n in part if isinstance(n, Idx)] for part in (new.sizes, new.strides))
+    offset = _as_offset(low, do.place(new.offset))
     element = signless(type.element_type)
-    low.env[op.results[0]] = v.Memory(total.base, 0, tuple(sizes), strides, element, m.lane)
-
-
-def _row_major(low: Lowering, sizes: Sequence[Idx]) -> tuple[Idx, ...]:
-    if not sizes:
-        return ()
-    return tuple(accumulate([1, *reversed(sizes[1:])], low.b.times))[::-1]
-
-
-@lowers("memref.collapse_shape")
-def collapse_shape(low: Lowering, op: Any) -> None:
-    m = memory(low, op.operands[0])
-    sizes: list[Idx] = []
-    strides: list[Idx] = []
-    for group in _groups(op):
-        size: Idx = 1
-        for d in group:
-            size = low.b.times(size, m.sizes[d])
-        sizes.append(size)
-        strides.append(m.strides[group[-1]])
-    low.env[op.results[0]] = v.Memory(
-        m.base, m.offset, tuple(sizes), tuple(strides), m.element, m.lane
-    )
-
-
-@lowers("memref.expand_shape")
-def expand_shape(low: Lowering, op: Any) -> None:
-    m = memory(low, op.operands[0])
-    entries = _mixed(low, op.properties["static_output_shape"], list(op.operands[1:]))
-    sizes = [_number(low, e) for e in entries]
-    strides: list[Idx] = [1] * len(sizes)
-    for outer, group in enumerate(_groups(op)):
-        step = m.strides[outer]
-        for d in reversed(group):
-            strides[d] = step
-            step = low.b.times(step, sizes[d])
-    low.env[op.results[0]] = v.Memory(
-        m.base, m.offset, tuple(sizes), tuple(strides), m.element, m.lane
-    )
-
-
-def _groups(op: Any) -> list[list[int]]:
-    found = op.reassociation
-    assert isinstance(found, ArrayAttr)
-    return [[n.value.data for n in group] for group in found]  # pyright: ignore
+    low.env[op.results[0]] = v.Memory(base, offset, tuple(sizes), tuple(strides), element, m.lane)
 
 
 @lowers("memref.dim")

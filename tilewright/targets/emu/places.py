@@ -63,6 +63,13 @@ class Place:
                     wide = b.add(arith.IndexCastOp(wide, vec(index, *shape_of(wide.type))))
                 return Place(low, self.base, self.steps, self._vector(wide, factor))
 
+    def joined(self, other: Place) -> Place:
+        """The sum of both."""
+        made = Place(self.low, self.low.b.plus(self.base, other.base), self.steps, self.vector)
+        if other.steps is not None:
+            made = made.plus(v.Growing(0, other.steps, index))
+        return made if other.vector is None else made.plus(v.Varying(other.vector))
+
     def _vector(self, wide: SSAValue, factor: Idx) -> SSAValue:
         b = self.low.b
         if factor != 1:

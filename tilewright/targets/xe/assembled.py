@@ -13,10 +13,11 @@ Requires: a lane program. Guarantees: the same results; the long fragment is gon
 from __future__ import annotations
 
 from xdsl.dialects import arith, gpu, vector
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, VectorType
+from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from tilewright.dialects.upstream.vector import ExtractStridedSliceOp
+from tilewright.passes.emit import Before, zero_of
 from tilewright.targets.xe.building import bits_of
 
 Chain = list[SSAValue | None]
@@ -69,23 +70,12 @@ def _cut(op: Operation, chains: dict[SSAValue, Chain | None]) -> bool:
     if inner is None:
         return False
     short = VectorType(inner.element_type, [len(scalars)])
-    zero = arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(short, [0]))  # pyright: ignore
-    new: list[Operation] = [zero]
-    value: SSAValue = zero.result
+    at = Before(op)
+    value = at.add(arith.ConstantOp(zero_of(short)))
     for i, scalar in enumerate(scalars):
         if scalar is not None:
-            new.append(vector.InsertOp(scalar, value, (i,)))
-            value = new[-1].results[0]
-    if short != kind:
-        new.append(vector.BitcastOp(value, kind))
-        value = new[-1].results[0]
-    for each in new:
-        each.location = op.location
-    assert op.parent is not None
-    op.parent.insert_ops_before(new, op)
-    op.results[0].replace_all_uses_with(value)
-    op.detach()
-    op.erase()
+            value = at.add(vector.InsertOp(scalar, value, (i,)))
+    at.replace(value if short == kind else at.add(vector.BitcastOp(value, kind)))
     return True
 
 

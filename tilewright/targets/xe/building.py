@@ -34,11 +34,11 @@ from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 from tilewright.codegen.registers import LANES
 from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
 from tilewright.dialects import mach
+from tilewright.dialects.folding import Folding, Kind
+from tilewright.dialects.folding import Idx as Index
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.arith import folded
 from tilewright.passes.integers import EXTENT, span
-
-Index = int | SSAValue
 
 LANES_MOST = 16
 """Components of the longest register (codegen.registers)."""
@@ -93,7 +93,7 @@ class Private:
     after: Operation
 
 
-class Builder:
+class Builder(Folding):
     """Adds ops before the op that is being lowered; constants stand at the head of the function."""
 
     def __init__(self, entry: Block):
@@ -134,27 +134,14 @@ class Builder:
     def value(self, number: Index) -> SSAValue:
         return self.constant(number) if isinstance(number, int) else number
 
-    def plus(self, a: Index, b: Index) -> Index:
-        a, b = folded(a), folded(b)
-        if isinstance(a, int) and isinstance(b, int):
-            return a + b
-        if b == 0:
-            return a
-        if a == 0:
-            return b
-        return self.add(arith.AddiOp(self.value(a), self.value(b)))
+    def combined(self, kind: Kind, x: Index, y: Index) -> Index:
+        return self.add(kind(self.value(x), self.value(y)))
 
-    def times(self, a: Index, b: Index) -> Index:
-        a, b = folded(a), folded(b)
-        if isinstance(a, int) and isinstance(b, int):
-            return a * b
-        if a == 0 or b == 0:
-            return 0
-        if b == 1:
-            return a
-        if a == 1:
-            return b
-        return self.add(arith.MuliOp(self.value(a), self.value(b)))
+    def plus(self, x: Index, y: Index) -> Index:
+        return super().plus(folded(x), folded(y))
+
+    def times(self, x: Index, y: Index) -> Index:
+        return super().times(folded(x), folded(y))
 
     def divided(self, a: Index, b: int) -> Index:
         """Quotient of a number that is not negative."""

@@ -25,7 +25,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.budget import poll
-from tilewright.passes.emit import dense
+from tilewright.passes.emit import Before, dense
 from tilewright.passes.integers import bounds
 
 _WIDTH = 64
@@ -77,15 +77,10 @@ def fold(kernel: gpu.FuncOp) -> bool:
         if found is None:
             continue
         changed = True
+        at = Before(op)
         if isinstance(found, IntegerAttr | DenseIntOrFPElementsAttr):
-            made = arith.ConstantOp(found)
-            made.location = op.location
-            assert op.parent is not None
-            op.parent.insert_op_before(made, op)
-            found = made.result
-        op.results[0].replace_all_uses_with(found)
-        op.detach()
-        op.erase()
+            found = at.add(arith.ConstantOp(found))
+        at.replace(found)
     return changed
 
 

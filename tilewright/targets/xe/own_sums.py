@@ -19,6 +19,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise
+from tilewright.passes.emit import Before
 
 
 def own_sums(kernel: gpu.FuncOp) -> bool:
@@ -60,14 +61,10 @@ def _rewrite(first: xegpu.DpasOp, start: SSAValue) -> None:
         attributes=dict(first.attributes),
         result_types=[first.result.type],
     )
-    alone.location = first.location
-    alone.result.name_hint = first.result.name_hint
-    first.parent.insert_op_before(alone, first)
     if last is first:
         last = alone
-    first.result.replace_all_uses_with(alone.result)
-    first.detach()
-    first.erase()
+    at = Before(first)
+    at.replace(at.add(alone))
     uses = list(last.result.uses)
     total: Operation
     if isinstance(kind.element_type, AnyFloat):

@@ -30,6 +30,7 @@ from tilewright.dialects.upstream.vector import ExtractStridedSliceOp
 from tilewright.dialects.xegpu.attrs import BlockTensorDescAttr
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.dialects.xetile.assembly import Index, split_indices
+from tilewright.passes.emit import Before
 from tilewright.passes.xegpu.blocks import ROW
 from tilewright.targets.xe.blocks import Table, wanted
 from tilewright.targets.xe.building import bits_of
@@ -103,14 +104,8 @@ def _split(op: xegpu.LoadNdOp, machine: XeMachine, lanes: int, limit: int) -> bo
         value: SSAValue = part.load.value
         if (start, _length(each)) != (part.first, part.count):
             cut = ExtractStridedSliceOp(value, [start - part.first], [_length(each)])
-            cut.location = each.location
-            assert each.parent is not None
-            each.parent.insert_op_before(cut, each)
-            value = cut.results[0]
-        value.name_hint = value.name_hint or each.results[0].name_hint
-        each.results[0].replace_all_uses_with(value)
-        each.detach()
-        each.erase()
+            value = Before(each).add(cut)
+        Before(each).replace(value)
     op.detach()
     op.erase()
     return True

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, ModuleOp, VectorType
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import SSAValue
 
 from tilewright.dialects.upstream.arith import constant
-from tilewright.passes.emit import dense
+from tilewright.passes.emit import Before, zero_of
 from tilewright.targets.xe.fold import Numbers, element_of, numbers, scalar_of, together
 
 EQ, NE, SLT, ULT, UGT = 0, 1, 2, 6, 8
@@ -69,8 +69,9 @@ def _rewrite(op: arith.CmpiOp) -> bool:
             return False
         _as_signed(op, x, n)
         return True
-    limit = _constant(op, -found.constants[0] - 1, x.type)
-    _replace(op, arith.CmpiOp(found.base, limit, UGT))
+    at = Before(op)
+    limit = at.add(arith.ConstantOp(IntegerAttr(-found.constants[0] - 1, x.type)))  # pyright: ignore
+    at.replace(at.add(arith.CmpiOp(found.base, limit, UGT)))
     return True
 
 
@@ -129,38 +130,17 @@ def _adds(x: SSAValue, n: SSAValue) -> bool:
 
 def _as_signed(op: arith.CmpiOp, x: SSAValue, n: SSAValue) -> None:
     """x < n, unsigned: the signed answer, turned round where one of the two numbers is negative."""
-    zero = _constant(op, 0, x.type)
-    less = _insert(op, arith.CmpiOp(x, n, SLT))
+    at = Before(op)
+    zero = at.add(arith.ConstantOp(zero_of(x.type)))
+    less = at.add(arith.CmpiOp(x, n, SLT))
     known = numbers(n)
     for number in (x,) if known is not None and min(known) >= 0 else (x, n):
-        negative = _insert(op, arith.CmpiOp(number, zero, SLT))
-        less = _insert(op, arith.XOrIOp(less, negative))
-    op.result.replace_all_uses_with(less)
-    op.detach()
-    op.erase()
+        negative = at.add(arith.CmpiOp(number, zero, SLT))
+        less = at.add(arith.XOrIOp(less, negative))
+    at.replace(less)
 
 
 def _same(a: SSAValue, b: SSAValue) -> bool:
     a, b = scalar_of(a), scalar_of(b)
     known = numbers(a)
     return a is b or (known is not None and known == numbers(b))
-
-
-def _constant(before: Operation, number: int, type: Attribute) -> SSAValue:
-    attribute = (
-        dense(type, [number]) if isinstance(type, VectorType) else IntegerAttr(number, type)  # pyright: ignore
-    )
-    return _insert(before, arith.ConstantOp(attribute, type))
-
-
-def _insert(before: Operation, op: Operation) -> SSAValue:
-    op.location = before.location
-    assert before.parent is not None
-    before.parent.insert_op_before(op, before)
-    return op.results[0]
-
-
-def _replace(old: arith.CmpiOp, new: arith.CmpiOp) -> None:
-    old.result.replace_all_uses_with(_insert(old, new))
-    old.detach()
-    old.erase()

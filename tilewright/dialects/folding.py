@@ -1,0 +1,51 @@
+"""Index arithmetic that folds: a number that is known is a Python integer, any other an SSA value.
+
+Code written once for sizes of the run becomes straight-line for those that are known. What a builder does with ops,
+where its constants stand and what it remembers, are its own.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from xdsl.dialects import arith
+from xdsl.ir import SSAValue
+
+Idx = int | SSAValue
+Kind = type[arith.AddiOp] | type[arith.SubiOp] | type[arith.MuliOp]
+
+
+class Combines(Protocol):
+    """A builder that says how an op is made of two numbers that are not both known."""
+
+    def combined(self, kind: Kind, x: Idx, y: Idx) -> Idx: ...
+
+
+class Folding:
+    """Sums and products of indices, for whatever builder `Combines`."""
+
+    def combined(self, kind: Kind, x: Idx, y: Idx) -> Idx:
+        raise NotImplementedError
+
+    def literal(self, n: int, /) -> Idx:
+        return n
+
+    def plus(self: Combines, x: Idx, y: Idx) -> Idx:
+        if isinstance(x, int) and isinstance(y, int):
+            return x + y
+        if x == 0 or y == 0:
+            return y if x == 0 else x
+        return self.combined(arith.AddiOp, x, y)
+
+    def minus(self: Combines, x: Idx, y: Idx) -> Idx:
+        if isinstance(x, int) and isinstance(y, int):
+            return x - y
+        return x if y == 0 else self.combined(arith.SubiOp, x, y)
+
+    def times(self: Combines, x: Idx, y: Idx) -> Idx:
+        if isinstance(x, int) and isinstance(y, int):
+            return x * y
+        for known, other in ((x, y), (y, x)):
+            if isinstance(known, int) and known in (0, 1):
+                return other if known else 0
+        return self.combined(arith.MuliOp, x, y)
