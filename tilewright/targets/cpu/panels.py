@@ -154,7 +154,7 @@ def pack_block(
     size = itemsize(format.element)
 
     def place(dx: Idx, dk: int, axis: int, lanes: int) -> Place:
-        px, pk = b.add(x, dx), b.add(k, dk)
+        px, pk = b.plus(x, dx), b.plus(k, dk)
         row, col = (px, pk) if x_axis == 0 else (pk, px)
         return Place(row, col, axis, lanes, inside)
 
@@ -170,9 +170,9 @@ def pack_block(
         if limit is None:
             return register
         if axis == k_axis:
-            keep = b.mask_first(b.sub(limit, b.add(k, dk)), lanes)
+            keep = b.mask_first(b.minus(limit, b.plus(k, dk)), lanes)
         else:
-            keep = b.splat(b.cmp("slt", b.add(k, dk), limit), lanes)
+            keep = b.splat(b.cmp("slt", b.plus(k, dk), limit), lanes)
         if keep is None:
             return register
         zero = b.constant(register.type, 0)
@@ -185,9 +185,9 @@ def pack_block(
         # Rows lie in a panel as they come.
         at_once = min(format.lanes, ROWS_AT_ONCE)
         with b.loop(0, format.lanes, at_once, nonempty=True) as row:
-            fetched = [parts(fetch(b.add(row.iv, r), 0, k_axis, depth)) for r in range(at_once)]
+            fetched = [parts(fetch(b.plus(row.iv, r), 0, k_axis, depth)) for r in range(at_once)]
             for r, registers in enumerate(fetched):
-                target = b.ptr(destination, b.mul(b.add(row.iv, r), depth * size))
+                target = b.ptr(destination, b.times(b.plus(row.iv, r), depth * size))
                 for part, register in enumerate(registers):
                     b.store(register, b.ptr(target, part * format.part_bytes))
         return
