@@ -20,7 +20,8 @@ from tilewright.dialects.xegpu import XeGPU
 from tilewright.dialects.xetile import XeTile
 from tilewright.dialects.xetile.aliases import ALIASES
 from tilewright.runtime.arrays import describe
-from tilewright.targets.base import CompileOptions, get_target
+from tilewright.targets.base import CompileOptions
+from tilewright.targets.entry import build_text
 from tilewright.tools.check import difference
 
 T, V, D = "!xetile.tile<8x16xf32>", "vector<8x16xf32>", "!xegpu.tensor_desc<8x16xf32>"
@@ -133,7 +134,7 @@ def test_done_or_refused(name: str):
         for target in TARGETS[level]:
             options = CompileOptions(target=target)
             try:
-                executable = get_target(target).build(module.clone(), options)
+                executable = build_text(module.clone(), options)
             except UnsupportedError as error:
                 assert error.location is not None, f"{level}, {target}: {error}"
                 refused.append(f"{level} {target}")
