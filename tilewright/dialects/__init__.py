@@ -48,13 +48,18 @@ def own_dialects() -> dict[str, Callable[[], Dialect]]:
 def make_context(allow_unregistered: bool = False) -> Context:
     """A context with every dialect registered; each is imported when text first names it."""
     context = Context(allow_unregistered=allow_unregistered)
-    for name, factory in {**get_all_dialects(), "llvm": complete_llvm, **own_dialects()}.items():
+    for name, factory in {**get_all_dialects(), **COMPLETED, **own_dialects()}.items():
         context.register_dialect(name, factory)
     return context
 
 
+def complete_linalg() -> Dialect:
+    from tilewright.dialects.upstream import linalg
+
+    return linalg.complete()
+
+
 def complete_llvm() -> Dialect:
-    """llvm is large and seldom used: it is completed when it is first named."""
     from xdsl.dialects.llvm import LLVM
 
     from tilewright.dialects.upstream import llvm
@@ -63,4 +68,7 @@ def complete_llvm() -> Dialect:
     return LLVM
 
 
-__all__ = ["OWN_DIALECTS", "complete_llvm", "make_context", "own_dialects"]
+COMPLETED: dict[str, Callable[[], Dialect]] = {"linalg": complete_linalg, "llvm": complete_llvm}
+"""Stock dialects that are large and seldom used: completed when they are first named."""
+
+__all__ = ["COMPLETED", "OWN_DIALECTS", "make_context", "own_dialects"]

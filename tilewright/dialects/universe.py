@@ -6,8 +6,9 @@ stock ones are completed in place, which importing this module does.
 
 from xdsl.universe import Universe
 
-from tilewright.dialects import complete_llvm, own_dialects
+from tilewright.dialects import COMPLETED, own_dialects
 
-complete_llvm()
+for complete in COMPLETED.values():
+    complete()
 
 TILEWRIGHT_UNIVERSE = Universe(all_dialects=own_dialects())

@@ -28,6 +28,7 @@ from tilewright.dialects.stage.programs import cluster_size
 from tilewright.passes.kernel import BLOCK, LEVEL, level_of, programs_of
 from tilewright.passes.kernel_outlining import outline_launches
 from tilewright.passes.level import state_launch, subgroups_of_launch, threads_of_launch
+from tilewright.passes.linalg.bufferize import bufferize
 from tilewright.passes.ranked_arguments import ranked_arguments
 from tilewright.printed import Lines
 from tilewright.reference.agents import agents_of
@@ -73,6 +74,7 @@ def run(
     Raises `LaunchError` when the arguments do not fit, `UnsupportedError` for an op without
     meaning, `CheckError` where the program is undefined and that cannot be passed over.
     """
+    bufferize(module)
     outline_launches(module)
     ranked_arguments(module)
     function = find_entry(module, kernel)

@@ -10,14 +10,18 @@ from __future__ import annotations
 from xdsl.dialects import func, gpu
 from xdsl.dialects.builtin import (
     FixedBitwidthType,
+    FunctionType,
     IndexType,
     MemRefType,
     ModuleOp,
+    NoneAttr,
+    StridedLayoutAttr,
     StringAttr,
     VectorType,
 )
 from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute
+from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at, location_of
 from tilewright.passes.array_arguments import array_arguments
@@ -66,6 +70,7 @@ def enter(module: ModuleOp, target: str, observe: Observer = ignore) -> None:
         observe("expand-ops", module)
     for kernel in _kernels(module):
         check_arguments(kernel)
+        _begin_at_first_elements(kernel)
         _check_vectors(kernel, target)
         for op in kernel.walk():
             if isinstance(op, func.CallOp):
@@ -80,6 +85,23 @@ def enter(module: ModuleOp, target: str, observe: Observer = ignore) -> None:
         if len(kernel.body.blocks) == 1:
             kernel.attributes[LEVEL] = StringAttr(level_of(kernel))
             state_launch(kernel)
+
+
+def _begin_at_first_elements(kernel: gpu.FuncOp) -> None:
+    """A launch gives the address of an array's first element: how far that is from elsewhere, which the type may say,
+    is not added once more."""
+    for argument in list(kernel.body.blocks[0].args):
+        kind = argument.type
+        if (
+            isinstance(kind, MemRefType)
+            and isinstance(layout := kind.layout, StridedLayoutAttr)
+            and layout.get_offset()
+        ):
+            begins = StridedLayoutAttr(layout.strides, NoneAttr())
+            there = MemRefType(kind.element_type, kind.get_shape(), begins, kind.memory_space)
+            Rewriter.replace_value_with_new_type(argument, there)
+    types = [argument.type for argument in kernel.body.blocks[0].args]
+    kernel.properties["function_type"] = FunctionType.from_lists(types, [])
 
 
 def outline(module: ModuleOp) -> None:

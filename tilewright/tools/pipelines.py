@@ -19,6 +19,7 @@ from xdsl.passes import ModulePass, PassPipeline
 
 from tilewright.diagnostics import Location, UnsupportedError
 from tilewright.passes.pipeline import Pass, Pipeline
+from tilewright.passes.programs import PROGRAMS
 from tilewright.targets.base import pipelines, split_name
 from tilewright.tools.console import err
 from tilewright.tools.exits import UsageError
@@ -31,7 +32,7 @@ def available_passes() -> dict[str, Callable[[], type[ModulePass]]]:
     passes: dict[str, Callable[[], type[ModulePass]]] = dict(get_all_passes())
     places: dict[str, dict[str, Place]] = {}
     for pipeline in pipelines():
-        for each in (*pipeline.passes, *pipeline.more):
+        for each in (*pipeline.passes, *pipeline.more, *PROGRAMS):
             places.setdefault(each.name, {}).setdefault(pipeline.target, (each, pipeline))
     passes.update({name: partial(as_module_pass, found) for name, found in places.items()})
     return passes

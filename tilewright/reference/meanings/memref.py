@@ -17,6 +17,7 @@ from xdsl.dialects.builtin import (
     MemRefType,
     NoneAttr,
     SymbolRefAttr,
+    VectorType,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 
@@ -126,7 +127,8 @@ def get_global(site: Site, op: memref.GetGlobalOp) -> MemRefValue:
             1, count * dtype.itemsize, dtype.itemsize, shared=False, name=f"@{name}"
         )
         if isinstance(initial, DenseIntOrFPElementsAttr):
-            rows = constant_rows(op, initial, type).reshape(-1)
+            whole = VectorType(type.element_type, [count])
+            rows = constant_rows(op, initial, whole).reshape(-1)
             addresses = base + dtype.itemsize * np.arange(count)
             access.scatter(
                 site, addresses[None], np.ones((1, count), bool), np.broadcast_to(rows, (1, count))

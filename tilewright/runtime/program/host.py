@@ -48,6 +48,7 @@ from tilewright.runtime.program.entry import RANDOM, call_entry, choose_entry
 from tilewright.runtime.program.heap import Heap
 from tilewright.runtime.program.kernels import Kernels
 from tilewright.runtime.program.sharing import Sharing, can_pass
+from tilewright.targets.base import CompileOptions, get_target
 
 Fail = Callable[[BaseException], Any]
 """What a callback does with an exception: native code cannot be unwound, so it must not return."""
@@ -131,6 +132,32 @@ class Program:
         C.CFUNCTYPE(None)(self._object.address(self._entry))()
 
 
+def products_to_tiles(module: ModuleOp, say: Callable[[str], Any]) -> None:
+    """Functions of the host that multiply matrices in vectors work on tiles."""
+    for function in [op for op in module.body.block.ops if isinstance(op, func.FuncOp)]:
+        if not any(op.name == "vector.contract" for op in function.walk()):
+            continue
+        from tilewright.passes.strided_memrefs import strided_memrefs
+        from tilewright.passes.vector_to_xetile import only_tiles, vector_to_xetile
+
+        try:
+            if only_tiles(function):
+                strided_memrefs(function)
+                vector_to_xetile(function)
+        except UnsupportedError as error:
+            say(f"@{function.sym_name.data} stays code of the host, because {error.message}")
+
+
+def structured_to_kernels(module: ModuleOp, target: str) -> None:
+    """Structured ops of the host become kernels, whose tiles a target chooses."""
+    if not any(op.name.startswith(("linalg.", "tensor.")) for op in module.walk()):
+        return
+    from tilewright.passes.linalg.to_xetile import linalg_to_xetile
+
+    options = CompileOptions(target=target)
+    linalg_to_xetile(module, lambda request: get_target(target).resolve_auto(request, options))
+
+
 def run_program(
     module: ModuleOp,
     *,
@@ -156,6 +183,8 @@ def run_program(
     `every_launch`: repetitions of a launch whose results nothing reads run too; without it the clock counts them
     at the time of the last one that ran.
     """
+    structured_to_kernels(module, target)
+    products_to_tiles(module, say)
     outline_launches(module)
     ranked_arguments(module)
     if any(op.name == "xetile.init_tile" for op in module.walk()):

@@ -1,0 +1,168 @@
+"""Named ops of linalg read as the generic ops that mlir-opt makes of them."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+
+import pytest
+from xdsl.dialects.linalg.ops import GenericOp
+from xdsl.ir import Operation
+from xdsl.ir.affine import AffineMap
+
+from tests.draws import fresh_seed
+from tests.passes.linalg.programs import OPT, opt
+from tilewright.diagnostics import CompileError
+from tilewright.dialects.text import parse_module, print_module
+from tilewright.dialects.upstream import linalg_names as names
+
+NEWER = (
+    "matmul_transpose_a",
+    "matmul_transpose_b",
+    "batch_matmul_transpose_a",
+    "batch_matmul_transpose_b",
+)
+"""What older texts have: today's say it by maps."""
+
+
+def _text(name: str, maps: Sequence[AffineMap], attributes: str, kinds: Sequence[str]) -> str:
+    """A function that has the op on memrefs whose extents are what loops of random lengths reach."""
+    draw = random.Random(fresh_seed())
+    loops = [draw.randint(2, 5) for _ in range(maps[0].num_dims)]
+    types: list[str] = []
+    for map_, kind in zip(maps, kinds, strict=True):
+        extents = [at + 1 for at in map_.eval([n - 1 for n in loops], [])]
+        types.append(f"memref<{''.join(f'{n}x' for n in extents)}{kind}>")
+    arguments = ", ".join(f"%a{n}: {t}" for n, t in enumerate(types))
+    ins = ", ".join(f"%a{n}" for n in range(len(types) - 1))
+    return (
+        f"func.func @{name}({arguments}) {{\n  linalg.{name} {attributes} ins({ins} : {', '.join(types[:-1])}) "
+        f"outs(%a{len(types) - 1} : {types[-1]})\n  return\n}}"
+    )
+
+
+def every_name() -> dict[str, str]:
+    """A text for each name, by name and element type."""
+    found: dict[str, str] = {}
+    for name in names.CONTRACTIONS:
+        if name not in NEWER:
+            maps = names.contraction(name).maps
+            found[name] = _text(name, maps, "", ["f16", "f16", "f32"])
+            found[f"{name} of integers"] = _text(name, maps, "", ["i8", "i8", "i32"])
+    for name in names.WINDOWS:
+        if not name.endswith("_unsigned"):
+            found[name] = _window(name, ["f32"] * 3)
+        found[f"{name} of integers"] = _window(name, ["i8", "i8", "i32"])
+    for name, inputs in names.ELEMENTWISE.items():
+        maps = names.elementwise(name, 2).maps
+        kinds = ["i1", "f32", "f32", "f32"] if name == "select" else ["f32"] * (inputs + 1)
+        if name != "div_unsigned":
+            found[name] = _text(name, maps, "", kinds)
+        if name in ("add", "sub", "mul", "div", "div_unsigned", "max", "min"):
+            found[f"{name} of integers"] = _text(name, maps, "", ["i32"] * (inputs + 1))
+    return found
+
+
+def _window(name: str, kinds: Sequence[str]) -> str:
+    if not re.search(r"_[a-z]+$", name):  # conv_1d, whose windows have no steps
+        return _text(name, names.windows(name, [1] * 3, [1] * 3).maps, "", kinds)
+    rank = (
+        int(number[1])
+        if (number := re.search(r"_(\d)d", name))
+        else len(set("dhw") & set(name.split("_")[1]))
+    )
+    said = f"{{strides = dense<2> : tensor<{rank}xi64>, dilations = dense<3> : tensor<{rank}xi64>}}"
+    return _text(name, names.windows(name, [2] * rank, [3] * rank).maps, said, kinds)
+
+
+def structure(op: Operation) -> str:
+    """What a generic op says, apart from names of values: its printed text, values numbered."""
+    text = print_module(op)
+    seen: dict[str, str] = {}
+    text = re.sub(r"%\w+(#\d+)?", lambda m: seen.setdefault(m[0], f"%{len(seen)}"), text)
+    return re.sub(r"fastmath<none>", "", text)
+
+
+def generics(text: str) -> dict[str, GenericOp]:
+    found: dict[str, GenericOp] = {}
+    for function in parse_module(text).body.block.ops:
+        name = getattr(function, "sym_name", None)
+        for op in function.walk():
+            if isinstance(op, GenericOp) and name is not None:
+                found[name.data] = op
+    return found
+
+
+def loops(op: GenericOp) -> str:
+    """Maps and kinds of loops, which are numbered in the order in which the operands name them."""
+    seen: dict[str, str] = {}
+    maps = "; ".join(str(m.data).partition("->")[2] for m in op.indexing_maps)
+    maps = re.sub(r"d\d+", lambda m: seen.setdefault(m[0], f"d{len(seen)}"), maps)
+    kinds = [str(op.iterator_types.data[int(d[1:])].data) for d in seen]
+    return f"{maps} {kinds}"
+
+
+@pytest.mark.skipif(OPT is None, reason="mlir-opt is not there")
+def test_as_mlir_opt_generalizes():
+    texts = {name.replace(" ", "_"): text for name, text in every_name().items()}
+    assert len(texts) > 90
+    text = "\n".join(re.sub(r"@\w+", f"@{name}", text, count=1) for name, text in texts.items())
+    ours, theirs = generics(text), generics(opt(text, "--linalg-generalize-named-ops"))
+    assert ours.keys() == theirs.keys() == texts.keys()
+    for name, own in ours.items():
+        assert loops(own) == loops(theirs[name]), name
+        made, wanted = (sorted(op.name for op in g.body.walk()) for g in (own, theirs[name]))
+        assert [each for each in made if each != "arith.constant"] == wanted, name
+
+
+CONCISE = """
+#a = affine_map<(m, n, k) -> (m, k)>
+#b = affine_map<(m, n, k) -> (n, k)>
+#c = affine_map<(m, n, k) -> (m, n)>
+#d = affine_map<(m, n) -> (m, n)>
+func.func @f(%x: tensor<4x6xf32>, %y: tensor<8x6xf32>, %z: tensor<4x8xf32>, %v: tensor<4xf32>)
+    -> (tensor<4x8xf32>, tensor<4x8xf32>) {
+  %0 = linalg.contract indexing_maps = [#a, #b, #c] ins(%x, %y : tensor<4x6xf32>, tensor<8x6xf32>) outs(%z : tensor<4x8xf32>) -> tensor<4x8xf32>
+  %1 = linalg.matmul indexing_maps = [#a, #b, #c] ins(%x, %y : tensor<4x6xf32>, tensor<8x6xf32>) outs(%z : tensor<4x8xf32>) -> tensor<4x8xf32>
+  %2 = linalg.elementwise kind=#linalg.elementwise_kind<max_signed> ins(%0, %1 : tensor<4x8xf32>, tensor<4x8xf32>) outs(%z : tensor<4x8xf32>) -> tensor<4x8xf32>
+  %3 = linalg.map { arith.mulf } ins(%0, %2 : tensor<4x8xf32>, tensor<4x8xf32>) outs(%z : tensor<4x8xf32>)
+  %4 = linalg.reduce { arith.addf } ins(%3 : tensor<4x8xf32>) outs(%v : tensor<4xf32>) dimensions = [1]
+  %5 = linalg.broadcast ins(%4 : tensor<4xf32>) outs(%z : tensor<4x8xf32>) dimensions = [1]
+  %6:2 = linalg.generic {indexing_maps = [#d, #d, #d], iterator_types = ["parallel", "parallel"]}
+      ins(%5 : tensor<4x8xf32>) outs(%z, %z : tensor<4x8xf32>, tensor<4x8xf32>) {
+  ^bb0(%a: f32, %p: f32, %q: f32):
+    linalg.yield %a, %p : f32, f32
+  } -> (tensor<4x8xf32>, tensor<4x8xf32>)
+  return %6#0, %6#1 : tensor<4x8xf32>, tensor<4x8xf32>
+}"""  # noqa: E501
+
+
+@pytest.mark.skipif(OPT is None, reason="mlir-opt is not there")
+def test_concise_forms():
+    own = [structure(op) for op in parse_module(CONCISE).walk() if isinstance(op, GenericOp)]
+    made = parse_module(opt(CONCISE, "--linalg-generalize-named-ops"))
+    theirs = [structure(op) for op in made.walk() if isinstance(op, GenericOp)]
+    assert own == theirs and len(own) == 7
+    opt(print_module(parse_module(CONCISE)))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("linalg.matmul ins(%a : memref<4x4xf32>) outs(%a : memref<4x4xf32>)", "takes 3 operands"),
+        ("linalg.negf ins(%i : memref<4x4xi32>) outs(%i : memref<4x4xi32>)", "no negf of i32"),
+        ("linalg.elementwise ins(%a : memref<4x4xf32>) outs(%a : memref<4x4xf32>)", "is not known"),
+        ("linalg.add ins(%a, %a : memref<4x4xf32>, memref<4x4xf32>)", "needs outs"),
+        (
+            "linalg.generic {iterator_types = []} outs(%a : memref<4x4xf32>) {^bb0(%y: f32):}",
+            "indexing_map",
+        ),
+    ],
+)
+def test_mistakes(text: str, message: str):
+    with pytest.raises(CompileError, match=message) as raised:
+        parse_module(
+            f"func.func @f(%a: memref<4x4xf32>, %i: memref<4x4xi32>) {{\n {text}\n return\n}}"
+        )
+    assert raised.value.location is not None

@@ -1,0 +1,264 @@
+"""linalg-to-xetile: programs have the results of their meaning, on every executor, and mlir-runner's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.passes.linalg.cases import CASES, windows
+from tests.passes.linalg.programs import (
+    OPT,
+    RUNNER,
+    Array,
+    drawn,
+    error,
+    opt,
+    peer,
+    printed,
+    program,
+)
+from tilewright import reference
+from tilewright.diagnostics import CompileError, UnsupportedError
+from tilewright.dialects.text import parse_module, print_module
+from tilewright.passes.linalg.to_xetile import linalg_to_xetile
+from tilewright.runtime.program import run_program
+from tilewright.targets.base import CompileOptions
+from tilewright.targets.entry import build_text
+
+XE = ("matmul_bf16", "batch_matmul", "epilogue", "softmax", "columns", "transpose")
+needs_peer = pytest.mark.skipif(OPT is None or RUNNER is None, reason="mlir-opt is not there")
+
+
+def run(text: str, target: str, capfd: pytest.CaptureFixture[str]) -> list[Array]:
+    capfd.readouterr()
+    run_program(parse_module(text), target=target)
+    return printed(capfd.readouterr().out)
+
+
+def agrees(name: str, found: Array, wanted: Array) -> None:
+    assert error(found.reshape(wanted.shape), wanted) <= CASES[name].bound
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_meaning(name: str, capfd: pytest.CaptureFixture[str]):
+    text, wanted = CASES[name].draw()
+    capfd.readouterr()
+    reference.run(parse_module(text), kernel="main")
+    (found,) = printed(capfd.readouterr().out)
+    agrees(name, found, wanted)
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("name", CASES)
+def test_tile_programs(name: str, target: str, capfd: pytest.CaptureFixture[str]):
+    text, wanted = CASES[name].draw()
+    agrees(name, run(text, target, capfd)[0], wanted)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gpus_compile(name: str):
+    """Every kernel has PTX, and some are made programs of lanes for Xe: no device is needed."""
+    module = parse_module(CASES[name].draw()[0])
+    linalg_to_xetile(module)
+    for kernel in [op for op in module.body.block.ops if op.name == "gpu.module"]:
+        text = print_module(kernel)
+        made = build_text(parse_module(text), CompileOptions(target="sm_90a"))
+        assert ".entry" in made.asm["ptx"]
+        if name in XE:
+            lanes = build_text(parse_module(text), CompileOptions(target="xe-pvc"))
+            assert "xegpu-lane" in lanes.ir
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_computed_together(name: str):
+    module = parse_module(CASES[name].draw()[0])
+    linalg_to_xetile(module)
+    module.verify()
+    kernels = [op for op in module.walk() if op.name == "gpu.func"]
+    assert len(kernels) == CASES[name].kernels
+    assert not any(op.name.startswith(("linalg.", "tensor.")) for op in module.walk())
+
+
+@pytest.mark.parametrize(
+    "name", ["matmul", "heads", "conv_hwcf", "conv_steps", "mmt4d", "chain", "matmul_i8"]
+)
+def test_products_are_products(name: str):
+    """Contractions of element types that matrix units have are tile_mma, convolutions among them."""
+    module = parse_module(CASES[name].draw()[0])
+    linalg_to_xetile(module)
+    products = [op for op in module.walk() if op.name == "xetile.tile_mma"]
+    assert len(products) == CASES[name].kernels
+
+
+@needs_peer
+@pytest.mark.parametrize("name", CASES)
+def test_peer(name: str, tmp_path: Path):
+    """mlir-runner has the results that are expected of us, of the same text."""
+    text, wanted = CASES[name].draw()
+    agrees(name, peer(text, tmp_path)[0], wanted)
+
+
+FUSED = "builtin.module(one-shot-bufferize{bufferize-function-boundaries})"
+MADE = {
+    "generalize": ["--linalg-generalize-named-ops"],
+    "fuse": ["--linalg-generalize-named-ops", "--linalg-fuse-elementwise-ops"],
+    "bufferize": ["--pass-pipeline", FUSED],
+    "generic_form": ["--linalg-generalize-named-ops", "--mlir-print-op-generic"],
+}
+"""Passes of mlir-opt whose output is run as it is."""
+
+
+@needs_peer
+@pytest.mark.parametrize("passes", MADE)
+def test_output_of_mlir_opt(passes: str, capfd: pytest.CaptureFixture[str]):
+    text, wanted = CASES["tensors"].draw()
+    agrees("tensors", run(opt(text, *MADE[passes]), "cpu", capfd)[0], wanted)
+
+
+TILED = """
+module attributes {{transform.with_named_sequence}} {{
+{text}
+transform.named_sequence @__transform_main(%root: !transform.any_op) {{
+  %op = transform.structured.match ops{{["linalg.matmul"]}} in %root : (!transform.any_op) -> !transform.any_op
+  %tiled, %loops:2 = transform.structured.tile_using_for %op tile_sizes [8, 16] : (!transform.any_op) -> (!transform.any_op, !transform.any_op, !transform.any_op)
+  transform.yield
+}}
+}}
+"""  # noqa: E501
+
+
+@needs_peer
+def test_tiled_by_mlir_opt(capfd: pytest.CaptureFixture[str]):
+    """Loops of the host around products of parts, which mlir-opt made of one."""
+    text, wanted = CASES["matmul"].draw()
+    found = opt(
+        TILED.format(text=text),
+        "--transform-interpreter",
+        "--test-transform-dialect-erase-schedule",
+    )
+    assert "scf.for" in found
+    agrees("matmul", run(found, "cpu", capfd)[0], wanted)
+
+
+@needs_peer
+def test_what_is_printed_is_read_by_mlir_opt():
+    texts = [print_module(parse_module(case.draw()[0])) for case in CASES.values()]
+    opt("// -----\n".join(texts), "--split-input-file")
+
+
+def test_windows():
+    """The oracle of the convolutions, against a sum written out."""
+    x = drawn("float64", 1, 7, 8, 2)
+    found = windows(x, 2, 3, 2, 2)
+    assert found.shape == (1, 3, 2, 2, 3, 2)
+    assert found[0, 1, 1, 1, 2, 1] == x[0, 1 * 2 + 1 * 2, 1 * 2 + 2 * 2, 1]
+
+
+REFUSED = {
+    "mod": (
+        "affine_map<(i) -> (i mod 4)>, affine_map<(i) -> (i)>",
+        "linalg.yield %a : f32",
+        "not linear in the loops",
+    ),
+    "gather": (
+        "affine_map<(i) -> (i)>, affine_map<(i) -> (i)>",
+        "%k = linalg.index 0 : index\n %v = memref.load %x[%k] : memref<8xf32>\n linalg.yield %v : f32",
+        "no function of its elements",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str):
+    maps, body, message = REFUSED[name]
+    text = program(
+        f"""%o = memref.alloc() : memref<8xf32>
+  linalg.generic {{indexing_maps = [{maps}], iterator_types = ["parallel"]}}
+      ins(%x : memref<8xf32>) outs(%o : memref<8xf32>) {{
+  ^bb0(%a: f32, %b: f32):
+    {body}
+  }}""",
+        {"x": drawn("float32", 8)},
+        {"o": "memref<8xf32>"},
+    )
+    with pytest.raises(UnsupportedError, match=message) as raised:
+        linalg_to_xetile(parse_module(text))
+    assert raised.value.location is not None and raised.value.hint
+
+
+def test_in_place_at_other_places():
+    text = program(
+        "linalg.transpose ins(%x : memref<8x8xf32>) outs(%x : memref<8x8xf32>) permutation = [1, 0]",
+        {"x": drawn("float32", 8, 8)},
+        {"x": "memref<8x8xf32>"},
+    )
+    with pytest.raises(UnsupportedError, match="may share memory"):
+        linalg_to_xetile(parse_module(text))
+
+
+def test_overlapping_arguments_are_refused(capfd: pytest.CaptureFixture[str]):
+    """Two arguments of a function are not the same array where one is written."""
+    text = """
+func.func @f(%a: memref<8x8xf32>, %b: memref<8x8xf32>) {
+  linalg.transpose ins(%a : memref<8x8xf32>) outs(%b : memref<8x8xf32>) permutation = [1, 0]
+  return
+}
+func.func @main() {
+  %m = memref.alloc() : memref<8x8xf32>
+  call @f(%m, %m) : (memref<8x8xf32>, memref<8x8xf32>) -> ()
+  return
+}"""
+
+    class Left(Exception):
+        pass
+
+    told: list[BaseException] = []
+
+    def fail(reason: BaseException) -> None:
+        told.append(reason)
+
+    run_program(parse_module(text), entry="main", fail=fail)
+    assert told and isinstance(told[0], CompileError) and "overlaps another one" in str(told[0])
+
+
+def test_what_is_overwritten_is_computed_before(capfd: pytest.CaptureFixture[str]):
+    """A result is not computed where it is read once its own input is something else."""
+    x = drawn("float32", 20, 24)
+    text = program(
+        """%t = memref.alloc() : memref<20x24xf32>
+  %o = memref.alloc() : memref<20x24xf32>
+  linalg.exp ins(%x : memref<20x24xf32>) outs(%t : memref<20x24xf32>)
+  linalg.add ins(%x, %x : memref<20x24xf32>, memref<20x24xf32>) outs(%x : memref<20x24xf32>)
+  linalg.mul ins(%t, %x : memref<20x24xf32>, memref<20x24xf32>) outs(%o : memref<20x24xf32>)""",
+        {"x": x},
+        {"o": "memref<20x24xf32>"},
+    )
+    (found,) = run(text, "cpu", capfd)
+    wide = x.astype(np.float64)
+    assert error(found, np.exp(wide) * 2 * wide) < 2e-5
+
+
+def test_memory_that_something_else_takes(capfd: pytest.CaptureFixture[str]):
+    """A product that two ops read is in memory; an op that reads it there is computed before others use that memory."""
+    a, b = drawn("float32", 20, 12), drawn("float32", 12, 24)
+    text = program(
+        """%t = memref.alloc() : memref<20x24xf32>
+  %u = memref.alloc() : memref<20x24xf32>
+  %w = memref.alloc() : memref<20x24xf32>
+  %o = memref.alloc() : memref<20x24xf32>
+  %zero = arith.constant 0.0 : f32
+  linalg.fill ins(%zero : f32) outs(%t : memref<20x24xf32>)
+  linalg.matmul ins(%a, %b : memref<20x12xf32>, memref<12x24xf32>) outs(%t : memref<20x24xf32>)
+  linalg.map { math.tanh } ins(%t : memref<20x24xf32>) outs(%u : memref<20x24xf32>)
+  linalg.add ins(%t, %t : memref<20x24xf32>, memref<20x24xf32>) outs(%w : memref<20x24xf32>)
+  linalg.fill ins(%zero : f32) outs(%t : memref<20x24xf32>)
+  linalg.mul ins(%u, %w : memref<20x24xf32>, memref<20x24xf32>) outs(%o : memref<20x24xf32>)""",
+        {"a": a, "b": b},
+        {"o": "memref<20x24xf32>", "t": "memref<20x24xf32>"},
+    )
+    found, zero = run(text, "cpu", capfd)
+    wide = a.astype(np.float64) @ b
+    assert error(found, np.tanh(wide) * 2 * wide) < 2e-5
+    assert not zero.any()

@@ -1,0 +1,242 @@
+"""bufferize: tensors become memrefs, each of which is written once.
+
+    %e = tensor.empty() : tensor<8x8xf32>                         %e = memref.alloc() : memref<8x8xf32>
+    %r = linalg.exp ins(%x) outs(%e) -> tensor<8x8xf32>     ->    linalg.exp ins(%x) outs(%e)
+
+A result has memory of its own, so that no value changes once it is there, whoever holds it: no analysis is needed of
+who reads it later. Where a result adds to what was there, that is copied first, by a structured op that `fusion` makes
+part of the one that adds. Memory of values is not released.
+Requires: nothing. Guarantees: no tensor is left. Raises UnsupportedError for ops on tensors that it has no form of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from xdsl.dialects import arith, func, memref, scf
+from xdsl.dialects.builtin import (
+    AffineMapAttr,
+    ArrayAttr,
+    DenseIntOrFPElementsAttr,
+    FunctionType,
+    MemRefType,
+    ModuleOp,
+    StringAttr,
+    TensorType,
+    UnrankedMemRefType,
+    UnrankedTensorType,
+)
+from xdsl.dialects.linalg.attrs import IteratorType, IteratorTypeAttr
+from xdsl.dialects.linalg.ops import GenericOp, YieldOp
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.ir.affine import AffineMap
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.passes.emit import Before
+from tilewright.passes.linalg.accesses import subview_type
+
+
+def bufferize(module: ModuleOp) -> None:
+    """Rewrites a module in place."""
+    if not any(_is_tensor(v) for op in module.walk() for v in _values(op)):
+        return
+    globals_: dict[Any, str] = {}
+    for op in list(module.walk()):
+        if any(map(_is_tensor, (*op.operands, *op.results))) or op.name in _FORMS:
+            _rewrite(module, op, globals_)
+    for op in module.walk():
+        for block in (b for r in op.regions for b in r.blocks):
+            for argument in block.args:
+                argument._type = of_memref(argument.type)  # pyright: ignore[reportPrivateUsage]
+        if isinstance(op, func.FuncOp):
+            ins, outs = (
+                [of_memref(t) for t in ts]
+                for ts in (op.function_type.inputs, op.function_type.outputs)
+            )
+            op.function_type = FunctionType.from_lists(ins, outs)
+
+
+def _values(op: Operation) -> list[SSAValue]:
+    return [*op.operands, *op.results, *(a for r in op.regions for b in r.blocks for a in b.args)]
+
+
+def _is_tensor(value: SSAValue) -> bool:
+    return isinstance(value.type, TensorType | UnrankedTensorType)
+
+
+def of_memref(type: Attribute) -> Attribute:
+    if isinstance(type, UnrankedTensorType):
+        return UnrankedMemRefType.from_type(type.element_type)
+    if isinstance(type, TensorType):
+        return MemRefType(type.element_type, type.get_shape())
+    return type
+
+
+def _rewrite(module: ModuleOp, op: Operation, globals_: dict[Any, str]) -> None:
+    for result in op.results:
+        result._type = of_memref(result.type)  # pyright: ignore[reportPrivateUsage]
+    before = Before(op)
+    if isinstance(op, GenericOp):
+        _structured(before, op)
+    elif isinstance(op, arith.ConstantOp):
+        before.replace(before.add(_global(module, op, globals_)))
+    elif op.name in _FORMS:
+        _FORMS[op.name](before, op)
+    elif not isinstance(
+        op, scf.ForOp | scf.IfOp | scf.YieldOp | func.CallOp | func.ReturnOp | arith.SelectOp
+    ):
+        raise error_at(
+            op, f"{op.name} of tensors has no form on memory here", kind=UnsupportedError,
+            hint="mlir-opt --one-shot-bufferize makes memrefs of any tensors",
+        )  # fmt: skip
+
+
+def _new(before: Before, like: SSAValue) -> SSAValue:
+    """Memory of its own for a value of a shape that a memref has."""
+    kind = cast(MemRefType[Attribute], like.type)
+    sizes = [
+        before.add(memref.DimOp(like, before.index(d)))
+        for d, n in enumerate(kind.get_shape()) if n < 0
+    ]  # fmt: skip
+    plain = MemRefType(kind.element_type, kind.get_shape())
+    return before.add(
+        memref.AllocOp.get(plain.element_type, None, plain.get_shape(), dynamic_sizes=sizes)
+    )
+
+
+def _structured(before: Before, op: GenericOp) -> None:
+    """Each result in memory of its own, which holds what the op adds to, where it does."""
+    if not op.res:
+        return
+    body, outs = op.body.block, list(op.outputs)
+    fresh: list[SSAValue] = []
+    for n, out in enumerate(outs):
+        memory = _new(before, out)
+        if body.args[len(op.inputs) + n].first_use is not None:
+            before.insert(_copy(out, memory))
+        fresh.append(memory)
+    made = GenericOp(
+        op.inputs, fresh, op.detach_region(op.body), op.indexing_maps, op.iterator_types
+    )
+    made.location = op.location
+    Rewriter.insert_op(made, InsertPoint.before(op))
+    for result, memory in zip(op.res, fresh, strict=True):
+        result.replace_all_uses_with(memory)
+    Rewriter.erase_op(op)
+
+
+def _copy(source: SSAValue, target: SSAValue) -> Operation:
+    kind = cast(MemRefType[Attribute], target.type)
+    rank = kind.get_num_dims()
+    block = Block(arg_types=[kind.element_type] * 2)
+    block.add_op(YieldOp(block.args[0]))
+    same = AffineMapAttr(AffineMap.identity(rank))
+    parallel = IteratorTypeAttr(IteratorType.PARALLEL)
+    return GenericOp(
+        [source], [target], Region(block), ArrayAttr([same] * 2), ArrayAttr([parallel] * rank)
+    )
+
+
+def _global(module: ModuleOp, op: arith.ConstantOp, known: dict[Any, str]) -> Operation:
+    """A constant tensor is a global."""
+    kind = cast(MemRefType[Attribute], op.result.type)
+    assert isinstance(op.value, DenseIntOrFPElementsAttr)
+    if op.value not in known:
+        known[op.value] = f"tensor_constant_{len(known)}"
+        made = memref.GlobalOp.get(
+            StringAttr(known[op.value]), kind, op.value, sym_visibility=StringAttr("private"), constant=None
+        )  # fmt: skip
+        made.location = op.location
+        first = module.body.block.first_op
+        assert first is not None
+        Rewriter.insert_op(made, InsertPoint.before(first))
+    return memref.GetGlobalOp(known[op.value], kind)
+
+
+def _mixed(static: Any, dynamic: Sequence[SSAValue]) -> list[SSAValue | int]:
+    values = iter(dynamic)
+    return [next(values) if int(n) == -(2**63) else int(n) for n in static.get_values()]
+
+
+def _slice_of(before: Before, op: Any, source: SSAValue, shape: Sequence[int]) -> SSAValue:
+    """Part of a memref, whose type has the dimensions of a tensor's slice."""
+    offsets = _mixed(op.static_offsets, op.offsets)
+    sizes = _mixed(op.static_sizes, op.sizes)
+    steps = _mixed(op.static_strides, op.strides)
+    left, kept = list(shape), list[int]()
+    for d, size in enumerate(sizes):  # a dimension of one element that the shape lacks is dropped
+        number = size if isinstance(size, int) else -1
+        if len(sizes) - d > len(left) and number == 1 and left[:1] != [1]:
+            continue
+        kept.append(d)
+        left = left[1:]
+    kind = subview_type(cast(Any, source.type), offsets, steps, shape, kept)
+    return before.add(memref.SubviewOp.get(source, offsets, sizes, steps, kind))
+
+
+def _extract_slice(before: Before, op: Any) -> None:
+    before.replace(_slice_of(before, op, op.source, op.result.type.get_shape()))
+
+
+def _insert_slice(before: Before, op: Any) -> None:
+    memory = _new(before, op.dest)
+    before.insert(_copy(op.dest, memory))
+    before.insert(_copy(op.source, _slice_of(before, op, memory, op.source.type.get_shape())))
+    before.replace(memory)
+
+
+def _empty(before: Before, op: Any) -> None:
+    kind = op.results[0].type
+    before.replace(
+        before.add(
+            memref.AllocOp.get(
+                kind.element_type, None, kind.get_shape(), dynamic_sizes=list(op.operands)
+            )
+        )
+    )
+
+
+def _same(before: Before, op: Any) -> None:
+    """As MLIR has it, the memory of a value is not written while that is alive."""
+    (source,), (result,) = op.operands, op.results
+    before.replace(
+        source if source.type == result.type else before.add(memref.CastOp.get(source, result.type))
+    )
+
+
+def _reshape(made: Any) -> Any:
+    def rewrite(before: Before, op: Any) -> None:
+        before.replace(before.add(made(op)))
+
+    return rewrite
+
+
+_FORMS: dict[str, Any] = {
+    "bufferization.to_tensor": _same,
+    "bufferization.to_buffer": _same,
+    "tensor.empty": _empty,
+    "tensor.extract_slice": _extract_slice,
+    "tensor.insert_slice": _insert_slice,
+    "tensor.cast": _reshape(lambda op: memref.CastOp.get(op.operands[0], op.results[0].type)),
+    "tensor.dim": _reshape(lambda op: memref.DimOp(*op.operands)),
+    "tensor.extract": _reshape(lambda op: memref.LoadOp.get(op.operands[0], list(op.operands[1:]))),
+    "tensor.collapse_shape": _reshape(
+        lambda op: memref.CollapseShapeOp.create(
+            operands=list(op.operands),
+            result_types=list(op.result_types),
+            properties={"reassociation": op.reassociation},
+        )
+    ),
+    "tensor.expand_shape": _reshape(
+        lambda op: memref.ExpandShapeOp.create(
+            operands=list(op.operands),
+            result_types=list(op.result_types),
+            properties={
+                "reassociation": op.reassociation,
+                "static_output_shape": op.static_output_shape,
+            },
+        )
+    ),
+}

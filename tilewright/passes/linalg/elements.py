@@ -1,0 +1,66 @@
+"""The body of a structured op on tiles: what its results need of it, each of its ops once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import IntegerAttr
+from xdsl.dialects.linalg.ops import IndexOp
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects.elementwise import is_elementwise
+from tilewright.passes.linalg.accesses import Linear
+from tilewright.passes.linalg.fusion import Node
+
+if TYPE_CHECKING:
+    from tilewright.passes.linalg.tiles import Tiles
+
+Bound = tuple[Linear | None, ...]
+"""What each loop of an op is, in the loops of the program."""
+
+
+class Elements:
+    """The body of an op on tiles: what its results need of it."""
+
+    def __init__(
+        self, tiles: Tiles, node: Node, bound: Bound, values: Sequence[SSAValue | None]
+    ) -> None:
+        self.tiles, self.node, self.bound = tiles, node, bound
+        self.known: dict[SSAValue, SSAValue] = {
+            a: v for a, v in zip(node.body.arguments, values, strict=True) if v is not None
+        }
+
+    def of(self, *values: SSAValue) -> list[SSAValue]:
+        return [self._value(v) for v in values]
+
+    def _value(self, value: SSAValue) -> SSAValue:
+        if value not in self.known:
+            self.known[value] = self._made(value)
+        return self.known[value]
+
+    def _made(self, value: SSAValue) -> SSAValue:
+        op = value.owner
+        if not isinstance(op, Operation) or op.parent is not self.node.body.block:
+            if isinstance(op, arith.ConstantOp):
+                return self.tiles.at.add(op.clone())
+            return self.tiles.argument(value, value.type)
+        if isinstance(op, arith.ConstantOp):
+            return self.tiles.at.add(op.clone())
+        if isinstance(op, IndexOp):
+            dim = op.properties["dim"]
+            assert isinstance(dim, IntegerAttr)
+            index = self.bound[dim.value.data]
+            assert index is not None
+            return self.tiles.position(index)
+        if not is_elementwise(op):
+            raise error_at(
+                op,
+                f"{op.name} in the body of a structured op is no function of its elements",
+                kind=UnsupportedError,
+                rule="a body has ops of arith and math, and linalg.index",
+                hint="what reads memory by computed indices is a kernel of its own: gather it first",
+            )
+        return self.tiles.elementwise(op, self.of(*op.operands))

@@ -1,0 +1,498 @@
+"""The tile program of a structured op: its loads, the bodies of all ops that it computes, its loops.
+
+A value is a vector [rows or 1, columns or 1]: what does not change along rows or columns has one of them. Which loops
+the rows and columns are is a matter of place: inside of a product's loop over k, the columns of its first factor are
+steps of k. What is computed is looked up by op and access first, so that a row's maximum that several ops read is
+computed once, in front of the loop over columns that does not change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import (
+    BFloat16Type,
+    Float16Type,
+    Float32Type,
+    IndexType,
+    VectorType,
+)
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
+
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects import xetile
+from tilewright.dialects.movement import shape_of
+from tilewright.dialects.upstream.combining import neutral
+from tilewright.dialects.xetile.assembly import Index
+from tilewright.passes.emit import Before, with_shape
+from tilewright.passes.linalg.accesses import (
+    Linear,
+    Loop,
+    Size,
+    View,
+    linear,
+    plus,
+    reached,
+    type_of,
+)
+from tilewright.passes.linalg.bodies import Combined
+from tilewright.passes.linalg.elements import Bound, Elements
+from tilewright.passes.linalg.fusion import Node, Source
+from tilewright.passes.linalg.loops import dims_of, fastest, is_multiplied, reduced
+
+Given = View | Size | SSAValue
+"""What a kernel is given: a matrix, a number that the host computes, a scalar of the host."""
+
+
+class Tiles:
+    """Writes the body of a kernel, in front of the terminator of its block."""
+
+    def __init__(self, end: Operation, sizes: Sequence[int], step: int) -> None:
+        self.at = Before(end)
+        self.entry = end.parent_block()
+        self.sizes = sizes
+        """Rows and columns of a tile."""
+        self.step = step
+        """Elements of a product's k at a time."""
+        self.given: dict[Given, BlockArgument] = {}
+        self.axes: tuple[Loop | None, Loop | None] = (None, None)
+        self.extents: tuple[int, int] = (1, 1)
+        """Of tiles, here."""
+        self.offsets: dict[Loop, Index] = {}
+        self._known: list[dict[Any, Any]] = [{}]
+
+    # What a kernel is given.
+
+    def argument(self, given: Given, type: Attribute) -> BlockArgument:
+        assert self.entry is not None
+        if given not in self.given:
+            self.given[given] = self.entry.insert_arg(type, len(self.entry.args))
+        return self.given[given]
+
+    def size(self, size: Size) -> Index:
+        return size if isinstance(size, int) else self.argument(size, IndexType())
+
+    # Places.
+
+    @contextmanager
+    def within(
+        self, rows: Loop | None, columns: Loop | None, sizes: tuple[int, int]
+    ) -> Generator[None]:
+        """Tiles of other rows and columns."""
+        before = self.axes, self.extents
+        self.axes, self.extents = (rows, columns), sizes
+        yield
+        self.axes, self.extents = before
+
+    def loop(
+        self,
+        loop: Loop,
+        step: int,
+        carried: Sequence[SSAValue],
+        body: Callable[[Sequence[SSAValue]], Sequence[SSAValue]],
+    ) -> Sequence[SSAValue]:
+        """`body` for each `step` of a loop, from what is carried to what is; one trip is no loop."""
+        if isinstance(loop.extent, int) and loop.extent <= step:
+            self.offsets[loop] = 0
+            return body(carried)
+        at = self.at
+        low, high, by = at.index(0), at.index(self.size(loop.extent)), at.index(step)
+        block = Block(arg_types=[IndexType(), *(v.type for v in carried)])
+        end = scf.YieldOp()
+        end.location = at.op.location
+        block.add_op(end)
+        self.at, self.offsets[loop] = Before(end), block.args[0]
+        self._known.append({})
+        end.operands = body(block.args[1:])
+        self._known.pop()
+        self.at = at
+        made = scf.ForOp(low, high, by, list(carried), Region(block))
+        at.insert(made)
+        return made.results
+
+    def loops(
+        self,
+        loops: Sequence[Loop],
+        carried: Sequence[SSAValue],
+        body: Callable[[Sequence[SSAValue]], Sequence[SSAValue]],
+    ) -> Sequence[SSAValue]:
+        """A nest of loops, one element at a time."""
+        if not loops:
+            return body(carried)
+        return self.loop(loops[0], 1, carried, lambda inner: self.loops(loops[1:], inner, body))
+
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What was made before, here or around; else it is made here."""
+        for known in self._known:
+            if key in known:
+                return known[key]
+        made = make()
+        self._known[-1][key] = made
+        return made
+
+    def shape(self, *indices: Linear) -> tuple[int, int]:
+        """The shape of what changes with some functions of loops."""
+        used = {loop for index in indices for loop, _ in index.terms}
+        rows, columns = (
+            n if a in used else 1 for a, n in zip(self.axes, self.extents, strict=True)
+        )
+        return rows, columns
+
+    # Values.
+
+    def read(self, source: Source, indices: Sequence[Linear]) -> SSAValue:
+        """A tile of what an operand reads, at functions of loops."""
+        node = source.producer
+        if node is not None and not node.kept:
+            bound: list[Linear | None] = [None] * node.maps[0].num_dims
+            for expr, index in zip(
+                node.maps[node.inputs + source.result].results, indices, strict=True
+            ):
+                bound[expr.position] = index  # pyright: ignore[reportAttributeAccessIssue]
+            return self.results(node, tuple(bound))[source.result]
+        if not hasattr(source.memory.type, "get_shape"):
+            owner = source.memory.owner
+            if isinstance(owner, arith.ConstantOp):
+                return self.once(source.memory, lambda: self.at.add(owner.clone()))
+            return self.argument(source.memory, source.memory.type)
+        return self.once(
+            (source.memory, tuple(indices)), lambda: self._load(source.memory, indices)
+        )
+
+    def results(self, node: Node, bound: Bound) -> Sequence[SSAValue]:
+        """Tiles of an op's results."""
+        used = {loop for index in bound if index is not None for loop, _ in index.terms}
+        axes = tuple(loop if loop in used else None for loop in self.axes)
+        return self.once((node, bound, axes), lambda: self._computed(node, bound))
+
+    def _computed(self, node: Node, bound: Bound) -> Sequence[SSAValue]:
+        if not node.reductions:
+            values = [self.operand(node, n, bound) for n in range(len(node.sources))]
+            return Elements(self, node, bound, values).of(*node.body.yielded)
+        if (factors := self._product(node, bound)) is not None:
+            return [self._multiplied(node, bound, *factors)]
+        return self._reduced(node, bound)
+
+    def operand(self, node: Node, n: int, bound: Bound) -> SSAValue | None:
+        """The elements that an op reads of its operand n; None where it reads none."""
+        if node.body.arguments[n].first_use is None:
+            return None
+        return self.read(node.sources[n], self.indices(node, n, bound))
+
+    def indices(self, node: Node, n: int, bound: Bound) -> list[Linear]:
+        found = [linear(expr, bound) for expr in node.maps[n].results]
+        for each in found:
+            if each is None:
+                raise error_at(
+                    node.op,
+                    f"operand {n} is accessed by {node.maps[n]}, which is not linear in the loops",
+                    kind=UnsupportedError,
+                    hint="tile programs have no div and mod in an access: compute the operand apart",
+                )
+        return [each for each in found if each is not None]
+
+    # Products.
+
+    def _product(self, node: Node, bound: Bound) -> tuple[SSAValue, SSAValue, int] | None:
+        """The factors with rows and with columns, and the reduction that is k; None where no unit multiplies so."""
+        if node.body.factors is None or not is_multiplied(node):
+            return None
+        sides = [dims_of(node, value) for value in node.body.factors]
+        both = [d for d in node.reductions if d in sides[0] and d in sides[1]]
+        at = [self._axes_of(side, bound) for side in sides]
+        if not both or at not in ([{0}, {1}], [{1}, {0}]):
+            return None
+        first, second = node.body.factors
+        k = fastest(node, both)
+        return (first, second, k) if at[0] == {0} else (second, first, k)
+
+    def _axes_of(self, dims: set[int], bound: Bound) -> set[int]:
+        loops = {loop for d in dims if (index := bound[d]) is not None for loop, _ in index.terms}
+        return {a for a, axis in enumerate(self.axes) if axis in loops}
+
+    def _multiplied(
+        self, node: Node, bound: Bound, left: SSAValue, right: SSAValue, k: int
+    ) -> SSAValue:
+        (rows, columns), (height, width) = self.axes, self.extents
+        own = {d: Loop(extent) for d, extent in reduced(node).items()}
+        bound = tuple(
+            Linear(((own[d], 1),)) if d in own else index for d, index in enumerate(bound)
+        )
+        result = node.op.outputs[0].type.get_element_type()  # pyright: ignore
+        small = isinstance(result, Float16Type | BFloat16Type)
+        kind = VectorType(Float32Type() if small else result, [height, width])
+        before = self.operand(node, node.inputs, bound)
+        assert before is not None
+        start = self.splat(before, (height, width))
+        if small:
+            start = self.at.add(arith.ExtFOp(start, kind))
+
+        def multiply(carried: Sequence[SSAValue]) -> Sequence[SSAValue]:
+            with self.within(rows, own[k], (height, self.step)):
+                a = self._factor(node, bound, left, own[k], 1)
+            with self.within(own[k], columns, (self.step, width)):
+                b = self._factor(node, bound, right, own[k], 0)
+            return [self.at.add(xetile.TileMmaOp(a, b, carried[0]))]
+
+        outer = [own[d] for d in node.reductions if d != k]
+        (total,) = self.loops(outer, [start], lambda c: self.loop(own[k], self.step, c, multiply))
+        return (
+            self.at.add(arith.TruncFOp(total, VectorType(result, [height, width])))
+            if small
+            else total
+        )
+
+    def _factor(self, node: Node, bound: Bound, value: SSAValue, k: Loop, axis: int) -> SSAValue:
+        """A tile of a factor: beyond the end of k it is 0."""
+        used = node.body.inputs_of(value, node.body.arguments)
+        values = [
+            self.operand(node, n, bound) if a in used else None
+            for n, a in enumerate(node.body.arguments)
+        ]
+        (made,) = Elements(self, node, bound, values).of(value)
+        made = self.splat(made, self.extents)
+        loaded = isinstance(made.owner, xetile.LoadTileOp | xetile.LoadGatherOp)
+        return made if loaded else self.masked(made, k, axis, 0)
+
+    def masked(self, value: SSAValue, loop: Loop, axis: int, otherwise: int | float) -> SSAValue:
+        """A tile whose elements beyond the end of a loop along an axis are a number."""
+        size = self.extents[axis]
+        if isinstance(loop.extent, int) and loop.extent % size == 0:
+            return value
+        at, shape = self.at, shape_of(value)
+        along = [n if d == axis else 1 for d, n in enumerate(shape)]
+        place = at.coordinates(self.offsets[loop], along, axis)
+        end = at.broadcast(at.index(self.size(loop.extent)), along)
+        inside = self.splat(at.add(arith.CmpiOp(place, end, "slt")), shape)
+        assert isinstance(value.type, VectorType)
+        return at.add(arith.SelectOp(inside, value, at.splat(otherwise, value.type)))
+
+    # Other reductions.
+
+    def _reduced(self, node: Node, bound: Bound) -> Sequence[SSAValue]:
+        """Along an axis of tiles that the result does not have, in blocks, or element after element."""
+        parallel = set(range(len(bound))) - set(node.reductions)
+        taken = self._axes_of(parallel, bound)
+        free = [a for a in (1, 0) if a not in taken]
+        own = {d: Loop(extent) for d, extent in reduced(node).items()}
+        bound = tuple(
+            Linear(((own[d], 1),)) if d in own else index for d, index in enumerate(bound)
+        )
+        last = len(node.sources)
+        before = [self.operand(node, n, bound) for n in range(node.inputs, last)]
+        if node.body.combined is None or not free:
+            shape = tuple(n if a in taken else 1 for a, n in enumerate(self.extents))
+            start = [self.splat(v, shape) for v in before if v is not None]
+
+            def step(carried: Sequence[SSAValue]) -> Sequence[SSAValue]:
+                values = [self.operand(node, n, bound) for n in range(node.inputs)]
+                found = Elements(self, node, bound, [*values, *carried]).of(*node.body.yielded)
+                return [self.splat(v, shape) for v in found]
+
+            if len(start) != len(before):
+                raise error_at(
+                    node.op,
+                    "a result of a reduction does not depend on what was there",
+                    kind=UnsupportedError,
+                    hint="the last iteration alone counts: write it without the reduction",
+                )
+            return self.loops([own[d] for d in node.reductions], start, step)
+        axis = free[0]
+        inner = fastest(node, node.reductions)
+        others = [own[d] for d in node.reductions if d != inner]
+        return self._folded(
+            node, bound, axis, own[inner], others, [v for v in before if v is not None]
+        )
+
+    def _folded(
+        self,
+        node: Node,
+        bound: Bound,
+        axis: int,
+        inner: Loop,
+        others: Sequence[Loop],
+        before: Sequence[SSAValue],
+    ) -> Sequence[SSAValue]:
+        """A reduction along an axis: blocks are combined element by element, and their elements at last."""
+        assert node.body.combined is not None
+        axes = [inner if a == axis else loop for a, loop in enumerate(self.axes)]
+        parts = node.body.combined
+        with self.within(axes[0], axes[1], (self.extents[0], self.extents[1])):
+            taken = self._axes_of(set(range(len(bound))), bound)
+            shape = tuple(n if a in taken else 1 for a, n in enumerate(self.extents))
+            size = self.extents[axis]
+            once = isinstance(inner.extent, int) and inner.extent <= size and not others
+            start = [] if once else [self._neutral(part, shape) for part in parts]
+
+            def block(carried: Sequence[SSAValue]) -> Sequence[SSAValue]:
+                values = [self.operand(node, n, bound) for n in range(node.inputs)]
+                values += [None] * len(before)
+                found = Elements(self, node, bound, values).of(*(part.value for part in parts))
+                found = [
+                    self._inside(part, self.splat(v, shape), inner, axis)
+                    for part, v in zip(parts, found, strict=True)
+                ]
+                pairs = zip(parts, carried, found, strict=True) if carried else ()
+                return [self.elementwise(part.op, [c, v]) for part, c, v in pairs] or found
+
+            sums = self.loops(others, start, lambda c: self.loop(inner, size, c, block))
+            folded = [
+                self.at.add(xetile.ReductionOp(p.kind, s, [axis]))
+                for p, s in zip(parts, sums, strict=True)
+            ]
+        return [
+            self.elementwise(p.op, [b, f]) for p, b, f in zip(parts, before, folded, strict=True)
+        ]
+
+    def _neutral(self, part: Combined, shape: Sequence[int]) -> SSAValue:
+        kind = part.value.type
+        return self.at.splat(neutral(part.kind, kind), VectorType(kind, list(shape)))
+
+    def _inside(self, part: Combined, value: SSAValue, loop: Loop, axis: int) -> SSAValue:
+        return self.masked(value, loop, axis, neutral(part.kind, part.value.type))
+
+    # Elements.
+
+    def splat(self, value: SSAValue, shape: Sequence[int]) -> SSAValue:
+        """A scalar or a vector of a row, a column or one element, repeated to a shape."""
+        if shape_of(value) == tuple(shape):
+            return value
+        if not isinstance(value.type, VectorType):
+            return self.at.broadcast(value, shape)
+        for d, (n, wanted) in enumerate(zip(shape_of(value), shape, strict=True)):
+            if n != wanted:
+                whole = [wanted if e == d else m for e, m in enumerate(shape_of(value))]
+                value = self.at.add(xetile.BroadcastOp(value, with_shape(value.type, whole), [d]))
+        return value
+
+    def elementwise(self, op: Operation, operands: Sequence[SSAValue]) -> SSAValue:
+        """A scalar op on tiles."""
+        shapes = [shape_of(v) for v in operands if isinstance(v.type, VectorType)]
+        kind = op.results[0].type
+        if shapes:
+            shape = [max(ns) for ns in zip(*shapes, strict=True)]
+            operands = [self.splat(v, shape) for v in operands]
+            kind = VectorType(kind, shape)
+        made = type(op).create(
+            operands=list(operands),
+            result_types=[kind],
+            properties=dict(op.properties),
+            attributes=dict(op.attributes),
+        )
+        return self.at.add(made)
+
+    def position(self, index: Linear) -> SSAValue:
+        """The value of a function of loops, along rows and columns."""
+        at, total = self.at, None
+        for loop, factor in index.terms:
+            axis = self.axes.index(loop) if loop in self.axes else -1
+            shape = [n if a == axis else 1 for a, n in enumerate(self.extents)]
+            part = at.coordinates(self.offsets[loop], shape, axis)
+            if factor != 1:
+                part = at.add(arith.MuliOp(part, at.broadcast(at.index(factor), shape)))
+            if total is not None:
+                both = [max(ns) for ns in zip(shape_of(total), shape, strict=True)]
+                part = at.add_index(self.splat(total, both), self.splat(part, both))
+            total = part
+        if total is None:
+            return at.index(index.constant)
+        if index.constant:
+            total = at.add_index(total, at.broadcast(at.index(index.constant), shape_of(total)))
+        return total
+
+    # Memory.
+
+    def _load(self, memory: SSAValue, indices: Sequence[Linear]) -> SSAValue:
+        tile, mask = self._tile(memory, indices, self.shape(*indices))
+        if mask is None:
+            return self.once(("load", tile), lambda: self.at.add(xetile.LoadTileOp(tile)))
+        return self.at.add(xetile.LoadGatherOp(tile, mask))
+
+    def store(self, memory: SSAValue, indices: Sequence[Linear], value: SSAValue) -> None:
+        value = self.splat(value, self.shape(*indices))
+        tile, mask = self._tile(memory, indices, shape_of(value))
+        if mask is None:
+            self.at.insert(xetile.StoreTileOp(value, tile))
+        else:
+            self.at.insert(xetile.StoreScatterOp(value, tile, mask))
+
+    def _tile(
+        self, memory: SSAValue, indices: Sequence[Linear], shape: Sequence[int]
+    ) -> tuple[SSAValue, SSAValue | None]:
+        """A tile of memory; with the elements that exist, where each has an address of its own."""
+        steps, offset = reached(memory, indices)
+        outer = [loop for loop in steps if loop not in self.axes]
+        order = None
+        dims: list[tuple[Loop | None, Size, Size]] = [
+            (loop, loop.extent, steps[loop]) for loop in outer
+        ]
+        row, column = (
+            (axis, axis.extent, steps[axis])
+            if axis is not None and axis in steps
+            else (None, 1, None)
+            for axis in self.axes
+        )
+        sides = [
+            (loop, extent, 1 if stride is None else stride)
+            for loop, extent, stride in (row, column)
+        ]
+        # A side of one element has the stride that suits the other.
+        if row[2] is None:
+            sides[0] = (None, 1, plus(0, sides[1][1]) if sides[1][2] == 1 else 1)
+        dims += sides
+        if not _is_block(sides[0], sides[1]):
+            order = [0, 1] if _is_block(sides[1], sides[0]) else order
+            if order is None:
+                return self._scattered(memory, offset, dims, shape)
+        view = View(memory, offset, tuple(d[1] for d in dims), tuple(d[2] for d in dims))
+        offsets = [0 if loop is None else self.offsets[loop] for loop, _, _ in dims]
+        sizes = () if view.is_static else [self.size(n) for n in view.sizes]
+        strides = () if view.is_static else [self.size(n) for n in view.strides]
+        kind = xetile.TileType(
+            shape, type_of(memory).element_type, xetile.TileAttr(order=order) if order else None
+        )
+        source = self.argument(view, view.type)
+        key = source, kind, tuple(offsets)
+        made = partial(xetile.InitTileOp, source, kind, offsets, sizes=sizes, strides=strides)
+        return self.once(key, lambda: self.at.add(made())), None
+
+    def _scattered(
+        self,
+        memory: SSAValue,
+        offset: Size,
+        dims: Sequence[tuple[Loop | None, Size, Size]],
+        shape: Sequence[int],
+    ) -> tuple[SSAValue, SSAValue]:
+        reach: Size = 1
+        for _, extent, stride in dims:
+            if not isinstance(extent, int) or not isinstance(stride, int):
+                raise error_at(
+                    self.at.op,
+                    "rows that are not contiguous need extents and strides that are known",
+                    kind=UnsupportedError,
+                    hint="give the memref static extents, or copy it",
+                )
+            reach += (extent - 1) * stride
+            if stride < 0:
+                raise error_at(self.at.op, "an operand is read backwards", kind=UnsupportedError)
+        view = View(memory, offset, (reach,), (1,))
+        offsets = [0 if loop is None else self.offsets[loop] for loop, _, _ in dims]
+        places = self.at.linear(offsets, [self.size(d[2]) for d in dims], shape)
+        mask = self.at.inside(offsets, [self.size(d[1]) for d in dims], shape)
+        kind = xetile.TileType(shape, type_of(memory).element_type, xetile.TileAttr(scattered=True))
+        return self.at.add(
+            xetile.InitTileOp(self.argument(view, view.type), kind, offset_vector=places)
+        ), mask
+
+
+def _is_block(slow: tuple[Any, Size, Size], fast: tuple[Any, Size, Size]) -> bool:
+    """Whether a matrix of these extents and strides has whole rows in memory, one behind the other."""
+    if fast[2] != 1 and fast[1] != 1:
+        return False
+    if not isinstance(slow[2], int) or not isinstance(fast[1], int):
+        return True
+    return slow[1] == 1 or slow[2] >= fast[1]

@@ -1,0 +1,289 @@
+"""linalg-to-xetile: structured ops become kernels over tiles, and launches of them.
+
+    func.func @f(%a: .., %b: .., %c: ..) {             func.func @f(%a: .., %b: .., %c: ..) {
+      linalg.matmul ins(%a, %b) outs(%c)         ->      gpu.launch_func @f_matmul::@f_matmul
+    }                                                      blocks in (%c4, %c2, %c1) .. args(%a, %b, %c)
+                                                       }
+                                                       gpu.module @f_linalg { gpu.func @f_linalg(..) kernel {
+                                                         .. xetile.load_tile, xetile.tile_mma, xetile.store_tile ..
+
+Requires: a verified module. Guarantees: same results; of linalg nothing is left. Tensors become memrefs first
+(`bufferize`); what is computed together, `fusion` says; how, `tiles`. Sizes of tiles are the planner's, which is asked
+for each kernel: `choose`. A sum of products in f16 or bf16 is added up in f32, and rounded once.
+Raises UnsupportedError, at the op, for what is no function of elements and linear accesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from math import prod
+from typing import Any
+
+from xdsl.dialects import arith, func, gpu, memref
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    DictionaryAttr,
+    ModuleOp,
+    StringAttr,
+    SymbolRefAttr,
+    UnitAttr,
+)
+from xdsl.dialects.linalg.ops import GenericOp
+from xdsl.ir import Block, Region, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from tilewright.arguments import NOWHERE, ArrayArg
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dtypes import from_mlir
+from tilewright.passes.cleanup import cleanup
+from tilewright.passes.emit import Before
+from tilewright.passes.kernel import LEVEL
+from tilewright.passes.linalg.accesses import Host, Linear, Loop, Size, View, plus
+from tilewright.passes.linalg.bufferize import bufferize
+from tilewright.passes.linalg.fusion import Node, nodes_of, overlap
+from tilewright.passes.linalg.plan import Plan, number, plan, row_sizes
+from tilewright.passes.linalg.tiles import Bound, Tiles
+from tilewright.passes.planner import Request
+from tilewright.passes.planner import choose as generic_choice
+
+Choose = Callable[[Request], Mapping[str, int]]
+STEP = 32
+"""Elements of k of a product's step, where the planner has none to choose."""
+
+
+def linalg_to_xetile(module: ModuleOp, choose: Choose = generic_choice) -> None:
+    """Rewrites every structured op of a module, in place; `choose` gives the sizes of tiles (`Request`)."""
+    if not any(op.name.startswith(("linalg.", "tensor.")) for op in module.walk()):
+        return
+    bufferize(module)
+    for function in [f for f in module.body.block.ops if isinstance(f, func.FuncOp)]:
+        numbers = count()
+        for block in [b for op in function.walk() for r in op.regions for b in r.blocks]:
+            if isinstance(block.parent_op(), GenericOp):
+                continue
+            nodes = nodes_of(block)
+            for node in nodes:
+                if node.kept:
+                    name = f"{function.sym_name.data}_linalg_{next(numbers)}"
+                    _launch(module, function, name, node, choose)
+            for node in reversed(nodes):
+                Rewriter.erase_op(node.op)
+    _forget(module)
+
+
+def _forget(module: ModuleOp) -> None:
+    """Memory that nothing but its release uses goes."""
+    for op in [op for op in module.walk() if isinstance(op, memref.AllocOp)]:
+        uses = [use.operation for use in op.memref.uses]
+        if all(isinstance(use, memref.DeallocOp) for use in uses):
+            for use in uses:
+                Rewriter.erase_op(use)
+            Rewriter.erase_op(op)
+
+
+@dataclass
+class Kernel:
+    """A kernel, and what a launch gives it."""
+
+    function: gpu.FuncOp
+    given: Sequence[View | Size | SSAValue]
+    grid: Sequence[tuple[Size, int]]
+    """Extent and tile of each axis."""
+
+
+def _built(name: str, found: Plan, values: Mapping[str, int]) -> Kernel:
+    node = found.node
+    end = gpu.ReturnOp([])
+    end.location = node.op.location
+    block = Block([end])
+    function = gpu.FuncOp(name, ([], ()), Region(block), kernel=True)
+    function.location = node.op.location
+    function.attributes[LEVEL] = StringAttr("workgroup")
+    sizes = [values["BM"], values["BN"]]
+    tiles = Tiles(end, sizes, values.get("BK", STEP))
+    tiles.axes, tiles.extents = (found.rows, found.columns), (sizes[0], sizes[1])
+    grid = _grid(tiles, found, sizes)
+    inner = [
+        (loop, size) for loop, size in zip(tiles.axes, sizes, strict=True) if loop in found.inner
+    ]
+
+    def body(_: Sequence[SSAValue]) -> Sequence[SSAValue]:
+        results = tiles.results(node, found.bound)
+        for n, (memory, result) in enumerate(zip(node.outputs, results, strict=True)):
+            tiles.store(memory, tiles.indices(node, node.inputs + n, found.bound), result)
+        return []
+
+    def nest(loops: Sequence[tuple[Loop, int]]) -> Sequence[SSAValue]:
+        if not loops:
+            return body([])
+        return tiles.loop(loops[0][0], loops[0][1], [], lambda _: nest(loops[1:]))
+
+    for each in found.stats():
+        _ahead(tiles, found, each)
+    nest(inner)
+    function.properties["function_type"] = gpu.FunctionType.from_lists(list(block.arg_types), [])  # pyright: ignore
+    outputs = set(node.outputs)
+    facts = [
+        {"noalias": UnitAttr()} if isinstance(g, View) and g.memref in outputs else {}
+        for g in tiles.given
+    ]
+    function.attributes["tilewright.args"] = ArrayAttr(map(DictionaryAttr, facts))
+    return Kernel(function, list(tiles.given), [(extent, size) for _, (extent, size) in grid])
+
+
+def _ahead(tiles: Tiles, found: Plan, node: Node) -> None:
+    """Computes what is reduced for a row in front of the loop over its columns."""
+    for bound in _bounds(found.node, found.bound, node):
+        used = {loop for index in bound if index is not None for loop, _ in index.terms}
+        if not used & found.inner:
+            tiles.results(node, bound)
+
+
+def _bounds(reader: Node, bound: Bound, node: Node) -> Iterator[Bound]:
+    """The loops of an inlined op wherever `reader`, or what it computes, reads it."""
+    for n, source in enumerate(reader.sources):
+        producer = source.producer
+        if (
+            producer is None
+            or producer.kept
+            or (n >= reader.inputs and not reader.body.reads_results)
+        ):
+            continue
+        own: list[Linear | None] = [None] * producer.maps[0].num_dims
+        written = producer.maps[producer.inputs + source.result].results
+        for w, r in zip(written, reader.maps[n].results, strict=True):
+            position = getattr(r, "position", None)
+            own[w.position] = None if position is None else bound[position]  # pyright: ignore
+        if producer is node and all(
+            own[d] is not None for d in range(len(own)) if d not in node.reductions
+        ):
+            yield tuple(own)
+        yield from _bounds(producer, tuple(own), node)
+
+
+def _grid(
+    tiles: Tiles, found: Plan, sizes: Sequence[int]
+) -> list[tuple[Loop | None, tuple[Size, int]]]:
+    """Gives each loop of the grid its place: tiles of rows along x, of columns along y, all else along z."""
+    at = tiles.at
+    grid: list[tuple[Loop | None, tuple[Size, int]]] = []
+    for axis, (loop, size) in enumerate(zip(tiles.axes, sizes, strict=True)):
+        if loop is None or loop in found.inner:
+            grid.append((None, (1, 1)))
+            continue
+        number = at.add(gpu.BlockIdOp(gpu.DimensionAttr(gpu.DimensionEnum("xyz"[axis]))))
+        tiles.offsets[loop] = at.add(arith.MuliOp(number, at.index(size)))
+        grid.append((loop, (loop.extent, size)))
+    single = [loop for loop in found.single if loop.extent != 1]
+    for loop in found.single:
+        tiles.offsets[loop] = 0
+    if not all(isinstance(loop.extent, int) for loop in single[1:]):
+        raise error_at(
+            found.node.op,
+            "of the loops besides rows and columns one may have an unknown extent",
+            kind=UnsupportedError,
+            hint="give the operands static extents",
+        )
+    total: Size = 1
+    if single:
+        rest = at.add(gpu.BlockIdOp(gpu.DimensionAttr(gpu.DimensionEnum("z"))))
+        for loop in reversed(single[1:]):
+            extent = at.index(tiles.size(loop.extent))
+            tiles.offsets[loop] = at.add(arith.RemUIOp(rest, extent))
+            rest = at.add(arith.DivUIOp(rest, extent))
+        tiles.offsets[single[0]] = rest
+        others = prod(loop.extent for loop in single[1:] if isinstance(loop.extent, int))
+        first = single[0].extent
+        total = first * others if isinstance(first, int) else _times(first, others)
+    grid.append((None, (total, 1)))
+    return grid
+
+
+def _times(size: Size, factor: int) -> Size:
+    return plus(0, size, factor)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A kernel's sizes, as a planner is asked for them."""
+
+    names: tuple[str, ...]
+    arguments: tuple[Any, ...]
+    build: Callable[[Mapping[str, Any]], ModuleOp]
+    given: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    memory: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+def _sizes(name: str, found: Plan, choose: Choose) -> Mapping[str, int]:
+    if (sizes := row_sizes(found)) is not None:
+        return sizes
+    trial = _built(name, found, dict.fromkeys(found.names, 64))
+    # What has no rows has one.
+    fixed = {n: 1 for n, loop in (("BM", found.rows), ("BN", found.columns)) if loop is None}
+
+    def build(values: Mapping[str, Any]) -> ModuleOp:
+        return _module(_built(name, found, {**fixed, **values}).function)
+
+    names = tuple(n for n in found.names if n not in fixed)
+    return {**fixed, **choose(_Asked(names, tuple(map(_argument, trial.given)), build))}
+
+
+def _argument(given: View | Size | SSAValue) -> Any:
+    if not isinstance(given, View):
+        return 0
+    shape = tuple(map(number, given.sizes))
+    steps = tuple(map(number, given.strides))
+    dtype = from_mlir(given.type.element_type)
+    return ArrayArg(0, shape, steps, dtype, NOWHERE, False, None)
+
+
+def _module(function: gpu.FuncOp) -> ModuleOp:
+    cleanup(function)
+    table = gpu.ModuleOp(function.sym_name, Region(Block([function])))  # pyright: ignore
+    return ModuleOp([table])
+
+
+# The launch. -----------------------------------------------------------------------------------------------------
+
+
+def _launch(module: ModuleOp, function: func.FuncOp, name: str, node: Node, choose: Choose) -> None:
+    """The kernel of an op beside its function, and its launch in place of the op."""
+    _check_in_place(node)
+    found = plan(node)
+    kernel = _built(name, found, _sizes(name, found, choose))
+    cleanup(kernel.function)
+    table = gpu.ModuleOp(StringAttr(name), Region(Block([kernel.function])))  # pyright: ignore
+    table.location = node.op.location
+    Rewriter.insert_op(table, InsertPoint.before(function))
+    module.attributes["gpu.container_module"] = UnitAttr()
+    before = Before(node.op)
+    host = Host(before)
+    operands = [
+        g if isinstance(g, SSAValue) else host.view(g) if isinstance(g, View) else host.size(g)
+        for g in kernel.given
+    ]
+    one = before.index(1)
+    grid = [host.ceildiv(extent, size) for extent, size in kernel.grid]
+    before.insert(
+        gpu.LaunchFuncOp(SymbolRefAttr(name, [name]), grid, [one] * 3, kernelOperands=operands)
+    )
+
+
+def _check_in_place(node: Node) -> None:
+    """What is read of memory that the op writes is read where it is written."""
+    for out, written in zip(node.outputs, node.maps[node.inputs :], strict=True):
+        for n, value in enumerate(node.op.operands[: node.inputs]):
+            source = node.sources[n]
+            inlined = source.producer is not None and not source.producer.kept
+            if inlined or not overlap(value, out):
+                continue
+            if value is not out or node.maps[n] != written:
+                raise error_at(
+                    node.op,
+                    f"operand {n} may share memory with what the op writes, at other places",
+                    kind=UnsupportedError,
+                    rule="iterations of a structured op run in any order",
+                    hint="write to memory of its own",
+                )

@@ -1,0 +1,65 @@
+"""Passes that take whole programs in upstream dialects, before there are kernels: `opt` knows them for every target."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from tilewright.passes.pipeline import Pass, Unit
+from tilewright.passes.planner import Request, choose
+from tilewright.uarch.base import GENERIC
+
+
+def _bufferize(unit: Unit[Any]) -> None:
+    from tilewright.passes.linalg.bufferize import bufferize
+
+    bufferize(unit.module)
+
+
+def _linalg(unit: Unit[Any]) -> None:
+    from tilewright.passes.linalg.to_xetile import linalg_to_xetile
+
+    rates = getattr(unit.machine, "rates", GENERIC)
+    linalg_to_xetile(unit.module, partial(_choice, rates=rates))
+
+
+def _choice(request: Request, rates: Any) -> dict[str, int]:
+    return choose(request, rates)
+
+
+def _to_xetile(unit: Unit[Any]) -> None:
+    from tilewright.passes.strided_memrefs import strided_memrefs
+    from tilewright.passes.vector_to_xetile import vector_to_xetile
+
+    strided_memrefs(unit.kernel)
+    vector_to_xetile(unit.kernel)
+
+
+def _to_vector(unit: Unit[Any]) -> None:
+    from tilewright.passes.xetile_to_vector import xetile_to_vector
+
+    xetile_to_vector(unit.kernel)
+
+
+PROGRAMS: tuple[Pass[Unit[Any]], ...] = (
+    Pass(
+        "bufferize", "tensors become memrefs, each of which is written once", _bufferize, whole=True
+    ),
+    Pass(
+        "linalg-to-xetile",
+        "structured ops become kernels over tiles, and launches of them",
+        _linalg,
+        whole=True,
+        machine=True,
+    ),
+    Pass(
+        "vector-to-xetile",
+        "transfers of vectors become tiles, products of matrices tile_mma",
+        _to_xetile,
+    ),
+    Pass(
+        "xetile-to-vector",
+        "tiles become transfers of vectors, tile_mma vector.contract",
+        _to_vector,
+    ),
+)

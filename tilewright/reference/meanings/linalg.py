@@ -1,0 +1,99 @@
+"""Meaning of linalg on memrefs: the body for all iterations of the parallel loops at once, reductions one by one."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+from xdsl.dialects.builtin import MemRefType
+from xdsl.dialects.linalg.attrs import IteratorType
+from xdsl.dialects.linalg.ops import GenericOp, IndexOp, YieldOp
+from xdsl.ir import SSAValue
+from xdsl.ir.affine import AffineDimExpr, AffineMap
+
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.reference import access, numerics
+from tilewright.reference.registry import MEANINGS, meaning
+from tilewright.reference.site import Site
+from tilewright.reference.values import Array, Index, MemRefValue
+
+
+@meaning("linalg.generic")
+def generic(site: Site, op: GenericOp, *operands: Any) -> None:
+    if site.count != 1 or op.res:
+        raise error_at(op, f"{op.name} runs on memrefs of the host", kind=UnsupportedError)
+    maps = [m.data for m in op.indexing_maps]
+    extents = _extents(maps, operands)
+    kinds = [kind.data == IteratorType.REDUCTION for kind in op.iterator_types]
+    parallel = [1 if away else n for n, away in zip(extents, kinds, strict=True)]
+    places = [np.asarray(each).reshape(-1) for each in np.indices(parallel)] if parallel else []
+    if not places:
+        places = [np.zeros(1, np.int64)]
+    for step in product(
+        *(range(n) if away else (0,) for n, away in zip(extents, kinds, strict=True))
+    ):
+        loops = [place + at for place, at in zip(places, step, strict=False)]
+        values: list[Any] = []
+        for value, operand, map_ in zip(op.operands, operands, maps, strict=True):
+            values.append(_elements(site, value, operand, map_, loops))
+        results = _body(site, op, values, loops)
+        behind = slice(len(op.inputs), None)
+        for value, operand, map_, result in zip(
+            op.outputs, operands[behind], maps[behind], results, strict=True
+        ):
+            address = _address(operand, map_, loops, value)
+            access.scatter(
+                site, address, np.ones(address.shape, bool), np.broadcast_to(result, address.shape)
+            )
+
+
+def _extents(maps: list[AffineMap], operands: tuple[Any, ...]) -> list[int]:
+    """How often each loop runs: as the dimension of an operand says that it is."""
+    found = [0] * maps[0].num_dims
+    for map_, operand in zip(maps, operands, strict=True):
+        for d, expr in enumerate(map_.results):
+            if isinstance(expr, AffineDimExpr):
+                found[expr.position] = int(operand.sizes[d][0])
+    return found
+
+
+def _address(memory: MemRefValue, map_: AffineMap, loops: list[Index], value: SSAValue) -> Index:
+    total = memory.offset
+    for expr, stride in zip(map_.results, memory.strides, strict=True):
+        total = total + np.asarray(expr.eval(loops, [])) * stride  # pyright: ignore[reportArgumentType]
+    size = numerics.numpy_type(value.type).itemsize
+    shape = np.broadcast_shapes(*(loop.shape for loop in loops), total.shape)
+    return np.broadcast_to(memory.base + size * total, shape)
+
+
+def _elements(
+    site: Site, value: SSAValue, operand: Any, map_: AffineMap, loops: list[Index]
+) -> Any:
+    if not isinstance(value.type, MemRefType):
+        return operand
+    address = _address(operand, map_, loops, value)
+    dtype = numerics.numpy_type(value.type)
+    return access.gather(site, address, np.ones(address.shape, bool), dtype, np.zeros(1, dtype))
+
+
+def _body(site: Site, op: GenericOp, values: list[Any], loops: list[Index]) -> list[Array]:
+    known: dict[SSAValue, Any] = dict(zip(op.body.block.args, values, strict=True))
+
+    def rows(value: SSAValue) -> Any:
+        return known[value] if value in known else site.group.get(value)
+
+    for inner in op.body.block.ops:
+        if isinstance(inner, YieldOp):
+            return [rows(value) for value in inner.operands]
+        if isinstance(inner, IndexOp):
+            known[inner.result] = loops[inner.dim.value.data]
+            continue
+        if inner.regions or inner.name not in MEANINGS or len(inner.results) != 1:
+            raise error_at(
+                inner,
+                f"{inner.name} has no meaning in the body of {op.name}",
+                kind=UnsupportedError,
+            )
+        known[inner.results[0]] = MEANINGS[inner.name](site, inner, *map(rows, inner.operands))
+    raise AssertionError("a body ends in linalg.yield")
