@@ -11,7 +11,7 @@ model has rates of its own says which launches of a product it wants timed, and 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -160,6 +160,11 @@ def measured(options: CompileOptions, budget: float, progress: Progress) -> dict
     return found
 
 
+def tiles_of(m: int, n: int) -> Callable[[int, int], tuple[int, int]]:
+    """The grid of a product of m rows and n columns."""
+    return lambda BM, BN: (tw.cdiv(m, BM), tw.cdiv(n, BN))
+
+
 def fitted(options: CompileOptions, budget: float, progress: Progress) -> Mapping[str, float]:
     """The rates of a target's own model of products; none where it has no such model."""
     target, rng = get_target(options.target), np.random.default_rng()
@@ -174,11 +179,8 @@ def fitted(options: CompileOptions, budget: float, progress: Progress) -> Mappin
         if not samples:
             return {}
 
-        def grid(BM: int, BN: int, m: int = m, n: int = n) -> tuple[int, int]:
-            return tw.cdiv(m, BM), tw.cdiv(n, BN)
-
         candidates = [Candidate(dict(sample)) for sample in samples]
-        job = Job(kernel.launcher, values, grid)
+        job = Job(kernel.launcher, values, tiles_of(m, n))
         progress(f"product {m} x {n} x {k}", 0.5 + i / len(SHAPES) / 2)
         measured = search(job, candidates, budget / len(SHAPES), lambda what, done: None)
         timed += [(request, c.constexprs, min(c.seconds)) for c in measured if c.seconds]
