@@ -73,6 +73,14 @@ def test_symbols_are_counted_when_they_are_bound():
         run(x, np.zeros(8, np.float32), np.zeros(6, np.float32))
 
 
+def test_the_last_step_may_be_a_short_one():
+    """Rows 0, 1, 3 and 4 of five, in steps of 3: what is wrong is that the first Task wrote two of them."""
+    first = 'for i in space("k", block(1, 3)):\n    y[i:i + 3, 0:8] = copy(x[i:i + 3, 0:8])'
+    second = 'for i in space("m", block(5, 3)):\n    y[i:i + 2, 0:8] = copy(x[i:i + 2, 0:8])'
+    with pytest.raises(CompileError, match="as well"):
+        G.parse_graph(graph(first, second, shape="5, 8"))
+
+
 def drawn_store(rng, spans):
     """A store as text, and the elements that its iterations write along each dimension, as slices.
 

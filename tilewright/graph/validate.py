@@ -324,6 +324,9 @@ def _end(entry: Entry, axes: Sequence[Axis]) -> Affine | None:
             return None
         if factor == 1 and size.number is not None and size.number >= axis.step:
             return axis.extent
+        known = axis.extent.number
+        if known is not None:  # the last step may begin anywhere before the end
+            return size + (known - 1) // axis.step * axis.step * factor
         return axis.extent * factor + (size - axis.step * factor)
     if start.terms:
         return None
