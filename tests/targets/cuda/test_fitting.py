@@ -38,7 +38,8 @@ def launches() -> list[Launch]:
 
 
 def test_rates_are_found_again() -> None:
-    """A machine whose rates are others by up to a half: after the fit the times are known to a few hundredths."""
+    """A machine whose rates are others by up to a half: after the fit, which stays near the table, the times are known
+    better by far."""
     rng = fresh_rng()
     real = {
         n: r * (1 if n == CLOCK else 2.0 ** rng.uniform(-0.6, 0.6))
@@ -51,7 +52,7 @@ def test_rates_are_found_again() -> None:
 
     found = fitted(timed, PRODUCT_RATES, CORES)
     assert found.keys() == PRODUCT_RATES.keys() and found[CLOCK] == PRODUCT_RATES[CLOCK]
-    assert median(off(found)) < 0.04 and median(off(found)) < median(off(PRODUCT_RATES))
+    assert median(off(found)) < min(0.1, 0.6 * median(off(PRODUCT_RATES)))
 
 
 def test_without_times_the_table_stays() -> None:

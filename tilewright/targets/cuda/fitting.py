@@ -16,8 +16,9 @@ from tilewright.targets.cuda.sharing import Share, Sides, Work, clocks
 
 STEPS = (1.5, 1.2, 1.07, 1.02)
 """Factors by which a rate is tried larger and smaller, one after the other."""
-PULL = 1e-3
-"""What the square of a rate's distance from the table, in logarithms, counts beside the error."""
+PULL = 5e-2
+"""What the square of a rate's distance from the table, in logarithms, counts beside the error: with less, some sixty
+launches say less well which tiling is best than the rates of the table do, which explain thousands."""
 CLOCK = "hertz"
 """A faster clock and fewer clocks of everything are one: it stays."""
 
