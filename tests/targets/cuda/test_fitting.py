@@ -8,7 +8,7 @@ from statistics import median
 import tilewright as tw
 from tests.draws import fresh_rng
 from tilewright.targets.base import CompileOptions, get_target
-from tilewright.targets.cuda.fitting import CLOCK, fitted
+from tilewright.targets.cuda.fitting import CLOCK, explaining, fitted, lost
 from tilewright.targets.cuda.fitting import Timed as Launch
 from tilewright.tools.calibrate import SHAPES, product
 from tilewright.uarch.sm90 import PRODUCT_RATES
@@ -50,9 +50,24 @@ def test_rates_are_found_again() -> None:
     def off(rates) -> list[float]:
         return [abs(each.estimated(rates, CORES) / each.seconds - 1) for each in timed]
 
-    found = fitted(timed, PRODUCT_RATES, CORES)
+    found = explaining(timed, PRODUCT_RATES, CORES)
     assert found.keys() == PRODUCT_RATES.keys() and found[CLOCK] == PRODUCT_RATES[CLOCK]
     assert median(off(found)) < min(0.1, 0.6 * median(off(PRODUCT_RATES)))
+
+
+def test_a_fit_that_chooses_no_better_is_dropped() -> None:
+    """The table's own times, longer by what a launch costs from Python: a fit explains them, and gains nothing."""
+    timed = [
+        replace(each, seconds=each.estimated(PRODUCT_RATES, CORES) * 1.3) for each in launches()
+    ]
+    assert lost(timed, PRODUCT_RATES, CORES) == 0
+    assert explaining(timed, PRODUCT_RATES, CORES) != PRODUCT_RATES
+    assert fitted(timed, PRODUCT_RATES, CORES) == PRODUCT_RATES
+    # Where copies take long to come, another tiling is the best, and a fit that finds it is kept.
+    slow = PRODUCT_RATES | {"latency": 10 * PRODUCT_RATES["latency"]}
+    timed = [replace(each, seconds=each.estimated(slow, CORES)) for each in timed]
+    found = fitted(timed, PRODUCT_RATES, CORES)
+    assert lost(timed, found, CORES) < lost(timed, PRODUCT_RATES, CORES) - 0.02
 
 
 def test_without_times_the_table_stays() -> None:
