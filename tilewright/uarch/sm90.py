@@ -54,7 +54,8 @@ PRODUCT_RATES: Final[Mapping[str, float]] = MappingProxyType(
 )
 """How fast a loop of products runs, fitted to 11600 launches of some 2000 tilings on 230 shapes as language models have
 them, NT and NN (H200, 2026-11-23). Of tilings within 1.4 of the best for their shape, two thirds are within 9 % of what
-this says; the tiling chosen by it runs at 0.983 of the best one's speed (geometric mean over these shapes, worst 0.74).
+this says; the tiling chosen by it runs at 0.983 of the best one's speed (geometric mean over these shapes, worst 0.74):
+`benchmarks/product_rates.py`.
 
 Clocks per second, of a chip that is not hot. Clocks of a product, per clock that its instruction takes. Bytes per
 clock: through a multiprocessor's port of shared memory (copies in, operands out). Clocks from a copy's start to its

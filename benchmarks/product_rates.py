@@ -1,0 +1,212 @@
+"""Where `uarch.sm90.PRODUCT_RATES` is from: tilings timed on drawn shapes, and the rates that choose best among them.
+
+    python -m benchmarks.product_rates measure sweep.jsonl [--count 60] [--seed N] [--workers 15]    (on the GPU)
+    python -m benchmarks.product_rates fit sweep.jsonl [more.jsonl ..]                                (anywhere)
+
+`measure`: for each shape of `benchmarks.shapes`, the fourteen tilings and clusters that the planner thinks cheapest,
+some that it thinks near and some that are far, each in a CUDA graph beside cuBLAS, a line of JSON per shape. `fit`: by
+descent, one rate at a time, what is lost by choosing (the chosen one's time by the best one's, softened) and half the
+mean square of the logarithm of estimated by measured time near the best.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
+from multiprocessing import get_context
+from typing import Any
+
+import tilewright as tw
+from benchmarks.shapes import Shape, drawn, operands, product
+from benchmarks.suites.gpu_timing import captured, gpu_torch, timed
+from tilewright.arguments import ArraySpec
+from tilewright.diagnostics import TilewrightError
+from tilewright.targets.base import get_target
+from tilewright.targets.cuda import choosing, executable
+from tilewright.targets.cuda.fitting import CLOCK, Timed
+from tilewright.targets.cuda.sharing import ALONE, Share, clocks, shares
+from tilewright.uarch.sm90 import MULTIPROCESSORS, PRODUCT_RATES
+
+NEAR, FAR = 1.35, 2.2
+"""Estimated times, by the cheapest's, up to which tilings are called near, and up to which they are tried at all."""
+CHEAPEST, SOME_NEAR, SOME_FAR = 14, 22, 6
+SOFT = 0.015
+"""Estimates that differ by so much, in logarithms, are chosen nearly as often as one another."""
+FACTORS = (0.8, 0.9, 1.1, 1.25)
+
+Plan = tuple[tuple[int, int, int], int]
+"""BM, BN, BK, and workgroups of a cluster."""
+
+
+def launches(shape: Shape) -> dict[Plan, Timed]:
+    """Every tiling and cluster that the machine can do for a shape, not timed yet."""
+    kind = {"bf16": tw.bf16, "f16": tw.f16}[shape.dtype]
+    across = (1, shape.k) if shape.layout == "NT" else None
+    kernel = product.options(target="sm_90a")
+    arrays = (
+        ArraySpec((shape.m, shape.k), kind),
+        ArraySpec((shape.k, shape.n), kind, across),
+        ArraySpec((shape.m, shape.n), kind),
+    )
+    values = kernel.launcher.bind(arrays, {})
+    request, _, options = kernel.variant_for(values).chooser.request(values)
+    get_target(options.target).choices(request, options)
+    form = request.memory["form"]
+    found: dict[Plan, Timed] = {}
+    for each in choosing.candidates(request, form, MULTIPROCESSORS):
+        v = each.values
+        for share in shares(each.work, each.programs, each.trips, MULTIPROCESSORS, tiles=False):
+            plan = (v["BM"], v["BN"], v["BK"]), share.parts
+            found[plan] = Timed(each.work, share, each.programs, each.trips, each.sides, 0.0)
+    return found
+
+
+def plans(shape: Shape) -> list[Plan]:
+    """Those that are worth a measurement."""
+    costs = {
+        plan: clocks(x.work, x.share, x.programs, x.trips, x.sides, MULTIPROCESSORS)
+        for plan, x in launches(shape).items()
+    }
+    ordered = sorted(costs, key=lambda plan: costs[plan])
+    least, draw = costs[ordered[0]], random.Random(repr(shape))
+    near = [plan for plan in ordered if costs[plan] < NEAR * least]
+    far = [plan for plan in ordered if NEAR * least <= costs[plan] < FAR * least]
+    others = (near[CHEAPEST:], SOME_NEAR), (far, SOME_FAR)
+    return near[:CHEAPEST] + [p for some, n in others for p in draw.sample(some, min(n, len(some)))]
+
+
+def run_of(plan: Plan, a: Any, b: Any, c: Any) -> Any:
+    """A launch of the product with this tiling and cluster; None where the cluster has no room."""
+    executable.choose = lambda *_: ALONE  # the plan says it
+    (bm, bn, bk), parts = plan
+    kernel = product.compile(a, b, c, BM=bm, BN=bn, BK=bk)
+    if parts > 1:
+        shared = kernel.executable.shared(Share(1, parts))  # pyright: ignore
+        if shared is kernel.executable:
+            return None
+        kernel = replace(kernel, executable=shared)
+    m, n = c.shape
+    return partial(kernel[tw.cdiv(m, bm), tw.cdiv(n, bn)], a, b, c)
+
+
+def warm(job: tuple[Shape, Plan]) -> None:
+    """Compiles what a measurement needs into the cache on disk."""
+    shape, plan = job
+    a, b, c, _ = operands(shape)
+    try:
+        if (run := run_of(plan, a, b, c)) is not None:
+            run()
+            gpu_torch().cuda.synchronize()
+    except TilewrightError:
+        pass  # told where it is measured
+
+
+def measured(shape: Shape, chosen: Sequence[Plan]) -> Mapping[str, Any]:
+    """Microseconds of each plan, and of cuBLAS; wrong ones are told and left out."""
+    torch = gpu_torch()
+    a, b, c, d = operands(shape)
+    wanted = a.float() @ b.float()
+    graphs: dict[Plan, Any] = {}
+    for plan in chosen:
+        c.fill_(math.nan)
+        try:
+            if (run := run_of(plan, a, b, c)) is None:
+                continue
+            graph = captured(torch, run)
+        except TilewrightError as problem:
+            print(f"{shape.name} {plan}: {str(problem).splitlines()[0]}", flush=True)
+            continue
+        graph()
+        off = float((c.float() - wanted).norm() / wanted.norm())
+        if off < 8e-3:
+            graphs[plan] = graph
+        else:
+            print(f"{shape.name} {plan}: wrong by {off:.2e}", flush=True)
+    peer = captured(torch, lambda: torch.mm(a, b, out=d))
+    calls = max(2, min(100, round(4e-4 / max(timed(torch, peer, 10), 1e-6))))
+    peers = [timed(torch, peer, calls) for _ in range(3)]
+    times = {plan: [timed(torch, g, calls) for _ in range(3)] for plan, g in graphs.items()}
+    rows = [(min(t) * 1e6, *plan) for plan, t in times.items()]
+    return {"shape": list(shape), "cublas": min(peers) * 1e6, "rows": rows}
+
+
+def measure(args: argparse.Namespace) -> None:
+    shapes = sorted(drawn(args.count, args.seed))
+    with ProcessPoolExecutor(args.workers, get_context("spawn")) as pool:
+        found = list(pool.map(plans, shapes))
+        jobs = {
+            (s.layout, s.dtype, p): (s, p) for s, ps in zip(shapes, found, strict=True) for p in ps
+        }
+        list(pool.map(warm, jobs.values(), chunksize=4))
+    with open(args.files[0], "w") as file:
+        for shape, chosen in zip(shapes, found, strict=True):
+            print(json.dumps(measured(shape, chosen)), file=file, flush=True)
+
+
+def read(files: Sequence[str]) -> Iterator[list[Timed]]:
+    """The timed launches of one shape after the other."""
+    for name in files:
+        with open(name) as file:
+            for line in file:
+                row = json.loads(line)
+                known = launches(Shape(*row["shape"]))
+                plans = [(us, ((*tile,), parts)) for us, tile, parts in row["rows"]]
+                yield [replace(known[p], seconds=us * 1e-6) for us, p in plans if p in known]
+
+
+def objective(
+    products: Sequence[Sequence[Timed]], rates: Mapping[str, float]
+) -> tuple[float, float]:
+    """What a fit makes small; and what is lost by choosing, in logarithms."""
+    soft, hard, off, near = 0.0, 0.0, 0.0, 0
+    for timings in products:
+        estimates = [math.log(each.estimated(rates, MULTIPROCESSORS)) for each in timings]
+        least, best = min(estimates), min(each.seconds for each in timings)
+        losses = [math.log(each.seconds / best) for each in timings]
+        weights = [math.exp((least - e) / SOFT) for e in estimates]
+        soft += sum(w * loss for w, loss in zip(weights, losses, strict=True)) / sum(weights)
+        hard += losses[estimates.index(least)]
+        for each, estimate, loss in zip(timings, estimates, losses, strict=True):
+            if loss < math.log(1.3):
+                off, near = off + (estimate - math.log(each.seconds)) ** 2, near + 1
+    return soft / len(products) + off / near / 2, hard / len(products)
+
+
+def fit(args: argparse.Namespace) -> None:
+    products = [timings for timings in read(args.files) if timings]
+    rates = dict(PRODUCT_RATES)
+    least, lost = objective(products, rates)
+    print(f"{len(products)} shapes; the table's choices run at {math.exp(-lost):.4f} of the best")
+    for _ in range(args.rounds):
+        for name in (n for n in rates if n not in (CLOCK, "resident")):
+            for factor in FACTORS:
+                other = rates | {name: rates[name] * factor}
+                found, loses = objective(products, other)
+                if found < least - 1e-6:
+                    rates, least, lost = other, found, loses
+        print(
+            f"{math.exp(-lost):.4f} of the best: { ({n: float(f'{v:.4g}') for n, v in rates.items()}) }",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("what", choices=("measure", "fit"))
+    parser.add_argument("files", nargs="+")
+    parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 16))
+    parser.add_argument("--workers", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=4, help="passes over all rates")
+    args = parser.parse_args()
+    (measure if args.what == "measure" else fit)(args)
+
+
+if __name__ == "__main__":
+    main()
