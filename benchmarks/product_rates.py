@@ -29,7 +29,7 @@ from tilewright.arguments import ArraySpec
 from tilewright.diagnostics import TilewrightError
 from tilewright.targets.base import get_target
 from tilewright.targets.cuda import choosing, executable
-from tilewright.targets.cuda.fitting import CLOCK, Timed
+from tilewright.targets.cuda.fitting import CLOCK, Timed, descended, loss
 from tilewright.targets.cuda.sharing import ALONE, Share, clocks, shares
 from tilewright.uarch.sm90 import MULTIPROCESSORS, PRODUCT_RATES
 
@@ -160,40 +160,39 @@ def read(files: Sequence[str]) -> Iterator[list[Timed]]:
                 yield [replace(known[p], seconds=us * 1e-6) for us, p in plans if p in known]
 
 
-def objective(
-    products: Sequence[Sequence[Timed]], rates: Mapping[str, float]
-) -> tuple[float, float]:
-    """What a fit makes small; and what is lost by choosing, in logarithms."""
-    soft, hard, off, near = 0.0, 0.0, 0.0, 0
+def objective(products: Sequence[Sequence[Timed]], rates: Mapping[str, float]) -> float:
+    """What a fit makes small."""
+    soft, off, near = 0.0, 0.0, 0
     for timings in products:
         estimates = [math.log(each.estimated(rates, MULTIPROCESSORS)) for each in timings]
         least, best = min(estimates), min(each.seconds for each in timings)
         losses = [math.log(each.seconds / best) for each in timings]
         weights = [math.exp((least - e) / SOFT) for e in estimates]
-        soft += sum(w * loss for w, loss in zip(weights, losses, strict=True)) / sum(weights)
-        hard += losses[estimates.index(least)]
-        for each, estimate, loss in zip(timings, estimates, losses, strict=True):
-            if loss < math.log(1.3):
+        soft += sum(w * lost for w, lost in zip(weights, losses, strict=True)) / sum(weights)
+        for each, estimate, lost in zip(timings, estimates, losses, strict=True):
+            if lost < math.log(1.3):
                 off, near = off + (estimate - math.log(each.seconds)) ** 2, near + 1
-    return soft / len(products) + off / near / 2, hard / len(products)
+    return soft / len(products) + off / near / 2
 
 
 def fit(args: argparse.Namespace) -> None:
     products = [timings for timings in read(args.files) if timings]
+    error = partial(objective, products)
     rates = dict(PRODUCT_RATES)
-    least, lost = objective(products, rates)
-    print(f"{len(products)} shapes; the table's choices run at {math.exp(-lost):.4f} of the best")
-    for _ in range(args.rounds):
-        for name in (n for n in rates if n not in (CLOCK, "resident")):
-            for factor in FACTORS:
-                other = rates | {name: rates[name] * factor}
-                found, loses = objective(products, other)
-                if found < least - 1e-6:
-                    rates, least, lost = other, found, loses
+    least = error(rates)
+
+    def tell(rates: Mapping[str, float]) -> None:
+        lost = sum(loss(timings, rates, MULTIPROCESSORS) for timings in products) / len(products)
         print(
-            f"{math.exp(-lost):.4f} of the best: { ({n: float(f'{v:.4g}') for n, v in rates.items()}) }",
+            f"{math.exp(-lost):.4f} of the best: { {n: float(f'{v:.4g}') for n, v in rates.items()} }",
             flush=True,
         )
+
+    print(f"{len(products)} shapes")
+    tell(rates)
+    for _ in range(args.rounds):
+        rates, least = descended(rates, least, FACTORS, error, fixed=(CLOCK, "resident"))
+        tell(rates)
 
 
 def main() -> None:

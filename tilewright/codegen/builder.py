@@ -139,9 +139,6 @@ class Builder(Constants):
         made = self.value(kind(self.idx(x), self.idx(y)))
         return made if kind is arith.SubiOp else self.mark(made, x, y)
 
-    # Names of before, which code under way uses: they go when it has landed.
-    add, sub, mul = Folding.plus, Folding.minus, Folding.times
-
     def min(self, x: Idx, y: Idx) -> Idx:
         if isinstance(x, int) and isinstance(y, int):
             return min(x, y)

@@ -88,6 +88,11 @@ class Explanation:
         return f"{choice}" + ("" if found is None else f"; {1e6 * found:.1f} us measured")
 
 
+def _texts(constexprs: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Constexprs as a part of a key."""
+    return tuple(sorted((name, repr(value)) for name, value in constexprs.items()))
+
+
 def _sizes(constexprs: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in constexprs.items())
 
@@ -125,15 +130,8 @@ class Chooser:
         shapes = tuple(
             (t.dtype, t.shape, t.strides) if isinstance(t, ArrayArg) else t for t in types
         )
-        given = tuple(sorted((k, repr(v)) for k, v in request.given.items()))
-        also = self._also(values)
-        key = (
-            options,
-            shapes,
-            given,
-            repr(also),
-            grid is not None,
-        )  # where arrays lie is of no concern
+        # Where arrays lie is of no concern.
+        key = options, shapes, _texts(request.given), repr(self._also(values)), grid is not None
         if (chosen := self._chosen.get(key)) is None:
             if len(self._chosen) >= _MAX_SHAPES:
                 self._chosen.clear()
@@ -261,7 +259,7 @@ class Chooser:
         def build(trial: Mapping[str, Any]) -> ModuleOp:
             return self.kernel.build(signature, {**given, **trial}, options).module
 
-        key = (options, signature, tuple(sorted((k, repr(v)) for k, v in given.items())))
+        key = options, signature, _texts(given)
         memory = self._planned.setdefault(key, {})
         return AutoRequest(names, given, tuple(types), build, memory), types, options
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from tilewright.passes.pipeline import Pass, Unit
-from tilewright.passes.planner import Request, choose
+from tilewright.passes.planner import choose
 from tilewright.uarch.base import GENERIC
 
 
@@ -20,11 +20,7 @@ def _linalg(unit: Unit[Any]) -> None:
     from tilewright.passes.linalg.to_xetile import linalg_to_xetile
 
     rates = getattr(unit.machine, "rates", GENERIC)
-    linalg_to_xetile(unit.module, partial(_choice, rates=rates))
-
-
-def _choice(request: Request, rates: Any) -> dict[str, int]:
-    return choose(request, rates)
+    linalg_to_xetile(unit.module, partial(choose, rates=rates))
 
 
 def _to_xetile(unit: Unit[Any]) -> None:

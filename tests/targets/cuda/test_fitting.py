@@ -38,8 +38,8 @@ def launches() -> list[Launch]:
 
 
 def test_rates_are_found_again() -> None:
-    """A machine whose rates are others by up to a half: after the fit, which stays near the table, the times are known
-    better by far."""
+    """A machine whose rates are others by up to a half: after a fit that may go far from the table the times are known
+    to a few hundredths, after one that stays near it better than before."""
     rng = fresh_rng()
     real = {
         n: r * (1 if n == CLOCK else 2.0 ** rng.uniform(-0.6, 0.6))
@@ -50,9 +50,11 @@ def test_rates_are_found_again() -> None:
     def off(rates) -> list[float]:
         return [abs(each.estimated(rates, CORES) / each.seconds - 1) for each in timed]
 
-    found = explaining(timed, PRODUCT_RATES, CORES)
+    near = explaining(timed, PRODUCT_RATES, CORES)
+    found = explaining(timed, PRODUCT_RATES, CORES, pull=1e-3)
     assert found.keys() == PRODUCT_RATES.keys() and found[CLOCK] == PRODUCT_RATES[CLOCK]
-    assert median(off(found)) < min(0.1, 0.6 * median(off(PRODUCT_RATES)))
+    assert median(off(found)) < 0.04 and median(off(found)) < median(off(PRODUCT_RATES))
+    assert median(off(near)) < 0.1 and median(off(near)) < median(off(PRODUCT_RATES))
 
 
 def test_a_fit_that_chooses_no_better_is_dropped() -> None:

@@ -9,9 +9,9 @@ are there to choose by: a fit that would not have chosen better than the table a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import log
+from math import inf, log
 
 from tilewright.targets.cuda.sharing import Share, Sides, Work, clocks
 
@@ -61,31 +61,46 @@ def lost(timed: Sequence[Timed], rates: Mapping[str, float], multiprocessors: in
     products: dict[object, list[Timed]] = {}
     for each in timed:
         products.setdefault((each.sides, each.trips * each.work.step), []).append(each)
-    losses: list[float] = []
-    for launches in products.values():
-        chosen = min(launches, key=lambda each: each.estimated(rates, multiprocessors))
-        losses.append(log(chosen.seconds / min(each.seconds for each in launches)))
-    return sum(losses) / len(losses)
+    return sum(loss(each, rates, multiprocessors) for each in products.values()) / len(products)
+
+
+def loss(launches: Sequence[Timed], rates: Mapping[str, float], multiprocessors: int) -> float:
+    """The same of launches of one product."""
+    chosen = min(launches, key=lambda each: each.estimated(rates, multiprocessors))
+    return log(chosen.seconds / min(each.seconds for each in launches))
 
 
 def explaining(
-    timed: Sequence[Timed], table: Mapping[str, float], multiprocessors: int
+    timed: Sequence[Timed], table: Mapping[str, float], multiprocessors: int, pull: float = PULL
 ) -> Mapping[str, float]:
     """The rates of a table, changed so that they explain these times."""
 
     def error(rates: Mapping[str, float]) -> float:
         off = [log(each.estimated(rates, multiprocessors) / each.seconds) ** 2 for each in timed]
-        pull = sum(log(rates[name] / table[name]) ** 2 for name in table)
-        return sum(off) / len(off) + PULL * pull
+        away = sum(log(rates[name] / table[name]) ** 2 for name in table)
+        return sum(off) / len(off) + pull * away
 
     rates, least = dict(table), error(table)
     for step in STEPS:
-        improved = True
-        while improved:
-            improved = False
-            for name in (name for name in table if name != CLOCK):
-                for factor in (step, 1 / step):
-                    other = rates | {name: rates[name] * factor}
-                    if (found := error(other)) < least * 0.9999:
-                        rates, least, improved = other, found, True
+        before = inf
+        while least < before:
+            before = least
+            rates, least = descended(rates, least, (step, 1 / step), error)
     return rates
+
+
+def descended(
+    rates: dict[str, float],
+    least: float,
+    factors: Sequence[float],
+    error: Callable[[Mapping[str, float]], float],
+    fixed: Collection[str] = (CLOCK,),
+) -> tuple[dict[str, float], float]:
+    """Rates each of which but the fixed is tried times every factor, one after the other, and the error then; it was
+    `least`."""
+    for name in [name for name in rates if name not in fixed]:
+        for factor in factors:
+            other = rates | {name: rates[name] * factor}
+            if (found := error(other)) < least * 0.9999:
+                rates, least = other, found
+    return rates, least

@@ -57,13 +57,13 @@ def store(d: Distributor, op: Operation) -> None:
     pieces = WGMMA_ROWS * part.itemsize // LINE if transpose else 1
     step = pieces * part.bytes
     buffers = place.count // groups // pieces
-    base = b.add(b.mul(mine, buffers * step), place.slots)
+    base = b.plus(b.times(mine, buffers * step), place.slots)
     # After an odd number of panels, the last one is the next store's first: then it must have been read.
     even = all(_panels(use.operation, groups) % buffers == 0 for use in op.ring.uses)
     number = 0
     for block in range(m // (WGMMA_ROWS * groups)):
         for column in range(0, n, columns):
-            panel = b.add(base, number % buffers * step)
+            panel = b.plus(base, number % buffers * step)
             pending = buffers - 1 if even or number else 0
             number += 1
             with b.when(first):
@@ -83,7 +83,7 @@ def store(d: Distributor, op: Operation) -> None:
                 for piece in range(pieces):
                     along = word.add(row, piece * WGMMA_ROWS // pieces)
                     at = (column, along) if transpose else (along, column)
-                    source = d.shared_pointer(b.add(panel, piece * part.bytes))
+                    source = d.shared_pointer(b.plus(panel, piece * part.bytes))
                     where = coordinates(d, init, dims, *at)
                     st.instr(d, f"tma.store.{len(dims)}d", source, map, *where)
                 st.instr(d, "bulk.commit_group")
@@ -107,25 +107,25 @@ def _write(d: Distributor, value: SSAValue, panel: Idx, columns: int) -> None:
 
     def chunk_at(row: Idx, chunk: Idx) -> Idx:
         """The address of 16 bytes of one of the warp's 16 rows: they are mixed over 128 bytes, whatever a line has."""
-        start = b.add(b.mul(b.add(b.mul(warp, 16), row), line), panel)
+        start = b.plus(b.times(b.plus(b.times(warp, 16), row), line), panel)
         key = b.div(b.rem(row, 8), LINE // line)
-        return b.add(start, b.mul(b.value(arith.XOrIOp(b.idx(chunk), b.idx(key))), 16))
+        return b.plus(start, b.times(b.value(arith.XOrIOp(b.idx(chunk), b.idx(key))), 16))
 
     if size == 2:
         words = b.value(vector.BitcastOp(value, VectorType(i32, [columns // 4])))
         row = b.rem(lane, 16)
         for block in range(columns // 16):
-            where = d.shared_pointer(chunk_at(row, b.add(b.div(lane, 16), 2 * block)))
+            where = d.shared_pointer(chunk_at(row, b.plus(b.div(lane, 16), 2 * block)))
             four = d.pick(words, range(4 * block, 4 * block + 4))
             b.op(mach.InstrOp("nvptx.stmatrix.x4", [four, where]))
         return
     # 32 bits: two columns of a row at a time; a chunk of 16 bytes holds four.
     for group in range(columns // 8):
         for half in range(2):
-            row = b.add(b.div(lane, 4), 8 * half)
-            at = chunk_at(row, b.add(b.div(b.rem(lane, 4), 2), 2 * group))
+            row = b.plus(b.div(lane, 4), 8 * half)
+            at = chunk_at(row, b.plus(b.div(b.rem(lane, 4), 2), 2 * group))
             two = d.pick(value, range(4 * group + 2 * half, 4 * group + 2 * half + 2))
-            b.store(two, d.shared_pointer(b.add(at, b.mul(b.rem(lane, 2), 8))), align=8)
+            b.store(two, d.shared_pointer(b.plus(at, b.times(b.rem(lane, 2), 8))), align=8)
 
 
 def _transpose_words(d: Distributor, value: SSAValue, panel: Idx, columns: int) -> None:
@@ -136,19 +136,19 @@ def _transpose_words(d: Distributor, value: SSAValue, panel: Idx, columns: int) 
     b = d.b
     lane, warp = d.lane, b.rem(d.warp, WARPGROUP)
     row = b.div(lane, 4)
-    panel = b.add(panel, b.mul(b.div(warp, 2), columns * LINE))
-    start = b.add(b.mul(b.rem(warp, 2), 4), b.div(row, 4))
+    panel = b.plus(panel, b.times(b.div(warp, 2), columns * LINE))
+    start = b.plus(b.times(b.rem(warp, 2), 4), b.div(row, 4))
     for half in range(2):
-        chunk = b.idx(b.add(start, 2 * half))
+        chunk = b.idx(b.plus(start, 2 * half))
         for odd in range(2):
-            line = b.add(b.mul(b.rem(lane, 4), 2), odd)
-            swizzled = b.mul(b.value(arith.XOrIOp(chunk, b.idx(line))), 16)
-            within = b.add(swizzled, b.mul(b.rem(row, 4), 4))
-            at = b.add(b.add(b.mul(line, LINE), within), panel)
+            line = b.plus(b.times(b.rem(lane, 4), 2), odd)
+            swizzled = b.times(b.value(arith.XOrIOp(chunk, b.idx(line))), 16)
+            within = b.plus(swizzled, b.times(b.rem(row, 4), 4))
+            at = b.plus(b.plus(b.times(line, LINE), within), panel)
             for block in range(columns // 8):
                 register = 4 * block + 2 * half + odd
                 one = d.pick(value, range(register, register + 1))
-                b.store(one, d.shared_pointer(b.add(at, 8 * block * LINE)), align=4)
+                b.store(one, d.shared_pointer(b.plus(at, 8 * block * LINE)), align=4)
 
 
 def _transpose_halves(d: Distributor, value: SSAValue, panel: Idx, columns: int) -> None:
@@ -159,16 +159,16 @@ def _transpose_halves(d: Distributor, value: SSAValue, panel: Idx, columns: int)
     b = d.b
     words = b.value(vector.BitcastOp(value, VectorType(i32, [columns // 4])))
     lane, warp = d.lane, b.rem(d.warp, WARPGROUP)
-    chunk = b.add(b.mul(warp, 2), b.rem(b.div(lane, 8), 2))
-    swizzled = b.mul(b.value(arith.XOrIOp(b.idx(chunk), b.idx(b.rem(lane, 8)))), 16)
+    chunk = b.plus(b.times(warp, 2), b.rem(b.div(lane, 8), 2))
+    swizzled = b.times(b.value(arith.XOrIOp(b.idx(chunk), b.idx(b.rem(lane, 8)))), 16)
     for first in range(0, columns, 16):
         count = 4 if first + 16 <= columns else 2  # columns come in eights
-        line = b.add(b.add(b.mul(b.div(lane, 16), 8), b.rem(lane, 8)), first)
+        line = b.plus(b.plus(b.times(b.div(lane, 16), 8), b.rem(lane, 8)), first)
         if (
             count == 2
         ):  # addresses of lanes from 16 on are not used, but theirs would lie behind the panel
-            line = b.add(b.rem(lane, 8), first)
-        at = d.shared_pointer(b.add(b.add(b.mul(line, LINE), swizzled), panel))
+            line = b.plus(b.rem(lane, 8), first)
+        at = d.shared_pointer(b.plus(b.plus(b.times(line, LINE), swizzled), panel))
         held = d.pick(words, range(first // 4, first // 4 + count))
         b.op(mach.InstrOp(f"nvptx.stmatrix.x{count}.trans", [held, at]))
 

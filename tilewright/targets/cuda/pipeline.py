@@ -49,7 +49,7 @@ from tilewright.targets.cuda.passes.swap_operands import swap_operands
 from tilewright.targets.cuda.passes.turns import take_turns
 from tilewright.targets.cuda.retile import retile
 from tilewright.targets.cuda.rules_pipeline import MOST_STAGES
-from tilewright.targets.cuda.sharing import ALONE, Share, Work
+from tilewright.targets.cuda.sharing import ALONE, SPARE, Share, Work
 from tilewright.targets.cuda.warps import (
     choose_warps,
     resident_workgroups,
@@ -59,9 +59,6 @@ from tilewright.targets.cuda.work import work_of
 from tilewright.targets.workgroup import BEGIN, begin
 from tilewright.uarch.base import Machine
 from tilewright.uarch.nvidia import WARPGROUP
-
-SPARE = (2 << 10, 16 << 10, 48 << 10, 96 << 10)
-"""Bytes of shared memory kept from rings, for barriers and what else a kernel needs: tried in turn."""
 
 CLUSTERS = False
 """Whether neighbouring programs form clusters. On an H200 products of 2048 to 8192 cubed are no faster with them

@@ -35,6 +35,8 @@ WORTH = 1500
 """Clocks that sharing must save: less is not worth a second compilation of the kernel."""
 GAIN = 0.05
 """What part of the time it must save: the cost is no better known."""
+SPARE = (2 << 10, 16 << 10, 48 << 10, 96 << 10)
+"""Bytes of shared memory kept from rings, for barriers and what else a kernel needs: tried in turn."""
 SHORT = 16
 """Bytes of a line in shared memory where no swizzle fits a tile's rows."""
 SHORT_COST = 1.42
@@ -232,9 +234,8 @@ class _Iteration:
     """The parts of one iteration, and what a program does besides, in clocks."""
 
     def __init__(self, work: Work, share: Share, sides: Sides):
-        rates = self.rates = work.rates
-        self.own = rows, columns = split_sides(work.rows, work.columns, share.tiles)
-        self.sides = sides
+        rates = work.rates
+        rows, columns = split_sides(work.rows, work.columns, share.tiles)
         a, b = (
             bytes / whole * own * share.steps
             for bytes, whole, own in (
@@ -243,7 +244,8 @@ class _Iteration:
             )
         )
         inside = [
-            1.0 if n is None else min(1.0, n / own) for n, own in zip(sides, self.own, strict=True)
+            1.0 if n is None else min(1.0, n / own)
+            for n, own in zip(sides, (rows, columns), strict=True)
         ]
         self.loaded = a + b  # what lies outside of an array is zeros, and takes as long
         # A is written and read, B is written, and read again for every 64 rows. Copies in short lines take longer.
@@ -290,7 +292,7 @@ def _slot_bytes(work: Work, share: Share, rows: int, columns: int) -> int:
 
 def _ring_bytes(work: Work, rows: int, columns: int) -> int:
     """Shared memory for copies: what barriers, and the panels of stores, leave of it."""
-    return SMEM - (2 << 10) - _panels(work, rows, columns)
+    return SMEM - SPARE[0] - _panels(work, rows, columns)
 
 
 def _panels(work: Work, rows: int, columns: int) -> int:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from xdsl.dialects import gpu
@@ -174,12 +175,16 @@ class CudaTarget(Target):
         from tilewright.targets.cuda import choosing, fitting
 
         machine, cores = self.machine(options), self.rates(options).cores
-        launches = [
-            fitting.Timed(c.work, c.share, c.programs, c.trips, c.sides, seconds)
-            for request, values, seconds in timed
-            for c in choosing.of_form(request, options, machine, cores)
-            if c.values == values
-        ]
+        launches: list[fitting.Timed] = []
+        for _, same in groupby(timed, lambda each: id(each[0])):
+            of_product = list(same)
+            costed = choosing.of_form(of_product[0][0], options, machine, cores)
+            launches += [
+                fitting.Timed(c.work, c.share, c.programs, c.trips, c.sides, seconds)
+                for _, values, seconds in of_product
+                for c in costed
+                if c.values == values
+            ]
         return fitting.fitted(launches, PRODUCT_RATES, cores)
 
     def missing(self) -> str | None:

@@ -16,7 +16,7 @@ from tilewright.targets.cuda.passes.rings import loads_of
 from tilewright.targets.cuda.passes.rounding import source_load
 from tilewright.targets.cuda.passes.shares import shared_loop
 from tilewright.targets.cuda.passes.steps import can_merge
-from tilewright.targets.cuda.passes.suits import instruction_for, source_of
+from tilewright.targets.cuda.passes.suits import instruction_for, untransposed
 from tilewright.targets.cuda.sharing import Work
 from tilewright.uarch import sm90
 from tilewright.uarch.base import Machine
@@ -95,10 +95,10 @@ def _extent(
     across = False
     for op in products:
         value, dimension = (op.a, 0) if side == 0 else (op.b, 1)
-        found_load = source_load(value, dimension)
-        if found_load is None:
+        source = source_load(value, dimension)
+        if source is None:
             return (-1, -1), across
-        load, dimension = found_load
+        load, dimension = source
         across = load.tile_type.order[0] == dimension
         origin = load.tile.owner
         array = origin.source if isinstance(origin, xetile.InitTileOp) else None
@@ -115,7 +115,7 @@ def _stored(kernel: gpu.FuncOp, rows: int, columns: int) -> tuple[int, bool]:
     is stored transposed."""
     for op in kernel.walk():
         if isinstance(op, xetile.StoreTileOp) and op.tile_type.order == (1, 0):
-            value, transpose = source_of(op)
+            value, transpose = untransposed(op.value)
             itemsize = dtypes.from_mlir(op.tile_type.element_type).itemsize
             if shape_of(value) == (rows, columns) and itemsize in (2, 4):
                 return itemsize, transpose

@@ -19,7 +19,7 @@ from xdsl.ir import Operation, OpResult, SSAValue
 
 from tilewright.dialects import stage, xetile
 from tilewright.passes.cleanup import eliminate_dead
-from tilewright.targets.cuda.passes.suits import through_transposes, unsuited
+from tilewright.targets.cuda.passes.suits import through_transposes, unsuited, untransposed
 from tilewright.uarch.base import Machine
 
 
@@ -91,14 +91,10 @@ def _leave_pending(wait: stage.ProductWaitOp) -> None:
 
 def staged(value: SSAValue) -> tuple[stage.CopyWaitOp, int, bool] | None:
     """(wait, part, transposed) of a value that lies in a ring."""
-    source = through_transposes(value)
+    source, transposed = untransposed(value)
     if not isinstance(source, OpResult) or not isinstance(source.op, stage.CopyWaitOp):
         return None
-    count, here = 0, value
-    while here is not source:
-        assert isinstance(here, OpResult)
-        count, here = count + 1, here.op.operands[0]
-    return source.op, source.index, count % 2 == 1
+    return source.op, source.index, transposed
 
 
 def _obstacle(op: xetile.TileMmaOp, machine: Machine) -> str | None:

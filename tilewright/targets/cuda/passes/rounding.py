@@ -20,7 +20,7 @@ from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xetile
 from tilewright.passes.cleanup import eliminate_dead
-from tilewright.targets.cuda.passes.suits import TRANSPOSES
+from tilewright.targets.cuda.passes.suits import TRANSPOSES, untransposed
 
 
 def round_where_loaded(function: gpu.FuncOp) -> int:
@@ -55,10 +55,11 @@ def loaded(value: SSAValue) -> xetile.LoadTileOp | None:
 def source_load(value: SSAValue, dimension: int) -> tuple[xetile.LoadTileOp, int] | None:
     """The load behind an operand's transposes and rounding, and which dimension of its tile is `dimension` of the
     operand; None if it is none, or permutes itself."""
-    while isinstance(value, OpResult) and isinstance(value.op, TRANSPOSES):
-        value, dimension = value.op.operands[0], 1 - dimension
-    load = loaded(value)
-    return None if load is None or load.permutation is not None else (load, dimension)
+    source, transposed = untransposed(value)
+    load = loaded(source)
+    if load is None or load.permutation is not None:
+        return None
+    return load, 1 - dimension if transposed else dimension
 
 
 def _to_tf32(op: arith.TruncFOp) -> bool:

@@ -23,7 +23,7 @@ from tilewright.dialects.movement import shape_of
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.memory_objects import may_alias, memory_root
 from tilewright.targets.cuda.passes.rings import unaddressable
-from tilewright.targets.cuda.passes.suits import BUFFERS, panel_of, source_of
+from tilewright.targets.cuda.passes.suits import BUFFERS, panel_of, untransposed
 from tilewright.uarch.nvidia import LINE, WGMMA_ROWS
 
 
@@ -44,7 +44,7 @@ def engine_stores(function: gpu.FuncOp, groups: int, remarks: list[str]) -> int:
 
 def panels_of(op: xetile.StoreTileOp, groups: int) -> stage.RingType | None:
     """The panels through which `groups` warpgroups would store; None where they do not divide the tile."""
-    value, transpose = source_of(op)
+    value, transpose = untransposed(op.value)
     (rows, columns), element = shape_of(value), op.tile_type.element_type
     panel = panel_of(columns, dtypes.from_mlir(element).itemsize, transpose)
     if panel is None or rows % (WGMMA_ROWS * groups):
@@ -93,7 +93,7 @@ def _obstacle(op: xetile.StoreTileOp, analysis: AccessAnalysis, groups: int) -> 
 def _from_product(op: xetile.StoreTileOp) -> bool:
     """Is the value computed from a product of its own shape?"""
     seen: set[Operation] = set()
-    value, _ = source_of(op)
+    value, _ = untransposed(op.value)
     shape, work = shape_of(value), [value]
     while work:
         owner = work.pop().owner
@@ -124,7 +124,7 @@ def _rewrite(function: gpu.FuncOp, op: xetile.StoreTileOp, groups: int) -> None:
         first = function.body.block.first_op
         assert first is not None
         function.body.block.insert_op_before(ring, first)
-    value, transpose = source_of(op)
+    value, transpose = untransposed(op.value)
     Rewriter.replace_op(op, stage.StoreOp(value, op.tile, ring.result, transpose))
 
 

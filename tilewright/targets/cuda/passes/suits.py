@@ -25,19 +25,17 @@ MOST_ACCUMULATORS = {1: 192, 2: 192, 3: 96}
 TRANSPOSES = xetile.TransposeOp | TransposeOp
 
 
+def untransposed(value: SSAValue) -> tuple[SSAValue, bool]:
+    """What a value is a view of, and whether a transposed one."""
+    transposed = False
+    while isinstance(value, OpResult) and isinstance(value.op, TRANSPOSES):
+        value, transposed = value.op.operands[0], not transposed
+    return value, transposed
+
+
 def through_transposes(value: SSAValue) -> SSAValue:
-    """What a value is a transposed view of; itself if it is none."""
-    while isinstance(value, OpResult) and isinstance(value.op, TRANSPOSES):
-        value = value.op.operands[0]
-    return value
-
-
-def source_of(op: xetile.StoreTileOp) -> tuple[SSAValue, bool]:
-    """What a store stores, and whether transposed."""
-    value, transpose = op.value, False
-    while isinstance(value, OpResult) and isinstance(value.op, TRANSPOSES):
-        value, transpose = value.op.operands[0], not transpose
-    return value, transpose
+    """What a value is a view of, transposed or not."""
+    return untransposed(value)[0]
 
 
 def sources(value: SSAValue) -> Iterator[Operation]:
