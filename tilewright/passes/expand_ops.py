@@ -257,11 +257,7 @@ def _reshape(op: ReshapeOp, at: Before) -> None:
             sizes[dim] = size if is_index else at.add(arith.IndexCastOp(size, IndexType()))
     strides: list[SSAValue | int] = [1] * len(sizes)
     for dim in range(len(sizes) - 1, 0, -1):
-        one, other = strides[dim], sizes[dim]
-        if isinstance(one, int) and isinstance(other, int):
-            strides[dim - 1] = one * other
-        else:
-            strides[dim - 1] = at.add(arith.MuliOp(at.index(one), at.index(other)))
+        strides[dim - 1] = at.times(strides[dim], sizes[dim])
     at.replace(
         at.add(memref.ReinterpretCastOp.from_dynamic(op.source, [0], sizes, strides, result))
     )
@@ -308,12 +304,8 @@ def _mem_desc_subview(op: Any, at: Before) -> None:
                 kind=UnsupportedError,
             )
         before = Before(user)
-        places = [
-            a + b
-            if isinstance(a, int) and isinstance(b, int)
-            else before.add(arith.AddiOp(before.index(a), before.index(b)))
-            for a, b in zip(op.mixed_offsets, user.mixed_offsets, strict=True)  # pyright: ignore
-        ]
+        offsets = zip(op.mixed_offsets, user.mixed_offsets, strict=True)  # pyright: ignore
+        places = [before.plus(a, b) for a, b in offsets]
         static, dynamic = split_indices(places)
         user.operands = (*user.operands[: use.index], op.mem_desc, *dynamic)
         user.properties["const_offsets"] = static

@@ -191,15 +191,7 @@ def _moved(before: Before, view: memref.SubviewOp, offsets: Sequence[Index]) -> 
     if dropped and (sizes[:dropped] != [1] * dropped):
         return None
     own = [*[0] * dropped, *offsets]
-    return [_plus(before, a, b) for a, b in zip(starts, own, strict=True)]
-
-
-def _plus(before: Before, a: Index, b: Index) -> Index:
-    if isinstance(a, int) and isinstance(b, int):
-        return a + b
-    if b == 0 or a == 0:
-        return a if b == 0 else b
-    return before.add_index(before.index(a), before.index(b))
+    return [before.plus(a, b) for a, b in zip(starts, own, strict=True)]
 
 
 # What ops become. ------------------------------------------------------------------------------------------------

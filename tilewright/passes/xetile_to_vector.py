@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, ClassVar
 
 from xdsl.dialects import arith, func, gpu, memref, vector
@@ -277,15 +278,8 @@ def _scatter(d: _ToVector, op: xetile.StoreScatterOp) -> None:
     tile, value = d.tiles[op.tile], d.same(op.value)
     mask = _mask(d, op.mask, op.value.type)
     memory, at, places = _addresses(d, tile)
-    count = [len_of(value)]
+    count = [prod(shape_of(value))]
     d.put(ScatterOp(memory, at, d.cast(places, count), d.cast(mask, count), d.cast(value, count)))
-
-
-def len_of(value: SSAValue) -> int:
-    total = 1
-    for n in shape_of(value):
-        total *= n
-    return total
 
 
 def _addresses(d: _ToVector, tile: _Tile) -> tuple[SSAValue, list[SSAValue], SSAValue]:

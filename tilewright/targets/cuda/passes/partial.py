@@ -21,19 +21,19 @@ goes on where another ends takes over its parts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
 from xdsl.dialects import arith, gpu, scf
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, VectorType
+from xdsl.dialects.builtin import IndexType, VectorType
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tilewright.dialects import xetile
 from tilewright.dialects.upstream.combining import combiner, neutral
-from tilewright.dialects.upstream.vector import ShapeCastOp, StepOp
 from tilewright.layout import Axis, Layout
 from tilewright.passes.cleanup import eliminate_dead
+from tilewright.passes.emit import Before
 from tilewright.passes.loops import with_start
 from tilewright.passes.neutral import splat
 from tilewright.targets.cuda.ownership import Ownership
@@ -181,10 +181,10 @@ def _rewrite(chain: _Chain, factors: Factors) -> scf.ForOp:
             other = _partial(part, type, factors)
         else:
             (scale,) = (o for o in link.operands if o is not before)
-            other = _insert(link, xetile.BroadcastOp(scale, type, dims))
+            other = Before(link).add(xetile.BroadcastOp(scale, type, dims))
         operands = [value if o is before else other for o in link.operands]
         made = link.create(operands=operands, result_types=[type], properties=dict(link.properties))
-        before, value = link.results[0], _insert(link, made)
+        before, value = link.results[0], Before(link).add(made)
         value.name_hint = before.name_hint
     assert block.last_op is not None
     block.last_op.operands[position] = value
@@ -219,10 +219,11 @@ def _partial(part: xetile.ReductionOp, type: VectorType, factors: Factors) -> SS
         for size, held in factors.get(dim, [(extent, False)]):
             own += [len(shape)] * held
             shape.append(size)
-    value = _cast(part.source, shape, part)
+    at = Before(part)
+    value = at.cast(part.source, shape)
     if own:
-        value = _insert(part, xetile.ReductionOp(part.kind, value, own))
-    return _cast(value, type.get_shape(), part)
+        value = at.add(xetile.ReductionOp(part.kind, value, own))
+    return at.cast(value, type.get_shape())
 
 
 def _start(
@@ -236,40 +237,20 @@ def _start(
         and owner.source.type == type
     ):
         return owner.source
+    at = Before(loop)
     nothing = neutral(part.kind, type.element_type)
     known = splat(value)
     if known is not None and known == nothing:
-        return _insert(loop, _splat(type, known))
-    whole = _insert(loop, xetile.BroadcastOp(value, type, part.dims))
+        return at.splat(known, type)
+    whole = at.add(xetile.BroadcastOp(value, type, part.dims))
     if part.kind in IDEMPOTENT:
         return whole
+    shape = type.get_shape()
+    everywhere = VectorType(IndexType(), shape)
     for dim in part.dims:
         # The first part has it, the others nothing.
-        extent = type.get_shape()[dim]
-        line = [1] * len(type.get_shape())
-        line[dim] = extent
-        column = _insert(loop, StepOp(VectorType(IndexType(), [extent])))
-        others = [d for d in range(len(line)) if d != dim]
-        everywhere = VectorType(IndexType(), type.get_shape())
-        where = _insert(loop, xetile.BroadcastOp(_cast(column, line, loop), everywhere, others))
-        first = _insert(loop, arith.CmpiOp(where, _insert(loop, _splat(everywhere, 0)), "eq"))
-        rest = _insert(loop, _splat(type, nothing))
-        whole = _insert(loop, arith.SelectOp(first, whole, rest))
+        others = [d for d in range(len(shape)) if d != dim]
+        where = at.add(xetile.BroadcastOp(at.iota(shape, dim), everywhere, others))
+        first = at.add(arith.CmpiOp(where, at.splat(0, everywhere), "eq"))
+        whole = at.add(arith.SelectOp(first, whole, at.splat(nothing, type)))
     return whole
-
-
-def _cast(value: SSAValue, shape: Sequence[int], before: Operation) -> SSAValue:
-    assert isinstance(value.type, VectorType)
-    if value.type.get_shape() == tuple(shape):
-        return value
-    return _insert(before, ShapeCastOp(value, VectorType(value.type.element_type, shape)))
-
-
-def _splat(type: VectorType, number: float) -> Operation:
-    return arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(type, [number]), type)  # pyright: ignore
-
-
-def _insert(before: Operation, op: Operation) -> SSAValue:
-    assert before.parent is not None
-    before.parent.insert_op_before(op, before)
-    return op.results[0]
